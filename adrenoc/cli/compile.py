@@ -20,14 +20,13 @@ from adrenoc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from adrenoc.bundle.manifest import Manifest
     from adrenoc.check.accuracy.accuracy_plans import Wanted
     from adrenoc.check.accuracy.result import AccuracyPlan
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.compile.make import Made
     from adrenoc.decision import Decision
     from adrenoc.mcu.core import Core
-    from adrenoc.options import CompileOptions, ResolvedOptions
+    from adrenoc.options import CompileOptions
     from adrenoc.reporter import Reporter
     from adrenoc.target.target import Target
 
@@ -160,6 +159,7 @@ def compile_command(
     from adrenoc.cli import console
     from adrenoc.cli.decoder import plan_shapes
     from adrenoc.cli.show_accuracy import finite, show_plan
+    from adrenoc.cli.show_made import show_made, show_options
     from adrenoc.compile.make import default_output, make_bundle
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
@@ -235,16 +235,14 @@ def compile_command(
             console.print_json({"stopped_after": stop_after})
         return
     if explain:
-        _show_options(resolved)
+        show_options(resolved)
     with console.ConsoleReporter() as reporter:
         reporter.heading(model.name, f"for {target.name}, preset {resolved.options.preset}")
         made = work(reporter)
     if made is None:
         console.print_title(f"stopped after {stop_after}", "no bundle was written")
         return
-    if explain:
-        _show_decisions(made.decisions)
-    _show(made)
+    show_made(made, explain=explain)
     if plan is not None:
         show_plan(plan)
 
@@ -327,80 +325,3 @@ def _meet(
             write_plan(place, plan, reporter)
     chosen = replace(options, float32_tensors=tuple(sorted(plan.float32_tensors)))
     return plan, chosen, decisions_of(plan)
-
-
-def _show_options(resolved: ResolvedOptions) -> None:
-    from adrenoc.cli import console
-
-    console.print_table(
-        ("option", "value", "set by"),
-        [(name, _format_value(value), origin) for name, value, origin in resolved.explain()],
-    )
-    console.blank()
-
-
-def _show_decisions(decisions: list[dict[str, str]]) -> None:
-    from adrenoc.cli import console
-
-    console.blank()
-    console.print_table(
-        ("stage", "subject", "decision", "reason"),
-        [(d["stage"], console.short(d["subject"]), d["taken"], d["reason"]) for d in decisions],
-    )
-
-
-def _show(made: Made) -> None:
-    from adrenoc.cli import console
-
-    manifest = made.manifest
-    statistics, memory = manifest.statistics, manifest.memory
-    slots = console.count_of(len(memory.slots), "slot")
-    cached = "from the cache, " if made.cached else ""
-    console.blank()
-    console.print_verdict(
-        True, f"{made.path}  {console.size(made.bytes)}, {cached}{console.ms(made.time_ms)}"
-    )
-    console.print_fields(
-        [
-            (
-                "operators",
-                f"{statistics.nodes_texture} in textures, {statistics.nodes_buffer} in buffers, "
-                f"{statistics.nodes_cpu} on the CPU{_regions(manifest)}",
-            ),
-            (
-                "kernels",
-                f"{len(manifest.kernels)}; {statistics.pad_kernels} pad, "
-                f"{statistics.copy_kernels} copy, {statistics.layout_kernels} layout",
-            ),
-            (
-                "memory",
-                f"{console.size(memory.peak_bytes)}: {console.size(memory.param_bytes)} constants, "
-                f"{console.size(memory.slot_bytes)} in {slots}",
-            ),
-            ("decisions", f"{len(made.decisions)} (--explain lists them)"),
-            ("next", _next(made)),
-        ]
-    )
-
-
-def _regions(manifest: Manifest) -> str:
-    """`, 65 in 2 regions of OpenCL ML`, or nothing."""
-    from adrenoc.cli import console
-
-    if not manifest.regions:
-        return ""
-    operators = sum(len(region.operators) for region in manifest.regions)
-    return f", {operators} in {console.count_of(len(manifest.regions), 'region')} of OpenCL ML"
-
-
-def _next(made: Made) -> str:
-    if made.manifest.target.host:
-        return f"adrenoc run {made.path}"
-    return f"adrenoc inspect {made.path}"
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, tuple):
-        parts = (v if isinstance(v, str) else f"{v[0]}:{','.join(map(str, v[1]))}" for v in value)
-        return ", ".join(parts) or "none"
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

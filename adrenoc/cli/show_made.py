@@ -1,0 +1,98 @@
+"""What `compile` prints of a bundle that it made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from adrenoc.bundle.manifest import Manifest
+    from adrenoc.compile.make import Made
+    from adrenoc.options import ResolvedOptions
+
+
+def show_options(resolved: ResolvedOptions) -> None:
+    """Each option, its value, and what set it."""
+    from adrenoc.cli import console
+
+    console.print_table(
+        ("option", "value", "set by"),
+        [(name, _format_value(value), origin) for name, value, origin in resolved.explain()],
+    )
+    console.blank()
+
+
+def _show_decisions(decisions: list[dict[str, str]]) -> None:
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_table(
+        ("stage", "subject", "decision", "reason"),
+        [(d["stage"], console.short(d["subject"]), d["taken"], d["reason"]) for d in decisions],
+    )
+
+
+def show_made(made: Made, *, explain: bool) -> None:
+    """Where the bundle lies, and what became of the model; what was chosen and why, on request."""
+    from adrenoc.cli import console
+
+    if explain:
+        _show_decisions(made.decisions)
+    manifest = made.manifest
+    statistics, memory = manifest.statistics, manifest.memory
+    slots = console.count_of(len(memory.slots), "slot")
+    cached = "from the cache, " if made.cached else ""
+    console.blank()
+    console.print_verdict(
+        True, f"{made.path}  {console.size(made.bytes)}, {cached}{console.ms(made.time_ms)}"
+    )
+    console.print_fields(
+        [
+            (
+                "operators",
+                f"{statistics.nodes_texture} in textures, {statistics.nodes_buffer} in buffers, "
+                f"{statistics.nodes_cpu} on the CPU{_regions(manifest)}",
+            ),
+            (
+                "kernels",
+                f"{len(manifest.kernels)}; {statistics.pad_kernels} pad, "
+                f"{statistics.copy_kernels} copy, {statistics.layout_kernels} layout",
+            ),
+            (
+                "memory",
+                f"{console.size(memory.peak_bytes)}: {console.size(memory.param_bytes)} constants, "
+                f"{console.size(memory.slot_bytes)} in {slots}",
+            ),
+            ("decisions", f"{len(made.decisions)} (--explain lists them)"),
+            ("next", _next(made)),
+        ]
+    )
+
+
+def _regions(manifest: Manifest) -> str:
+    """`, 65 in 2 regions of OpenCL ML`, or nothing."""
+    from adrenoc.cli import console
+
+    if not manifest.regions:
+        return ""
+    operators = sum(len(region.operators) for region in manifest.regions)
+    return f", {operators} in {console.count_of(len(manifest.regions), 'region')} of OpenCL ML"
+
+
+def _next(made: Made) -> str:
+    if made.manifest.target.host:
+        return f"adrenoc run {made.path}"
+    return f"adrenoc inspect {made.path}"
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_format_part, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def _format_part(part: str | tuple[str, Any]) -> str:
+    """A name; NAME:D,D of a shape; INPUT:OUTPUT of a state."""
+    if isinstance(part, str):
+        return part
+    name, held = part
+    return f"{name}:{held if isinstance(held, str) else ','.join(map(str, held))}"
