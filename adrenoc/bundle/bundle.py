@@ -19,19 +19,15 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from adrenoc.bundle.compiled_model import CompiledModel
 from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
 from adrenoc.bundle.manifest import (
     FileEntry,
     KernelInfo,
     LibraryInfo,
     Manifest,
-    MemoryPlan,
-    ParamSpec,
-    RegionInfo,
-    Statistics,
-    TensorSpec,
 )
 from adrenoc.bundle.params import read_params, write_params
 from adrenoc.bundle.tar import (
@@ -51,8 +47,6 @@ from adrenoc.text.json_text import read_json
 if TYPE_CHECKING:
     import numpy as np
 
-    from adrenoc.decision import DecisionLog
-
 LIBRARY = "model.so"
 CPU_LIBRARY = "cpu.so"
 """The model as code for the CPU, where a bundle carries it."""
@@ -67,54 +61,6 @@ _DECISION_KEYS = ("stage", "subject", "taken", "reason")
 _COPY_BYTES = 1 << 20
 # What the manifest of a bundle has had in every version.
 _ALWAYS = frozenset({"schema_version", "name", "model", "target", "kernels", "library", "files"})
-
-
-class CompiledModel(Protocol):
-    """What `compile_model` returns, as far as a bundle holds it."""
-
-    @property
-    def params(self) -> Mapping[str, np.ndarray]:
-        """The packed constants by name."""
-
-    @property
-    def param_specs(self) -> tuple[ParamSpec, ...]:
-        """The packed constants in the order in which `main` takes them."""
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """The model's inputs in order."""
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """The model's outputs in order."""
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        """The inputs whose memory a run changes, for the next one."""
-
-    @property
-    def kernels(self) -> tuple[KernelInfo, ...]:
-        """Each OpenCL kernel, with its source."""
-
-    @property
-    def memory(self) -> MemoryPlan:
-        """The plan of intermediate storage."""
-
-    @property
-    def statistics(self) -> Statistics:
-        """Where operators and tensors went."""
-
-    @property
-    def launches(self) -> tuple[LaunchInfo, ...]:
-        """What each launch computes, in order."""
-
-    @property
-    def regions(self) -> tuple[RegionInfo, ...]:
-        """What OpenCL ML computes where a device has it."""
-
-    @property
-    def decisions(self) -> DecisionLog:
-        """What was chosen, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
