@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adrenoc.families.conv.conv2d_local import LocalConv
+from adrenoc.families.conv.local_conv import LocalConv
 from adrenoc.families.conv.local_plan import Plan
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile

@@ -5,8 +5,8 @@ As `conv2d_local`, which would need a copy of the image in texels first.
 
 from __future__ import annotations
 
-from adrenoc.families.conv.conv2d_local import LocalConv
 from adrenoc.families.conv.image_rows import ImageRows, Normalise
+from adrenoc.families.conv.local_conv import LocalConv
 from adrenoc.families.conv.local_plan import plan_of
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile

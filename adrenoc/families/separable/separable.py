@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.families.conv.conv2d_local import LocalConv
+from adrenoc.families.conv.local_conv import LocalConv
 from adrenoc.families.conv.local_plan import Plan
 from adrenoc.families.depthwise.depthwise import TapSums
 from adrenoc.families.shared.conv_geometry import ConvGeometry
