@@ -59,9 +59,14 @@ def check_tokens(
     """Run the reference over prompt and tokens at once, and compare each token and its logits.
 
     Raises:
-        InputError: the model is no decoder with a past.
+        InputError: there are no tokens to compare, or the model is no decoder with a past.
         DependencyError, ModelFormatError: see `run_reference`.
     """
+    if not tokens:
+        raise InputError(
+            f"no token was generated: the prompt's {len(prompt)} tokens fill the context",
+            hint=f"adrenoc compile {model} --context {2 * len(prompt)}",
+        )
     form = find_decoder(model)
     if form is None:
         raise InputError(
@@ -89,8 +94,8 @@ def _feeds(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarray]:
         "attention_mask": np.ones((1, count), np.int64),
         "position_ids": np.arange(count, dtype=np.int64)[None],
     }
-    left_out = {"attention_mask": form.masked, "position_ids": form.positions}
-    feeds = {name: value for name, value in feeds.items() if left_out.get(name, True)}
+    takes = {"input_ids": True, "attention_mask": form.masked, "position_ids": form.positions}
+    feeds = {name: value for name, value in feeds.items() if takes[name]}
     for cache in form.caches:
         feeds[cache.past] = np.zeros((1, cache.heads, 0, cache.head), cache.dtype)
     return feeds

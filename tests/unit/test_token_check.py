@@ -1,0 +1,15 @@
+"""What is compared of generated tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adrenoc.check.generation import check_tokens
+from adrenoc.errors import InputError
+
+
+def test_a_prompt_that_fills_the_context_leaves_nothing_to_compare() -> None:
+    with pytest.raises(InputError, match="prompt's 3 tokens fill the context"):
+        check_tokens(Path("m.onnx"), [1, 2, 3], [], [], tolerance=1e-3)
