@@ -66,3 +66,8 @@ Rule: TypeAlias = Callable[[Network, Operator], Kernel]
 Raises:
     NotImplementedError: this rule does not cover it, with the reason.
 """
+
+
+def pair_text(pair: tuple[int, int]) -> str:
+    """Two numbers as C initialises a struct of them, its braces doubled as texts of kernels are."""
+    return "{{" + f"{pair[0]}, {pair[1]}" + "}}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrenoc.mcu.kernel import Array, Kernel
+from adrenoc.mcu.kernel import Array, Kernel, pair_text
 from adrenoc.mcu.network import Network
 from adrenoc.mcu.operators import Gate, Lstm
 
@@ -37,7 +37,7 @@ def lstm_kernel(operator: Lstm, network: Network) -> Kernel:
         struct="lstm_layer",
         fields=(
             *((key, str(value)) for key, value in numbers.items()),
-            ("hidden", _pair(operator.hidden)),
+            ("hidden", pair_text(operator.hidden)),
             ("gates", "{{" + ", ".join(texts) + "}}"),
         ),
         scratch_bytes=4 * 2 * cells,
@@ -63,13 +63,9 @@ def _text(gate: Gate, constants: list[Array]) -> str:
     """A gate as C initialises it."""
     parts = {a.suffix.split("_", 1)[1]: "{layer}_" + a.suffix for a in constants}
     factors = zip(("input_factor", "recurrent_factor"), gate.factors, strict=True)
-    parts |= {name: _pair(factor) for name, factor in factors}
+    parts |= {name: pair_text(factor) for name, factor in factors}
     if gate.norm is not None:
         parts["normalise"] = "lstm_norm"
-        parts["norm_factor"] = _pair(gate.norm.factor)
+        parts["norm_factor"] = pair_text(gate.norm.factor)
         parts["guard"] = str(gate.norm.guard)
     return ", ".join(f".{name} = {text}" for name, text in parts.items())
-
-
-def _pair(pair: tuple[int, int]) -> str:
-    return "{{" + f"{pair[0]}, {pair[1]}" + "}}"

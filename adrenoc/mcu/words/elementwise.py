@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from adrenoc.mcu.curves import exponential_points, logistic_points, reciprocal_points
-from adrenoc.mcu.kernel import Array, Kernel
+from adrenoc.mcu.kernel import Array, Kernel, pair_text
 from adrenoc.mcu.network import Network, shape4
 from adrenoc.mcu.operators import (
     Bilinear,
@@ -44,17 +44,13 @@ def _rule(rule: Requantise) -> dict[str, int | str]:
     return {**factor, "low": rule.low, "high": rule.high}
 
 
-def _pair(pair: tuple[int, int]) -> str:
-    return "{{" + f"{pair[0]}, {pair[1]}" + "}}"
-
-
 @word_kernel.register
 def _(operator: WordSum, network: Network) -> Kernel:
     call, count = repeated(operator, network, "word_sum")
     pairs = {
-        "first": _pair(operator.factors[0]),
-        "second": _pair(operator.factors[1]),
-        "signs": _pair(operator.signs),
+        "first": pair_text(operator.factors[0]),
+        "second": pair_text(operator.factors[1]),
+        "signs": pair_text(operator.signs),
     }
     return Kernel(
         call=call,
@@ -113,8 +109,8 @@ def _(operator: Rescale, network: Network) -> Kernel:
         "in_width": source.width,
         "out_width": result.width,
         "zero_in": operator.zero_in,
-        "above": _pair(operator.above),
-        "below": _pair(operator.below),
+        "above": pair_text(operator.above),
+        "below": pair_text(operator.below),
         "zero_out": operator.zero,
         "low": operator.low,
         "high": operator.high,

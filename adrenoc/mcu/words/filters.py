@@ -10,11 +10,10 @@ from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.network import Network
 from adrenoc.mcu.operators import Convolution, Depthwise
 from adrenoc.mcu.plain import images_of, window_numbers
-from adrenoc.mcu.words.rule import WordRule, most_products, word_rule
+from adrenoc.mcu.words.rule import MOST_SHORT, WordRule, most_products, word_rule
 
 _PIECE = 508
 """Products of 23 bits that a sum of 32 bits holds, in whole groups of four."""
-_MOST_SHORT = (1 << 31) - 1
 _COMMON = ("requantise", "words", "word_layer")
 _HOW = {
     "plain": "plain C, of int16",
@@ -29,7 +28,7 @@ def word_filter(operator: Convolution | Depthwise, network: Network, core: Core)
     Raises:
         CompileError: its sums may grow beyond what any converter writes.
     """
-    rule = word_rule(operator)
+    rule = word_rule(operator, network.tensors[operator.result].name)
     if isinstance(operator, Depthwise):
         return _depthwise(operator, network, core, rule)
     taps = operator.weights[0].size
@@ -40,7 +39,7 @@ def word_filter(operator: Convolution | Depthwise, network: Network, core: Core)
         snippets, weights = ("pairs", "add_two", "word_paired_dots"), _in_pairs(weights)
     elif core.facts.arithmetic == "mve":
         snippets = ("word_vector_dots",)
-    fits = most_products(operator).max() <= _MOST_SHORT or rule.goes_around
+    fits = most_products(operator).max() <= MOST_SHORT or rule.goes_around
     piece = taps if fits else _PIECE
     constants = (Array(suffix="weights", ctype="int8_t", values=weights),)
     arrays, fields = _layer(operator, network, rule, constants, taps=taps, piece=piece)
@@ -60,7 +59,8 @@ def _depthwise(operator: Depthwise, network: Network, core: Core, rule: WordRule
     kernel_height, kernel_width, _ = operator.weights.shape
     if kernel_width > _PIECE:
         raise CompileError(
-            f"a depthwise window of int16 that is {kernel_width} wide, at most {_PIECE} go",
+            f"the depthwise layer '{network.tensors[operator.result].name}' of int16 has a window "
+            f"{kernel_width} wide, expected at most {_PIECE}",
             hint="convert the model again",
         )
     (_, _, depth), (_, _, channels) = images_of(operator, network)
@@ -94,7 +94,7 @@ def _layer(
 ) -> tuple[tuple[Array, ...], tuple[tuple[str, str], ...]]:
     """All constants of a layer and the fields of its struct."""
     bias = Array(suffix="bias", ctype="int32_t", values=operator.bias)
-    if np.abs(operator.bias).max() > _MOST_SHORT:
+    if np.abs(operator.bias).max() > MOST_SHORT:
         bias = Array(suffix="wide_bias", ctype="int64_t", values=operator.bias)
     arrays = (*arrays, bias, *rule.arrays)
     bounds = {"low": operator.requantise.low, "high": operator.requantise.high}

@@ -15,9 +15,14 @@ _WHOLE = 33
 """The shift of a product whose upper half is taken, and halved at least once."""
 _LEAST_WHOLE = 17
 _MOST_SUM = 1 << 42
-_MOST_SHORT = (1 << 31) - 1
+MOST_SHORT = (1 << 31) - 1
+"""What a sum of 32 bits holds."""
 _REAL_BITS = 53
 _STEPS = 1 << 15
+
+
+class _OutsideError(ValueError):
+    """What a layer has that no kernel computes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,23 +61,33 @@ def most_products(operator: Convolution | Depthwise) -> np.ndarray:
     return weights.sum((1, 2, 3)) << 15
 
 
-def word_rule(operator: Convolution | Depthwise) -> WordRule:
-    """The constants of a filter's rule.
+def word_rule(operator: Convolution | Depthwise, name: str) -> WordRule:
+    """The constants of a filter's rule; messages call the layer `name`.
 
     Raises:
         CompileError: its sums may grow beyond what any converter writes, or its factors are.
     """
+    try:
+        return _rule_of(operator)
+    except _OutsideError as error:
+        raise CompileError(
+            f"the layer '{name}' of int16 {error}, as no converter writes it",
+            hint="convert the model again",
+        ) from error
+
+
+def _rule_of(operator: Convolution | Depthwise) -> WordRule:
     rule = operator.requantise
     most = int((most_products(operator) + np.abs(operator.bias)).max())
     if most > _MOST_SUM:
-        raise _beyond("sums may grow beyond 42 bits")
+        raise _OutsideError(f"has sums up to {most}, expected at most {_MOST_SUM}")
     if rule.reals.size:
         return _real_rule(rule)
     if not rule.wide:
         return WordRule(way="WORD_TWICE", multiplier=rule.multipliers, shift=rule.shifts)
     multiplier, right = reduced_factor(rule.multipliers, rule.shifts)
     right = np.where(multiplier == 0, _WHOLE, right)  # nothing is nothing at any shift
-    if most <= _MOST_SHORT and right.min() >= _LEAST_WHOLE:
+    if most <= MOST_SHORT and right.min() >= _LEAST_WHOLE:
         up = np.maximum(_WHOLE - right, 0)
         shift = np.maximum(right, _WHOLE) - 32
         return WordRule(way="WORD_HIGH", multiplier=multiplier << up, shift=shift)
@@ -103,7 +118,7 @@ def _real_factor(real: float) -> tuple[int, int, int]:
     fraction, exponent = np.frexp(real)
     mantissa, shift = int(np.ldexp(fraction, _REAL_BITS)), _REAL_BITS - int(exponent)
     if not 32 < shift < 96:
-        raise _beyond(f"factor is {real:.6g}")
+        raise _OutsideError(f"has the factor {real:.6g}, expected 2^-43 to 2^20")
     halves = np.arange(1, _STEPS + 1) - 0.5
     near = np.floor(halves / real)
     short = 0
@@ -126,11 +141,4 @@ def _check_nudge(real: float, mantissa: int, shift: int, nudge: int) -> None:
             reached = total * real >= number - 0.5
             product = (total * mantissa >> 32) + (1 << (shift - 33)) + nudge
             if reached != (product >> (shift - 32) >= number):
-                raise _beyond(f"factor is {real!r}, whose halves no integer gives")
-
-
-def _beyond(what: str) -> CompileError:
-    return CompileError(
-        f"a layer of int16, whose {what}, as no converter writes them",
-        hint="convert the model again",
-    )
+                raise _OutsideError(f"has the factor {real!r}, whose halves no integer gives")
