@@ -116,8 +116,10 @@ def _missing_halves(bundle: Bundle, facts: Mapping[str, Any]) -> list[str]:
     if facts["fp16"] or bundle.manifest.options.values.get("compute_dtype") == "float16":
         return []
     names = [kernel.name for kernel in bundle.kernels() if needs_half_type(kernel.source)]
-    named = list_first(names, most=3) if names else ""
-    return [f"it has no cl_khr_fp16, and {named} read or write halves in buffers"] if names else []
+    if not names:
+        return []
+    named = list_first(names, most=3)
+    return [f"it has no cl_khr_fp16, and {named} read or write halves in buffers"]
 
 
 def needs_half_type(source: str) -> bool:

@@ -1,11 +1,10 @@
 """Tells a decoder with past and present keys and values by its inputs and outputs.
 
-Loads neither TVM nor the weights.
+Loads neither TVM nor files of weights beside the model.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +110,6 @@ def _context_beside(model: Path) -> int:
         return 0
     try:
         length = read_json(read_plain(path))["model"]["context_length"]
-    except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return 0
     return length if type(length) is int and length > 0 else 0

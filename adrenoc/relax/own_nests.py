@@ -62,50 +62,22 @@ def append_rows_nest(builder: Any, call: Any) -> Any:
 def cached_attention_nest(builder: Any, call: Any) -> Any:
     """Scores of all rows, those that are not seen far below; softmax; the mix of values."""
     attrs = call.attrs
-    heads, window, cap = int(attrs["heads"]), int(attrs["window"]), float(attrs["cap"])
+    heads, window = int(attrs["heads"]), int(attrs["window"])
 
     def compute(q: Any, position: Any, keys: Any, values: Any, *tables: Any) -> Any:
         _, kv_heads, rows, head = (int(extent) for extent in keys.shape)
         tokens, group, dtype = int(q.shape[1]), heads // kv_heads, str(q.dtype)
         far = tirx.const(-3.0e4 if dtype == "float16" else -3.0e38, dtype)
-
-        def query(h: Any, token: Any, j: Any) -> Any:
-            first = int(attrs["first"]) + h * head
-            at = tirx.min(position[0] + token, rows - 1)
-            turned = _rotate(attrs, lambda i: q[0, token, first + i], tables, at, j)
-            return turned * tirx.const(float(attrs["scale"]), dtype)
-
-        turned = te.compute((heads, tokens, head), query, name="turned")
-        d = te.reduce_axis((0, head), "d")
-        scores = te.compute(
-            (heads, tokens, rows),
-            lambda h, t, r: te.sum(
-                turned[h, t, d] * keys[0, tirx.floordiv(h, group), r, d].astype(dtype), axis=d
-            ),
-            name="scores",
-        )
+        scores = _scores(attrs, q, position, keys, tables)
 
         def hide(h: Any, t: Any, r: Any) -> Any:
-            score = scores[h, t, r]
-            if cap:
-                score = te.tanh(score / tirx.const(cap, dtype)) * tirx.const(cap, dtype)
             at = position[0] + t
             is_seen = tirx.all(r <= at, r > at - window) if window else r <= at
-            return te.if_then_else(is_seen, score, far)
+            return te.if_then_else(is_seen, scores[h, t, r], far)
 
         masked = te.compute((heads, tokens, rows), hide, name="masked")
-        a, b, c = (te.reduce_axis((0, rows), name) for name in "abc")
-        most = te.compute(
-            (heads, tokens), lambda h, t: te.max(masked[h, t, a], axis=a), name="most"
-        )
-        power = te.compute(
-            (heads, tokens, rows),
-            lambda h, t, r: te.exp(masked[h, t, r] - most[h, t]),
-            name="power",
-        )
-        total = te.compute(
-            (heads, tokens), lambda h, t: te.sum(power[h, t, b], axis=b), name="total"
-        )
+        power, total = _powers(masked)
+        c = te.reduce_axis((0, rows), "c")
 
         def is_there(t: Any, r: Any, value: Any) -> Any:
             return te.if_then_else(r <= position[0] + t, value, tirx.const(0.0, dtype))
@@ -123,6 +95,44 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
         return te.compute((1, tokens, heads * head), result, name="attention")
 
     return builder.call_te(compute, *call.args, primfunc_name_hint="cached_attention")
+
+
+def _scores(attrs: Any, q: Any, position: Any, keys: Any, tables: Any) -> Any:
+    """[head, token, row] of rotated, scaled queries times keys, bounded where there is a cap."""
+    heads, cap = int(attrs["heads"]), float(attrs["cap"])
+    _, kv_heads, rows, head = (int(extent) for extent in keys.shape)
+    tokens, group, dtype = int(q.shape[1]), heads // kv_heads, str(q.dtype)
+
+    def query(h: Any, token: Any, j: Any) -> Any:
+        first = int(attrs["first"]) + h * head
+        at = tirx.min(position[0] + token, rows - 1)
+        turned = _rotate(attrs, lambda i: q[0, token, first + i], tables, at, j)
+        return turned * tirx.const(float(attrs["scale"]), dtype)
+
+    turned = te.compute((heads, tokens, head), query, name="turned")
+    d = te.reduce_axis((0, head), "d")
+
+    def product(h: Any, t: Any, r: Any) -> Any:
+        key = keys[0, tirx.floordiv(h, group), r, d].astype(dtype)
+        return te.sum(turned[h, t, d] * key, axis=d)
+
+    scores = te.compute((heads, tokens, rows), product, name="scores")
+    if not cap:
+        return scores
+    bound = tirx.const(cap, dtype)
+    return te.compute(scores.shape, lambda *at: te.tanh(scores[at] / bound) * bound, name="capped")
+
+
+def _powers(masked: Any) -> tuple[Any, Any]:
+    """exp(score - the largest of its row), and the sums of these."""
+    heads, tokens, rows = masked.shape
+    a, b = (te.reduce_axis((0, rows), name) for name in "ab")
+    most = te.compute((heads, tokens), lambda h, t: te.max(masked[h, t, a], axis=a), name="most")
+    power = te.compute(
+        masked.shape, lambda h, t, r: te.exp(masked[h, t, r] - most[h, t]), name="power"
+    )
+    total = te.compute((heads, tokens), lambda h, t: te.sum(power[h, t, b], axis=b), name="total")
+    return power, total
 
 
 def _rotate(attrs: Any, read: Any, tables: Any, position: Any, j: Any) -> Any:

@@ -199,7 +199,7 @@ class _Walk:
 
     def _score(self, row: Expr) -> Expr:
         """The product of the query and one key; it is scaled already."""
-        builder, total = self._builder, None
+        builder = self._builder
         sums = builder.registers(1, dtype=ACCUMULATOR)
         sums.fill(0.0)
         with builder.loop(self._o.blocks, "b", rolled=True) as block:

@@ -25,8 +25,11 @@ from adrenoc.relax.own import APPEND_ROWS, CACHED_ATTENTION
 def _refuses_heads(node: Node, tensors: Mapping[str, Tensor], cache: str, x: str) -> str | None:
     """What both kernels need: whole texels of a head, and of each half of what is rotated."""
     batch, _, _, head = tensors[cache].shape
-    if batch != 1 or len(tensors[x].shape) >= len(tensors[cache].shape) or tensors[x].shape[0] != 1:
-        return f"a batch of {batch}, expected 1"
+    shape = tensors[x].shape
+    if batch != 1 or shape[0] != 1:
+        return f"a batch of {max(batch, shape[0])}, expected 1"
+    if len(shape) >= len(tensors[cache].shape):
+        return f"{x} has the rank {len(shape)}, expected the axes batch, token and channel"
     rotated, apart = int(node.attrs["rotated"]), not node.attrs["interleaved"]
     whole = LANES * (1 + apart)
     if head % LANES or int(node.attrs["first"]) % LANES or rotated % whole:

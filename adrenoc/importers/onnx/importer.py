@@ -98,24 +98,23 @@ def import_onnx(
     module, tensors, failed = convert(graph, unknown)
     raise_refusals(graph, foreign, missing, failed)
     check_kept(graph, states)
-    outputs = tuple(
-        TensorSpec(
-            name=name,
-            shape=_require_shape(graph, name).shape or (),
-            dtype=_require_shape(graph, name).dtype,
-        )
-        for name in graph.outputs[: len(graph.outputs) - len(states)]
-    )
     return Imported(
         module=module,
         format="onnx",
         inputs=tuple(graph.inputs),
-        outputs=outputs,
+        outputs=_outputs_of(graph, graph.outputs[: len(graph.outputs) - len(states)]),
         decisions=tuple(decisions),
         model_sha256=sha256,
         tensors=tensors,
         nodes={name: node.name for node in graph.nodes for name in node.output if node.name},
         states=tuple(states),
+    )
+
+
+def _outputs_of(graph: OnnxGraph, names: Sequence[str]) -> tuple[TensorSpec, ...]:
+    known = [(name, _require_shape(graph, name)) for name in names]
+    return tuple(
+        TensorSpec(name=name, shape=info.shape or (), dtype=info.dtype) for name, info in known
     )
 
 

@@ -36,9 +36,14 @@ class _Keeper:
 
     def run(self) -> Graph:
         graph = self.graph
-        for number, node in enumerate(graph.nodes):
+        last_read = {name: at for at, node in enumerate(graph.nodes) for name in node.inputs}
+        for at, node in enumerate(graph.nodes):
             position = changed_input(node)
-            self.nodes.append(node if position is None else self._change(number, node, position))
+            if position is None:
+                self.nodes.append(node)
+            else:
+                read_later = last_read[node.inputs[position]] > at
+                self.nodes.append(self._change(node, position, read_later))
         renamed = self._copy_back()
         states = {renamed.get(name, name): past for name, past in graph.states.items()}
         outputs = tuple(renamed.get(name, name) for name in graph.outputs)
@@ -46,10 +51,11 @@ class _Keeper:
         graph = replace(graph, outputs=outputs, states=states, aliases=aliases)
         return graph.replace_nodes(self.nodes, self.tensors)
 
-    def _change(self, number: int, node: Node, position: int) -> Node:
-        """A node that changes its operand in place, or a copy of it."""
+    def _change(self, node: Node, position: int, read_later: bool) -> Node:
+        """A node that changes its operand in place, or a copy of it where others read it later."""
         source = node.inputs[position]
-        if self.graph.states.get(node.output) == source and not self._is_read_after(number, source):
+        read_later = read_later or source in self.graph.output_names
+        if self.graph.states.get(node.output) == source and not read_later:
             self.aliases[node.output] = source
             return node
         begun = replace(self.graph.tensors[source], name=f"{node.output}_begun", value=None)
@@ -63,11 +69,6 @@ class _Keeper:
         self.aliases[node.output] = begun.name
         inputs = (*node.inputs[:position], begun.name, *node.inputs[position + 1 :])
         return replace(node, inputs=inputs)
-
-    def _is_read_after(self, number: int, name: str) -> bool:
-        """Whether a later node, or an output, needs what a tensor holds before it is changed."""
-        later = self.graph.nodes[number + 1 :]
-        return name in self.graph.outputs or any(name in node.inputs for node in later)
 
     def _copy_back(self) -> dict[str, str]:
         """Copy the states that were not changed in place; output -> the copy that it is then."""

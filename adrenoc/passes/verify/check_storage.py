@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from adrenoc.bundle.manifest import MemorySlot
 from adrenoc.errors import DefectError
@@ -106,7 +107,7 @@ class _Walk:
     changed: set[str] = field(default_factory=set)
     """States that hold what the next run is to find: by the name of the input, they are gone."""
 
-    @property
+    @cached_property
     def states(self) -> frozenset[str]:
         """The inputs that this program writes."""
         return frozenset(self.program.graph.states.values())
