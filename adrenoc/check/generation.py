@@ -17,20 +17,22 @@ from adrenoc.importers.decoder_form import DecoderForm, find_decoder
 class TokenCheck:
     """How many tokens are the reference's own choice after the same ones, and how far logits are.
 
-    `first_other` is the number of the first token that is another one, None where all are equal;
-    `max_error` is the largest error of a logit over the range of its row.
+    `near` are others whose logit, by the reference, is within the tolerance of its choice: which of
+    them is larger is rounding.  `first_other` is the number of the first token that is neither,
+    None where there is none; `max_error` is the largest error of a logit over the range of its row.
     """
 
     tokens: int
     equal: int
+    near: int
     first_other: int | None
     max_error: float
     tolerance: float
 
     @property
     def passed(self) -> bool:
-        """Whether all tokens are equal and all logits within the tolerance."""
-        return self.equal == self.tokens and self.max_error <= self.tolerance
+        """Whether all tokens are equal or near, and all logits within the tolerance."""
+        return self.equal + self.near == self.tokens and self.max_error <= self.tolerance
 
     def raise_if_failed(self) -> None:
         """Say what is off.
@@ -76,14 +78,23 @@ def check_tokens(
     whole = [*prompt, *tokens[:-1]]
     reference = run_reference(model, _feeds(form, whole))["logits"][0, len(prompt) - 1 :]
     same = reference.argmax(axis=-1) == np.asarray(tokens)
+    gaps = [_gap(row, token) for row, token in zip(reference, tokens, strict=True)]
+    allowed = same | (np.asarray(gaps) <= tolerance)
     errors = [_error(mine, own) for mine, own in zip(logits, reference, strict=True)]
     return TokenCheck(
         tokens=len(tokens),
         equal=int(same.sum()),
-        first_other=None if same.all() else int(np.argmin(same)) + 1,
+        near=int((allowed & ~same).sum()),
+        first_other=None if allowed.all() else int(np.argmin(allowed)) + 1,
         max_error=max(errors),
         tolerance=tolerance,
     )
+
+
+def in_halves(model: Path) -> bool:
+    """Whether a decoder keeps its past in halves, as models in halves do."""
+    form = find_decoder(model)
+    return form is not None and any(cache.dtype == "float16" for cache in form.caches)
 
 
 def _feeds(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarray]:
@@ -101,8 +112,14 @@ def _feeds(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarray]:
     return feeds
 
 
+def _gap(row: np.ndarray, token: int) -> float:
+    """How far below the reference's choice it sees a token, over the range of its logits."""
+    wide = row.astype(np.float64)
+    return float(wide.max() - wide[token]) / (float(np.ptp(wide)) or 1.0)
+
+
 def _error(mine: np.ndarray, reference: np.ndarray) -> float:
     """Of one row; infinite where a number is none."""
     wide = mine.astype(np.float64) - reference.astype(np.float64)
-    error = float(np.abs(wide).max()) / (float(np.ptp(reference)) or 1.0)
+    error = float(np.abs(wide).max()) / (float(np.ptp(reference.astype(np.float64))) or 1.0)
     return error if np.isfinite(error) else float("inf")

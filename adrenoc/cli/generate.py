@@ -89,7 +89,7 @@ def _run(
     as_json: bool,
 ) -> int:
     """Generate tokens and print them as they come; returns the exit code."""
-    from adrenoc.check.generation import check_tokens
+    from adrenoc.check.generation import check_tokens, in_halves
     from adrenoc.cli import console
     from adrenoc.device.compare import default_tolerance
     from adrenoc.device.generate import Decoder, check_is_decoder
@@ -106,7 +106,9 @@ def _run(
     checked: TokenCheck | None = None
     if reference is not None:
         values = bundle.manifest.options.values
-        usual = default_tolerance(str(values["storage_dtype"]), str(values["compute_dtype"]))
+        dtypes = [str(values[f"{what}_dtype"]) for what in ("storage", "compute")]
+        # A model in halves is known no better than halves are: its reference rounds to them.
+        usual = default_tolerance(*("float16" if in_halves(reference) else one for one in dtypes))
         limit = usual if tolerance is None else tolerance
         checked = check_tokens(reference, prompt, result.tokens, logits, tolerance=limit)
     if as_json:
@@ -182,11 +184,12 @@ def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int)
             ("context", f"full: it has {rows} rows; adrenoc compile MODEL --context {2 * rows}")
         )
     if checked is not None:
+        near = f", {checked.near} within the tolerance of its choice" if checked.near else ""
         fields.append(
             (
                 "check",
-                f"{checked.equal} of {checked.tokens} tokens are the reference's, logits within "
-                f"{checked.max_error:.2e} of their range",
+                f"{checked.equal} of {checked.tokens} tokens are the reference's{near}, logits "
+                f"within {checked.max_error:.2e} of their range",
             )
         )
     console.print_fields(fields)

@@ -2,7 +2,8 @@
 
 The graph is the one of its `cpu` int4 files: MatMulNBits in blocks, norms with their residual sums,
 GroupQueryAttention with the rotation inside, past and present keys and values as inputs and
-outputs, no position_ids.  Weights have a decaying spectrum, so that logits are not flat.
+outputs, no position_ids; on request that of its `cuda` (float16) and `dml` (rotation apart) files.
+Weights have a decaying spectrum, so that logits are not flat.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class DecoderShape:
     """Extents and variants of a decoder; `kind` is `qwen3` (norms of queries and keys) or `llama`.
 
     `bits` 0 leaves weights in float; `zeros` packs zero points; `packed` makes one product of
-    queries, keys and values; `embedding_bits` 4 is GatherBlockQuantized.
+    queries, keys and values; `embedding_bits` 4 is GatherBlockQuantized; `half` is float16 for all
+    that is float; `positions` makes position_ids an input; `rotary_apart` rotates by nodes of
+    RotaryEmbedding, which read it.
     """
 
     kind: str = "qwen3"
@@ -48,7 +51,18 @@ class DecoderShape:
     theta: float = 10000.0
     window: int = -1
     softcap: float = 0.0
+    half: bool = False
+    positions: bool = False
+    rotary_apart: bool = False
     seed: int = 0
+
+    @property
+    def float_type(self) -> np.dtype[Any]:
+        return np.dtype(np.float16 if self.half else np.float32)
+
+    @property
+    def has_positions(self) -> bool:
+        return self.positions or self.rotary_apart
 
 
 def make_decoder(shape: DecoderShape) -> onnx.ModelProto:
@@ -64,6 +78,8 @@ def genai_config(shape: DecoderShape, file: str = "model.onnx") -> str:
         "past_key_names": "past_key_values.%d.key",
         "past_value_names": "past_key_values.%d.value",
     }
+    if shape.has_positions:
+        names["position_ids"] = "position_ids"
     model: dict[str, Any] = {
         "context_length": shape.context,
         "eos_token_id": shape.vocabulary - 1,
@@ -124,8 +140,8 @@ class _Decoder:
         self.node("Gather", ["mask/shape", "one_scalar"], ["mask/length"], axis=0)
         self.node("Cast", ["mask/length"], ["total_length"], to=TensorProto.INT32)
         angles = self._angles()
-        self.constant("cos_cache", np.cos(angles).astype(np.float32))
-        self.constant("sin_cache", np.sin(angles).astype(np.float32))
+        self.floats("cos_cache", np.cos(angles))
+        self.floats("sin_cache", np.sin(angles))
 
     def _angles(self) -> np.ndarray:
         s = self.shape
@@ -136,12 +152,12 @@ class _Decoder:
         s = self.shape
         table = self.weights(s.vocabulary, s.hidden) * np.sqrt(s.hidden)
         if s.embedding_bits == 0:
-            self.constant("embed", table.astype(np.float32))
+            self.floats("embed", table)
             self.node("Gather", ["embed", "input_ids"], ["embedded"])
             return "embedded"
         packed, scales, zeros = quantise(table, s.block, zeros=s.zeros)
         self.constant("embed_q", packed.reshape(s.vocabulary, -1))
-        self.constant("embed_s", scales)
+        self.floats("embed_s", scales)
         inputs = ["embed_q", "input_ids", "embed_s"]
         if zeros is not None:
             self.constant("embed_z", zeros)
@@ -152,17 +168,11 @@ class _Decoder:
 
     def _norm(self, name: str, root: str, skip: str, *, last: bool = False) -> tuple[str, str]:
         """The residual sum and its norm."""
-        weight = self.constant(f"{name}/weight", self._gains(self.shape.hidden))
+        weight = self.floats(f"{name}/weight", self._gains(self.shape.hidden))
         out = f"{name}/out"
+        attrs = {"axis": -1, "epsilon": 1e-6, "stash_type": 1}
         if not skip:
-            self.node(
-                "SimplifiedLayerNormalization",
-                [root, weight],
-                [out],
-                axis=-1,
-                epsilon=1e-6,
-                stash_type=1,
-            )
+            self.node("SimplifiedLayerNormalization", [root, weight], [out], **attrs)
             return root, out
         outputs = [out] if last else [out, "", "", f"{name}/sum"]
         self.contrib(
@@ -178,7 +188,7 @@ class _Decoder:
             whole = f"{prefix}/attn/qkv_proj"
             self._product(whole, x, s.hidden, sum(widths), out=f"{whole}/out")
             q, k, v = f"{whole}/out", "", ""
-            if s.kind == "qwen3":
+            if s.kind == "qwen3" or s.rotary_apart:
                 sizes = self.constant(f"{whole}/sizes", np.array(widths, np.int64))
                 self.node("Split", [q, sizes], names, axis=-1)
                 q, k, v = names
@@ -189,6 +199,9 @@ class _Decoder:
         if s.kind == "qwen3":
             q = self._head_norm(f"{prefix}/attn/q_norm", q, widths[0])
             k = self._head_norm(f"{prefix}/attn/k_norm", k, widths[1])
+        if s.rotary_apart:
+            q = self._rotate(f"{prefix}/attn/q_rotary", q)
+            k = self._rotate(f"{prefix}/attn/k_rotary", k)
         out = f"{prefix}/attn/out"
         past = [f"past_key_values.{layer}.{kind}" for kind in ("key", "value")]
         present = [f"present.{layer}.{kind}" for kind in ("key", "value")]
@@ -196,22 +209,30 @@ class _Decoder:
             "num_heads": s.heads,
             "kv_num_heads": s.kv_heads,
             "scale": float(s.head**-0.5),
-            "do_rotary": 1,
+            "do_rotary": int(not s.rotary_apart),
             "rotary_interleaved": 0,
             "local_window_size": s.window,
             "softcap": s.softcap,
         }
-        inputs = [q, k, v, *past, "seqlens_k", "total_length", "cos_cache", "sin_cache"]
+        inputs = [q, k, v, *past, "seqlens_k", "total_length"]
+        if not s.rotary_apart:
+            inputs += ["cos_cache", "sin_cache", *(["position_ids"] if s.positions else [])]
         self.contrib("GroupQueryAttention", inputs, [out, *present], **attrs)
         mixed = f"{prefix}/attn/o_proj"
         return self._product(mixed, out, widths[0], s.hidden, gain=0.5, out=f"{mixed}/out")
+
+    def _rotate(self, name: str, x: str) -> str:
+        """The rotation by a node of its own."""
+        inputs = [x, "position_ids", "cos_cache", "sin_cache"]
+        self.contrib("RotaryEmbedding", inputs, [f"{name}/out"], interleaved=0)
+        return f"{name}/out"
 
     def _head_norm(self, name: str, x: str, width: int) -> str:
         """The norm over each head, as it stands before the attention."""
         s = self.shape
         heads = self.constant(f"{name}/heads", np.array([0, -1, s.head], np.int64))
         whole = self.constant(f"{name}/whole", np.array([0, -1, width], np.int64))
-        weight = self.constant(f"{name}/weight", self._gains(s.head))
+        weight = self.floats(f"{name}/weight", self._gains(s.head))
         self.node("Reshape", [x, heads], [f"{name}/split"])
         self.node(
             "SimplifiedLayerNormalization",
@@ -241,11 +262,11 @@ class _Decoder:
         s = self.shape
         weight = self.weights(n, k) * gain
         if s.bits == 0:
-            self.constant(f"{name}/weight", np.ascontiguousarray(weight.T).astype(np.float32))
+            self.floats(f"{name}/weight", weight.T)
             self.node("MatMul", [x, f"{name}/weight"], [out])
             return out
         packed, scales, zeros = quantise(weight, s.block, zeros=s.zeros)
-        inputs = [x, self.constant(f"{name}/q", packed), self.constant(f"{name}/s", scales)]
+        inputs = [x, self.constant(f"{name}/q", packed), self.floats(f"{name}/s", scales)]
         if zeros is not None:
             inputs.append(self.constant(f"{name}/z", zeros))
         attrs = {"K": k, "N": n, "bits": 4, "block_size": s.block, "accuracy_level": 0}
@@ -266,13 +287,17 @@ class _Decoder:
         return mixed
 
     def _gains(self, size: int) -> np.ndarray:
-        return self.random.uniform(0.7, 1.3, size).astype(np.float32)
+        gains: np.ndarray = self.random.uniform(0.7, 1.3, size)
+        return gains
 
     # Nodes
 
     def constant(self, name: str, value: np.ndarray) -> str:
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
+
+    def floats(self, name: str, value: np.ndarray) -> str:
+        return self.constant(name, value.astype(self.shape.float_type))
 
     def node(self, op: str, inputs: list[str], outputs: list[str], **attrs: Any) -> None:
         self.nodes.append(helper.make_node(op, inputs, outputs, name=outputs[0], **attrs))
@@ -290,7 +315,10 @@ class _Decoder:
             value("input_ids", TensorProto.INT64, new),
             value("attention_mask", TensorProto.INT64, ["batch_size", total]),
         ]
-        outputs = [value("logits", TensorProto.FLOAT, [*new, s.vocabulary])]
+        if s.has_positions:
+            inputs.append(value("position_ids", TensorProto.INT64, new))
+        element = helper.np_dtype_to_tensor_dtype(s.float_type)
+        outputs = [value("logits", element, [*new, s.vocabulary])]
         for layer in range(s.layers):
             for kind in ("key", "value"):
                 for found, name, rows in (
@@ -298,7 +326,7 @@ class _Decoder:
                     (outputs, f"present.{layer}.{kind}", total),
                 ):
                     extents = ["batch_size", s.kv_heads, rows, s.head]
-                    found.append(value(name, TensorProto.FLOAT, extents))
+                    found.append(value(name, element, extents))
         graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, self.constants)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)

@@ -3,72 +3,44 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from click.testing import CliRunner
 
-from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.generation import check_tokens
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli
-from adrenoc.compile.decoder_plan import plan_decoder
-from adrenoc.compile.make import make_bundle
 from adrenoc.device.generate import Decoder
 from adrenoc.device.run import local_place
 from adrenoc.errors import CheckFailedError, InputError
-from adrenoc.importers.decoder_form import find_decoder
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
-from adrenoc.target.target import load_target
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from model_zoo.decoders import DecoderShape, genai_config, make_decoder
+from tests.host.decoder_bundles import (
+    DecoderShape,
+    generate_tokens,
+    make_decoder_bundle,
+    write_decoder,
+)
 
 QWEN = DecoderShape(layers=1, context=300)
 LLAMA = DecoderShape(kind="llama", layers=1, context=48, zeros=True, embedding_bits=4, packed=False)
 PROMPT = (3, 5, 7, 11, 2, 9, 44, 23, 1)
 
 
-def write(folder: Path, shape: DecoderShape) -> Path:
-    """The model with its configuration beside it."""
-    path = folder / "model.onnx"
-    onnx.save(make_decoder(shape), path)
-    (folder / "genai_config.json").write_text(genai_config(shape), encoding="utf-8")
-    return path
-
-
 def make(model: Path, preset: str) -> Bundle:
     """Its bundle, of one token and of four."""
-    form = find_decoder(model)
-    assert form is not None
-    plan = plan_decoder(form, None, (4,))
-    target = load_target("host")
-    said = {"states": plan.states, "shapes": plan.buckets[-1]}
-    made = make_bundle(
-        model,
-        target=target,
-        options=resolve_options(target, preset=preset, command_line=said).options,
-        output=model.with_suffix(f".{preset}.adrenoc"),
-        reporter=SilentReporter(),
-        buckets=plan.buckets,
-        use_cache=False,
-        chosen_before=plan.decisions,
-    )
-    context = [d for d in made.decisions if d["subject"] == "context"]
+    bundle, decisions = make_decoder_bundle(model, preset)
+    context = [d for d in decisions if d["subject"] == "context"]
     assert context[0]["reason"] == "genai_config.json says so"
-    return open_bundle(made.path)
+    return bundle
 
 
 @pytest.fixture(scope="module")
 def qwen(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
-    model = write(tmp_path_factory.mktemp("qwen"), QWEN)
+    model = write_decoder(tmp_path_factory.mktemp("qwen"), QWEN)
     return model, make(model, "fp32")
 
 
@@ -80,15 +52,7 @@ def decoder(qwen: tuple[Path, Bundle]) -> Iterator[Decoder]:
 
 def generate(decoder: Decoder, count: int) -> tuple[list[int], list[np.ndarray]]:
     """Tokens after the prompt, each with its logits."""
-    *before, token = PROMPT
-    decoder.take_in(before)
-    tokens, rows = [], []
-    for _ in range(count):
-        token, row = decoder.step(token, logits=True)
-        assert row is not None
-        tokens.append(token)
-        rows.append(row)
-    return tokens, rows
+    return generate_tokens(decoder, PROMPT, count)
 
 
 def test_tokens_are_the_references(qwen: tuple[Path, Bundle], decoder: Decoder) -> None:
@@ -145,7 +109,7 @@ def generate_again(decoder: Decoder, count: int) -> list[int]:
 
 @pytest.mark.parametrize("preset", ["mixed"])
 def test_a_full_context_is_an_error_that_says_so(device: Any, tmp_path: Path, preset: str) -> None:
-    model = write(tmp_path, LLAMA)
+    model = write_decoder(tmp_path, LLAMA)
     bundle = make(model, preset)
     with local_place(bundle, "") as place:
         decoder = Decoder(place, bundle)

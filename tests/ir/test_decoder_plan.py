@@ -97,6 +97,40 @@ def test_what_is_not_covered_is_refused_at_all_nodes(tmp_path: Path) -> None:
         import_model(path, shapes=dict(plan.buckets[0]), states=plan.states)
 
 
+def test_what_is_refused_does_not_bury_what_reads_it(tmp_path: Path) -> None:
+    model = make_decoder(DecoderShape(layers=2, rotary_apart=True))
+    for node in model.graph.node:
+        if node.op_type == "RotaryEmbedding":
+            node.attribute.append(onnx.helper.make_attribute("scale", 2.0))
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    form = find_decoder(path)
+    assert form is not None
+    plan = plan_decoder(form, 64, ())
+    with pytest.raises(CustomDomainError, match=r"scale 2\.0, which is not covered") as refused:
+        import_model(path, shapes=dict(plan.buckets[0]), states=plan.states)
+    for supported in ("MatMulNBits", "GroupQueryAttention", "SkipSimplified"):
+        assert supported not in refused.value.message
+    assert "RotaryEmbedding (4x)" in refused.value.message
+
+
+def test_tables_of_rotations_reach_as_far_as_the_context(tmp_path: Path) -> None:
+    model = make_decoder(DecoderShape(layers=1, context=64, rotary_apart=True))
+    model.graph.node.append(  # the keys are read once more, so that the rotation stays apart
+        onnx.helper.make_node("Identity", ["/model/layers.0/attn/k_rotary/out"], ["again"])
+    )
+    model.graph.output.append(
+        onnx.helper.make_tensor_value_info("again", onnx.TensorProto.FLOAT, None)
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    form = find_decoder(path)
+    assert form is not None
+    plan = plan_decoder(form, 65, ())
+    with pytest.raises(OptionError, match="have 64 rows, expected at least the context's 65"):
+        import_model(path, shapes=dict(plan.buckets[0]), states=plan.states)
+
+
 def test_states_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(make_decoder(DecoderShape(layers=1)), path)

@@ -65,8 +65,8 @@ class _Heads:
 
 
 def _group_query_attention(write: Writer) -> None:
-    heads = _read_heads(write)
     _check_covered(write)
+    heads = _read_heads(write)
     row = _first_row(write, heads.tokens)
     rotation, tables = _read_rotation(write, heads)
     caches = []

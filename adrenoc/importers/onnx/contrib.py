@@ -21,7 +21,8 @@ from adrenoc.importers.onnx.contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
 from adrenoc.importers.onnx.graph import OnnxGraph
 from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.importers.onnx.rotary import ROTARY
+from adrenoc.importers.onnx.writer import CannotWriteError, UnknownTypeError, Writer
 
 
 def _gelu_of(write: Writer, x: str, out: str) -> None:
@@ -202,6 +203,7 @@ _REWRITES: dict[str, Callable[[Writer], None]] = {
     **DYNAMIC,
     **N_BITS_REWRITES,
     **QUANTISED,
+    **ROTARY,
     "BiasGelu": _bias_gelu,
     "CDist": _distances,
     "DequantizeLinear": _standard,
@@ -235,6 +237,10 @@ def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
     writer = Writer(node, graph)
     try:
         rewrite(writer)
+    except UnknownTypeError as error:
+        graph.refusals[writer.result] = str(error)
+        graph.untold.add(writer.result)
+        return None
     except CannotWriteError as error:
         graph.refusals[writer.result] = str(error)
         return None

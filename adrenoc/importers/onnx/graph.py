@@ -66,7 +66,8 @@ class OnnxGraph:
     """A graph whose nodes stand in topological order.
 
     `types` holds what is known about each tensor, constants included; `refusals` says of a first
-    output why its node is left as it is, for the error that lists it; `counted` holds tensors
+    output why its node is left as it is, for the error that lists it, and `untold` where that is
+    only because nothing is known of an operand; `counted` holds tensors
     whose extent depends on data, and None for those that are made of them and do not; `sequences`
     holds the tensors in each sequence that is known; `disputed` names the nodes that onnx's
     inference refuses and onnxruntime takes; with `vast` some constant is refused for its size, and
@@ -80,6 +81,7 @@ class OnnxGraph:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     types: dict[str, TensorType] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
+    untold: set[str] = field(default_factory=set)
     counted: dict[str, Counted | None] = field(default_factory=dict)
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)
     disputed: list[str] = field(default_factory=list)

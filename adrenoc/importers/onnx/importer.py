@@ -36,6 +36,7 @@ from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.importers.onnx.refusals import (
     find_dependents,
     foreign_nodes,
+    leave_out_untold,
     missing_nodes,
     raise_refusals,
 )
@@ -88,7 +89,8 @@ def import_onnx(
     decisions += mask_outputs(graph)
     decisions += note_differences(graph)
     _check_text(graph)
-    foreign, missing = foreign_nodes(graph), missing_nodes(graph, supported_operators())
+    missing = missing_nodes(graph, supported_operators())
+    foreign = leave_out_untold(graph, foreign_nodes(graph), missing)
     if graph.vast:
         raise_refusals(graph, foreign, missing, [])  # before the constants take memory
     unknown = find_dependents(graph, [*foreign, *missing])

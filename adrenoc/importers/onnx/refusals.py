@@ -53,6 +53,18 @@ def missing_nodes(graph: OnnxGraph, known: Set[str]) -> list[Refused]:
     ]
 
 
+def leave_out_untold(
+    graph: OnnxGraph, foreign: Sequence[Refused], missing: Sequence[Refused]
+) -> list[Refused]:
+    """`foreign` without the nodes that lack nothing but the types of what others make.
+
+    They are supported as far as anybody knows, and would bury the ones that are not.
+    """
+    told = [one for one in foreign if first_output(one.node) not in graph.untold]
+    unknown = find_dependents(graph, [*told, *missing])
+    return [one for one in foreign if one in told or unknown.isdisjoint(one.node.input)]
+
+
 def find_dependents(graph: OnnxGraph, refused: Sequence[Refused]) -> frozenset[str]:
     """The tensors that refused nodes make, and all that is computed from these."""
     unknown = {name for one in refused for name in one.node.output if name}

@@ -23,6 +23,7 @@ from adrenoc.decision import Decision
 from adrenoc.errors import OptionError, UnsupportedOperatorError
 from adrenoc.importers.onnx.cached import APPEND_ROWS, FIRST_ROW
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
+from adrenoc.importers.onnx.join_rotations import join_rotations
 
 PAST_LENGTH, NEXT_TOKEN, FILLED = "past_length", "next_token", "filled"
 """The input that says how many rows are there, and the outputs of one token and of several."""
@@ -47,7 +48,9 @@ def keep_cache(graph: OnnxGraph, states: States) -> list[Decision]:
     graph.inputs.append(TensorSpec(name=PAST_LENGTH, shape=(1,), dtype="int32", bounds=bounds))
     graph.types[PAST_LENGTH] = TensorType(element=TensorProto.INT32, shape=(1,))
     counted = _know_first_rows(graph)
-    before = [*_mask_nodes(graph, tokens), *_position_nodes(graph, tokens)]
+    joined = join_rotations(graph, counted, POSITIONS)
+    _check_tables(graph, rows)
+    before = [*_mask_nodes(graph, tokens), *_position_nodes(graph, tokens, rows)]
     if tokens == 1:
         largest = helper.make_node("ArgMax", [LOGITS], [NEXT_TOKEN], axis=-1, keepdims=0)
         graph.nodes.append(largest)
@@ -67,9 +70,10 @@ def keep_cache(graph: OnnxGraph, states: States) -> list[Decision]:
         Decision(
             subject=f"{len(states)} states",
             taken=f"caches of {rows} rows, written in place",
-            reason=f"exporters call an input and an output so; {counted} operators read "
+            reason=f"exporters call an input and an output so; {len(counted)} operators read "
             f"{PAST_LENGTH} itself",
-        )
+        ),
+        *joined,
     ]
 
 
@@ -112,18 +116,34 @@ def _check_names(graph: OnnxGraph, states: States) -> None:
             )
 
 
-def _know_first_rows(graph: OnnxGraph) -> int:
-    """Let operators whose length is the sum of the mask read `past_length`; how many there are."""
+def _know_first_rows(graph: OnnxGraph) -> list[onnx.NodeProto]:
+    """Let operators whose length is the sum of the mask read `past_length`; these operators."""
     makers = {name: node for node in graph.nodes for name in node.output}
-    count = 0
+    counted = []
     for node in graph.nodes:
         if node.op_type != "GroupQueryAttention" or len(node.input) < 6:
             continue
         if _is_sum_of_mask(makers, node.input[5]):
             node.input[5] = PAST_LENGTH
             node.attribute.append(helper.make_attribute(FIRST_ROW, 1))
-            count += 1
-    return count
+            counted.append(node)
+    return counted
+
+
+def _check_tables(graph: OnnxGraph, rows: int) -> None:
+    """Refuse rotations by tables that end before the cache does: there is no row to read there.
+
+    Raises:
+        OptionError: naming the first.
+    """
+    for node in graph.nodes:
+        table = graph.constants.get(node.input[2]) if node.op_type == "RotaryEmbedding" else None
+        if table is not None and len(table) < rows:
+            raise OptionError(
+                f"the cosines '{node.input[2]}' have {len(table)} rows, expected at least the "
+                f"context's {rows}",
+                hint=f"adrenoc compile MODEL --context {len(table)}",
+            )
 
 
 def _is_sum_of_mask(makers: dict[str, onnx.NodeProto], name: str) -> bool:
@@ -149,12 +169,15 @@ def _mask_nodes(graph: OnnxGraph, tokens: int) -> list[onnx.NodeProto]:
     ]
 
 
-def _position_nodes(graph: OnnxGraph, tokens: int) -> list[onnx.NodeProto]:
+def _position_nodes(graph: OnnxGraph, tokens: int, rows: int) -> list[onnx.NodeProto]:
     known = graph.types.get(POSITIONS)
     if known is None:
         return []
     graph.set_constant("positions/new", np.arange(tokens, dtype=np.int64)[None])
+    # What fills up the last tokens of a prompt may lie beyond the tables that positions index.
+    graph.set_constant("positions/last", np.array([[rows - 1]], np.int64))
     return [
         helper.make_node("Cast", [PAST_LENGTH], ["positions/first"], to=TensorProto.INT64),
-        helper.make_node("Add", ["positions/first", "positions/new"], [POSITIONS]),
+        helper.make_node("Add", ["positions/first", "positions/new"], ["positions/all"]),
+        helper.make_node("Min", ["positions/all", "positions/last"], [POSITIONS]),
     ]

@@ -16,6 +16,10 @@ class CannotWriteError(Exception):
     """A node is used in a way that has no standard form here; the text says which."""
 
 
+class UnknownTypeError(CannotWriteError):
+    """Nothing is known of an operand: most often what makes it is refused itself."""
+
+
 class Writer:
     """Collects the nodes that take the place of one; names are unique by its output."""
 
@@ -44,18 +48,18 @@ class Writer:
         """The static shape of an input.
 
         Raises:
-            CannotWriteError: it is not known.
+            UnknownTypeError: it is not known.
         """
         known = self._graph.types.get(name)
         if known is None or known.shape is None:
-            raise CannotWriteError(f"the shape of '{name}' is not known")
+            raise UnknownTypeError(f"the shape of '{name}' is not known")
         return known.shape
 
     def dtype(self, name: str) -> str:
         """The element type of an input.
 
         Raises:
-            CannotWriteError: it is not known.
+            UnknownTypeError: it is not known.
         """
         return str(helper.tensor_dtype_to_np_dtype(self.element(name)))
 
@@ -63,11 +67,11 @@ class Writer:
         """The element type of an input, as ONNX counts them.
 
         Raises:
-            CannotWriteError: it is not known.
+            UnknownTypeError: it is not known.
         """
         known = self._graph.types.get(name)
         if known is None:
-            raise CannotWriteError(f"the dtype of '{name}' is not known")
+            raise UnknownTypeError(f"the dtype of '{name}' is not known")
         return known.element
 
     def value(self, name: str) -> np.ndarray | None:
@@ -92,7 +96,7 @@ class Writer:
         """The dtype of the first input, or float32 where that holds integers.
 
         Raises:
-            CannotWriteError: it is not known.
+            UnknownTypeError: it is not known.
         """
         dtype = np.dtype(self.dtype(self.input(0)))
         return dtype if dtype.kind == "f" else np.dtype(np.float32)

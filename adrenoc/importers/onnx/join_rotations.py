@@ -1,0 +1,135 @@
+"""Rotations of queries and keys before an attention over a cache, as the attention's own.
+
+Before -> after:
+    q = RotaryEmbedding(x, position_ids, cosines, sines), keys alike
+    y = GroupQueryAttention(q, keys, ...)
+
+    y = GroupQueryAttention(x, ..., cosines, sines) with `do_rotary`
+
+A decoder's positions are the numbers of the rows that the attention adds, by which it rotates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+from onnx import helper
+
+from adrenoc.decision import Decision
+from adrenoc.importers.onnx.graph import OnnxGraph, attributes
+from adrenoc.importers.onnx.rotary import PLAIN_ROTATION
+
+_POSITIONS_AT = 9
+"""Input of GroupQueryAttention."""
+_SAME_NUMBERS = ("Cast", "Identity", "Reshape", "Unsqueeze")
+"""What exporters put between positions and what reads them."""
+_ROTATES = ("do_rotary", "rotary_interleaved")
+
+
+def join_rotations(
+    graph: OnnxGraph, attentions: list[onnx.NodeProto], positions: str
+) -> list[Decision]:
+    """Change, in place, `attentions` that number their rows as `positions` does."""
+    makers = {name: node for node in graph.nodes for name in node.output}
+    readers = Counter([*graph.outputs, *(name for node in graph.nodes for name in node.input)])
+    joined: list[onnx.NodeProto] = []
+    for node in attentions:
+        if len(node.input) > _POSITIONS_AT and _is_same(makers, node.input[9], positions):
+            node.input[_POSITIONS_AT] = ""
+        rotations = [makers.get(name) for name in node.input[:2]]
+        found = [one for one in rotations if one is not None and readers[one.output[0]] == 1]
+        if len(found) == len(rotations) and _fit(graph, node, found, makers, positions):
+            _join(node, found)
+            joined += found
+    gone = {id(node) for node in joined}
+    graph.nodes[:] = [node for node in graph.nodes if id(node) not in gone]
+    left = sum(node.op_type == "RotaryEmbedding" for node in graph.nodes)
+    told = (
+        (
+            len(joined),
+            "computed where keys are written and queries are read",
+            f"'{positions}' are the numbers of the rows, by which the attention rotates",
+        ),
+        (
+            left,
+            "computed apart",
+            f"queries and keys turn by other tables or positions than '{positions}', something "
+            "else reads them too, or no attention over a cache follows",
+        ),
+    )
+    return [
+        Decision(subject=f"{count} rotations", taken=taken, reason=reason)
+        for count, taken, reason in told
+        if count
+    ]
+
+
+def _is_same(makers: Mapping[str, onnx.NodeProto], name: str, positions: str) -> bool:
+    while name != positions:
+        node = makers.get(name)
+        if node is None or node.op_type not in _SAME_NUMBERS:
+            return False
+        name = node.input[0]
+    return True
+
+
+def _fit(
+    graph: OnnxGraph,
+    attention: onnx.NodeProto,
+    rotations: list[onnx.NodeProto],
+    makers: Mapping[str, onnx.NodeProto],
+    positions: str,
+) -> bool:
+    """Whether an attention can rotate in place of nodes for its queries and its keys."""
+    own = attributes(attention)
+    past = graph.types.get(attention.input[3])
+    if own.get("do_rotary", 0) or past is None or past.shape is None or len(past.shape) != 4:
+        return False
+    if any(node.op_type != "RotaryEmbedding" or node.domain == "" for node in rotations):
+        return False
+    first, second = rotations
+    same = list(first.input[2:4]) == list(second.input[2:4])
+    table = graph.constants.get(first.input[2])
+    if not same or table is None or table.ndim != 2:
+        return False
+    kinds = [attributes(node) for node in rotations]
+    if len({kind.get("interleaved", 0) for kind in kinds}) > 1:
+        return False
+    heads = (own.get("num_heads"), own.get("kv_num_heads"))
+    return all(
+        _is_same(makers, node.input[1], positions)
+        and _rotates_heads(kind, count, past.shape[3], 2 * table.shape[1])
+        for node, kind, count in zip(rotations, kinds, heads, strict=True)
+    )
+
+
+def _rotates_heads(kind: Mapping[str, Any], heads: Any, head: int, rotated: int) -> bool:
+    if any(kind.get(name, plain) != plain for name, plain in PLAIN_ROTATION.items()):
+        return False
+    if kind.get("rotary_embedding_dim", 0) not in (0, rotated):
+        return False
+    count = kind.get("num_heads", 0)
+    return count == heads if count else head == rotated
+
+
+def _join(attention: onnx.NodeProto, rotations: list[onnx.NodeProto]) -> None:
+    first = rotations[0]
+    inputs = [*attention.input, *[""] * (9 - len(attention.input))]
+    inputs[:2] = [node.input[0] for node in rotations]
+    inputs[7:9] = first.input[2:4]
+    kept = [a for a in attention.attribute if a.name not in _ROTATES]
+    turned: Any = attributes(first).get("interleaved", 0)
+    del attention.input[:], attention.attribute[:]
+    attention.input.extend(inputs)
+    attention.attribute.extend(
+        [
+            *kept,
+            *(
+                helper.make_attribute(name, value)
+                for name, value in zip(_ROTATES, (1, turned), strict=True)
+            ),
+        ]
+    )

@@ -1,0 +1,66 @@
+"""Small decoders on disk, their bundles, and tokens of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.compile.decoder_plan import plan_decoder
+from adrenoc.compile.make import make_bundle
+from adrenoc.device.generate import Decoder
+from adrenoc.importers.decoder_form import find_decoder
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from model_zoo.decoders import DecoderShape, genai_config, make_decoder
+
+
+def write_decoder(folder: Path, shape: DecoderShape) -> Path:
+    """The model with its configuration beside it."""
+    path = folder / "model.onnx"
+    onnx.save(make_decoder(shape), path)
+    (folder / "genai_config.json").write_text(genai_config(shape), encoding="utf-8")
+    return path
+
+
+def make_decoder_bundle(model: Path, preset: str) -> tuple[Bundle, list[dict[str, str]]]:
+    """Its bundle, of one token and of four, and what was decided."""
+    form = find_decoder(model)
+    assert form is not None
+    plan = plan_decoder(form, None, (4,))
+    target = load_target("host")
+    said = {"states": plan.states, "shapes": plan.buckets[-1]}
+    made = make_bundle(
+        model,
+        target=target,
+        options=resolve_options(target, preset=preset, command_line=said).options,
+        output=model.with_suffix(f".{preset}.adrenoc"),
+        reporter=SilentReporter(),
+        buckets=plan.buckets,
+        use_cache=False,
+        chosen_before=plan.decisions,
+    )
+    return open_bundle(made.path), list(made.decisions)
+
+
+def generate_tokens(
+    decoder: Decoder, prompt: Sequence[int], count: int
+) -> tuple[list[int], list[np.ndarray]]:
+    """Tokens after the prompt, each with its logits."""
+    *before, token = prompt
+    decoder.take_in(before)
+    tokens, rows = [], []
+    for _ in range(count):
+        token, row = decoder.step(token, logits=True)
+        assert row is not None
+        tokens.append(token)
+        rows.append(row)
+    return tokens, rows

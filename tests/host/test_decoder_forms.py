@@ -1,0 +1,71 @@
+"""Decoders as exporters write them for other machines: positions, halves, the rotation apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from adrenoc.check.generation import check_tokens
+from adrenoc.device.generate import Decoder
+from adrenoc.device.run import local_place
+from tests.host.decoder_bundles import (
+    DecoderShape,
+    generate_tokens,
+    make_decoder_bundle,
+    write_decoder,
+)
+
+PROMPT = (3, 5, 7, 11, 2, 9, 44)
+COUNT = 24 - len(PROMPT) + 1
+"""Tokens until the context is full."""
+TINY = {"layers": 1, "context": 24}
+JOINED = "computed where keys are written and queries are read"
+
+
+def turn_by_another_table(model: Path) -> None:
+    """Queries and keys each turn by a table of their own: no attention rotates so."""
+    proto = onnx.load(model)
+    table = next(one for one in proto.graph.initializer if one.name == "cos_cache")
+    other = onnx.TensorProto()
+    other.CopyFrom(table)
+    other.name = "other_cos"
+    proto.graph.initializer.append(other)
+    node = next(one for one in proto.graph.node if one.op_type == "RotaryEmbedding")
+    node.input[2] = other.name
+    onnx.save(proto, model)
+
+
+CASES = {
+    "positions inside": (DecoderShape(**TINY, positions=True), ""),
+    "rotated apart": (DecoderShape(**TINY, rotary_apart=True, packed=False), JOINED),
+    "by another table": (DecoderShape(**TINY, rotary_apart=True), "computed apart"),
+    "halves": (DecoderShape(**TINY, half=True), ""),
+    "halves, apart": (
+        DecoderShape(
+            **TINY, kind="llama", half=True, rotary_apart=True, zeros=True, embedding_bits=4
+        ),
+        JOINED,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> None:
+    shape, rotations = CASES[case]
+    model = write_decoder(tmp_path, shape)
+    if case == "by another table":
+        turn_by_another_table(model)
+    bundle, decisions = make_decoder_bundle(model, "fp32")
+    told = {d["taken"] for d in decisions if d["subject"].endswith(" rotations")}
+    assert told == ({rotations} if rotations else set())
+    with local_place(bundle, "") as place:
+        tokens, rows = generate_tokens(Decoder(place, bundle), PROMPT, COUNT)
+    # onnxruntime rounds each tensor of a model in halves to halves.
+    tolerance = 4e-3 if shape.half else 1e-5
+    found = check_tokens(model, PROMPT, tokens, rows, tolerance=tolerance)
+    found.raise_if_failed()
+    assert found.near <= 1
+    assert len(set(tokens)) > 3  # logits that are flat would show nothing
