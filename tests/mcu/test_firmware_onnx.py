@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from adrenoc.check.firmware import expected_outputs
 from adrenoc.cli.main import main
@@ -132,6 +132,37 @@ def test_a_linear_resize_of_bytes_is_refused(
     path = write_resized(tmp_path, RESIZED, [1, 3, 12, 17], between=False)
     assert main(["check", str(path), "--device", "cortex-m4"]) == UnsupportedOperatorError.exit_code
     assert "a linear resize of bytes" in capsys.readouterr().err
+
+
+def test_sums_of_all_pairs_of_bytes_are_onnxruntimes(tmp_path: Path) -> None:
+    """A pair in 65,536 may tell a fused product from one that is rounded alone."""
+    make, info = helper.make_node, helper.make_tensor_value_info
+    every = np.arange(-128, 128)
+    pairs = [g.reshape(1, 1, 256, 256).astype(np.int8) for g in np.meshgrid(every, every)]
+    random = np.random.default_rng(1)
+    for _ in range(24):
+        names = ["a", "a0", "b", "b0", "c", "c0"]
+        scales, zeros = random.uniform(0.01, 0.09, 3), random.integers(-128, 128, 3)
+        values = [
+            f(v)
+            for p in zip(scales, zeros, strict=True)
+            for f, v in zip((np.float32, np.int8), p, strict=True)
+        ]
+        read = ["p", "a", "a0", "q", "b", "b0", "c", "c0"]
+        nodes = [make("QLinearAdd", read, ["r"], domain="com.microsoft")]
+        stored = [
+            numpy_helper.from_array(np.asarray(v), n) for v, n in zip(values, names, strict=True)
+        ]
+        ends = [info(n, TensorProto.INT8, [1, 1, 256, 256]) for n in "pqr"]
+        graph = helper.make_graph(nodes, "g", ends[:2], ends[2:], stored)
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+        path = tmp_path / "m.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+        network, digest = network_of_onnx(find_model_files(path))
+        firmware = firmware_of(make_program(network, load_core("cpu:arm64")), digest)
+        want = expected_outputs(firmware, path, dict(zip("pq", pairs, strict=True)))["r"]
+        got = evaluate(network, dict(zip(network.inputs, pairs, strict=True)))[network.outputs[0]]
+        assert (want == got).all(), f"{values}: {(want != got).sum()} differ"
 
 
 @pytest.mark.parametrize("kind", sorted(FUNCTIONS))

@@ -30,16 +30,24 @@ def _operands(made: Importing, node: onnx.NodeProto) -> tuple[int, int]:
     return first, second
 
 
+def _fused(
+    one: np.ndarray | np.float32, other: np.float32, added: np.ndarray | np.float32
+) -> np.ndarray:
+    """A product and a sum of float32, rounded once: products of bytes fit into float64."""
+    return np.float32(np.float64(one) * np.float64(other) + np.float64(added))
+
+
 def _sum(made: Importing, node: onnx.NodeProto) -> None:
     first, second = _operands(made, node)
     a, b, c = (np.float32(made.number(node, index)) for index in (1, 4, 6))
     zeros = [np.float32(made.number(node, index)) for index in (2, 5, 7)]
     out = made.offset(node.output[0])
-    # In float32, in the order of onnxruntime's kernel: the constant part goes to the second.
-    fixed = zeros[2] - (a / c * zeros[0] + b / c * zeros[1])
-    x = (_BYTES + made.offset(node.input[0])).astype(np.float32) * (a / c)
-    y = (_BYTES + made.offset(node.input[3])).astype(np.float32) * (b / c) + fixed
-    table = np.rint(x[:, None] + y[None, :]).astype(np.int64) - out
+    # In float32, as onnxruntime's kernel, where each product is rounded with what it is added to.
+    fixed = zeros[2] - _fused(a / c, zeros[0], b / c * zeros[1])
+    first_bytes = (_BYTES + made.offset(node.input[0])).astype(np.float32)
+    x = first_bytes * (a / c)
+    y = _fused((_BYTES + made.offset(node.input[3])).astype(np.float32), b / c, fixed)
+    table = np.rint(_fused(first_bytes[:, None], a / c, y[None, :])).astype(np.int64) - out
     made.operators.append(
         Sum(
             sources=(first, second),
