@@ -58,14 +58,14 @@ def execute(
     device = place.device()
     started = time.perf_counter()
     module = place.load(bundle)
-    wait_for_kernels = start_build(place, bundle, module, options.programs)
-    # Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
-    machine = relax.VirtualMachine(module, [device, place.cpu()])
-    constants = place.constants(bundle)
-    device.sync()
-    load_ms = ms_since(started)
-    started = time.perf_counter()
-    programs = wait_for_kernels()
+    with start_build(place, bundle, module, options.programs) as wait_for_kernels:
+        # Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
+        machine = relax.VirtualMachine(module, [device, place.cpu()])
+        constants = place.constants(bundle)
+        device.sync()
+        load_ms = ms_since(started)
+        started = time.perf_counter()
+        programs = wait_for_kernels()
     regions = prepare_regions(place, module)
     build_ms = ms_since(started)
 

@@ -129,9 +129,9 @@ class Decoder:
 
         place, manifest = self._place, part.manifest
         module = place.load(part)
-        wait_for_kernels = start_build(place, part, module, programs)
-        machine = relax.VirtualMachine(module, [self._device, place.cpu()])
-        wait_for_kernels()
+        with start_build(place, part, module, programs) as wait_for_kernels:
+            machine = relax.VirtualMachine(module, [self._device, place.cpu()])
+            wait_for_kernels()
         given = {
             spec.name: self._states[spec.name]
             if spec.name in self._states

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from adrenoc.android.elf import check_extents
@@ -126,13 +127,27 @@ def upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
     return tensor
 
 
+@contextmanager
 def start_build(
     place: Place, bundle: Bundle, module: Any, programs: ProgramOptions | None
-) -> Callable[[], ProgramReport | None]:
-    """Begin to build all kernels in the background; returns what waits for the end.
+) -> Iterator[Callable[[], ProgramReport | None]]:
+    """Begin to build all kernels in the background; gives what waits for the end.
 
-    A runtime that cannot do that (an older one) builds now, and reports nothing.
+    A runtime that cannot do that (an older one) builds now, and reports nothing.  What fails in the
+    block waits for the end, too: drivers crash a process that ends while they compile.
     """
+    wait = _begin(place, bundle, module, programs)
+    try:
+        yield wait
+    except Exception:
+        with suppress(Exception):
+            wait()
+        raise
+
+
+def _begin(
+    place: Place, bundle: Bundle, module: Any, programs: ProgramOptions | None
+) -> Callable[[], ProgramReport | None]:
     start = place.function("adrenoc.opencl.build_start")
     is_done = place.function("adrenoc.opencl.build_is_done")
     finish = place.function("adrenoc.opencl.build_finish")

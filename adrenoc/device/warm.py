@@ -58,7 +58,8 @@ def warm(
         modules = []
         for bucket in open_buckets(bundle):
             modules.append(place.load(bucket))
-            built = start_build(place, bucket, modules[-1], programs)()
+            with start_build(place, bucket, modules[-1], programs) as wait_for_kernels:
+                built = wait_for_kernels()
             report = report if built is None else report.plus(built)
         build_ms = ms_since(started)
         files: dict[str, bytes] = {}

@@ -5,6 +5,8 @@ Where it does not matter how a driver goes wrong, a bench that knows what is rig
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from adrenoc.calibrate.device import Device
-from adrenoc.errors import DeviceError, RemoteError
+from adrenoc.errors import DeviceError, DeviceMemoryError, RemoteError
 from adrenoc.prove.cases.table import CASES
 from adrenoc.prove.examine import GoneError, Runs
 from adrenoc.prove.judge import judge
@@ -55,6 +57,20 @@ def _right_as_reported(done: Verification, request: Request, folder: Path) -> bo
         made = make_suite(wanted(request, target)[0], target, folder)
         outputs = RemoteBench(address, "").run(made).last
     return not judge(made, outputs)
+
+
+def test_a_process_that_fails_while_kernels_are_built_keeps_its_code(
+    layer: Path, tmp_path: Path
+) -> None:
+    """Drivers crash a process that ends while they compile."""
+    titles = tuple(case.title for case in CASES if case.family == "conv2d")
+    request = _request(*titles)
+    made = make_suite(wanted(request, load_target("host"))[0], load_target("host"), tmp_path)
+    command = [sys.executable, "-m", "adrenoc", "run", str(made.bundle.path), "--no-program-cache"]
+    with misbehaving(layer, "fail|clCreateImage|0|-4"):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "clCreateImage failed" in done.stderr
+    assert done.returncode == DeviceMemoryError.exit_code, done.stderr
 
 
 def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
