@@ -22,6 +22,8 @@ OPENCL = "opencl"
 _NO_FOLDER = "none"
 _BUILD_TICK_MS = 250
 _LONGEST_BUILD_S = 3600.0
+# What TVM and the OpenCL runtime raise.
+_FAILURES = (RuntimeError, ValueError, MemoryError)
 
 
 class Place(Protocol):
@@ -139,8 +141,8 @@ def start_build(
     wait = _begin(place, bundle, module, programs)
     try:
         yield wait
-    except Exception:
-        with suppress(Exception):
+    except (AdrenocError, *_FAILURES):
+        with suppress(*_FAILURES):
             wait()
         raise
 

@@ -268,7 +268,7 @@ def _cache(rows: int, size: int) -> OperandSpec:
 FAMILIES = {
     "attention/attention.py": [_attention],
     "cache/cached_attention.py": [_cached],
-    "conv/conv2d_local.py": [_local, _dot],
+    "conv/local_conv.py": [_local, _dot],
     "depthwise/depthwise.py": [_depthwise],
     "expansion/expansion.py": [_expansion],
     "separable/separable.py": [_separable],
