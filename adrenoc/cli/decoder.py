@@ -40,16 +40,19 @@ def plan_shapes(
         return DecoderPlan(buckets=tuple(buckets_of(shapes)), states=(), decisions=())
     if accurate:
         raise click.UsageError("--accuracy is for models without caches")
-    return plan_decoder(form, context, USUAL_PREFILL if prefill is None else parse_lengths(prefill))
+    lengths: tuple[int, ...] = USUAL_PREFILL
+    if prefill is not None:
+        lengths = parse_numbers(prefill, "lengths, such as 16,128", least=1)
+    return plan_decoder(form, context, lengths)
 
 
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """Read `16,128`.
+def parse_numbers(text: str, what: str, *, least: int) -> tuple[int, ...]:
+    """Read `16,128`, whole numbers from `least` on; `what` names them with an example.
 
     Raises:
-        click.BadParameter: it is no list of whole numbers above zero.
+        click.BadParameter: it is no such list.
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
-        raise click.BadParameter(f"{text!r} is no list of lengths, such as 16,128")
+    if not all(part.isascii() and part.isdigit() and int(part) >= least for part in parts):
+        raise click.BadParameter(f"{text!r} is no list of {what}")
     return tuple(int(part) for part in parts)

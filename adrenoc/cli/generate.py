@@ -29,18 +29,6 @@ class Generated:
     context_full: bool
 
 
-def parse_ids(text: str) -> tuple[int, ...]:
-    """Read `1,2,3`.
-
-    Raises:
-        click.BadParameter: it is no list of whole numbers.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise click.BadParameter(f"{text!r} is no list of token numbers, such as 1,2,3")
-    return tuple(int(part) for part in parts)
-
-
 def run_if_prompted(
     ctx: click.Context,
     path: Path,
@@ -63,6 +51,7 @@ def run_if_prompted(
     if ids is None:
         return False
     from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.cli.decoder import parse_numbers
     from adrenoc.cli.place_options import choose_place, programs_of
 
     place = choose_place(**where)
@@ -70,7 +59,8 @@ def run_if_prompted(
         raise click.UsageError(
             "--prompt-ids generates on a device of this machine: no --rpc, --tracker or --adb"
         )
-    bundle, prompt = open_bundle(path), parse_ids(ids)
+    bundle = open_bundle(path)
+    prompt = parse_numbers(ids, "token numbers, such as 1,2,3", least=0)
     programs = programs_of(place, *kept)
     wanted = most, reference, tolerance
     code = _run(bundle, place.cl_device, programs, prompt, wanted, as_json=as_json)

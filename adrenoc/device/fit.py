@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.manifest import Manifest, TensorSpec
+from adrenoc.bundle.manifest import KernelInfo, Manifest, TensorSpec
 from adrenoc.errors import BundleError, DeviceError, InputError
 from adrenoc.text.spelling import list_first
 
@@ -82,11 +82,12 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
     Raises:
         DeviceError: naming everything that is missing.
     """
+    kernels = bundle.kernels()
     missing = [
         *_missing_features(bundle.manifest, facts),
-        *_missing_halves(bundle, facts),
+        *_missing_halves(bundle.manifest, kernels, facts),
         *_missing_extents(bundle.manifest, facts),
-        *_missing_local_memory(bundle, facts),
+        *_missing_local_memory(kernels, facts),
         *_missing_memory(bundle.manifest, facts),
     ]
     if missing:
@@ -111,11 +112,13 @@ def _missing_features(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]
     return missing
 
 
-def _missing_halves(bundle: Bundle, facts: Mapping[str, Any]) -> list[str]:
+def _missing_halves(
+    manifest: Manifest, kernels: Sequence[KernelInfo], facts: Mapping[str, Any]
+) -> list[str]:
     """Kernels with the half type, where that is not already said of all of them."""
-    if facts["fp16"] or bundle.manifest.options.values.get("compute_dtype") == "float16":
+    if facts["fp16"] or manifest.options.values.get("compute_dtype") == "float16":
         return []
-    names = [kernel.name for kernel in bundle.kernels() if needs_half_type(kernel.source)]
+    names = [kernel.name for kernel in kernels if needs_half_type(kernel.source)]
     if not names:
         return []
     named = list_first(names, most=3)
@@ -158,9 +161,9 @@ def _missing_extents(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
     return missing
 
 
-def _missing_local_memory(bundle: Bundle, facts: Mapping[str, Any]) -> list[str]:
+def _missing_local_memory(kernels: Sequence[KernelInfo], facts: Mapping[str, Any]) -> list[str]:
     there = facts["limits"]["local_memory_bytes"]
-    needed = {kernel.name: local_bytes(kernel.source) for kernel in bundle.kernels()}
+    needed = {kernel.name: local_bytes(kernel.source) for kernel in kernels}
     return [
         f"kernel {name} shares {needs} bytes in local memory, it has {there}"
         for name, needs in needed.items()

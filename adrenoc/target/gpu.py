@@ -44,6 +44,10 @@ class Limits:
     banned_work_groups: tuple[WorkGroup, ...] = field(default=(), metadata=DERIVED)
     """Shapes that give wrong results: those of all quirks."""
 
+    def buffer_dtype(self, dtype: str) -> str:
+        """What a buffer holds of a dtype: floats of halves where there is no half type."""
+        return "float32" if dtype == "float16" and not self.fp16 else dtype
+
     @property
     def dot_instructions(self) -> int:
         """Instructions of a dot product of four bytes: two if the GPU multiplies two at a time."""

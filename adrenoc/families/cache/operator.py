@@ -14,11 +14,12 @@ from adrenoc.families.shared.operator import (
     Numbers,
     Operator,
     channel_of_result,
+    channels_last_at,
     same_layout,
 )
 from adrenoc.families.shared.typical import TypicalRun, one_of
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.layout import LANES, Layout, channels_last
+from adrenoc.ir.layout import LANES
 from adrenoc.relax.own import APPEND_ROWS, CACHED_ATTENTION
 
 
@@ -46,14 +47,6 @@ def _refuses_rows(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
 
 def _refuses_attention(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     return _refuses_heads(node, tensors, node.inputs[2], node.inputs[0])
-
-
-def _rows_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
-    return channels_last(len(shape)) if position == 1 else None
-
-
-def _queries_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
-    return channels_last(len(shape)) if position == 0 else None
 
 
 def _follows_no_batch(_batch: Batch, _node: Node) -> None:
@@ -103,7 +96,7 @@ OPERATORS = (
         rule=append_rows_rule,
         relax=APPEND_ROWS,
         refuses=_refuses_rows,
-        wants_layout=_rows_layout,
+        wants_layout=channels_last_at(1),
         makes_layout=same_layout,
         whole_numbers=frozenset((2,)),
         writes_into=0,
@@ -126,7 +119,7 @@ OPERATORS = (
         rule=cached_attention_rule,
         relax=CACHED_ATTENTION,
         refuses=_refuses_attention,
-        wants_layout=_queries_layout,
+        wants_layout=channels_last_at(0),
         makes_layout=channel_of_result,
         whole_numbers=frozenset((1,)),
         writes_into=None,

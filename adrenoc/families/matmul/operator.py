@@ -17,10 +17,10 @@ from adrenoc.families.shared.operator import (
     Numbers,
     Operator,
     channel_of_result,
+    channels_last_at,
     no_operations,
 )
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.layout import Layout, channels_last
 
 
 def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
@@ -35,10 +35,6 @@ def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     if len(short) != len(long) and math.prod(short) != 1:
         return f"batches {a.shape[:-2]} and {b.shape[:-2]} of different rank"
     return None
-
-
-def _wants_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
-    return channels_last(len(shape)) if position < 2 else None
 
 
 def _follows_batch(batch: Batch, node: Node) -> Along | None:
@@ -84,7 +80,7 @@ OPERATORS = (
         rule=matmul_rule,
         relax="relax.matmul",
         refuses=_refuses,
-        wants_layout=_wants_layout,
+        wants_layout=channels_last_at(0, 1),
         makes_layout=channel_of_result,
         whole_numbers=NO_INPUTS,
         writes_into=None,

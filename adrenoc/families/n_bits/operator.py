@@ -13,10 +13,11 @@ from adrenoc.families.shared.operator import (
     Numbers,
     Operator,
     channel_of_result,
+    channels_last_at,
     no_operations,
 )
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.layout import Layout, channels_last
+from adrenoc.ir.layout import channels_last
 from adrenoc.relax.own import N_BITS
 
 
@@ -25,10 +26,6 @@ def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
         return "its weights are computed, expected constants"
     rank = len(tensors[node.inputs[0]].shape)
     return None if channels_last(rank) is not None else f"an operand of rank {rank}"
-
-
-def _wants_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
-    return channels_last(len(shape)) if position == 0 else None
 
 
 def _follows_batch(batch: Batch, node: Node) -> Along | None:
@@ -53,7 +50,7 @@ OPERATORS = (
         rule=n_bits_rule,
         relax=N_BITS,
         refuses=_refuses,
-        wants_layout=_wants_layout,
+        wants_layout=channels_last_at(0),
         makes_layout=channel_of_result,
         whole_numbers=frozenset((1,)),
         writes_into=None,

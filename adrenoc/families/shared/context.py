@@ -152,8 +152,8 @@ class RuleContext:
                     f"{self.limits.image2d_max_height_texels} in "
                     f"{self.limits.image_max_array_layers}",
                 )
-            if dtype == "float16" and not (fits or self.limits.fp16):
-                dtype = "float32"
+            if not fits and self.limits.buffer_dtype(dtype) != dtype:
+                dtype = self.limits.buffer_dtype(dtype)
                 value, packing = self._pack(name, pack, prepare, dtype, compute)
                 self.log.add(name, dtype, NO_HALF_TYPE)
             spec = OperandSpec(

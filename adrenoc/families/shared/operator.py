@@ -15,7 +15,7 @@ from adrenoc.families.shared.channel_weights import WeightsByChannel
 from adrenoc.families.shared.context import Rule
 from adrenoc.families.shared.typical import Typical
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.layout import Layout, channel_at, default_layout
+from adrenoc.ir.layout import Layout, channel_at, channels_last, default_layout
 
 Refuses = Callable[[Node, Mapping[str, Tensor]], "str | None"]
 """(node, tensors) -> the reason why its rule does not cover a node, None where it does."""
@@ -146,6 +146,15 @@ def refuses_nothing(_node: Node, _tensors: Mapping[str, Tensor]) -> None:
 
 def any_layout(_node: Node, _position: int, _shape: tuple[int, ...]) -> None:
     """Operands are read in whatever layout they have."""
+
+
+def channels_last_at(*positions: int) -> WantsLayout:
+    """Inputs at these positions are read with their last axis in texels; the others as they lie."""
+
+    def wants(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+        return channels_last(len(shape)) if position in positions else None
+
+    return wants
 
 
 def same_layout(_node: Node, shape: tuple[int, ...], source: Layout | None) -> Layout | None:

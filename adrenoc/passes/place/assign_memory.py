@@ -107,10 +107,10 @@ def _place(
             f"as planes it is {_extents(layout, tensor.shape)} and as rows "
             f"{_extents(layout.refold(Fold.ROWS), tensor.shape)}, beyond {_limits_text(limits)}",
         )
-    if dtype == "float16" and not limits.fp16:
-        dtype = "float32"
-        log.add(tensor.name, "float32", NO_HALF_TYPE)
-    return Placement(memory=Memory.BLOCKED, layout=layout, dtype=dtype)
+    held = limits.buffer_dtype(dtype)
+    if held != dtype:
+        log.add(tensor.name, held, NO_HALF_TYPE)
+    return Placement(memory=Memory.BLOCKED, layout=layout, dtype=held)
 
 
 def fits_in_texture(layout: Layout, shape: tuple[int, ...], limits: Limits) -> bool:
