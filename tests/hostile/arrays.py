@@ -13,7 +13,6 @@ from tests.hostile.bundles import bundle
 from tests.hostile.case import Case, Make
 from tests.hostile.models import put
 
-_OK = frozenset({0, *range(11, 40)})
 _INPUT = frozenset({24})
 _LIBRARY = "lib/arm64-v8a/libadrenoc_runtime.so"
 

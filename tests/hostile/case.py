@@ -12,6 +12,9 @@ MOST_BYTES = 3 << 30
 """Of processor time and of resident memory, TVM's own half GiB included."""
 
 TYPED = frozenset(range(11, 40))
+ENDED = TYPED | {0}
+"""Exit codes: of typed errors, and of these or success."""
+
 Make = Callable[[Path], object]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tests.hostile.case import Case, Make
+from tests.hostile.case import ENDED, Case, Make
 from tests.models import graph, network
 
 NAMES = {
@@ -35,7 +35,6 @@ NAMES = {
     "quote": "'\"`$(id)",
     "empty": "",
 }
-_OK = frozenset({0, *range(11, 40)})
 # Whatever bytes these are, four numbers can be made of them.
 _FOUR_NUMBERS = ("offset ''", "length ''", "text", "binary text", "zip", "in 'model.onnx'")
 
@@ -132,7 +131,7 @@ def _damage() -> Iterator[Case]:
                 name=f"{suffix} of {len(content)} at {at}",
                 make=put(f"m.{suffix}", content[:at]),
                 command=("check", f"m.{suffix}"),
-                codes=_OK,
+                codes=ENDED,
             )
     for suffix, content in (("onnx", relu()), ("tflite", light)):
         for number in range(30):
@@ -144,7 +143,7 @@ def _damage() -> Iterator[Case]:
                 name=f"{suffix} {number}",
                 make=put(f"m.{suffix}", bytes(damaged)),
                 command=("check", f"m.{suffix}"),
-                codes=_OK,
+                codes=ENDED,
             )
     varint = b"\xff" * 9 + b"\x01"
     for name, content in {
@@ -213,7 +212,7 @@ def _names() -> Iterator[Case]:
                 name=f"{kind}, {' '.join(command)[:24]}",
                 make=put("m.onnx", model),
                 command=command,
-                codes=_OK | {2},
+                codes=ENDED | {2},
                 makes=("r.html",),
             )
         file = name.replace("/", "_").replace("\0", "")[:200] + ".onnx"
@@ -223,7 +222,7 @@ def _names() -> Iterator[Case]:
                 name=f"{kind}, {' '.join(command)[:5]} {len(command)}",
                 make=put(file, relu() if command[0] == "check" else b"\x08"),
                 command=("--help", *command) if file.startswith("-") else command,
-                codes=_OK | {2},
+                codes=ENDED | {2},
                 makes=("r.html",),
             )
     raw = os.fsdecode(b"net\xff\xfe.onnx")
@@ -277,7 +276,7 @@ def _weights() -> Iterator[Case]:
             name=name,
             make=make,
             command=("check", "m.onnx"),
-            codes=_OK if name in _FOUR_NUMBERS else Case.codes,
+            codes=ENDED if name in _FOUR_NUMBERS else Case.codes,
         )
     yield Case(
         family="weights beside models",

@@ -9,11 +9,10 @@ import numpy as np
 
 from adrenoc.files.owned_folder import LIST_FILE
 from tests.hostile.bundles import bundle
-from tests.hostile.case import Case, Make
+from tests.hostile.case import ENDED, Case, Make
 from tests.hostile.models import SPECIAL, link
 from tests.hostile.outputs import PLACES
 
-_OK = frozenset({0, *range(11, 40)})
 _PREBUILT = "toolchains/llvm/prebuilt/linux-x86_64/bin"
 _RUNTIME = (
     *("libadrenoc_runtime.so", "libtvm_ffi.so", "adrenoc.h", "adrenoc.hpp", "LICENSE", "NOTICE"),
@@ -76,7 +75,7 @@ def _kits() -> Iterator[Case]:
             make=make,
             command=("compile", "model.onnx", "--ndk", "ndk", "--no-cache", "-o", "out"),
             makes=("out",),
-            codes=_OK,
+            codes=ENDED,
         )
     platforms = (
         *(b"[" * 100_000, b'{"min": ' + b"9" * 5000 + b"}", b"null", b'{"min": 1e999, "max": []}'),
@@ -106,7 +105,7 @@ def _kits() -> Iterator[Case]:
             family="folders of tools",
             name=f"an NDK that is {name}",
             command=("compile", "model.onnx", "--ndk", place, "-o", "out"),
-            codes=_OK | {2},
+            codes=ENDED | {2},
             makes=("out",),
         )
         for variable in ("ANDROID_NDK_HOME", "ANDROID_HOME"):
@@ -115,7 +114,7 @@ def _kits() -> Iterator[Case]:
                 name=f"{variable} is {name}",
                 command=("compile", "model.onnx", "--no-cache", "-o", "out"),
                 environment={variable: place},
-                codes=_OK,
+                codes=ENDED,
                 makes=("out",),
             )
 
@@ -164,7 +163,7 @@ def _runtimes() -> Iterator[Case]:
             name=f"--runtime {place[:20]}",
             make=_runtime(lambda r: None),
             command=("package", "b", "--aar", "--runtime", place, "-o", "out.aar"),
-            codes=_OK | {2},
+            codes=ENDED | {2},
         )
 
 

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.hostile.bundles import bundle
-from tests.hostile.case import Case, Make
+from tests.hostile.case import ENDED, Case, Make
 from tests.hostile.firmware import CORE, folder
 from tests.hostile.models import NAMES, SPECIAL, put, relu
 from tests.hostile.outputs import PATHS, PLACES
 from tests.mcu.networks import keywords
 
-_OK = frozenset({0, *range(11, 40)})
 _COMMANDS: dict[str, tuple[str, ...]] = {
     "compile": ("compile", "model.onnx"),
     "compile --tar": ("compile", "model.onnx", "--tar"),
@@ -56,7 +55,7 @@ def _rights() -> Iterator[Case]:
             name=f"a working folder to read alone, {name}",
             make=_with(lambda work: work.chmod(0o555)),
             command=command,
-            codes=Case.codes if writes else _OK,
+            codes=Case.codes if writes else ENDED,
             without_rights=True,
         )
         yield Case(
@@ -64,7 +63,7 @@ def _rights() -> Iterator[Case]:
             name=f"a working folder that may not be listed, {name}",
             make=_with(lambda work: work.chmod(0o111)),
             command=command,
-            codes=_OK,
+            codes=ENDED,
             without_rights=True,
         )
     for name, change in {
@@ -138,7 +137,7 @@ def _rights() -> Iterator[Case]:
             name=f"an output to read alone, {verb}",
             make=locked,
             command=(verb, "model.onnx", *(["--offline"] if verb == "tune" else []), option, name),
-            codes=_OK,
+            codes=ENDED,
             makes=("out", "out.html"),
             without_rights=True,
         )
@@ -199,7 +198,7 @@ def _below() -> Iterator[Case]:
             name=" ".join(words),
             make=closed,
             command=words,
-            codes=_OK,
+            codes=ENDED,
             makes=("model.adrenoc", "model.tune.json", "p"),
             without_rights=True,
         )
@@ -261,7 +260,7 @@ def _firmware() -> Iterator[Case]:
             name=" ".join(words)[:24],
             make=with_model(lambda work: None),
             command=(*command, "out", *words),
-            codes=_OK | {2},
+            codes=ENDED | {2},
             makes=("out", "d"),
         )
     tools = {
@@ -303,7 +302,7 @@ def _firmware() -> Iterator[Case]:
             name=f"run, {name}",
             make=folder(lambda root: None),
             command=("run", "fw", *words),
-            codes=_OK | {2},
+            codes=ENDED | {2},
         )
 
 
@@ -316,7 +315,7 @@ def _names() -> Iterator[Case]:
             name=kind,
             make=put(stem + ".tflite", keywords(width=4, blocks=1, height=11)),
             command=("compile", "--device", CORE, "-o", "out", "--", stem + ".tflite"),
-            codes=_OK | {2},
+            codes=ENDED | {2},
             makes=("out",),
         )
         yield Case(
@@ -324,7 +323,7 @@ def _names() -> Iterator[Case]:
             name=f"{kind}, as a folder",
             make=put("k.tflite", keywords(width=4, blocks=1, height=11)),
             command=("compile", "k.tflite", "--device", CORE, "-o", f"./{stem}"),
-            codes=_OK | {2},
+            codes=ENDED | {2},
             makes=(stem.encode("unicode_escape").decode(), stem),
         )
     for name in ("model.onnx/", "./model.onnx", "model.onnx/.", "-", "~", "file:model.onnx", "@x"):
@@ -335,6 +334,6 @@ def _names() -> Iterator[Case]:
                 name=f"{command} {name}",
                 make=put("model.onnx", relu()),
                 command=(command, name, *more),
-                codes=_OK | {2},
+                codes=ENDED | {2},
                 makes=("model.adrenoc",),
             )

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.hostile.bundles import bundle
-from tests.hostile.case import Case, Make
+from tests.hostile.case import ENDED, Case, Make
 from tests.hostile.models import pipe
 
-_OK = frozenset({0, *range(11, 40)})
 _CHECK = ("check", "model.onnx")
 _COMPILE = ("compile", "model.onnx", "--no-cache", "--stop-after", "import")
 _WHOLE = ("compile", "model.onnx", "-o", "out")
@@ -42,23 +41,23 @@ def _streams() -> Iterator[Case]:
                 **made,
                 name=f"{encoding}, {name}",
                 environment={"PYTHONIOENCODING": encoding},
-                codes=_OK,
+                codes=ENDED,
             )
         for number, stream in enumerate(("input", "output", "errors")):
-            yield Case(**made, name=f"{stream} closed, {name}", closed=(number,), codes=_OK)
-        yield Case(**made, name=f"all closed, {name}", closed=(0, 1, 2), codes=_OK)
-        full = _OK if "error" in name else frozenset({27})
+            yield Case(**made, name=f"{stream} closed, {name}", closed=(number,), codes=ENDED)
+        yield Case(**made, name=f"all closed, {name}", closed=(0, 1, 2), codes=ENDED)
+        full = ENDED if "error" in name else frozenset({27})
         yield Case(**made, name=f"output full, {name}", opened={1: "/dev/full"}, codes=full)
-        yield Case(**made, name=f"errors full, {name}", opened={2: "/dev/full"}, codes=_OK)
+        yield Case(**made, name=f"errors full, {name}", opened={2: "/dev/full"}, codes=ENDED)
         yield Case(
-            **made, name=f"both full, {name}", opened={1: "/dev/full", 2: "/dev/full"}, codes=_OK
+            **made, name=f"both full, {name}", opened={1: "/dev/full", 2: "/dev/full"}, codes=ENDED
         )
         for columns in ("0", "1", "-5", "99999999", "x"):
             yield Case(
                 **made,
                 name=f"COLUMNS={columns}, {name}",
                 environment={"COLUMNS": columns},
-                codes=_OK,
+                codes=ENDED,
             )
 
 
@@ -89,7 +88,7 @@ def _folders() -> Iterator[Case]:
                     ),
                     variable: place,
                 },
-                codes=_OK,
+                codes=ENDED,
                 makes=("out", "nowhere", "cache", "a\nb"),
             )
     yield Case(
@@ -124,7 +123,7 @@ def _folders() -> Iterator[Case]:
             name=f"umask {umask:03o}",
             command=_COMPILE,
             umask=umask,
-            codes=_OK,
+            codes=ENDED,
         )
 
 
@@ -142,7 +141,7 @@ def _limits() -> Iterator[Case]:
                     name=f"{name} {value}, {command[0]}",
                     command=command,
                     limits={name: value},
-                    codes=_OK,
+                    codes=ENDED,
                     makes=("out",),
                 )
 
@@ -175,7 +174,7 @@ def _options() -> Iterator[Case]:
             family="options",
             name=f"--analyser {analyser!r}",
             command=("tune", "model.onnx", "--offline", "--analyser", analyser, "-o", "t.json"),
-            codes=_OK,
+            codes=ENDED,
             makes=("t.json",),
         )
     for words in (
@@ -230,7 +229,7 @@ def _options() -> Iterator[Case]:
             name=" ".join(words)[:48].encode("unicode_escape").decode(),
             make=_with_pipes,
             command=words,
-            codes=_OK | {2},
+            codes=ENDED | {2},
             makes=("model.adrenoc",),
         )
 

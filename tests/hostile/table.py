@@ -8,6 +8,7 @@ from tests.hostile import (
     arrays,
     bundles,
     device_files,
+    facts,
     firmware,
     graphs,
     models,
@@ -16,7 +17,9 @@ from tests.hostile import (
     phones,
     rights,
     servers,
+    shared_tables,
     surroundings,
+    weights,
 )
 from tests.hostile.case import Case
 
@@ -28,6 +31,9 @@ def all_cases() -> list[Case]:
     found = [
         *models.cases(),
         *graphs.cases(),
+        *facts.cases(),
+        *weights.cases(),
+        *shared_tables.cases(),
         *outputs.cases(),
         *bundles.cases(),
         *arrays.cases(),

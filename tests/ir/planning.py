@@ -36,3 +36,10 @@ def plan(
             onnx.save(model, path)
         start = State(model=path, target=target, options=options)
         return run_stages(start, reporter=SilentReporter(), stop_after=until)[0]
+
+
+def plan_as_user(path: Path) -> None:
+    """Import and plan a file for a phone; what would follow are kernels."""
+    target = load_target("adreno:730")
+    state = State(model=path, target=target, options=resolve_options(target).options)
+    run_stages(state, reporter=SilentReporter(), stop_after="plan_memory")

@@ -260,9 +260,25 @@ def _with_scales(tensor: T | None, others: Sequence[T | None]) -> T | None:
 
 def load_recipes() -> dict[str, Recipe]:
     """All recipes by name."""
-    from tests.tflite import cases_control, cases_math, cases_move, cases_recurrent, cases_window
+    from tests.tflite import (
+        cases_control,
+        cases_math,
+        cases_move,
+        cases_product,
+        cases_recurrent,
+        cases_reduce,
+        cases_window,
+    )
 
-    parts = (cases_math, cases_move, cases_window, cases_recurrent, cases_control)
+    parts = (
+        cases_math,
+        cases_move,
+        cases_window,
+        cases_product,
+        cases_reduce,
+        cases_recurrent,
+        cases_control,
+    )
     found: dict[str, Recipe] = {}
     for part in parts:
         for recipe in part.recipes():

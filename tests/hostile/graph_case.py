@@ -1,0 +1,35 @@
+"""Cases that are one ONNX graph, to be checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from onnx import helper
+
+from tests.hostile.case import ENDED, Case
+from tests.hostile.models import put
+from tests.models import graph
+
+X = {"x": (1, 4, 8, 8)}
+
+
+def make_model(nodes: list[onnx.NodeProto], **more: Any) -> onnx.ModelProto:
+    """A model whose output is y; its input is `X` unless `inputs` says otherwise."""
+    return graph(nodes, more.pop("inputs", X), ["y"], more.pop("constants", None), **more)
+
+
+def make_node(kind: str, inputs: list[str], **attributes: Any) -> onnx.NodeProto:
+    """A node that makes the output."""
+    return helper.make_node(kind, inputs, ["y"], **attributes)
+
+
+def make_case(family: str, name: str, model: onnx.ModelProto) -> Case:
+    """Whatever the graph is, it ends in a result or a typed error."""
+    return Case(
+        family=family,
+        name=name,
+        make=put("m.onnx", model.SerializeToString()),
+        command=("check", "m.onnx"),
+        codes=ENDED,
+    )

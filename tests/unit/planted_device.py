@@ -1,0 +1,136 @@
+"""A device whose times are known, to calibrate."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from adrenoc.calibrate.calibrate import Row, calibrate
+from adrenoc.calibrate.derive import derive
+from adrenoc.calibrate.device import Device
+from adrenoc.calibrate.differences import differences
+from adrenoc.calibrate.measure import Measure, Probe
+from adrenoc.calibrate.micro_kernel import Answers, MicroKernel
+from adrenoc.calibrate.session import Calibration, listed_for
+from adrenoc.calibrate.table import MEASURES
+from adrenoc.calibrate.target_file import Measured, target_toml
+
+FACTS: dict[str, Any] = {
+    "name": "QUALCOMM Adreno(TM) 750",
+    "driver": "OpenCL 3.0 QUALCOMM build: 0800.40 Compiler E031.45.02.06",
+    "version": "OpenCL 3.0 Adreno(TM) 750",
+    "type": "gpu",
+    "c_version": 300,
+    "images": {
+        "max_width": 16384,
+        "max_height": 16384,
+        "max_layers": 2048,
+        "max_read_arguments": 128,
+        "max_write_arguments": 64,
+        "pitch_alignment_texels": 64,
+    },
+    "limits": {
+        "compute_units": 6,
+        "clock_mhz": 1,
+        "max_work_group_size": 1024,
+        "local_memory_bytes": 32768,
+        "max_allocation_bytes": 1 << 30,
+        "max_parameter_bytes": 1024,
+    },
+    "extensions": ["cl_khr_fp16", "cl_khr_integer_dot_product", "cl_khr_subgroups"],
+}
+DEVICE = Device.of(FACTS)
+LAUNCH_US = 5.0
+BY_NAME = {measure.name: measure for measure in MEASURES}
+
+
+class Planted:
+    """Takes `LAUNCH_US`, and `ns` for each piece of work of the measures that it was given."""
+
+    def __init__(self, ns: Callable[[str], float], *, clock_mhz: float = 0.0) -> None:
+        self.ns, self.clock_mhz = ns, clock_mhz
+        self.work: dict[int, tuple[str, float]] = {}
+        self.kept: list[MicroKernel] = []
+        self.now_s = 0.0
+        self.noise = itertools.repeat(1.0)
+        self.requests: list[str] = []
+
+    def measure(self, name: str) -> Measure:
+        """A measure whose kernels this device knows."""
+        real = BY_NAME[name]
+
+        def kernels(device: Device, scale: int) -> tuple[Probe, ...]:
+            probes = real.kernels(device, scale)
+            self.kept += [probe.kernel for probe in probes]  # so that no id comes again
+            self.work |= {id(probe.kernel): (name, probe.work) for probe in probes}
+            return probes
+
+        return dataclasses.replace(real, kernels=kernels)
+
+    def run(self, kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
+        """Seven rounds of planted times."""
+        self.requests.append(self.work[id(kernels[0])][0])
+        times = tuple(tuple(self._time_us(k) * next(self.noise) for _ in range(7)) for k in kernels)
+        self.now_s += sum(map(sum, times)) * 1e-6
+        name, lines = self.work[id(kernels[-1])]
+        build_ms = 40.0 + lines * self.ns(name) * 1e-6 if name == "build.line" else 0.0
+        return Answers(times_us=times, build_ms=build_ms, clock_mhz=self.clock_mhz)
+
+    def clock(self) -> float:
+        """Seconds that the kernels took."""
+        return self.now_s
+
+    def _time_us(self, kernel: MicroKernel) -> float:
+        name, work = self.work[id(kernel)]
+        if name == "launch.queue":
+            return LAUNCH_US
+        return LAUNCH_US + work * self.ns(name) * 1e-3
+
+    def rows(self, *names: str, budget_s: float = 1e9, device: Device = DEVICE) -> list[Row]:
+        """What is measured of it."""
+        measures = [self.measure(name) for name in names]
+        return list(calibrate(self, device, measures, budget_s=budget_s, clock=self.clock))
+
+
+RATES = {
+    # 10^9 a second on a device of 900 MHz and 12 micro shader processors
+    "mad.float": 0.9 * 1536,
+    "mad.float4": 0.9 * 1536,
+    "mad.half": 0.9 * 1536,
+    "mad.half4": 0.9 * 3072,
+    "texel.half4.cached": 0.9 * 96,
+    "texel.float4.cached": 0.9 * 48,
+    "local.half4": 0.9 * 12 * 16,  # a wave of 128 in eight clocks
+    "local.float4": 0.9 * 12 * 8,
+    "memory.read": 54.0,
+    "buffer.thread": 0.9 * 12 * 64,
+}
+NS = {"latency.texel": 150 / 0.9, "latency.buffer.64k": 300 / 0.9, "barrier": 40.0}
+
+
+def planted_ns(name: str) -> float:
+    return 1.0 / RATES[name] if name in RATES else NS[name]
+
+
+def calibrate_planted(facts: dict[str, Any] = FACTS, device: Planted | None = None) -> Calibration:
+    planted = device or Planted(planted_ns, clock_mhz=900.0)
+    described = Device.of(facts)
+    rows = planted.rows(*RATES, *NS, "launch.queue", "copy.host", device=described)
+    listed = listed_for(described)
+    measured = Measured(
+        device=described,
+        base=listed.name,
+        cost=listed.cost,
+        date=datetime.date(2026, 12, 1),
+        rows=tuple(rows),
+        values=derive(rows, described, listed.performance, listed.cost),
+    )
+    return Calibration(
+        measured=measured,
+        listed=listed,
+        toml=target_toml(measured),
+        differences=differences(measured.values, listed),
+    )

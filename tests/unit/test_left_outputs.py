@@ -1,0 +1,48 @@
+"""What killed processes left beside an output: the next writer removes it or brings it back."""
+
+import fcntl
+import os
+
+from adrenoc.files import aside, outputs
+from tests.unit.thing_folders import content_of, make_bundle, names
+
+
+def left(folder, role="part", stem="b"):
+    return folder / f".{stem}.adrenoc-0123456789ab.{role}"
+
+
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path):
+    left(tmp_path, stem="x").write_text("half")
+    (left(tmp_path) / "kernels").mkdir(parents=True)
+    (tmp_path / ".b.0123456789ab.part").touch()  # the user's
+    outputs.write_atomically(tmp_path / "other", "new")
+    assert names(tmp_path) == [".b.0123456789ab.part", "other"]
+
+
+def test_what_others_still_write_stays(tmp_path):
+    left(tmp_path).mkdir()
+    descriptor = os.open(left(tmp_path), os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    link = left(tmp_path, stem="link")
+    link.symlink_to("/etc")
+    outputs.write_atomically(tmp_path / "other", "new")
+    assert left(tmp_path).is_dir()
+    assert link.is_symlink()
+    os.close(descriptor)
+    assert aside.remove_left(tmp_path) == 1
+
+
+def test_what_another_user_left_stays(tmp_path, monkeypatch):
+    left(tmp_path).mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    assert aside.remove_left(tmp_path) == 0
+
+
+def test_an_output_that_was_put_aside_comes_back(tmp_path):
+    """Killed between two renames, where a file system knows no exchange."""
+    make_bundle(left(tmp_path, "old"), "one")
+    left(tmp_path, "old", stem="c").mkdir()
+    (tmp_path / "c").mkdir()
+    outputs.write_atomically(tmp_path / "other", "new")
+    assert content_of(tmp_path / "b") == "one"
+    assert names(tmp_path) == ["b", "c", "other"]

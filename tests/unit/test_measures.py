@@ -1,0 +1,90 @@
+"""The measures themselves: the work of a launch is what its kernel's text does."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from adrenoc.calibrate.measures import numbers
+from adrenoc.calibrate.measures.latency import chain
+from adrenoc.calibrate.micro_kernel import MicroKernel
+from adrenoc.calibrate.table import MEASURES
+from tests.unit.planted_device import BY_NAME, DEVICE
+
+
+def test_names_of_measures_are_of_one_form_and_differ():
+    names = [measure.name for measure in MEASURES]
+    assert len(set(names)) == len(names)
+    assert all(measure.title and measure.title[0].islower() for measure in MEASURES)
+    for measure in MEASURES:
+        if not measure.lacks(DEVICE):
+            for probe in measure.kernels(DEVICE, 1):
+                assert "__kernel void probe(" in probe.kernel.source
+                assert probe.kernel.arguments[-1].value is None
+                for threads, group in zip(probe.kernel.threads, probe.kernel.group, strict=True):
+                    assert threads % group == 0
+
+
+def test_a_chain_goes_through_all():
+    following, at, seen = chain(100), 0, set()
+    for _ in range(100):
+        seen.add(at)
+        at = int(following[at])
+    assert (len(seen), at) == (100, 0)
+
+
+@pytest.mark.parametrize(
+    ("stored", "word"),
+    [
+        (numbers.TIES.astype(np.float16), "to the nearest, ties to even"),
+        (np.array([1, 1 + 2**-10, -1, 1], np.float16), "towards zero"),
+        (np.array([1, 2, 3, 4], np.float16), "in a way that no rule describes: 1, 2, 3, 4"),
+    ],
+)
+def test_rounding_is_told_by_what_came_out(stored, word):
+    assert numbers.rounding(stored)[1] == word
+
+
+def _times(kernel: MicroKernel) -> int:
+    """How often its loop runs, in all threads."""
+    (turns,) = [t.value[0] for t in kernel.arguments if t.shape == (4,) and t.dtype == "int32"]
+    width, height, depth = kernel.threads
+    return int(turns) * width * height * depth
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "each"),
+    [
+        ("mad.float", " = mad(", 1),
+        ("mad.float4", " = mad(", 4),
+        ("mad.half", " = mad(", 1),
+        ("mad.half4", " = mad(", 4),
+        ("mad.bytes", "+= dot_4x8packed_uu_uint(", 4),
+        ("texel.half4.cached", "read_imagef(", 1),
+        ("texel.float4.window", "read_imagef(", 1),
+        ("texel.float4.streamed", "read_imagef(", 1),
+        ("local.byte", "^= kept[", 1),
+        ("local.float", "+= kept[", 1),
+        ("local.half4", "^= kept[", 1),
+        ("local.float4", "+= kept[", 1),
+        ("buffer.thread", "sum += data[", 16),
+        ("buffer.uniform", "sum += data[", 16),
+        ("buffer.halves", "sum += vload_half4(", 8),
+    ],
+)
+def test_the_work_of_a_launch_is_what_its_text_does(name, words, each):
+    for scale in (1, 5):
+        for probe in BY_NAME[name].kernels(DEVICE, scale):
+            written = probe.kernel.source.count(words)
+            assert written > 0
+            assert probe.work == written * each * _times(probe.kernel)
+
+
+@pytest.mark.parametrize(("name", "ways"), [("memory.read", 1), ("memory.copy", 2)])
+def test_memory_counts_each_way(name, ways):
+    probes = BY_NAME[name].kernels(DEVICE, 1)
+    for probe in probes[1::2]:
+        (turns,) = re.findall(r"turn < (\d+)u", probe.kernel.source)
+        assert probe.work == ways * int(turns) * probe.x * 1024
