@@ -104,7 +104,7 @@ class Trial:
         """Kernel and schedule."""
         return self.kernel, actions_key(self.actions)
 
-    def to_line(self) -> str:
+    def encode_line(self) -> str:
         """The line of the log."""
         plain = {"version": VERSION, **asdict(self), "status": self.status.value}
         return json.dumps(plain, separators=(",", ":"), sort_keys=True)
@@ -317,7 +317,7 @@ class LogWriter:
         """Write one line, to the disk."""
         try:
             before = os.fstat(self._file).st_size
-            line = (trial.to_line() + "\n").encode()
+            line = (trial.encode_line() + "\n").encode()
             if os.write(self._file, line) != len(line):
                 os.ftruncate(self._file, before)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -258,7 +258,7 @@ def construct(scalars: Sequence[Expr]) -> Expr:
     return tirx.call_pure_extern(vector_dtype(dtype), name, *scalars)
 
 
-def kept(value: Expr) -> Expr:
+def keep_in_place(value: Expr) -> Expr:
     """The value behind a call that TVM knows nothing of, so that it is computed where it stands.
 
     The function of OpenCL C gives it as it is.  A value of another dtype comes back as it was.

@@ -123,11 +123,11 @@ class Bench:
                 self._worker.kill()
                 raise ProbeError(f"timeout: no end within {self._place.limit_s:.0f} s")
             if event["event"] == "connected":
-                self._connected(event)
+                self._check_same_device(event)
             elif event["event"] == "end":
                 return event
 
-    def _connected(self, event: Event) -> None:
+    def _check_same_device(self, event: Event) -> None:
         facts = event["facts"]
         known = self.facts
         if known and any(known.get(key) != facts.get(key) for key in ("name", "driver")):

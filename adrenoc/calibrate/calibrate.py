@@ -129,7 +129,7 @@ def _row(
 ) -> Row:
     started = clock()
 
-    def ended(status: str, reason: str, **more: object) -> Row:
+    def end_row(status: str, reason: str, **more: object) -> Row:
         return Row(
             name=measure.name,
             title=measure.title,
@@ -142,22 +142,22 @@ def _row(
 
     lacks = measure.lacks(device)
     if lacks:
-        return ended(SKIPPED, lacks)
+        return end_row(SKIPPED, lacks)
     if gone:
-        return ended(LEFT, gone)
+        return end_row(LEFT, gone)
     if limit_s <= 0:
-        return ended(LEFT, "the budget of time was spent before")
+        return end_row(LEFT, "the budget of time was spent before")
     try:
-        samples = _sampled(bench, device, measure, started + limit_s, clock)
+        samples = _take_samples(bench, device, measure, started + limit_s, clock)
     except ProbeError as error:
-        return ended(FAILED, str(error))
+        return end_row(FAILED, str(error))
     state = {"clock_mhz": samples.clock_mhz, "temperature_c": samples.temperature_c}
     lost = samples.rounds - len(samples.figures)
     if lost > MOST_NOISY * samples.rounds:
         reason = f"too noisy: {lost} of {samples.rounds} rounds say nothing; {samples.noisy}"
-        return ended(FAILED, reason, **state)
+        return end_row(FAILED, reason, **state)
     middle = [statistics.median(heights) for heights in zip(*samples.curves, strict=True)]
-    return ended(
+    return end_row(
         MEASURED,
         "",
         value=statistics.median(samples.figures),
@@ -169,7 +169,7 @@ def _row(
     )
 
 
-def _sampled(
+def _take_samples(
     bench: Runs, device: Device, measure: Measure, end: float, clock: Callable[[], float]
 ) -> _Samples:
     samples = _Samples()
@@ -184,7 +184,7 @@ def _sampled(
         samples.rounds = 1
         return samples
     if measure.scales:
-        probes = _scaled(bench, device, measure, probes, end, clock)
+        probes = _scale_work(bench, device, measure, probes, end, clock)
     for turn in range(MOST_REQUESTS):
         if turn > 0 and (_is_stable(samples) or clock() >= end):
             break
@@ -198,7 +198,7 @@ def _sampled(
     return samples
 
 
-def _scaled(
+def _scale_work(
     bench: Runs,
     device: Device,
     measure: Measure,

@@ -176,11 +176,11 @@ def _local_clocks(asked: _Asked) -> tuple[float, tuple[str, ...], str] | None:
     if wide is None:
         return clocks, (narrow.name,), how
     more = _wave_clocks(asked, wide) / clocks
-    how += f"; of four floats {more:.3g} times as long, so that it charges {charged(more)}"
+    how += f"; of four floats {more:.3g} times as long, so that it charges {describe_charge(more)}"
     return clocks, (narrow.name, wide.name), how
 
 
-def charged(more: float) -> str:
+def describe_charge(more: float) -> str:
     """What local memory charges, where reads of twice the bytes take so many times as long."""
     return "by bytes" if more > 1.5 else "by reads"
 

@@ -36,7 +36,7 @@ class Device:
     """All that it said, for `adreno_number` and reports."""
 
     @staticmethod
-    def of(facts: Mapping[str, Any]) -> Device:
+    def from_facts(facts: Mapping[str, Any]) -> Device:
         """Read what `adrenoc.opencl.devices` says of one."""
         limits, images = _table(facts, "limits"), _table(facts, "images")
         listed = facts.get("extensions", ())

@@ -27,19 +27,19 @@ class Tensor:
     value: np.ndarray | None = field(default=None, compare=False)
 
     @staticmethod
-    def of(value: np.ndarray, scope: str = "global") -> Tensor:
+    def from_value(value: np.ndarray, scope: str = "global") -> Tensor:
         """The tensor that holds `value`."""
         return Tensor(shape=value.shape, dtype=str(value.dtype), scope=scope, value=value)
 
 
 def texture(value: np.ndarray) -> Tensor:
     """An array of images of these texels: [layers, height, width, 4]."""
-    return Tensor.of(value, "global.texture")
+    return Tensor.from_value(value, "global.texture")
 
 
 def count(number: int) -> Tensor:
     """How often a loop runs, which no compiler is to know."""
-    return Tensor.of(np.array([number, 0, 0, 0], np.int32))
+    return Tensor.from_value(np.array([number, 0, 0, 0], np.int32))
 
 
 @dataclass(frozen=True, kw_only=True)

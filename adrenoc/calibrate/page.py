@@ -29,14 +29,14 @@ def calibration_sections(calibration: Calibration) -> str:
     return (
         f"<h1>{safe(measured.device.name)}</h1>\n"
         f"<p>{safe(measured.source)}; beside {safe(calibration.listed.title)}.</p>\n"
-        f"<h2>Beside what is listed</h2>\n{_beside(calibration)}"
+        f"<h2>Beside what is listed</h2>\n{_render_comparison(calibration)}"
         f"<h2>Measures</h2>\n{_measures(measured.rows)}"
         f"<h2>Curves</h2>\n{drawn or '<p>None was measured.</p>'}\n"
         f"<h2>The target file</h2>\n<pre>{safe(calibration.toml)}</pre>\n"
     )
 
 
-def _beside(calibration: Calibration) -> str:
+def _render_comparison(calibration: Calibration) -> str:
     body = "".join(
         line(
             cell(found.key),

@@ -68,7 +68,7 @@ def run_calibration(
         RemoteError: the device cannot be reached, or went away for good.
         DeviceError: it runs no kernel at all.
     """
-    measures = wanted(request.only)
+    measures = pick_measures(request.only)
     with opened_bench(request) as (bench, device, _):
         rows = calibrate(
             bench,
@@ -114,10 +114,10 @@ def opened_bench(request: Reach) -> Iterator[tuple[Bench, Device, Path]]:
             limit_s=request.limit_s,
         )
         bench = stack.enter_context(Bench(place, scratch))
-        yield bench, _greeted(bench), scratch
+        yield bench, _identify_device(bench), scratch
 
 
-def wanted(only: tuple[str, ...]) -> tuple[Measure, ...]:
+def pick_measures(only: tuple[str, ...]) -> tuple[Measure, ...]:
     """The measures whose names hold one of these parts."""
     return tuple(m for m in MEASURES if not only or any(part in m.name for part in only))
 
@@ -131,7 +131,7 @@ def listed_for(device: Device) -> Target:
         return load_target("adreno")
 
 
-def _greeted(bench: Bench) -> Device:
+def _identify_device(bench: Bench) -> Device:
     """What the device says of itself, once it ran the smallest of kernels."""
     output = Tensor(shape=(THREADS,), dtype="float32")
     try:
@@ -140,4 +140,4 @@ def _greeted(bench: Bench) -> Device:
         raise DeviceError(
             f"the device runs not even an empty kernel: {error}", hint="adrenoc doctor"
         ) from error
-    return Device.of(bench.facts)
+    return Device.from_facts(bench.facts)

@@ -57,11 +57,11 @@ def check_model(
     Raises:
         AdrenocError: the file is damaged, an operator or a shape is not supported, ...
     """
-    state = _planned(model, target, options, reporter)
+    state = _plan(model, target, options, reporter)
     limit, refused = policy.max_memory_mib, None
     if limit is not None and storage_of(state).plan.peak_bytes > limit * MIB:
         try:
-            state = _planned(model, target, replace(options, max_memory_mib=limit), reporter)
+            state = _plan(model, target, replace(options, max_memory_mib=limit), reporter)
         except MemoryLimitError as error:
             refused = error.message
     verdict = verdict_of(state, policy)
@@ -72,7 +72,7 @@ def check_model(
     return replace(verdict, broken=(*kept, refused))
 
 
-def _planned(model: Path, target: Target, options: CompileOptions, reporter: Reporter) -> State:
+def _plan(model: Path, target: Target, options: CompileOptions, reporter: Reporter) -> State:
     start = State(model=model, target=target, options=options)
     state, _ = run_stages(start, reporter=reporter, stop_after=_LAST_STAGE)
     storage = {"": storage_of(state), **state.region_storage}

@@ -273,13 +273,17 @@ def _is_gate(graph: Graph, body: Body) -> bool:
     """Whether a sigmoid is multiplied by data, as in SiLU and squeeze-and-excitation."""
     found: list[Any] = []
 
-    def computed(expr: Any) -> bool:
+    def reads_computed(expr: Any) -> bool:
         names = (body.source_of(buffer) for buffer in find_loaded_buffers(expr))
         return any(n == Node.RESULT or (n and graph.tensors[n].value is None) for n in names)
 
     def note(part: Any) -> Any:
         for one, other in ((part.a, part.b), (part.b, part.a)):
-            if _calls_in(one, _SIGMOID) and not _calls_in(other, _SIGMOID) and computed(other):
+            if (
+                _calls_in(one, _SIGMOID)
+                and not _calls_in(other, _SIGMOID)
+                and reads_computed(other)
+            ):
                 found.append(part)
         return part
 

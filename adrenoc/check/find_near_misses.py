@@ -28,11 +28,11 @@ def find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
     for node in graph.nodes:
         if node.is_on_cpu:
             found.append(
-                _of_cpu(node.name, node.operators[0], str(graph.tensors[node.output].dtype))
+                _describe_cpu(node.name, node.operators[0], str(graph.tensors[node.output].dtype))
             )
         elif node.output not in graph.output_names and not node.is_device_copy:
             tensor, spec = graph.tensors[node.output], graph.operand(node.output)
-            found += _of_tensor(
+            found += _check_tensor(
                 node.name, tensor.shape, tensor.dtype, spec.memory, spec.layout, limits
             )
     for param in program.params.values():
@@ -40,18 +40,18 @@ def find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
             roles = param.spec.roles
             found += [
                 NearMiss(subject=param.name, seen=f"weights in a buffer: {seen}", fix=fix)
-                for seen, fix in _beyond(roles, param.spec.shape, limits)
+                for seen, fix in _find_excess(roles, param.spec.shape, limits)
             ]
     return tuple(found)
 
 
-def _of_cpu(subject: str, operator: str, dtype: str) -> NearMiss:
+def _describe_cpu(subject: str, operator: str, dtype: str) -> NearMiss:
     reason = "float64" if dtype == "float64" else "no plain loop nest"
     seen = f"{operator} on the CPU: {reason}"
     return NearMiss(subject=subject, seen=seen, fix=remedy(operator, reason))
 
 
-def _of_tensor(
+def _check_tensor(
     subject: str,
     shape: tuple[int, ...],
     dtype: str,
@@ -63,7 +63,7 @@ def _of_tensor(
         for seen, fix in _close(layout, shape, limits):
             yield NearMiss(subject=subject, seen=seen, fix=fix)
     elif memory is Memory.BLOCKED and layout is not None:
-        for seen, fix in _beyond(layout, shape, limits):
+        for seen, fix in _find_excess(layout, shape, limits):
             yield NearMiss(subject=subject, seen=f"in a buffer: {seen}", fix=fix)
     elif memory is Memory.PLAIN and dtype.startswith("float") and layout is None:
         wide = sum(extent > 1 for extent in shape)
@@ -74,7 +74,9 @@ def _of_tensor(
         )
 
 
-def _beyond(layout: Layout, shape: tuple[int, ...], limits: Limits) -> Iterator[tuple[str, str]]:
+def _find_excess(
+    layout: Layout, shape: tuple[int, ...], limits: Limits
+) -> Iterator[tuple[str, str]]:
     """The fold that misses by least: each extent beyond a limit, and the axis to make smaller."""
     folds = [layout.refold(fold) for fold in Fold]
     best = min(folds, key=lambda fold: _worst(fold, shape, limits))

@@ -65,14 +65,16 @@ class _Rows:
         if ends or node.output in self._norms or self._norms & set(node.inputs):
             self.count[node.output] = 0
         else:
-            self.count[node.output] = self._of(node, bodies, expressions)
+            self.count[node.output] = self._count_node(node, bodies, expressions)
 
-    def _of(self, node: Node, bodies: list[Body], expressions: tuple[Expression, ...]) -> int:
+    def _count_node(
+        self, node: Node, bodies: list[Body], expressions: tuple[Expression, ...]
+    ) -> int:
         """What is added to a product, as a residual is, is in no row with it."""
         added = {name for body in bodies for name in body.sources.values()}
         read = [name for name in node.inputs if name not in added]
         own = is_kind(node, Kind.PRODUCT) and all(map(self._grows, node.inputs[:2]))
-        before = {**self.count, Node.RESULT: own + max(map(self._before, read), default=0)}
+        before = {**self.count, Node.RESULT: own + max(map(self._count_before, read), default=0)}
         found = [before.get(name, 0) for name in (*added, Node.RESULT)]
         for expression in expressions:
             for part in expression.parts(tirx.Mul):
@@ -84,7 +86,7 @@ class _Rows:
                     found.append(1 + max(before.get(name, 0) for name in sides[0] | sides[1]))
         return max(found)
 
-    def _before(self, name: str) -> int:
+    def _count_before(self, name: str) -> int:
         return self.count.get(name, 0)
 
     def _grows(self, name: str) -> bool:

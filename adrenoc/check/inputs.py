@@ -114,10 +114,10 @@ def make_inputs(
     options = image or ImageOptions()
     for file in files:
         if file.path.suffix.lower() == ".npz":
-            found.update(_from_npz(file, specs))
+            found.update(_read_npz(file, specs))
             continue
         spec = _target(file, specs)
-        found[spec.name] = _from_file(file.path, spec, options)
+        found[spec.name] = _read_file(file.path, spec, options)
     inputs = Inputs(
         (spec.name, found[spec.name] if spec.name in found else random_input(spec, seed=seed))
         for spec in specs
@@ -189,7 +189,7 @@ def _target(file: InputFile, specs: Sequence[TensorSpec]) -> TensorSpec:
     )
 
 
-def _from_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
+def _read_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
     arrays = load_arrays(file.path)
     if file.name or (len(arrays) == 1 and len(specs) == 1):
         spec = _target(file, specs)
@@ -206,12 +206,12 @@ def _from_npz(file: InputFile, specs: Sequence[TensorSpec]) -> dict[str, np.ndar
     return result
 
 
-def _from_file(path: Path, spec: TensorSpec, image: ImageOptions) -> np.ndarray:
+def _read_file(path: Path, spec: TensorSpec, image: ImageOptions) -> np.ndarray:
     suffix = path.suffix.lower()
     if suffix == ".npy":
         return _fit(load_array(path), spec, path)
     if suffix in IMAGE_SUFFIXES:
-        return _from_image(path, spec, image)
+        return _read_image(path, spec, image)
     content = _read(path)
     dtype = np.dtype(spec.dtype)
     expected = int(np.prod(spec.shape)) * dtype.itemsize
@@ -251,7 +251,7 @@ def _fit(array: np.ndarray, spec: TensorSpec, path: Path) -> np.ndarray:
     return np.ascontiguousarray(array, wanted)
 
 
-def _from_image(path: Path, spec: TensorSpec, options: ImageOptions) -> np.ndarray:
+def _read_image(path: Path, spec: TensorSpec, options: ImageOptions) -> np.ndarray:
     layout = options.layout or _guess_layout(spec)
     channels, height, width = _extents(spec, layout)
     pixels = _pixels(path, _MODES[channels])

@@ -14,7 +14,7 @@ import numpy as np
 
 from adrenoc.check.reference import import_runtime
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.tflite.float_weights import packed
+from adrenoc.importers.tflite.float_weights import serialise
 
 _MOST_BYTES = 1 << 29
 """Of a model whose constants are moved: larger ones would be written again for each draw."""
@@ -35,7 +35,7 @@ def moved_by_a_step(array: np.ndarray, random: np.random.Generator) -> np.ndarra
     return np.where(held, array, steps).astype(np.float32)
 
 
-def with_moved_constants(model: Path, folder: Path, random: np.random.Generator) -> Path:
+def move_constants(model: Path, folder: Path, random: np.random.Generator) -> Path:
     """A copy of a model with such constants; the file itself where it cannot be rewritten.
 
     Raises:
@@ -45,12 +45,12 @@ def with_moved_constants(model: Path, folder: Path, random: np.random.Generator)
     if files.data or model.stat().st_size > _MOST_BYTES:
         return model
 
-    def moved(array: np.ndarray) -> np.ndarray:
+    def move(array: np.ndarray) -> np.ndarray:
         return moved_by_a_step(array, random)
 
     write = _tflite if files.format == "tflite" else _onnx
     copy = folder / model.name
-    copy.write_bytes(write(model, moved))
+    copy.write_bytes(write(model, move))
     return copy
 
 
@@ -95,4 +95,4 @@ def _tflite(model: Path, moved: Moved) -> bytes:
         if data is not None and len(data):
             value = moved(np.frombuffer(bytes(data), np.float32))
             made.buffers[number].data = np.frombuffer(value.tobytes(), np.uint8)
-    return packed(made)
+    return serialise(made)

@@ -36,7 +36,7 @@ def load_array(path: Path) -> np.ndarray:
     Raises:
         InputError: the file is missing, damaged, or holds something else.
     """
-    return _loaded(path, _array)
+    return _load_plain(path, _array)
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -45,7 +45,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     Raises:
         InputError: the file is missing, damaged, too long, or holds something else.
     """
-    return _loaded(path, _arrays)
+    return _load_plain(path, _arrays)
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -62,7 +62,7 @@ def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def _loaded(path: Path, load: Callable[[BinaryIO], T]) -> T:
+def _load_plain(path: Path, load: Callable[[BinaryIO], T]) -> T:
     try:
         with open_plain(path) as stream:
             return load(stream)

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.check.moved_model import moved_by_a_step, with_moved_constants
-from adrenoc.check.quanta import quantised
+from adrenoc.check.moved_model import move_constants, moved_by_a_step
+from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import other_kernels, run_reference
 from adrenoc.device.compare import CheckResult, Floor, compare, floors_of
 from adrenoc.errors import InputError, ModelFormatError
@@ -32,7 +32,7 @@ _DRAWS = 3
 """Of directions to move in; with the runtime's optimised and its plain kernels each."""
 
 
-def judged(
+def judge_outputs(
     model: Path, inputs: Arrays, outputs: Arrays, expected: Arrays, *, tolerance: float
 ) -> CheckResult:
     """Compare with the reference, and what is beyond with how far that is from itself.
@@ -40,7 +40,7 @@ def judged(
     Raises:
         DependencyError: the package that runs this format is not installed.
     """
-    known = quantised(model)
+    known = read_quanta(model)
     quanta = {} if known is None else known.quanta
     others = {} if known is None else other_kernels(model, inputs)
     floors = {} if known is None else floors_of(expected, others, quanta)
@@ -51,13 +51,15 @@ def judged(
         others = other_kernels(model, inputs)
     others |= moved_by_one_step(model, inputs)
     floors = {
-        name: _widened(floor, [expected[name], *(o[name] for o in others.values() if name in o)])
+        name: _widen_floor(
+            floor, [expected[name], *(o[name] for o in others.values() if name in o)]
+        )
         for name, floor in floors_of(expected, others, quanta).items()
     }
     return compare(outputs, expected, tolerance=tolerance, floors=floors, others=others)
 
 
-def _widened(floor: Floor, draws: Sequence[np.ndarray]) -> Floor:
+def _widen_floor(floor: Floor, draws: Sequence[np.ndarray]) -> Floor:
     """With how far results are apart at most: ours is one more of them, and may lie at one end.
 
     The largest difference is of one element, and chance; root mean squares are of all.
@@ -85,7 +87,7 @@ def moved_by_one_step(model: Path, inputs: Arrays) -> dict[str, dict[str, np.nda
         random = np.random.default_rng(number)
         feeds = {name: moved_by_a_step(array, random) for name, array in inputs.items()}
         with TemporaryFolder("moved") as folder:
-            path = with_moved_constants(model, Path(folder), random)
+            path = move_constants(model, Path(folder), random)
             for optimise, file in itertools.product((True, False), (path, model)):
                 kernels = "" if optimise else ", by plain kernels"
                 name = f"{MOVED} ({number + 1}{kernels})"

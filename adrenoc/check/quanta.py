@@ -35,7 +35,7 @@ class Quantised:
     quanta: Mapping[str, float]
 
 
-def quantised(model: Path) -> Quantised | None:
+def read_quanta(model: Path) -> Quantised | None:
     """What a model says of its quanta; None of one that neither holds any nor stores halves.
 
     Raises:

@@ -147,7 +147,7 @@ def _run_onnx(
     if plain and kernels != UNSIGNED:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     rounds = plain and kernels == PLAIN and _may_round_products(model)
-    source = _with_outputs(model, tensors) if tensors or rounds else str(model)
+    source = _expose_tensors(model, tensors) if tensors or rounds else str(model)
     try:
         session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except errors as error:
@@ -209,7 +209,7 @@ def _may_round_products(model: Path) -> bool:
     return any(a.name == _ROUNDING for node in products for a in node.attribute)
 
 
-def _with_outputs(model: Path, tensors: tuple[str, ...]) -> bytes:
+def _expose_tensors(model: Path, tensors: tuple[str, ...]) -> bytes:
     """The model, serialised, with `tensors` among its outputs, and with products in float."""
     import onnx
 

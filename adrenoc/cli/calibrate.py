@@ -122,7 +122,7 @@ def calibrate_command(
     with reach(place) as address:
         done = _calibrate(asked, address) if asked.calibrates else None
         validation = _validate(asked, address) if validate else None
-    fitted = None if validation is None or not fit else _fitted(asked, validation)
+    fitted = None if validation is None or not fit else _fit_and_write(asked, validation)
     _report(asked, done, validation, fitted, page)
 
 
@@ -158,7 +158,7 @@ def _check_words(asked: _Asked, output: Path | None) -> None:
     Raises:
         UsageError: naming them.
     """
-    from adrenoc.calibrate.session import wanted
+    from adrenoc.calibrate.session import pick_measures
 
     for name, given in (("--preset", asked.preset is not None), ("--fit", asked.fit)):
         if given and not asked.validate:
@@ -167,7 +167,7 @@ def _check_words(asked: _Asked, output: Path | None) -> None:
         raise click.UsageError(
             "--validate --device without --fit writes no target file, so --output has no use"
         )
-    found: object = wanted(asked.only)
+    found: object = pick_measures(asked.only)
     named = "measure"
     if asked.validate:
         from adrenoc.calibrate.validate.table import wanted_rows
@@ -215,7 +215,7 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
     return run_validation(request, say=(lambda *_: None) if asked.quiet else say_layer)
 
 
-def _fitted(asked: _Asked, validation: Validation) -> Fit:
+def _fit_and_write(asked: _Asked, validation: Validation) -> Fit:
     """Fit constants, and write the target file.
 
     Raises:

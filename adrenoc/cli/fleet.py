@@ -235,12 +235,12 @@ def fleet_command(
         raise CheckFailedError(
             f"{len(bad)} of {console.count_of(len(lines), 'row')} "
             f"{'is' if len(bad) == 1 else 'are'} wrong, slower or failed; the first is "
-            f"{_named(bad[0])}",
+            f"{_describe_line(bad[0])}",
             hint="--again does again what was wrong or failed; -o OTHER measures all anew",
         )
 
 
-def _named(line: Line) -> str:
+def _describe_line(line: Line) -> str:
     what = Path(line.model).name or line.deed
     where = f" on {line.device}" if line.device else ""
     return f"{what}{where}: {line.status}{line.note and f', {line.note}'}"

@@ -200,7 +200,7 @@ def device_option(*, cores: bool = False) -> Decorator:
         "--device",
         "target",
         type=TargetParam(cores=cores),
-        callback=lambda ctx, _, target: _as_reported(target, ctx.meta.get(_REPORT)),
+        callback=lambda ctx, _, target: _apply_report(target, ctx.meta.get(_REPORT)),
         default="adreno",
         show_default=True,
         metavar="DEVICE",
@@ -210,7 +210,7 @@ def device_option(*, cores: bool = False) -> Decorator:
     return join_options(device, report)
 
 
-def _as_reported(target: Target | Core, report: Path | None) -> Target | Core:
+def _apply_report(target: Target | Core, report: Path | None) -> Target | Core:
     """The target without what a report says that its driver gets wrong.
 
     Raises:
@@ -219,12 +219,12 @@ def _as_reported(target: Target | Core, report: Path | None) -> Target | Core:
     """
     if report is None:
         return target
-    from adrenoc.target.device_report import read_report, with_report
+    from adrenoc.target.device_report import apply_report, read_report
     from adrenoc.target.target import Target
 
     if not isinstance(target, Target):
         raise click.UsageError("--device-report is for GPUs")
-    return with_report(target, read_report(report), report)
+    return apply_report(target, read_report(report), report)
 
 
 def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPolicy | None:

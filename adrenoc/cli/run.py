@@ -285,12 +285,12 @@ def _judge(
     tolerance: float,
 ) -> CheckResult:
     """Compared with the reference; of a model, with how exactly that knows its own outputs."""
-    from adrenoc.check.own_rounding import judged
+    from adrenoc.check.own_rounding import judge_outputs
     from adrenoc.device.compare import compare
 
     if model is None:
         return compare(outputs, expected, tolerance=tolerance)
-    return judged(model, inputs, outputs, expected, tolerance=tolerance)
+    return judge_outputs(model, inputs, outputs, expected, tolerance=tolerance)
 
 
 def _check_floor(with_floor: bool, reference: Path | None) -> None:

@@ -81,7 +81,7 @@ def _point_row(point: PolicyPoint) -> tuple[str, ...]:
 
 def show_plan(plan: AccuracyPlan) -> None:
     """What `compile --accuracy` took."""
-    from adrenoc.check.accuracy.accuracy_plans import searched
+    from adrenoc.check.accuracy.accuracy_plans import describe_search
     from adrenoc.cli import console
 
     before, after = plan.before, plan.after
@@ -103,7 +103,7 @@ def show_plan(plan: AccuracyPlan) -> None:
     tail = f" and {more} more (--explain)" if more > 0 else ""
     fields.append(("in float32", f"{count}: {names}{tail}; {', '.join(plan.groups)}"))
     more_effort = " (a larger --effort goes on)" if plan.left else ""
-    fields.append(("search", searched(plan) + more_effort))
+    fields.append(("search", describe_search(plan) + more_effort))
     if before.time_us is not None and after.time_us is not None:
         spent = 100 * (after.time_us / before.time_us - 1)
         times = f"{console.ms(before.time_us / 1000)} to {console.ms(after.time_us / 1000)}"

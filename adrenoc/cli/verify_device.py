@@ -82,10 +82,10 @@ def verify_device_command(
     from adrenoc.cli.place_options import choose_place, reach
     from adrenoc.errors import CheckFailedError
     from adrenoc.files.outputs import write_atomically
-    from adrenoc.prove.session import Request, chosen, run_verification
+    from adrenoc.prove.session import Request, pick_cases, run_verification
     from adrenoc.target.device_report import report_json
 
-    if not chosen(only):
+    if not pick_cases(only):
         raise click.UsageError(f"no case has {' or '.join(only)} in its name")
     place = choose_place(**where)
     with reach(place) as address:

@@ -85,7 +85,7 @@ def find_loans(
         if not isinstance(original, Convolution):
             continue
         left = _what_is_left(operator, original, program.network.kept)
-        held = _held(original.weights, lenders.get(original.weights.size, ()))
+        held = _find_holder(original.weights, lenders.get(original.weights.size, ()))
         if left is None or held is None:
             continue
         counts = operator.weights.shape
@@ -127,7 +127,7 @@ def _unless_all(channels: np.ndarray, count: int) -> tuple[int, ...]:
     return () if np.array_equal(channels, np.arange(count)) else tuple(channels.tolist())
 
 
-def _held(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None:
+def _find_holder(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None:
     """The first of the constants that holds the model's weights, and how."""
     for lender in lenders:
         order = _order_of(weights, lender.packing.constant)
@@ -139,7 +139,7 @@ def _held(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None:
             if places is None:
                 continue
             shape = [weights.shape[axis] for axis in order]
-            found = _described(
+            found = _describe_places(
                 lender, form, weights, places.reshape(shape).transpose(np.argsort(order))
             )
             if found is not None:
@@ -147,13 +147,15 @@ def _held(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None:
     return None
 
 
-def _described(lender: _Lender, form: str, weights: np.ndarray, places: np.ndarray) -> Held | None:
+def _describe_places(
+    lender: _Lender, form: str, weights: np.ndarray, places: np.ndarray
+) -> Held | None:
     """The places of the weights as digits of their indices, where they are that."""
     elements = lender.value.reshape(-1).view(form)
     lines = _lines(places)
     digits = tuple(d for line in lines if (d := find_digits(line)) is not None)
     first = int(places.flat[0])
-    if len(digits) < len(lines) or not np.array_equal(places, _joined(lines) + first):
+    if len(digits) < len(lines) or not np.array_equal(places, _join_axes(lines) + first):
         return None
     if not np.array_equal(elements[places], weights):
         return None
@@ -208,7 +210,7 @@ def _lines(places: np.ndarray) -> list[np.ndarray]:
     ]
 
 
-def _joined(lines: list[np.ndarray]) -> np.ndarray:
+def _join_axes(lines: list[np.ndarray]) -> np.ndarray:
     whole = lines[0]
     for line in lines[1:]:
         whole = whole[..., None] + line

@@ -169,7 +169,7 @@ class _CpuModel:
         """The outputs, in the model's own dtypes."""
         count = len(inputs)
         given = [
-            np.ascontiguousarray(_to_code(array, border))
+            np.ascontiguousarray(_encode(array, border))
             for array, border in zip(inputs, self._borders[:count], strict=True)
         ]
         made = [np.empty(spec.shape, np.int8) for spec in self._manifest.outputs]
@@ -181,7 +181,7 @@ class _CpuModel:
             ctypes.byref(self._environment),
         )
         return [
-            _from_code(array, border)
+            _decode(array, border)
             for array, border in zip(made, self._borders[count:], strict=True)
         ]
 
@@ -208,7 +208,7 @@ def _is_of(border: _Border, spec: TensorSpec) -> bool:
     return dtypes.get(border.dtype) == spec.dtype and border.elements == np.prod(spec.shape)
 
 
-def _to_code(numbers: np.ndarray, border: _Border) -> np.ndarray:
+def _encode(numbers: np.ndarray, border: _Border) -> np.ndarray:
     """Numbers of the model as the code has them; what is not a number becomes zero."""
     if border.dtype == _INT8:
         return numbers
@@ -221,7 +221,7 @@ def _to_code(numbers: np.ndarray, border: _Border) -> np.ndarray:
     return np.clip(whole + border.zero, -128, 127).astype(np.int8)
 
 
-def _from_code(stored: np.ndarray, border: _Border) -> np.ndarray:
+def _decode(stored: np.ndarray, border: _Border) -> np.ndarray:
     if border.dtype == _INT8:
         return stored
     if border.dtype == _UINT8:

@@ -88,7 +88,7 @@ class Board:
         """The next bundle to make."""
         with self._lock:
             for job in self._compiles.values():
-                if self._known(job) is None and self._is_ready(job):
+                if self._find_result(job) is None and self._is_ready(job):
                     self._under_way.add(job.key)
                     return job
             return None
@@ -113,7 +113,7 @@ class Board:
             if result is None:
                 return
             if not result.is_final:
-                result = self._lost(job, result, device)
+                result = self._judge_lost(job, result, device)
             if result is None:
                 return
             self._results[job.key] = result
@@ -153,9 +153,9 @@ class Board:
             made = [self._row(job, None) for job in self._compiles.values()]
             return (*rows, *(row for row in made if row.state != DONE))
 
-    def after(self, job: Job, do: Callable[[Job], Result | None]) -> Row:
+    def wait_for_others(self, job: Job, do: Callable[[Job], Result | None]) -> Row:
         """The row of a job that is done when all others are over, or was done before."""
-        while self._known(job) is None:
+        while self._find_result(job) is None:
             result = do(job)
             if result is None:  # another process does it
                 time.sleep(_BUSY_S)
@@ -170,12 +170,12 @@ class Board:
             return {d.name: d.target for d in self._devices.values() if d.target}
 
     def _row(self, job: Job, device: Standing | None) -> Row:
-        result = self._known(job)
+        result = self._find_result(job)
         if result is not None:
             state = DONE if result.exit_code == 0 or result.output else FAILED
             return Row(job=job, state=state, result=result)
         if (bundle := self._bundle(job)) is not None:
-            made = self._known(bundle)
+            made = self._find_result(bundle)
             if made is not None and made.exit_code:
                 return Row(job=job, state=FAILED, word=f"its bundle was not made: {made.error}")
         if device is not None and device.is_gone:
@@ -186,25 +186,27 @@ class Board:
         """What may still be done on a device."""
         if not device.target:
             job = self._plan.identify(device.name)
-            return [] if self._known(job) is not None else [job]
-        return [job for job in device.jobs if self._known(job) is None and not self._is_lost(job)]
+            return [] if self._find_result(job) is not None else [job]
+        return [
+            job for job in device.jobs if self._find_result(job) is None and not self._is_lost(job)
+        ]
 
     def _is_ready(self, job: Job) -> bool:
         bundle = self._bundle(job)
-        made = None if bundle is None else self._known(bundle)
+        made = None if bundle is None else self._find_result(bundle)
         can_run = bundle is None or (made is not None and made.exit_code == 0)
         return can_run and job.key not in self._under_way and not self._store.is_busy(job)
 
     def _is_lost(self, job: Job) -> bool:
         """Whether the bundle of a job could not be made."""
         bundle = self._bundle(job)
-        made = None if bundle is None else self._known(bundle)
+        made = None if bundle is None else self._find_result(bundle)
         return made is not None and made.exit_code != 0
 
     def _bundle(self, job: Job) -> Job | None:
         return self._plan.compile(job.target, Path(job.model)) if job.deed == RUN else None
 
-    def _known(self, job: Job) -> Result | None:
+    def _find_result(self, job: Job) -> Result | None:
         """The result of a job; looked for on disk once.
 
         One that another process writes after that is found by the runner of the same job.
@@ -226,17 +228,17 @@ class Board:
     def _learn(self, device: Standing, target: str) -> None:
         """Find out what to compile for, and with it what there is to do."""
         if not target:
-            said = self._known(self._plan.identify(device.name))
+            said = self._find_result(self._plan.identify(device.name))
             if said is None or said.exit_code:
                 return
             target = target_of(said.output)
         device.target = target
-        device.jobs = self._plan.on_device(device.name, target)
+        device.jobs = self._plan.list_jobs(device.name, target)
         for job in device.jobs:
             if (bundle := self._bundle(job)) is not None:
                 self._compiles.setdefault(bundle.key, bundle)
 
-    def _lost(self, job: Job, result: Result, device: Standing | None) -> Result | None:
+    def _judge_lost(self, job: Job, result: Result, device: Standing | None) -> Result | None:
         """A command without an end: the device left, or the command died once too often."""
         if result.exit_code >= 0:
             if device is not None:

@@ -57,7 +57,7 @@ def run_fleet(
         ModelNotFoundError: a model is not there.
         OutputError: another fleet is at work in the store's folder.
     """
-    with store.held():
+    with store.hold():
         plan = Plan(options, store)
         board = Board(plan, store, again=again, on_end=on_end)
         for member in members:
@@ -216,7 +216,7 @@ def _tune(
         own = [member for member in members if targets.get(member.name) == target]
         for model in plan.options.models:
             job = plan.tune(target, model, _places(own, tracked))
-            rows.append(board.after(job, lambda job: crew.do(job, ())))
+            rows.append(board.wait_for_others(job, lambda job: crew.do(job, ())))
     return tuple(rows)
 
 

@@ -32,7 +32,7 @@ class Tracked:
         Raises:
             RemoteError: no tracker is there.
         """
-        with _connected(self.tracker) as tracker:
+        with _connect(self.tracker) as tracker:
             return tuple(server.address for server in tracker.servers() if server.key == self.key)
 
     def next_free(self) -> Member:
@@ -41,7 +41,7 @@ class Tracked:
         Raises:
             RemoteError: no tracker is there, or none becomes free in time.
         """
-        with _connected(self.tracker) as tracker:
+        with _connect(self.tracker) as tracker:
             offer = tracker.request(self.key)
         words = ("--rpc", str(offer.address), "--key", offer.key)
         return Member(name=str(offer.address), options=words)
@@ -63,7 +63,7 @@ def phone(serial: str) -> Member:
 
 
 @contextmanager
-def _connected(where: HostPort) -> Iterator[Tracker]:
+def _connect(where: HostPort) -> Iterator[Tracker]:
     tracker = Tracker(where, timeout_s=TRACKER_WAIT_S)
     try:
         yield tracker

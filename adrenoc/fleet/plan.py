@@ -69,7 +69,7 @@ class Plan:
             inputs=(self._digests[model],),
         )
 
-    def on_device(self, device: str, target: str) -> tuple[Job, ...]:
+    def list_jobs(self, device: str, target: str) -> tuple[Job, ...]:
         """What is to be done on one device of a known target, in this order."""
         jobs: list[Job] = []
         if RUN in self.options.deeds:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from adrenoc.fleet.store import locked, read_result, write_result
+from adrenoc.fleet.store import hold_lock, read_result, write_result
 from adrenoc.fleet.work import Result
 from adrenoc.host.proc import own_module
 from adrenoc.text.json_text import read_json
@@ -32,7 +32,7 @@ _LONGEST_ERROR = 2000
 def main() -> int:
     """Do what is asked; 0 where there is a result, final or not."""
     asked = json.loads(sys.stdin.read())
-    with locked(Path(asked["lock"])) as lock:
+    with hold_lock(Path(asked["lock"])) as lock:
         if lock is None:
             return BUSY
         # Whoever had the lock before may have left one.

@@ -53,13 +53,13 @@ class Store:
             write_atomically(folder / MARKER, json.dumps(_MARK) + "\n")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """The folder for this process alone.
 
         Raises:
             OutputError: another fleet is at work in it.
         """
-        with locked(self.folder / "locks" / "fleet.lock") as lock:
+        with hold_lock(self.folder / "locks" / "fleet.lock") as lock:
             if lock is None:
                 raise OutputError(
                     f"another `adrenoc fleet` is at work in {self.folder}",
@@ -98,7 +98,7 @@ class Store:
         path = self.lock_path(job)
         if not path.exists():
             return False
-        with locked(path) as lock:
+        with hold_lock(path) as lock:
             return lock is None
 
 
@@ -130,7 +130,7 @@ def write_result(path: Path, result: Result) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[int | None]:
+def hold_lock(path: Path) -> Iterator[int | None]:
     """The descriptor of a lock file that this process holds; None where another one does."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

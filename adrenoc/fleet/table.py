@@ -90,7 +90,7 @@ def lines_of(
     lines = tuple(_line(row) for row in report.rows)
     if before is None:
         return lines
-    return tuple(_beside(line, before.get(_key(line)), slower_percent) for line in lines)
+    return tuple(_compare_line(line, before.get(_key(line)), slower_percent) for line in lines)
 
 
 def read_fleet_baseline(path: Path) -> dict[tuple[str, str, str], Line]:
@@ -134,12 +134,14 @@ def _line(row: Row) -> Line:
         return Line(**facts, status=status, note=note)
     facts |= {"took_s": round(result.took_s, 3), "ended": result.ended}
     if job.deed == RUN:
-        return Line(**facts, **_of_run(result.output, result.exit_code))
+        return Line(**facts, **_read_run(result.output, result.exit_code))
     status = "done" if result.exit_code == 0 else "failed"
-    return Line(**facts, status=status, note=result.error or _told(job.deed, result.output))
+    return Line(
+        **facts, status=status, note=result.error or _describe_deed(job.deed, result.output)
+    )
 
 
-def _of_run(output: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
+def _read_run(output: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
     """The figures of `adrenoc run --json`."""
     check, times = output.get("check"), output.get("times", {})
     status = "done" if check is None else "right" if check["passed"] else "wrong"
@@ -170,7 +172,7 @@ def _plain_notes(notes: list[str]) -> list[str]:
     return [note for note in notes if " MB were sent, " not in note]
 
 
-def _told(deed: str, output: Mapping[str, Any]) -> str:
+def _describe_deed(deed: str, output: Mapping[str, Any]) -> str:
     if deed == VERIFY:
         wrong, file = len(output.get("findings", ())), output.get("report", "")
         return f"{wrong} wrong, see {file}" if wrong else ""
@@ -179,7 +181,7 @@ def _told(deed: str, output: Mapping[str, Any]) -> str:
     return str(output.get("log", "")) if deed == TUNE else ""
 
 
-def _beside(line: Line, before: Line | None, slower_percent: float) -> Line:
+def _compare_line(line: Line, before: Line | None, slower_percent: float) -> Line:
     """A line with the baseline's time; "slower" where that can be told and is so."""
     if before is None or before.p50_ms is None or line.p50_ms is None:
         return line

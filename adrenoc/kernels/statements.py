@@ -27,7 +27,7 @@ from adrenoc.tvmapi import (
     decl_buffer,
     dtype_of,
     iconst,
-    kept,
+    keep_in_place,
     share_words,
     splat,
     tirx,
@@ -85,7 +85,7 @@ class Statements:
         TVM's simplifier writes arithmetic that `let` names into each of its uses; what stands in
         many indices, and these in others, would grow without end.
         """
-        return value if isinstance(value, Var) else self.let_once(kept(value), hint)
+        return value if isinstance(value, Var) else self.let_once(keep_in_place(value), hint)
 
     def registers(self, count: int, *, dtype: str | None = None) -> Registers:
         """Allocate `count` vectors of four."""

@@ -74,7 +74,7 @@ def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examine
     try:
         runs = bench.run(made)
         found.outputs = runs.first
-        found.findings += _judged(made, runs)
+        found.findings += _judge_runs(made, runs)
     except (DeviceError, RemoteError) as error:
         _split(bench, suite, target, folder, found, error)
         if not found.findings:
@@ -82,7 +82,7 @@ def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examine
     return found
 
 
-def in_other_order(
+def run_reversed(
     bench: Bench, examined: Examined, target: Target, folder: Path
 ) -> tuple[Finding, ...]:
     """Run the cases in the other order: their kernels and data are the same, so are the bits.
@@ -100,7 +100,7 @@ def in_other_order(
         return ()
 
 
-def _judged(made: Made, runs: Runs) -> tuple[Finding, ...]:
+def _judge_runs(made: Made, runs: Runs) -> tuple[Finding, ...]:
     wrong = judge(made, runs.first)
     return (*wrong, *_unsteady(made, runs.first, runs, {finding.title for finding in wrong}))
 
@@ -145,7 +145,7 @@ def _split(
             continue
         try:
             made = make_suite(half, target, folder)
-            found.findings += _judged(made, bench.run(made))
+            found.findings += _judge_runs(made, bench.run(made))
         except (DeviceError, RemoteError) as again:
             _split(bench, half, target, folder, found, again)
 

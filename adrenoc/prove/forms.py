@@ -44,12 +44,12 @@ def quirk(text: str, **fields: object) -> Quirk:
     return Quirk(name="", text=text, source="", **fields)  # type: ignore[arg-type]
 
 
-def _without(text: str, word: str, applies: Applies) -> Form:
-    def of(case: Case, _kernels: Sequence[KernelInfo]) -> Quirk | None:
+def _avoid_form(text: str, word: str, applies: Applies) -> Form:
+    def find_quirk(case: Case, _kernels: Sequence[KernelInfo]) -> Quirk | None:
         named = word.format(family=case.family, fusion=case.fusion)
         return quirk(text.format(family=case.family), avoid=(named,))
 
-    return Form(applies=applies, of=of, is_broad=word in OVERRIDES)
+    return Form(applies=applies, of=find_quirk, is_broad=word in OVERRIDES)
 
 
 def _other_groups(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
@@ -74,7 +74,7 @@ def _always(_case: Case, _suite: Suite) -> bool:
     return True
 
 
-def _textured(_case: Case, suite: Suite) -> bool:
+def _has_textures(_case: Case, suite: Suite) -> bool:
     return suite.memory == "textures"
 
 
@@ -84,33 +84,33 @@ def _is_light(case: Case, _suite: Suite) -> bool:
 
 
 FORMS: tuple[Form, ...] = (
-    _without(
+    _avoid_form(
         "{family} is wrong where it is fused so.",
         "fusion:{fusion}",
         lambda case, _: case.fusion in FUSIONS,
     ),
-    _without(
+    _avoid_form(
         "The kernel of {family} is wrong.",
         "operator:{family}",
         lambda case, _: case.family in _MADE_BY_FUSION,
     ),
-    _without(
+    _avoid_form(
         "Winograd's algorithm goes wrong.", "winograd", lambda case, _: case.fusion == "winograd"
     ),
     Form(applies=_always, of=_other_groups),
     Form(applies=_always, of=_few_threads, is_broad=True),
-    _without("The kernel of {family} is wrong.", "operator:{family}", _is_light),
-    _without(
+    _avoid_form("The kernel of {family} is wrong.", "operator:{family}", _is_light),
+    _avoid_form(
         "Half arithmetic is wrong.", "half-arithmetic", lambda _, suite: suite.precision == "fp16"
     ),
-    Form(applies=_textured, of=_narrow),
-    _without("Textures give wrong values.", "textures", _textured),
-    _without(
+    Form(applies=_has_textures, of=_narrow),
+    _avoid_form("Textures give wrong values.", "textures", _has_textures),
+    _avoid_form(
         "Halves are stored or read wrongly.",
         "half-storage",
         lambda _, suite: suite.precision != "fp32",
     ),
-    _without(
+    _avoid_form(
         "The kernel of {family} is wrong.",
         "operator:{family}",
         lambda case, _: bool(OPERATORS[case.family].relax),

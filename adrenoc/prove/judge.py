@@ -56,7 +56,7 @@ def judge(made: Made, outputs: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
     cases = {case.title: case for case in made.suite.cases}
     found = []
     for name, title in made.of_case.items():
-        finding = _judged(made, cases[title], outputs[name], made.expected[name])
+        finding = _judge_case(made, cases[title], outputs[name], made.expected[name])
         if finding is not None:
             found.append(finding)
     return tuple(found)
@@ -76,7 +76,7 @@ def differing(
     return tuple(found)
 
 
-def _judged(made: Made, case: Case, seen: np.ndarray, expected: np.ndarray) -> Finding | None:
+def _judge_case(made: Made, case: Case, seen: np.ndarray, expected: np.ndarray) -> Finding | None:
     if case.exact:
         off = seen != expected
     else:

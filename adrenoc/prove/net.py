@@ -42,9 +42,9 @@ class Net:
 
     def input(self, *shape: int) -> str:
         """An input with random data of this shape."""
-        return self.given(self.values(*shape))
+        return self.feed(self.values(*shape))
 
-    def given(self, values: np.ndarray) -> str:
+    def feed(self, values: np.ndarray) -> str:
         """An input with these values."""
         name = self._name("x")
         self.inputs[name] = np.ascontiguousarray(values, np.float32)

@@ -22,7 +22,7 @@ from adrenoc.target.device_report import (
     DeviceReport,
     ReportedDevice,
     ReportedSuites,
-    with_report,
+    apply_report,
 )
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target
@@ -56,8 +56,8 @@ class Search:
 
     def target(self, *more: Quirk) -> Target:
         """The target without what was found so far, and without `more`."""
-        report = empty_report(self.device, named((*self.quirks, *more), self.device))
-        return with_report(self.base, report, Path("device.json"))
+        report = empty_report(self.device, name_quirks((*self.quirks, *more), self.device))
+        return apply_report(self.base, report, Path("device.json"))
 
     def find_help(self, suite: Suite, findings: Sequence[Finding], examined: Examined) -> None:
         """Try forms on some of the cases that go wrong, and keep what helps."""
@@ -132,7 +132,7 @@ def _kernels_of(case: Case, examined: Examined) -> list[KernelInfo]:
     return [kernel for kernel in made.bundle.manifest.kernels if kernel.name in names]
 
 
-def named(quirks: list[Quirk] | tuple[Quirk, ...], device: Device) -> tuple[Quirk, ...]:
+def name_quirks(quirks: list[Quirk] | tuple[Quirk, ...], device: Device) -> tuple[Quirk, ...]:
     """Quirks with names and their source."""
     source = f"adrenoc verify-device on {device.name}, driver {device.driver}"
     return tuple(

@@ -64,10 +64,10 @@ def run_verification(request: Request, *, say: Say = lambda what, told: None) ->
         # Its first session may be one that loads libraries and looks for drivers.
         there = describe(replace(address, timeout_s=max(START_S, request.limit_s)))
         _, facts = choose_device(list(there.devices), request.cl_device)
-        device = Device.of(facts)
+        device = Device.from_facts(facts)
         target = _target(request.listed or listed_for(device), there, device)
         bench = RemoteBench(address, request.cl_device)
-        suites = wanted(request, target)
+        suites = pick_suites(request, target)
         try:
             return verify_device(
                 bench, device, target, suites, folder, budget_s=request.budget_s, say=say
@@ -79,14 +79,14 @@ def run_verification(request: Request, *, say: Say = lambda what, told: None) ->
             ) from gone
 
 
-def chosen(only: tuple[str, ...]) -> tuple[Case, ...]:
+def pick_cases(only: tuple[str, ...]) -> tuple[Case, ...]:
     """The cases whose titles hold one of these parts."""
     return tuple(c for c in CASES if not only or any(part in c.title for part in only))
 
 
-def wanted(request: Request, target: Target) -> tuple[Suite, ...]:
+def pick_suites(request: Request, target: Target) -> tuple[Suite, ...]:
     """The suites that were asked for."""
-    suites = all_suites(chosen(request.only), half_type=target.limits.fp16)
+    suites = all_suites(pick_cases(request.only), half_type=target.limits.fp16)
     precisions = request.precisions or PRECISIONS
     return tuple(s for s in suites if s.precision in precisions and s.memory in request.memories)
 

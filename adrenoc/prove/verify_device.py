@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adrenoc.calibrate.device import Device
-from adrenoc.prove.examine import Bench, Examined, examine, in_other_order
+from adrenoc.prove.examine import Bench, Examined, examine, run_reversed
 from adrenoc.prove.judge import Finding
-from adrenoc.prove.search import Say, Search, empty_report, named
+from adrenoc.prove.search import Say, Search, empty_report, name_quirks
 from adrenoc.prove.suite import Suite, make_suite
 from adrenoc.target.device_report import DeviceReport, ReportedFinding, ReportedSuites
 from adrenoc.target.target import Target
@@ -91,7 +91,7 @@ def _round(search: Search, suites: tuple[Suite, ...], *, of_first: bool) -> dict
         seen.add(key)
         examined = found[suite.name] = examine(search.bench, suite, target, search.folder)
         if suite == suites[0]:
-            examined.findings += in_other_order(search.bench, examined, target, search.folder)
+            examined.findings += run_reversed(search.bench, examined, target, search.folder)
         count = len(examined.findings)
         told = f"{len(suite.cases)} cases, {examined.kernels} kernels: "
         told += "all right" if not count else f"{count} wrong"
@@ -111,7 +111,7 @@ def _verification(
     left = tuple(finding for seen in last.values() for finding in seen.findings)
     unseen = any(seen.unseen for seen in last.values())
     report = replace(
-        empty_report(search.device, named(search.quirks, search.device)),
+        empty_report(search.device, name_quirks(search.quirks, search.device)),
         suites=ReportedSuites(
             names=tuple(first),
             cases=sum(len(suite.cases) for suite in suites),
@@ -119,7 +119,7 @@ def _verification(
             launches=sum(seen.launches for seen in first.values()),
         ),
         is_right=not left and not unseen,
-        findings=tuple(_reported(finding, search) for finding in findings),
+        findings=tuple(_report_finding(finding, search) for finding in findings),
         failed_once=tuple(seen.once for seen in first.values() if seen.once),
     )
     return Verification(
@@ -127,7 +127,7 @@ def _verification(
     )
 
 
-def _reported(finding: Finding, search: Search) -> ReportedFinding:
+def _report_finding(finding: Finding, search: Search) -> ReportedFinding:
     helps = search.helped.get(finding.title, [])
     return ReportedFinding(
         case=finding.title,

@@ -36,7 +36,7 @@ class Names:
         count = sum(known == kind for known, _ in self.given)
         return self.given.setdefault((kind, name), f"{kind} {count + 1}")
 
-    def without_own(self, text: str) -> str:
+    def hide_own(self, text: str) -> str:
         """A text without paths, addresses and words of the user's."""
         kept = "".join(letter if letter.isprintable() else " " for letter in text)
         for word in self.own_words:
@@ -52,7 +52,7 @@ def figures(plain: Any, names: Names) -> Any:
 
 def all_below(plain: Any, names: Names) -> Any:
     """All numbers and texts below, of what holds nothing but adrenoc's own layers."""
-    return _below(plain, names.without_own)
+    return _below(plain, names.hide_own)
 
 
 def _below(plain: Any, words: Callable[[str], str | None]) -> Any:
@@ -72,7 +72,7 @@ def _below(plain: Any, words: Callable[[str], str | None]) -> Any:
 
 def text(plain: Any, names: Names) -> str | None:
     """Words of adrenoc's or of a driver's."""
-    return names.without_own(plain) if isinstance(plain, str) else None
+    return names.hide_own(plain) if isinstance(plain, str) else None
 
 
 def device(plain: Any, names: Names) -> str | None:

@@ -33,15 +33,15 @@ def is_word(word: object) -> bool:
     return word in FEATURES or (kind == OPERATOR and bool(colon) and name.isidentifier())
 
 
-def avoided(quirks: tuple[Quirk, ...]) -> dict[str, str]:
+def collect_avoided(quirks: tuple[Quirk, ...]) -> dict[str, str]:
     """Word -> why, of all quirks; the first one that has it says why."""
     found: dict[str, str] = {}
     for quirk in quirks:
         for word in quirk.avoid:
-            found.setdefault(word, told(quirk))
+            found.setdefault(word, describe_quirk(quirk))
     return found
 
 
-def told(quirk: Quirk) -> str:
+def describe_quirk(quirk: Quirk) -> str:
     """A quirk as a reason."""
     return f"quirk {quirk.name}: {quirk.source}"

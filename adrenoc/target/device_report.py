@@ -98,18 +98,18 @@ def read_report(path: Path) -> DeviceReport:
         raise wrong(str(path), f"is not JSON: {error}") from error
     if isinstance(plain, dict) and plain.get("format", FORMAT) != FORMAT:
         raise wrong(str(path), f"has the format {plain['format']!r}, expected {FORMAT}")
-    report: DeviceReport = Decoder(_shown(wrong)).read(DeviceReport, plain, str(path))
+    report: DeviceReport = Decoder(_escape_keys(wrong)).read(DeviceReport, plain, str(path))
     if len(report.quirks) > _MOST_QUIRKS:
         raise wrong(f"{path}: quirks", f"has {len(report.quirks)}, expected {_MOST_QUIRKS} at most")
     return report
 
 
-def _shown(wrong: Any) -> Any:
+def _escape_keys(wrong: Any) -> Any:
     """Keys come from others too."""
     return lambda where, what: wrong(printable(where), printable(what))
 
 
-def with_report(target: Target, report: DeviceReport, path: Path) -> Target:
+def apply_report(target: Target, report: DeviceReport, path: Path) -> Target:
     """The target without what the report says that its driver gets wrong.
 
     Raises:

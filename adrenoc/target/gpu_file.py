@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from adrenoc.target.avoid import FEATURES, is_word, told
+from adrenoc.target.avoid import FEATURES, describe_quirk, is_word
 from adrenoc.target.common_gpu import BANNED
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import CostTables
@@ -101,17 +101,19 @@ def _read_limits(file: SourcedFile, quirks: tuple[Quirk, ...], base: Limits | No
         expected = "one of " + ", ".join(OPENCL_C_VERSIONS)
         raise file.wrong("limits.opencl_c", f"seen {limits.opencl_c!r}", expected)
     for quirk in quirks:
-        limits = _without_failing(limits, quirk, file)
+        limits = _drop_failing(limits, quirk, file)
     return limits
 
 
-def _without_failing(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
+def _drop_failing(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
     """The limits without what a quirk says fails, and the quirk as their source."""
     if quirk.banned_work_groups:
         banned = {*limits.banned_work_groups, *quirk.banned_work_groups}
         limits = replace(limits, banned_work_groups=tuple(sorted(banned)))
         known = file.sources.get(BANNED)
-        file.sources[BANNED] = f"{known}; {told(quirk)}" if known else told(quirk)
+        file.sources[BANNED] = (
+            f"{known}; {describe_quirk(quirk)}" if known else describe_quirk(quirk)
+        )
     bounds = (
         ("max_work_group_size", quirk.work_group_items_below),
         ("image2d_max_width_texels", quirk.image_extent_below),
@@ -119,7 +121,7 @@ def _without_failing(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
     )
     for key, below in bounds:
         if below is not None and below <= getattr(limits, key):
-            file.sources[f"limits.{key}"] = told(quirk)
+            file.sources[f"limits.{key}"] = describe_quirk(quirk)
             limits = replace(limits, **{key: below - 1})  # type: ignore[arg-type]
     return limits
 

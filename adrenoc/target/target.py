@@ -19,7 +19,7 @@ from typing import Any
 
 from adrenoc.errors import TargetError
 from adrenoc.files.read import data_folder, sha256_json
-from adrenoc.target.avoid import avoided
+from adrenoc.target.avoid import collect_avoided
 from adrenoc.target.common_gpu import common_gpu
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import UNKNOWN, CostTables
@@ -126,7 +126,7 @@ class Target:
     @cached_property
     def avoided(self) -> dict[str, str]:
         """What compilations leave out, by the words of `adrenoc/target/avoid.py`, and why."""
-        return avoided(self.gpu.quirks)
+        return collect_avoided(self.gpu.quirks)
 
     def digest(self) -> str:
         """SHA-256 of all that can change a compilation; sources and prose are left out."""

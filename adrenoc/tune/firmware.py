@@ -102,7 +102,7 @@ class _Run:
 
     def whole(self) -> TuneProgress:
         """Measure what is wanted."""
-        wanted = self._wanted()
+        wanted = self._list_candidates()
         total = self._resumed + len(wanted)
         try:
             for batch in self._batches(wanted):
@@ -118,7 +118,7 @@ class _Run:
         budget_s = self._request.budget_s
         return bool(budget_s) and time.monotonic() - self._began >= budget_s
 
-    def _wanted(self) -> list[Candidate]:
+    def _list_candidates(self) -> list[Candidate]:
         """What is not in the log yet: of each task the untuned one, then by the cost model."""
         known = {trial.key for trial in self._trials}
         ranked: list[tuple[int, float, Candidate]] = []
@@ -157,11 +157,11 @@ class _Run:
         try:
             said = self._board.run(trial_program(batch))
         except TrialError as failure:
-            self._halved(batch, failure.status, failure.reason)
+            self._split_batch(batch, failure.status, failure.reason)
             return
         rows = read_lines(said)
         if set(rows) != set(range(len(batch))):
-            self._halved(batch, Status.CRASH, f"{len(rows)} of {len(batch)} lines came back")
+            self._split_batch(batch, Status.CRASH, f"{len(rows)} of {len(batch)} lines came back")
             return
         for number, candidate in enumerate(batch):
             if rows[number].hash == self._hash(candidate.task):
@@ -170,7 +170,7 @@ class _Run:
             else:
                 self._add(candidate, Status.WRONG, detail="its bytes are not the layer's")
 
-    def _halved(self, batch: Sequence[Candidate], status: Status, reason: str) -> None:
+    def _split_batch(self, batch: Sequence[Candidate], status: Status, reason: str) -> None:
         if len(batch) == 1:
             self._add(batch[0], status, detail=reason)
             return

@@ -43,7 +43,7 @@ class LogSummary:
 
 def merge(logs: Iterable[Sequence[Trial]]) -> tuple[Trial, ...]:
     """All trials of the logs in their order, equal ones once."""
-    return tuple({trial.to_line(): trial for log in logs for trial in log}.values())
+    return tuple({trial.encode_line(): trial for log in logs for trial in log}.values())
 
 
 def prune(trials: Sequence[Trial]) -> tuple[Trial, ...]:
@@ -149,7 +149,7 @@ def write_log(path: Path, trials: Iterable[Trial]) -> None:
     Raises:
         OutputError: it cannot be written.
     """
-    write_atomically(path, "".join(trial.to_line() + "\n" for trial in trials))
+    write_atomically(path, "".join(trial.encode_line() + "\n" for trial in trials))
 
 
 def _group_by_gpu(trials: Iterable[Trial]) -> dict[str, list[Trial]]:

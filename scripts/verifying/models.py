@@ -256,7 +256,7 @@ def compared(
     model: Path, bundle: Any, inputs: Any, tolerance: float | None, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Run on these inputs, compare with the reference, and where beyond, with what it may be."""
-    from adrenoc.check.own_rounding import judged
+    from adrenoc.check.own_rounding import judge_outputs
     from adrenoc.check.reference import run_reference
     from adrenoc.device.compare import default_tolerance
     from adrenoc.device.run import run_bundle
@@ -266,7 +266,7 @@ def compared(
     values = bundle.manifest.options.values
     dtypes = (values["storage_dtype"], values["compute_dtype"])
     limit = default_tolerance(*dtypes) if tolerance is None else tolerance
-    checked = judged(model, inputs, result.outputs, expected, tolerance=limit)
+    checked = judge_outputs(model, inputs, result.outputs, expected, tolerance=limit)
     floor: dict[str, Any] = {}
     reasons = [
         f"output {t.name}: {t.reason or t.accepted_as}"

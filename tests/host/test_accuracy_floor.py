@@ -51,9 +51,9 @@ def _blocks() -> Ops:
 @pytest.mark.parametrize("target", ("host", "host:a750"))
 def test_kernels_lose_no_more_than_rounding_does(device: Any, tmp_path: Path, target: str) -> None:
     bench, judge = _bench(_blocks(), tmp_path, device, target)
-    ours = judge.compiled(bench.whole("mixed"))
-    floor = judge.rounded(bench.stored("mixed"))
-    assert judge.rounded(NOTHING).rms < 0.02 * floor.rms
+    ours = judge.judge_compiled(bench.whole("mixed"))
+    floor = judge.judge_rounding(bench.find_halves("mixed"))
+    assert judge.judge_rounding(NOTHING).rms < 0.02 * floor.rms
     assert 0.8 * floor.rms < ours.rms < 1.2 * floor.rms
 
 
@@ -76,13 +76,13 @@ def test_a_kernel_that_loses_more_is_seen(
 ) -> None:
     """Weights of eight bits less than the plan says are no rounding to half."""
     bench, judge = _bench(_blocks(), tmp_path, device)
-    floor = judge.rounded(bench.stored("mixed"))
-    state = bench.planned("mixed")
+    floor = judge.judge_rounding(bench.find_halves("mixed"))
+    state = bench.run_planning("mixed")
     for param in state.program.params.values():
         if str(param.value.dtype) == "float16":
             param.value[...] = (param.value * np.float16(1.01)).astype(np.float16)
     monkeypatch.setattr(Bench, "planned", lambda *_: state)
-    assert judge.compiled(bench.whole("mixed")).rms > 2 * floor.rms
+    assert judge.judge_compiled(bench.whole("mixed")).rms > 2 * floor.rms
 
 
 def test_a_run_shows_the_floor_of_its_bundle(device: Any, tmp_path: Path) -> None:
@@ -108,8 +108,11 @@ def test_steps_on_the_cpu_take_part(device: Any, tmp_path: Path) -> None:
     ops.output(ops("Conv", back, ops.weight(4, 4, 1, 1)))
     bench, judge = _bench(ops, tmp_path, device)
     assert any(node.op == "cpu" for node in bench.graph.nodes)
-    assert judge.rounded(NOTHING).rms < 1e-6
-    ratio = judge.compiled(bench.whole("mixed")).rms / judge.rounded(bench.stored("mixed")).rms
+    assert judge.judge_rounding(NOTHING).rms < 1e-6
+    ratio = (
+        judge.judge_compiled(bench.whole("mixed")).rms
+        / judge.judge_rounding(bench.find_halves("mixed")).rms
+    )
     assert 0.8 < ratio < 1.2
 
 

@@ -19,10 +19,10 @@ from adrenoc.errors import DeviceError, DeviceMemoryError, RemoteError
 from adrenoc.prove.cases.table import CASES
 from adrenoc.prove.examine import GoneError, Runs
 from adrenoc.prove.judge import judge
-from adrenoc.prove.session import RemoteBench, Request, run_verification, wanted
+from adrenoc.prove.session import RemoteBench, Request, pick_suites, run_verification
 from adrenoc.prove.suite import Made, Suite, all_suites, make_suite
 from adrenoc.prove.verify_device import Verification, verify_device
-from adrenoc.target.device_report import read_report, report_json, with_report
+from adrenoc.target.device_report import apply_report, read_report, report_json
 from adrenoc.target.target import load_target
 from adrenoc.tune.local import local_server
 from tests.faulty.driver import build_layer, misbehaving
@@ -52,9 +52,9 @@ def _right_as_reported(done: Verification, request: Request, folder: Path) -> bo
     """Whether the same cases are right when they are compiled with the report."""
     path = folder / "device.json"
     path.write_text(report_json(done.report))
-    target = with_report(load_target("host:a640"), read_report(path), path)
+    target = apply_report(load_target("host:a640"), read_report(path), path)
     with local_server() as address:
-        made = make_suite(wanted(request, target)[0], target, folder)
+        made = make_suite(pick_suites(request, target)[0], target, folder)
         outputs = RemoteBench(address, "").run(made).last
     return not judge(made, outputs)
 
@@ -65,7 +65,7 @@ def test_a_process_that_fails_while_kernels_are_built_keeps_its_code(
     """Drivers crash a process that ends while they compile."""
     titles = tuple(case.title for case in CASES if case.family == "conv2d")
     request = _request(*titles)
-    made = make_suite(wanted(request, load_target("host"))[0], load_target("host"), tmp_path)
+    made = make_suite(pick_suites(request, load_target("host"))[0], load_target("host"), tmp_path)
     command = [sys.executable, "-m", "adrenoc", "run", str(made.bundle.path), "--no-program-cache"]
     with misbehaving(layer, "fail|clCreateImage|0|-4"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -131,7 +131,7 @@ def _suites(*titles: str) -> tuple[Suite, ...]:
 
 
 def _verified(bench: PlantedBench, folder: Path, *titles: str) -> Verification:
-    device = Device.of({"name": "a device", "driver": "1.0"})
+    device = Device.from_facts({"name": "a device", "driver": "1.0"})
     target = load_target("host")
     return verify_device(
         bench, device, target, _suites(*(titles or PLANTED)), folder, budget_s=600.0

@@ -11,7 +11,7 @@ from onnx import helper
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check import reference
 from adrenoc.check.inputs import make_inputs
-from adrenoc.check.quanta import quantised
+from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import (
     PLAIN,
     REFERENCE_KERNELS,
@@ -120,10 +120,10 @@ def _with_quanta(folder: Path) -> Path:
 
 
 def test_a_quantised_model_tells_its_quanta(tmp_path: Path) -> None:
-    found = quantised(_with_quanta(tmp_path))
+    found = read_quanta(_with_quanta(tmp_path))
     assert found is not None
     assert found.quanta == {"y": pytest.approx(0.05), "q": 1.0}
-    assert quantised(two_steps(tmp_path)) is None
+    assert read_quanta(two_steps(tmp_path)) is None
 
 
 def test_other_kernels_compute_it_too(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_weights_of_4_bits_are_multiplied_in_float(tmp_path: Path, as_conversion
     path, weights = _product_of_4_bits(tmp_path, as_conversion=as_conversion)
     x = np.random.default_rng(4).normal(size=(4, 32)).astype(np.float32)
     exact = x @ weights
-    assert quantised(path) is not None
+    assert read_quanta(path) is not None
     plain = other_kernels(path, {"x": x})[PLAIN]["y"]
     np.testing.assert_allclose(plain, exact, atol=1e-4)
     if as_conversion:
@@ -178,10 +178,10 @@ def test_weights_of_4_bits_are_multiplied_in_float(tmp_path: Path, as_conversion
 
 def test_a_model_that_stores_halves_rounds(tmp_path: Path) -> None:
     model = graph([helper.make_node("Add", ["x", "c"], ["y"])], {"x": SPEC.shape}, ["y"])
-    assert quantised(write(model, tmp_path)) is None
+    assert read_quanta(write(model, tmp_path)) is None
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = 10
-    found = quantised(write(model, tmp_path))
+    found = read_quanta(write(model, tmp_path))
     assert found is not None
     assert found.quanta == {}
 
@@ -198,7 +198,7 @@ def test_quanta_of_a_tflite_file(tmp_path: Path) -> None:
     main.outputs = [q, y]
     path = tmp_path / "quanta.tflite"
     path.write_bytes(built.finish()[0])
-    found = quantised(path)
+    found = read_quanta(path)
     assert found is not None
     assert sorted(found.quanta.values()) == [pytest.approx(0.02), 1.0]
     assert set(other_kernels(path, {"x": data})) == {PLAIN, REFERENCE_KERNELS}

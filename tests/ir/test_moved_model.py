@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
-from adrenoc.check.moved_model import moved_by_a_step, with_moved_constants
+from adrenoc.check.moved_model import move_constants, moved_by_a_step
 from adrenoc.check.own_rounding import moved_by_one_step
 from adrenoc.check.reference import run_reference
 from tests.tflite.build import GraphBuilder, ModelBuilder, schema
@@ -30,7 +30,7 @@ def _written(made: ModelBuilder, folder: Path) -> tuple[Path, Path]:
     path, copies = folder / "model.tflite", folder / "moved"
     path.write_bytes(made.finish()[0])
     copies.mkdir()
-    return path, with_moved_constants(path, copies, np.random.default_rng(1))
+    return path, move_constants(path, copies, np.random.default_rng(1))
 
 
 def _feeds(graph: GraphBuilder) -> dict[str, np.ndarray]:

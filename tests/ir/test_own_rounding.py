@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from adrenoc.check import own_rounding
-from adrenoc.check.own_rounding import MOVED, judged, moved_by_one_step
+from adrenoc.check.own_rounding import MOVED, judge_outputs, moved_by_one_step
 from adrenoc.check.reference import PLAIN, run_reference
 from tests.models import graph, write
 
@@ -41,7 +41,7 @@ def test_what_a_last_digit_decides_is_no_error(tmp_path: Path) -> None:
         f"{MOVED} (1, by plain kernels)",
     }
     outputs = {**expected, "y": expected["y"] + 10 * (np.arange(STEPS) == 7)}
-    checked = judged(model, inputs, outputs, expected, tolerance=1e-4)
+    checked = judge_outputs(model, inputs, outputs, expected, tolerance=1e-4)
     assert checked.passed
     assert [t.name for t in checked.accepted] == ["y"]
     assert MOVED in checked.accepted[0].accepted_as
@@ -52,7 +52,7 @@ def test_what_it_does_not_decide_is_one(tmp_path: Path, name: str, error: float)
     model, inputs = _of_ties(tmp_path)
     expected = run_reference(model, inputs)
     outputs = {**expected, name: expected[name] + np.float32(error) * (np.arange(STEPS) == 7)}
-    checked = judged(model, inputs, outputs, expected, tolerance=1e-4)
+    checked = judge_outputs(model, inputs, outputs, expected, tolerance=1e-4)
     assert [t.name for t in checked.tensors if not t.passed] == [name]
 
 
@@ -60,7 +60,7 @@ def test_infinities_are_not_excused(tmp_path: Path) -> None:
     model, inputs = _of_ties(tmp_path)
     expected = run_reference(model, inputs)
     outputs = {**expected, "y": np.full_like(expected["y"], np.inf)}
-    assert not judged(model, inputs, outputs, expected, tolerance=1e-4).passed
+    assert not judge_outputs(model, inputs, outputs, expected, tolerance=1e-4).passed
 
 
 def test_an_output_that_hardly_varies_is_known_to_some_steps(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_an_output_that_hardly_varies_is_known_to_some_steps(tmp_path: Path) -> 
     step = np.spacing(expected["y"].max())
     for steps, passes in ((6, True), (12, False)):
         outputs = {"y": (expected["y"] + np.float32(steps * step)).astype(np.float32)}
-        assert judged(model, inputs, outputs, expected, tolerance=1e-4).passed is passes
+        assert judge_outputs(model, inputs, outputs, expected, tolerance=1e-4).passed is passes
 
 
 def test_a_reference_that_its_plain_kernels_contradict(
@@ -83,7 +83,7 @@ def test_a_reference_that_its_plain_kernels_contradict(
     expected = run_reference(model, inputs)
     plain = {**expected, "z": expected["z"] + np.float32(9)}
     monkeypatch.setattr(own_rounding, "other_kernels", lambda *_: {PLAIN: plain})
-    checked = judged(model, inputs, plain, expected, tolerance=1e-4)
+    checked = judge_outputs(model, inputs, plain, expected, tolerance=1e-4)
     assert [t.accepted_as for t in checked.accepted] == [
         f"the same as the reference's {PLAIN} give"
     ]
@@ -125,4 +125,4 @@ def test_one_more_draw_of_the_same_noise_is_no_error(
     ours = times * noise[0][::-1]
     ours[5] = 2.6  # the others are 2 apart at most
     outputs = {**expected, "z": expected["z"] + ours}
-    assert judged(model, inputs, outputs, expected, tolerance=1e-7).passed is passes
+    assert judge_outputs(model, inputs, outputs, expected, tolerance=1e-7).passed is passes

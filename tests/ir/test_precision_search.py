@@ -23,7 +23,7 @@ class _Judge:
     def __init__(self, errors: Mapping[str, float]) -> None:
         self._errors, self.runs, self.samples = errors, 0, 1
 
-    def rounded(self, stored: Stored, samples: int | None = None) -> Deviation:
+    def judge_rounding(self, stored: Stored, samples: int | None = None) -> Deviation:
         self.runs += 1
         rms = math.sqrt(sum(self._errors[name] ** 2 for name in stored.tensors))
         return Deviation(largest=4 * rms, rms=rms)
@@ -76,7 +76,7 @@ def test_a_tolerance_is_met_with_room_and_without_what_it_does_not_need() -> Non
     search, frontier = _search(ERRORS, COSTS)
     number = frontier.first_within(0.025)
     assert number is not None
-    chosen = search.pruned(frontier.points[number], 0.025)
+    chosen = search.prune(frontier.points[number], 0.025)
     assert set(chosen.tensors) == {"h1", "l2"}
     assert chosen.error <= 0.9 * 0.025
 

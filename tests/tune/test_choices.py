@@ -190,7 +190,7 @@ def test_actions_of_another_target_are_left_aside_with_a_decision(
     choice = next(c for c in program.choices.values() if c.family == "conv2d")
     foreign = {**actions, "work_group": [3, 5, 7]}
     path.write_text(
-        replace(trial(choice.digest, family="conv2d", gpu="host"), actions=foreign).to_line()
+        replace(trial(choice.digest, family="conv2d", gpu="host"), actions=foreign).encode_line()
         + "\n",
         encoding="utf-8",
     )

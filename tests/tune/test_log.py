@@ -38,7 +38,9 @@ def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", range(1, 40, 7))
 def test_a_line_that_a_crash_cut_off_costs_itself_only(tmp_path: Path, cut: int) -> None:
-    path = _write(tmp_path / "a.jsonl", trial().to_line() + "\n", trial("k2").to_line()[:-cut])
+    path = _write(
+        tmp_path / "a.jsonl", trial().encode_line() + "\n", trial("k2").encode_line()[:-cut]
+    )
     assert [t.kernel for t in read_log(path)] == ["k1"]
     writer = LogWriter(path)
     writer.append(trial("k3"))
@@ -51,29 +53,32 @@ def test_a_line_that_a_crash_cut_off_costs_itself_only(tmp_path: Path, cut: int)
     [
         ("nonsense", "not a JSON line"),
         ("[1]", "version None"),
-        (trial().to_line().replace('"version":1', '"version":9'), "version 9"),
-        (trial().to_line().replace('"ok"', '"fine"'), "fine"),
-        (trial().to_line().replace('"runs"', '"walks"'), "`walks`"),
-        (trial().to_line().replace('"k1"', "7"), "kernel is 7, expected text"),
-        (trial().to_line().replace('{"work_group":[8,4,1]}', "[]"), "actions is"),
-        (trial().to_line().replace("[8,4,1]", "8"), "actions.work_group is 8"),
-        (trial().to_line().replace("[8,4,1]", "[8]"), "actions.work_group is"),
-        (trial(median_us=-5.0).to_line(), "median_us is -5, expected 0 to 3.6e+09"),
-        (trial(median_us=0.0).to_line(), "median_us is 0, expected more than 0"),
-        (trial(median_us=1e12).to_line(), "median_us is 1e+12, expected 0 to 3.6e+09"),
-        (trial(median_us=float("nan")).to_line(), "median_us is NaN, expected a finite number"),
-        (trial(median_us=float("inf")).to_line(), "median_us is Infinity, expected a finite"),
-        (trial(status=Status.CRASH, median_us=-1.0).to_line(), "median_us is -1, expected"),
-        (trial(spread_us=-0.5).to_line(), "spread_us is -0.5, expected 0 to 3.6e+09"),
-        (trial(runs=-1).to_line(), "runs is -1, expected 0 to"),
-        (trial(error=-0.1).to_line(), "error is -0.1, expected 0 to"),
-        (trial(device=Device(name="a", clock_mhz=-1)).to_line(), "clock_mhz is -1, expected 0 to"),
-        (trial().to_line().replace('"confirmed":false', '"confirmed":"no"'), "confirmed is"),
-        (trial().to_line().replace('"device":{', '"device":{"cores":1,'), "`cores`"),
+        (trial().encode_line().replace('"version":1', '"version":9'), "version 9"),
+        (trial().encode_line().replace('"ok"', '"fine"'), "fine"),
+        (trial().encode_line().replace('"runs"', '"walks"'), "`walks`"),
+        (trial().encode_line().replace('"k1"', "7"), "kernel is 7, expected text"),
+        (trial().encode_line().replace('{"work_group":[8,4,1]}', "[]"), "actions is"),
+        (trial().encode_line().replace("[8,4,1]", "8"), "actions.work_group is 8"),
+        (trial().encode_line().replace("[8,4,1]", "[8]"), "actions.work_group is"),
+        (trial(median_us=-5.0).encode_line(), "median_us is -5, expected 0 to 3.6e+09"),
+        (trial(median_us=0.0).encode_line(), "median_us is 0, expected more than 0"),
+        (trial(median_us=1e12).encode_line(), "median_us is 1e+12, expected 0 to 3.6e+09"),
+        (trial(median_us=float("nan")).encode_line(), "median_us is NaN, expected a finite number"),
+        (trial(median_us=float("inf")).encode_line(), "median_us is Infinity, expected a finite"),
+        (trial(status=Status.CRASH, median_us=-1.0).encode_line(), "median_us is -1, expected"),
+        (trial(spread_us=-0.5).encode_line(), "spread_us is -0.5, expected 0 to 3.6e+09"),
+        (trial(runs=-1).encode_line(), "runs is -1, expected 0 to"),
+        (trial(error=-0.1).encode_line(), "error is -0.1, expected 0 to"),
+        (
+            trial(device=Device(name="a", clock_mhz=-1)).encode_line(),
+            "clock_mhz is -1, expected 0 to",
+        ),
+        (trial().encode_line().replace('"confirmed":false', '"confirmed":"no"'), "confirmed is"),
+        (trial().encode_line().replace('"device":{', '"device":{"cores":1,'), "`cores`"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
-    path = _write(tmp_path / "a.jsonl", trial().to_line() + "\n", line + "\n")
+    path = _write(tmp_path / "a.jsonl", trial().encode_line() + "\n", line + "\n")
     with pytest.raises(TuningLogError, match=r"a\.jsonl:2") as caught:
         read_log(path)
     assert said in caught.value.message
@@ -91,7 +96,7 @@ def test_logs_that_come_with_adrenoc_go_by_name(
     monkeypatch.setattr("adrenoc.tuning_log.data_folder", lambda _: tmp_path / "presets")
     shipped = tmp_path / "presets" / "a750.tune.json"
     shipped.parent.mkdir()
-    shipped.write_text(trial().to_line() + "\n")
+    shipped.write_text(trial().encode_line() + "\n")
     assert find_log("a750") == shipped
     assert find_log("a650") == Path("a650")
     monkeypatch.chdir(tmp_path)

@@ -18,7 +18,7 @@ from adrenoc.calibrate.micro_kernel import Answers, ProbeError
 from adrenoc.calibrate.validate import session
 from adrenoc.calibrate.validate.findings import JoinFinding, overall, share_right
 from adrenoc.calibrate.validate.fit import best_worth, fit_validation
-from adrenoc.calibrate.validate.fitted_file import fitted_toml, with_line
+from adrenoc.calibrate.validate.fitted_file import fitted_toml, set_key
 from adrenoc.calibrate.validate.forms import JOINS, forms_of
 from adrenoc.calibrate.validate.kernel_times import TOGETHER, KernelClock, KernelTimes
 from adrenoc.calibrate.validate.session import Validation, ValidationRequest, run_validation
@@ -81,7 +81,7 @@ def validated(
         from adrenoc.files.temporary import TemporaryFolder
 
         with TemporaryFolder("calibrate") as scratch:
-            yield device, Device.of({"name": "planted"}), scratch
+            yield device, Device.from_facts({"name": "planted"}), scratch
 
     monkeypatch.setattr(session, "VariantBuilder", Builder)
     monkeypatch.setattr(session, "opened_bench", opened)
@@ -363,7 +363,7 @@ TEXT = 'title = "t"\n\n[sources]\na = "b"\n\n[cost.pipes]\nx = 1\nxy = 2\n\n[lim
     ],
 )
 def test_a_line_of_a_section_is_replaced_or_added(section: str, key: str, expected: str) -> None:
-    assert with_line(TEXT, section, key, "9") == expected
+    assert set_key(TEXT, section, key, "9") == expected
 
 
 def join_of_ratio(ratio: float) -> JoinFinding:

@@ -42,7 +42,7 @@ FACTS: dict[str, Any] = {
     },
     "extensions": ["cl_khr_fp16", "cl_khr_integer_dot_product", "cl_khr_subgroups"],
 }
-DEVICE = Device.of(FACTS)
+DEVICE = Device.from_facts(FACTS)
 LAUNCH_US = 5.0
 BY_NAME = {measure.name: measure for measure in MEASURES}
 
@@ -117,7 +117,7 @@ def planted_ns(name: str) -> float:
 
 def calibrate_planted(facts: dict[str, Any] = FACTS, device: Planted | None = None) -> Calibration:
     planted = device or Planted(planted_ns, clock_mhz=900.0)
-    described = Device.of(facts)
+    described = Device.from_facts(facts)
     rows = planted.rows(*RATES, *NS, "launch.queue", "copy.host", device=described)
     listed = listed_for(described)
     measured = Measured(

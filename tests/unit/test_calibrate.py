@@ -153,7 +153,7 @@ def test_one_sample_tells_of_no_spread():
 
 
 def test_a_device_without_something_is_asked_for_none_of_it():
-    bare = Device.of({**FACTS, "extensions": [], "images": {}})
+    bare = Device.from_facts({**FACTS, "extensions": [], "images": {}})
     device = Planted(planted_ns)
     names = ("mad.half", "mad.bytes", "texel.half4.cached", "latency.texel", "texel.bytes", "wave")
     rows = device.rows(*names, device=bare)

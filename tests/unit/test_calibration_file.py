@@ -110,7 +110,7 @@ def test_facts_from_outside_may_be_anything():
         {"limits": 3, "images": None, "extensions": 5},
         {"limits": {"compute_units": "x"}},
     ):
-        device = Device.of(facts)
+        device = Device.from_facts(facts)
         assert device.compute_units == 1
         assert device.image_width == 0
     assert plain("a\x00b") == "a?b"
@@ -138,9 +138,10 @@ def test_the_page_holds_all_and_asks_nobody():
 def test_the_listed_gpu_is_what_a_device_calls_itself():
     assert listed_for(DEVICE).name == "adreno:a750"
     assert (
-        listed_for(Device.of({**FACTS, "version": "Adreno(TM) 999", "name": "x"})).name == "adreno"
+        listed_for(Device.from_facts({**FACTS, "version": "Adreno(TM) 999", "name": "x"})).name
+        == "adreno"
     )
-    assert listed_for(Device.of({"name": "NVIDIA H200"})).name == "adreno"
+    assert listed_for(Device.from_facts({"name": "NVIDIA H200"})).name == "adreno"
 
 
 @pytest.mark.parametrize("name", ["device.json", "a b.toml", "-x.toml"])

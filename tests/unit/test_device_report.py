@@ -19,9 +19,9 @@ from adrenoc.target.device_report import (
     ReportedDevice,
     ReportedFinding,
     ReportedSuites,
+    apply_report,
     read_report,
     report_json,
-    with_report,
 )
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target, list_targets, load_target
@@ -63,7 +63,7 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["adreno", "adreno:640", "adreno:sm8150", "host", "host:a640"])
 def test_what_a_target_becomes(name: str) -> None:
     before = load_target(name)
-    after = with_report(before, REPORT, Path("device.json"))
+    after = apply_report(before, REPORT, Path("device.json"))
     assert after.host == before.host
     assert after.limits.max_work_group_size == 64
     assert after.limits.image2d_max_width_texels == 4096
@@ -78,19 +78,19 @@ def test_what_a_target_becomes(name: str) -> None:
 
 def test_without_quirks_a_target_stays_what_it_is() -> None:
     target = load_target("adreno:640")
-    assert with_report(target, replace(REPORT, quirks=()), Path("device.json")) is target
+    assert apply_report(target, replace(REPORT, quirks=()), Path("device.json")) is target
 
 
 def test_a_report_of_another_gpu_is_refused() -> None:
     with pytest.raises(TargetError, match="is of Adreno 640, expected one of Adreno 750"):
-        with_report(load_target("adreno:750"), REPORT, Path("device.json"))
+        apply_report(load_target("adreno:750"), REPORT, Path("device.json"))
 
 
 @pytest.mark.parametrize("word", FEATURES)
 def test_every_feature_is_a_word_of_a_quirk(word: str) -> None:
     quirk = Quirk(name="q", text="t", source="s", avoid=(word,))
     report = replace(REPORT, quirks=(quirk,))
-    target: Target = with_report(load_target("adreno"), report, Path("device.json"))
+    target: Target = apply_report(load_target("adreno"), report, Path("device.json"))
     assert word in target.avoided
 
 
@@ -134,7 +134,7 @@ def test_damaged_reports_are_one_sentence(tmp_path: Path, plain: Any, said: str)
 def test_quirks_that_none_can_have_are_refused(quirk: dict[str, Any], said: str) -> None:
     report = replace(REPORT, quirks=(replace(QUIRK, **quirk),))
     with pytest.raises(TargetError, match=said):
-        with_report(load_target("adreno:640"), report, Path("device.json"))
+        apply_report(load_target("adreno:640"), report, Path("device.json"))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from adrenoc.fleet.fleet import FleetReport
 from adrenoc.fleet.junit import junit_xml
 from adrenoc.fleet.page import fleet_html
 from adrenoc.fleet.plan import FleetOptions, Plan, target_of
-from adrenoc.fleet.store import Store, locked, write_result
+from adrenoc.fleet.store import Store, hold_lock, write_result
 from adrenoc.fleet.table import Line, lines_of, read_fleet_baseline
 from adrenoc.fleet.work import COMPILE, IDENTIFY, RUN, Job, Result
 from tests.hostile.models import relu
@@ -209,7 +209,7 @@ def test_a_bundle_that_cannot_be_made_fails_its_rows(yard: Yard) -> None:
 def test_what_another_process_does_is_left_to_it(yard: Yard) -> None:
     yard.board.meet("x")
     job = yard.plan.identify("x")
-    with locked(yard.store.lock_path(job)) as lock:
+    with hold_lock(yard.store.lock_path(job)) as lock:
         assert lock is not None
         assert yard.board.take("x") is None
     assert yard.board.take("x") == job
@@ -270,9 +270,9 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
     store = Store(tmp_path / "new")
     with (
-        store.held(),
+        store.hold(),
         pytest.raises(OutputError, match="another `adrenoc fleet` is at work"),
-        Store(tmp_path / "new").held(),
+        Store(tmp_path / "new").hold(),
     ):
         pass
 

@@ -16,7 +16,8 @@ _PACKAGE = Path(__file__).parents[2] / "adrenoc"
 _ROOMS = (
     *("families", "ir", "kernels", "codegen", "pipeline", "rewrites", "relax", "clml"),
     *(f"passes/{room}" for room in ("analyse", "fuse", "lower", "place", "read", "verify")),
-    *("bundle", "android", "host", "text", "native"),
+    *("bundle", "android", "host", "text", "native", "calibrate", "cli", "cpu", "device"),
+    *("fleet", "prove", "report", "target", "tune"),
 )
 _PREPOSITIONS = frozenset(
     [

@@ -102,7 +102,7 @@ def _part(plain: Any, place: tuple[Any, ...]) -> Any:
     ],
 )
 def test_texts_lose_what_is_the_users(text: str, kept: str) -> None:
-    assert Names(own_words=("anna-pc",)).without_own(text) == kept
+    assert Names(own_words=("anna-pc",)).hide_own(text) == kept
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def _source(kind: str, lanes: int, header: str) -> str:
 
 def _kernels(source: str, work: float, device: Device, scale: int) -> tuple[Probe, ...]:
     threads = THREADS * _GROUPS_A_UNIT * device.compute_units
-    values = Tensor.of(np.array([0.5, 0.5, 0, 0], np.float32))
+    values = Tensor.from_value(np.array([0.5, 0.5, 0, 0], np.float32))
     return tuple(
         Probe(
             kernel=MicroKernel(
@@ -82,12 +82,12 @@ def _dot_kernels(device: Device, scale: int) -> tuple[Probe, ...]:
         step=step * _UNROLL,
         total=" ^ ".join(names),
     )
-    values = Tensor.of(np.array([0x01020301, 0, 0, 0], np.uint32))
+    values = Tensor.from_value(np.array([0x01020301, 0, 0, 0], np.uint32))
     probes = _kernels(source, 4, device, scale)
-    return tuple(_with_words(probe, values) for probe in probes)
+    return tuple(_give_words(probe, values) for probe in probes)
 
 
-def _with_words(probe: Probe, values: Tensor) -> Probe:
+def _give_words(probe: Probe, values: Tensor) -> Probe:
     kernel = probe.kernel
     output = Tensor(shape=kernel.arguments[-1].shape, dtype="uint32")
     arguments = (values, kernel.arguments[1], output)

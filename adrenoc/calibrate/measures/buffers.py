@@ -24,7 +24,7 @@ _SOURCE = """__kernel void probe(__global const {kind}* data, __global const int
 
 def _kernels(device: Device, scale: int, kind: str, read: str, dtype: str) -> tuple[Probe, ...]:
     reads = "".join(f"    sum += {read.format(k=k)};\n" for k in range(_READS))
-    data = Tensor.of(np.full((_WORDS * 4,), 0.25, dtype))
+    data = Tensor.from_value(np.full((_WORDS * 4,), 0.25, dtype))
     threads = THREADS * _GROUPS_A_UNIT * device.compute_units
     bytes_a_read = 4 * np.dtype(dtype).itemsize
     return tuple(

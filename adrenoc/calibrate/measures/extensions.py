@@ -63,7 +63,7 @@ def _measure(case: _Case) -> Measure:
     kernel = MicroKernel(
         source=source,
         arguments=(
-            Tensor.of(np.array([5, 0, 0, 0], np.uint32)),
+            Tensor.from_value(np.array([5, 0, 0, 0], np.uint32)),
             Tensor(shape=(THREADS,), dtype="uint32"),
         ),
     )

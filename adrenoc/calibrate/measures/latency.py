@@ -69,12 +69,14 @@ def _probes(source: str, data: Tensor, dtype: str, scale: int) -> tuple[Probe, .
     )
 
 
-def _of_buffer(kib: int) -> Measure:
+def _measure_buffer(kib: int) -> Measure:
     return Measure(
         name=f"latency.buffer.{kib}k",
         title=f"a read of a buffer of {kib} KiB that the next waits for",
         unit="ns",
-        kernels=lambda _, scale: _probes(_BUFFER, Tensor.of(_chain_of_buffer(kib)), "int32", scale),
+        kernels=lambda _, scale: _probes(
+            _BUFFER, Tensor.from_value(_chain_of_buffer(kib)), "int32", scale
+        ),
         figure=slope,
     )
 
@@ -92,6 +94,6 @@ MEASURES = (
         figure=slope,
         lacks=_no_images,
     ),
-    _of_buffer(64),
-    _of_buffer(4096),
+    _measure_buffer(64),
+    _measure_buffer(4096),
 )

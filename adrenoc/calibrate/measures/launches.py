@@ -43,7 +43,7 @@ def _long(lines: int) -> Probe:
         "__kernel void probe(__global const float4* x, __global float* out) {\n"
         f"  float4 s = x[get_local_id(0)];\n{body}  out[get_global_id(0)] = s.x + s.y;\n}}\n"
     )
-    data = Tensor.of(np.zeros(256, np.float32))
+    data = Tensor.from_value(np.zeros(256, np.float32))
     kernel = MicroKernel(source=source, arguments=(data, Tensor(shape=(64,), dtype="float32")))
     return Probe(kernel=kernel, work=lines)
 

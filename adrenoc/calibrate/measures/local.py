@@ -44,7 +44,7 @@ _BARRIERS = """__kernel void probe(__global const float* x, __global const int* 
 
 
 def _probes(source: str, threads: int, turns: tuple[int, int], work: float) -> tuple[Probe, ...]:
-    values = Tensor.of(np.zeros(4, np.float32))
+    values = Tensor.from_value(np.zeros(4, np.float32))
     output = Tensor(shape=(threads,), dtype="float32")
     return tuple(
         Probe(

@@ -54,7 +54,7 @@ def border(output: np.ndarray) -> tuple[float, str]:
     return float(seen == _BORDER), text
 
 
-def kept(output: np.ndarray) -> tuple[float, str]:
+def find_denormal(output: np.ndarray) -> tuple[float, str]:
     """Whether a denormal number came through arithmetic."""
     is_kept = float(output.reshape(-1)[0]) != 0.0
     return float(is_kept), "kept" if is_kept else "flushed to zero"
@@ -106,7 +106,10 @@ MEASURES = (
         "__write_only image2d_array_t out) {\n"
         "  write_imageh(out, (int4)(0), (half4)(convert_half(x[0]), convert_half(x[1]), "
         "convert_half(x[2]), convert_half(x[3])));\n}\n",
-        (Tensor.of(TIES), Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture")),
+        (
+            Tensor.from_value(TIES),
+            Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
+        ),
         rounding,
         lambda device: _no_images(device) or _no_halves(device),
     ),
@@ -115,7 +118,10 @@ MEASURES = (
         "how write_imagef stores them in an image of halves",
         "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
         "  write_imagef(out, (int4)(0), vload4(0, x));\n}\n",
-        (Tensor.of(TIES), Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture")),
+        (
+            Tensor.from_value(TIES),
+            Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
+        ),
         rounding,
         _no_images,
     ),
@@ -124,7 +130,7 @@ MEASURES = (
         "how vstore_half stores them in a buffer",
         "__kernel void probe(__global const float* x, __global half* out) {\n"
         "  vstore_half4(vload4(0, x), 0, out);\n}\n",
-        (Tensor.of(TIES), Tensor(shape=(4,), dtype="float16")),
+        (Tensor.from_value(TIES), Tensor(shape=(4,), dtype="float16")),
         rounding,
         lambda _: "",
     ),
@@ -154,10 +160,10 @@ MEASURES = (
         "__kernel void probe(__global const float* x, __global float* out) {\n"
         "  out[0] = x[0] * x[1];\n}\n",
         (
-            Tensor.of(_SMALL),
+            Tensor.from_value(_SMALL),
             Tensor(shape=(1,), dtype="float32"),
         ),
-        kept,
+        find_denormal,
         lambda _: "",
     ),
     _asks(
@@ -166,10 +172,10 @@ MEASURES = (
         f"{_FP16}__kernel void probe(__global const half* x, __global half* out) {{\n"
         "  out[0] = x[0] * x[1];\n}\n",
         (
-            Tensor.of(_SMALL_HALF),
+            Tensor.from_value(_SMALL_HALF),
             Tensor(shape=(1,), dtype="float16"),
         ),
-        kept,
+        find_denormal,
         _no_halves,
     ),
 )

@@ -28,7 +28,7 @@ def _point(registers: int, device: Device) -> Probe:
         f"{_SIDE - 1}, 0, 0));\n{step}  }}\n  out[g] = {total};\n}}\n"
     )
     image = texture(np.zeros((1, _SIDE, _SIDE, 4), np.float32))
-    values = Tensor.of(np.zeros(4, np.float32))
+    values = Tensor.from_value(np.zeros(4, np.float32))
     threads = THREADS * _GROUPS_A_UNIT * device.compute_units
     return Probe(
         kernel=MicroKernel(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from adrenoc.calibrate.validate.findings import JoinFinding
-from adrenoc.calibrate.validate.forms import JOINS, digests_of, forms_of, plan_of, with_joins
+from adrenoc.calibrate.validate.forms import JOINS, digests_of, forms_of, plan_of, replace_joins
 from adrenoc.calibrate.validate.session import Validation
 from adrenoc.calibrate.validate.table import LayerRow
 from adrenoc.errors import DeviceError
@@ -61,7 +61,7 @@ def fit_validation(validation: Validation, rows: Sequence[LayerRow]) -> Fit:
     worths, after = _fit_joins(validation, rows, target)
     return Fit(
         fitted=fitted,
-        cost=with_joins(target, worths).cost,
+        cost=replace_joins(target, worths).cost,
         changed=(
             *fitted.changed,
             *(
@@ -104,14 +104,14 @@ def best_worth(found: Sequence[tuple[JoinFinding, float]], now: float) -> float:
     Each decision comes with the largest threshold by which its kernels join.
     """
 
-    def lost(worth: float) -> float:
+    def sum_regret(worth: float) -> float:
         return sum(
             abs(math.log(join.ratio))
             for join, end in found
             if join.is_clear and (worth <= end) != (join.ratio > 1.0)
         )
 
-    return min((now, *WORTHS), key=lambda worth: (lost(worth), abs(math.log(worth / now))))
+    return min((now, *WORTHS), key=lambda worth: (sum_regret(worth), abs(math.log(worth / now))))
 
 
 def _end_of_joining(row: LayerRow, target: Target, options: CompileOptions) -> float:
@@ -123,7 +123,7 @@ def _end_of_joining(row: LayerRow, target: Target, options: CompileOptions) -> f
         joined = digests_of(forms.joined)
 
         def joins(worth: float) -> bool:
-            asked = with_joins(target, {JOINS[row.join][0]: worth})
+            asked = replace_joins(target, {JOINS[row.join][0]: worth})
             plan = plan_of(row, asked, options, folder)
             return plan is not None and digests_of(plan) == joined
 

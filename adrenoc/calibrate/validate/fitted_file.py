@@ -26,15 +26,13 @@ def fitted_toml(validation: Validation, fit: Fit) -> str:
         f"fitted to schedules of {kernels} kernels, measured on {device.name}, driver "
         f"{device.driver}, {validation.date.isoformat()}; adrenoc calibrate --validate --fit"
     )
-    text = with_line(text, "sources", NAME, f'"{source}"')
+    text = set_key(text, "sources", NAME, f'"{source}"')
     for (family, key), _, value in fit.changed:
-        text = with_line(
-            text, f"cost.{family}", key, f'{{ value = {value!r}, source = "@{NAME}" }}'
-        )
+        text = set_key(text, f"cost.{family}", key, f'{{ value = {value!r}, source = "@{NAME}" }}')
     return text
 
 
-def with_line(text: str, section: str, key: str, value: str) -> str:
+def set_key(text: str, section: str, key: str, value: str) -> str:
     """A TOML file with `key = value` in a section, in the place of what it said of that key."""
     lines = text.splitlines()
     start = next((n for n, line in enumerate(lines) if _section_of(line) == section), None)
@@ -43,7 +41,7 @@ def with_line(text: str, section: str, key: str, value: str) -> str:
     end = next(
         (n for n in range(start + 1, len(lines)) if _section_of(lines[n]) is not None), len(lines)
     )
-    own = _without(lines[start + 1 : end], key)
+    own = _drop_key(lines[start + 1 : end], key)
     while own and not own[-1].strip():
         own.pop()
     new = [*lines[: start + 1], *own, f"{key} = {value}"]
@@ -51,7 +49,7 @@ def with_line(text: str, section: str, key: str, value: str) -> str:
     return "\n".join([*new, "", *rest] if rest else new) + "\n"
 
 
-def _without(lines: Sequence[str], key: str) -> list[str]:
+def _drop_key(lines: Sequence[str], key: str) -> list[str]:
     stated = re.compile(rf"\s*{re.escape(key)}\s*=")
     return [line for line in lines if not stated.match(line)]
 

@@ -83,7 +83,7 @@ def forms_of(row: LayerRow, target: Target, options: CompileOptions, folder: Pat
         return None if chosen is None else Forms(row=row, chosen=chosen)
     keys = JOINS[row.join]
     joined, apart = (
-        plan_of(row, with_joins(target, values), options, folder)
+        plan_of(row, replace_joins(target, values), options, folder)
         for values in (
             dict.fromkeys(keys, ALWAYS),
             dict.fromkeys((*keys, *_NEVER_TOO.get(row.join, ())), NEVER),
@@ -110,7 +110,7 @@ def plan_of(
         return None
 
 
-def with_joins(target: Target, values: Mapping[str, float]) -> Target:
+def replace_joins(target: Target, values: Mapping[str, float]) -> Target:
     """A target with other values of `[joins]`."""
     joins = {("joins", key): value for key, value in values.items()}
     return replace(target, cost=replace_values(target.cost, joins))

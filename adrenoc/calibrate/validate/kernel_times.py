@@ -84,13 +84,13 @@ class KernelClock:
         for start in range(0, len(others), TOGETHER):
             if self._ratios and self.is_late():
                 break
-            self._beside(base, others[start : start + TOGETHER])
+            self._time_beside_base(base, others[start : start + TOGETHER])
         screened = {number: statistics.median(own) for number, own in self._ratios.items()}
         best = sorted(screened, key=screened.__getitem__)[:CONTENDERS]
         if best:
             self._ratios |= {number: [] for number in best}
             for _ in range(CONTESTS):
-                self._beside(base, [*best, base])
+                self._time_beside_base(base, [*best, base])
         return self._times(base, screened)
 
     def _times(self, base: int, screened: dict[int, float]) -> KernelTimes:
@@ -122,7 +122,7 @@ class KernelClock:
             return number
         return None
 
-    def _beside(self, base: int, numbers: Sequence[int]) -> None:
+    def _time_beside_base(self, base: int, numbers: Sequence[int]) -> None:
         """Measure candidates in turn with the base; what is refused is left out."""
         wanted = [number for number in numbers if self._is_built(number)]
         while True:
@@ -136,7 +136,7 @@ class KernelClock:
                     self._refuse(wanted.pop(error.index - 1), error)
                 elif len(wanted) > 1:  # nobody knows which: each alone
                     for number in wanted:
-                        self._beside(base, [number])
+                        self._time_beside_base(base, [number])
                     return
                 else:
                     self._refuse(wanted[0], error)

@@ -98,7 +98,7 @@ def _drawing(timed: Timed, cost: Cost) -> str:
     ]
     if len(known) < 2:
         return ""
-    across, up = (_placed([place[axis] for place in known]) for axis in (0, 1))
+    across, up = (_scale_to_side([place[axis] for place in known]) for axis in (0, 1))
     chosen = min(range(len(known)), key=lambda n: known[n][0])
     dots = "".join(
         f"<circle cx='{x:.1f}' cy='{_SIDE - y:.1f}' r='2.5' fill='#0969da' fill-opacity='0.6'/>"
@@ -115,7 +115,7 @@ def _drawing(timed: Timed, cost: Cost) -> str:
     )
 
 
-def _placed(values: Sequence[float]) -> list[float]:
+def _scale_to_side(values: Sequence[float]) -> list[float]:
     """Along one side of a drawing."""
     low, wide = min(values), (max(values) - min(values)) or 1.0
     return [_EDGE + (_SIDE - 2 * _EDGE) * (value - low) / wide for value in values]

@@ -50,7 +50,7 @@ def decisions_of(plan: AccuracyPlan) -> tuple[Decision, ...]:
         taken=f"{len(plan.float32_tensors)} tensors in float32 for {limit}",
         reason=f"the largest error over the range of an output is {after:.1e}, {before:.1e} "
         f"without; ideal rounding gives {plan.floor.error:.1e}; on {plan.device}, {plan.inputs}; "
-        f"{searched(plan)}",
+        f"{describe_search(plan)}",
         stage="accuracy",
     )
     kept = f"kept for {limit}: it is among what a search by error and cost needs"
@@ -63,7 +63,7 @@ def decisions_of(plan: AccuracyPlan) -> tuple[Decision, ...]:
     )
 
 
-def searched(plan: AccuracyPlan) -> str:
+def describe_search(plan: AccuracyPlan) -> str:
     """What the search did and what it left untried, for people."""
     if not plan.float32_tensors:
         return "nothing had to be searched for"

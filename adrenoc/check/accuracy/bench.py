@@ -63,7 +63,7 @@ class Bench:
         self._store = KernelStore(target, device)
         self._fused_states: dict[str, State] = {}
         imported = imported_of(self._state)
-        self.graph: Graph = graph_of(self._fused(DEFAULT_PRESET))
+        self.graph: Graph = graph_of(self._run_fusion(DEFAULT_PRESET))
         self.tensors: Mapping[str, str] = imported.tensors
         self.inputs: tuple[TensorSpec, ...] = imported.inputs
         self.outputs: tuple[TensorSpec, ...] = imported.outputs
@@ -72,7 +72,7 @@ class Bench:
         """The model's own name of a tensor of the graph, if it has one."""
         return self.tensors.get(tensor, tensor)
 
-    def by_graph_name(self, inputs: Arrays) -> dict[str, np.ndarray]:
+    def rename_inputs(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """The model's inputs under the names that the graph has for them."""
         return {
             name: inputs[spec.name]
@@ -95,33 +95,33 @@ class Bench:
         options = self._options(preset)
         return options.storage_dtype, options.compute_dtype
 
-    def fused(self, preset: str) -> Graph:
+    def fuse(self, preset: str) -> Graph:
         """The graph of a preset after fusion, with what the compiler keeps in float32."""
-        return graph_of(self._fused(preset))
+        return graph_of(self._run_fusion(preset))
 
     def exact(self, preset: str) -> frozenset[str]:
         """The tensors that the compiler itself keeps in float32."""
-        return graph_of(self._fused(preset)).float32_names
+        return graph_of(self._run_fusion(preset)).float32_names
 
     def whole(self, preset: str, pins: Iterable[str] = ()) -> Variant:
         """The model as it would be compiled."""
-        return self._built(self.planned(preset, pins))
+        return self._build(self.run_planning(preset, pins))
 
-    def timed(self, preset: str, pins: Iterable[str] = ()) -> MachineVariant:
+    def build_timed(self, preset: str, pins: Iterable[str] = ()) -> MachineVariant:
         """The model as it would be compiled, in TVM's virtual machine."""
-        return self._in_machine(self.planned(preset, pins))
+        return self._build_machine(self.run_planning(preset, pins))
 
     def plan(self, preset: str, pins: Iterable[str] = ()) -> Plan:
         """The figures of the model as it would be compiled."""
-        return plan_of(self.planned(preset, pins))
+        return plan_of(self.run_planning(preset, pins))
 
-    def planned(self, preset: str, pins: Iterable[str] = ()) -> State:
+    def run_planning(self, preset: str, pins: Iterable[str] = ()) -> State:
         """The compilation up to its kernels and memory, with these tensors pinned."""
-        return _run(self._fused(preset, pins), _FUSED_STAGE, _PLANNED_STAGE)
+        return _run(self._run_fusion(preset, pins), _FUSED_STAGE, _PLANNED_STAGE)
 
-    def stored(self, preset: str, pins: Iterable[str] = ()) -> Stored:
+    def find_halves(self, preset: str, pins: Iterable[str] = ()) -> Stored:
         """What the compiled model holds in half precision."""
-        return stored_in_half(program_of(self.planned(preset, pins)))
+        return stored_in_half(program_of(self.run_planning(preset, pins)))
 
     def ideal(self) -> IdealRun:
         """The model in float32 throughout, with rounding where it is asked for.
@@ -129,7 +129,7 @@ class Bench:
         In plain buffers and without what saves time, so that every tensor that any plan stores is
         there, and no kernel is shared with the plans that are examined.
         """
-        state = self._fused("fp32")
+        state = self._run_fusion("fp32")
         options = replace(state.options, textures=False, winograd=False)
         nodes = [replace(n, op="map") if n.is_concat else n for n in graph_of(state).nodes]
         state = replace(state, options=options, graph=graph_of(state).replace_nodes(nodes))
@@ -138,19 +138,19 @@ class Bench:
                 state = stage.run(state)
         return IdealRun(program_of(state), self._store, self._device)
 
-    def watched(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
+    def expose_layers(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
         """The same with every layer an output, and the names of the outputs in order."""
-        graph = graph_of(self._fused(preset))
+        graph = graph_of(self._run_fusion(preset))
         more = [n.output for n in self.layers if n.output not in graph.output_names]
         names = (*graph.outputs, *more)
-        return self._of_graph(replace(graph, outputs=names), preset), names
+        return self._build_graph(replace(graph, outputs=names), preset), names
 
     def cut(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
         """Every layer alone: what a layer makes is an output, what it reads is an input.
 
         The inputs are those of the model and `input_of_cut` of each layer's tensor.
         """
-        whole = graph_of(self._fused(preset))
+        whole = graph_of(self._run_fusion(preset))
         made = {node.output for node in self.layers}
         read = {n for n in made if whole.consumers[n]}
         names = {n: input_of_cut(n) for n in whole.tensors if n in read}
@@ -171,7 +171,7 @@ class Bench:
                 for name in (n, names.get(n, n))
             },
         )
-        return self._of_graph(graph.replace_nodes(nodes, tensors), preset), graph.outputs
+        return self._build_graph(graph.replace_nodes(nodes, tensors), preset), graph.outputs
 
     def magnitudes(self, layers: Iterable[Node]) -> tuple[Variant, tuple[str, ...]]:
         """What the products of layers add up to by their size: the same sums over |x| and |w|.
@@ -193,7 +193,7 @@ class Bench:
         made = {t.name: t for t in tensors.values()} | {n: self.graph.tensors[n] for n in outputs}
         inputs = tuple(t.name for t in tensors.values() if t.value is None)
         graph = Graph(tensors=made, nodes=tuple(nodes), inputs=inputs, outputs=outputs)
-        return self._of_graph(graph, "fp32"), outputs
+        return self._build_graph(graph, "fp32"), outputs
 
     def _options(self, preset: str, pins: Iterable[str] = ()) -> CompileOptions:
         names = tuple(sorted({self._own_name(name) for name in pins}))
@@ -205,7 +205,7 @@ class Bench:
     def _own_name(self, tensor: str) -> str:
         return imported_of(self._state).tensors.get(tensor, tensor)
 
-    def _fused(self, preset: str, pins: Iterable[str] = ()) -> State:
+    def _run_fusion(self, preset: str, pins: Iterable[str] = ()) -> State:
         """After the stages that decide what a kernel computes and what stays in float32."""
         pins = tuple(pins)
         if not pins and preset in self._fused_states:
@@ -218,18 +218,18 @@ class Bench:
             self._fused_states[preset] = state
         return state
 
-    def _of_graph(self, graph: Graph, preset: str) -> Variant:
+    def _build_graph(self, graph: Graph, preset: str) -> Variant:
         """A graph of our own making, planned as the preset says."""
-        state = replace(self._fused(preset), graph=graph)
-        return self._built(_run(state, _FUSED_STAGE, _PLANNED_STAGE))
+        state = replace(self._run_fusion(preset), graph=graph)
+        return self._build(_run(state, _FUSED_STAGE, _PLANNED_STAGE))
 
-    def _built(self, state: State) -> Variant:
+    def _build(self, state: State) -> Variant:
         program = program_of(state)
         if not can_step(program.steps):
-            return self._in_machine(state)
+            return self._build_machine(state)
         return SteppedVariant(program, plan_of(state), self._store, self._device)
 
-    def _in_machine(self, state: State) -> MachineVariant:
+    def _build_machine(self, state: State) -> MachineVariant:
         state = _run(state, _PLANNED_STAGE, STAGES[-1].name)
         return MachineVariant(state.executable, program_of(state), plan_of(state), self._device)
 

@@ -53,7 +53,7 @@ def floor_of_bundle(
         tensor: outputs[spec.name]
         for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)
     }
-    stored = bench.stored(options.preset, options.float32_tensors)
+    stored = bench.find_halves(options.preset, options.float32_tensors)
     judge = Judge(bench, [sample])
     ours = deviation([seen], [sample.expected])
-    return floor_of(ours, judge.rounded(stored), judge.rounded(NOTHING), stored.count)
+    return floor_of(ours, judge.judge_rounding(stored), judge.judge_rounding(NOTHING), stored.count)

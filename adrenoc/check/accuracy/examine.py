@@ -97,7 +97,7 @@ def check_accuracy(
 def _truth(bench: Bench, samples: list[Sample], model: Path, reporter: Reporter) -> float:
     """Fill in each sample's truth; returns the error of the outputs in float32."""
     started = time.perf_counter()
-    variant, names = bench.watched("fp32")
+    variant, names = bench.expose_layers("fp32")
     layers = {node.output for node in bench.layers}
     shared = [bench.name_of(n) for n in names if n in layers and n in bench.tensors]
     errors = []
@@ -142,11 +142,11 @@ class _Doctor:
         """Layers, causes, and the remedy where one is needed."""
         layers = self._layers(preset)
         whole = self._bench.whole(preset)
-        ours = self._judge.compiled(whole)
+        ours = self._judge.judge_compiled(whole)
         error, floor = ours.largest, self._floor(preset, ours)
         passed = error <= self._tolerance
         remedy, policies = None, None
-        effort = Effort(nodes=len(self._bench.fused(preset).nodes), share=self._share)
+        effort = Effort(nodes=len(self._bench.fuse(preset).nodes), share=self._share)
         if not passed and self._in_float32 <= self._tolerance:
             policies = Policies(
                 self._bench, self._judge, preset, effort=effort, reporter=self._reporter
@@ -165,16 +165,16 @@ class _Doctor:
             remedy=remedy,
             error_in_float32=self._in_float32,
             contributions=() if policies is None else policies.contributions(),
-            points=() if policies is None else policies.listed(),
+            points=() if policies is None else policies.list_points(),
             left=effort.left,
         )
 
     def _floor(self, preset: str, ours: Deviation) -> Floor:
         """What ideal rounding of all that the plan stores in half gives on the same inputs."""
         started = time.perf_counter()
-        stored = self._bench.stored(preset)
-        ideal = self._judge.rounded(stored)
-        floor = floor_of(ours, ideal, self._judge.rounded(NOTHING), stored.count)
+        stored = self._bench.find_halves(preset)
+        ideal = self._judge.judge_rounding(stored)
+        floor = floor_of(ours, ideal, self._judge.judge_rounding(NOTHING), stored.count)
         self._reporter.stage(f"{preset} floor", _ms_since(started), f"error {floor.error:.1e}")
         return floor
 
@@ -185,7 +185,7 @@ class _Doctor:
         bench, local = self._bench, self._local_errors(preset)
         half = bench.precision(preset)[1] == "float16"
         in_float = self._local_errors("mixed") if half else None
-        variant, names = bench.watched(preset)
+        variant, names = bench.expose_layers(preset)
         total: dict[str, float] = dict.fromkeys(names, 0.0)
         for sample in self._samples:
             for name, value in zip(names, variant.run(sample.inputs), strict=True):
@@ -244,14 +244,14 @@ class _Doctor:
         worst = dict.fromkeys(names, 0.0)
         for sample in self._samples:
             rounded = {
-                input_of_cut(n): _as_read(v, stored)
+                input_of_cut(n): _round_within(v, stored)
                 if v.dtype.kind == "f" and n not in exact
                 else v
                 for n, v in sample.truth.items()
             }
             made = variant.run({**sample.inputs, **rounded})
             for name, value in zip(names, made, strict=True):
-                kept = value if name in exact else _as_stored(value, stored)
+                kept = value if name in exact else _round_to(value, stored)
                 worst[name] = max(worst[name], range_error(kept, sample.truth[name]))
         self._local[preset] = worst
         return worst
@@ -278,7 +278,7 @@ class _Doctor:
             effort.plan()
             effort.run(self._judge.samples)
             started = time.perf_counter()
-            errors[pins] = self._judge.compiled(self._bench.whole(preset, pins)).largest
+            errors[pins] = self._judge.judge_compiled(self._bench.whole(preset, pins)).largest
             note = f"{len(pins)} tensors in float32: error {errors[pins]:.1e}"
             self._reporter.stage(f"{preset} trial {len(errors)}", _ms_since(started), note)
             return errors[pins] <= self._tolerance
@@ -305,7 +305,7 @@ class _Doctor:
         if self._point is None:
             chosen, _ = policies.meeting(self._tolerance)
         else:
-            chosen = policies.tried(policies.numbered(self._point))
+            chosen = policies.try_candidate(policies.find_point(self._point))
         if chosen is None or chosen.device_error is None:
             return None
         return Remedy(
@@ -335,7 +335,7 @@ class _Doctor:
 
     def _cost(self, preset: str, pins: Iterable[str]) -> Cost:
         bench, inputs = self._bench, self._samples[0].inputs
-        before, after = bench.timed(preset), bench.timed(preset, pins)
+        before, after = bench.build_timed(preset), bench.build_timed(preset, pins)
         floors = before.plan.floor_us, after.plan.floor_us
         return Cost(
             memory_bytes=(before.plan.memory_bytes, after.plan.memory_bytes),
@@ -351,16 +351,16 @@ def _worst(seen: Arrays, expected: Arrays) -> float:
     return max((range_error(seen[name], value) for name, value in expected.items()), default=0.0)
 
 
-def _as_stored(value: np.ndarray, dtype: str) -> np.ndarray:
+def _round_to(value: np.ndarray, dtype: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         return value.astype(dtype).astype(value.dtype)
 
 
-def _as_read(value: np.ndarray, dtype: str) -> np.ndarray:
+def _round_within(value: np.ndarray, dtype: str) -> np.ndarray:
     """As stored, but within the range: overflow is the fault of who made it."""
     if dtype == "float16":
         value = np.clip(value, -HALF_MAX, HALF_MAX)
-    return _as_stored(value, dtype)
+    return _round_to(value, dtype)
 
 
 def _ms_since(started: float) -> float:

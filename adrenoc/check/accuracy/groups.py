@@ -109,7 +109,7 @@ def _bytes_more(graph: Graph, kept: Stored) -> int:
 def _kinds(graph: Graph) -> dict[str, str]:
     """Tensor -> its group, for those that are more than one layer of many."""
     found: dict[str, str] = {}
-    for kind in (_head(graph), _streams(graph), _before_exponentials(graph), _first(graph)):
+    for kind in (_head(graph), _streams(graph), _find_exponents(graph), _first(graph)):
         for name, text in kind.items():
             found.setdefault(name, text)
     return found
@@ -127,7 +127,7 @@ def _streams(graph: Graph) -> dict[str, str]:
     }
 
 
-def _before_exponentials(graph: Graph) -> dict[str, str]:
+def _find_exponents(graph: Graph) -> dict[str, str]:
     """What softmax, sigmoid and their like read: an error there is multiplied by its size."""
     found = {}
     for node in graph.nodes:

@@ -45,23 +45,23 @@ def meet_accuracy(
         reporter=reporter,
         chosen=options,
     )
-    return _searched(bench, model, options.preset, wanted, str(device["name"]), reporter)
+    return _search(bench, model, options.preset, wanted, str(device["name"]), reporter)
 
 
-def _searched(
+def _search(
     bench: Bench, model: Path, preset: str, wanted: Wanted, device: str, reporter: Reporter
 ) -> AccuracyPlan:
     samples = take_samples(
         bench, model, files=wanted.files, seed=wanted.seed, draws=DRAWS, reporter=reporter
     )
     judge = Judge(bench, samples)
-    effort = Effort(nodes=len(bench.fused(preset).nodes), share=wanted.effort)
+    effort = Effort(nodes=len(bench.fuse(preset).nodes), share=wanted.effort)
     policies = Policies(bench, judge, preset, effort=effort, reporter=reporter)
     whole = bench.whole(preset)
-    ours = judge.compiled(whole)
-    exact = judge.rounded(NOTHING)
-    floor = floor_of(ours, judge.rounded(policies.stored), exact, policies.stored.count)
-    before = _as_it_is(whole.plan, ours.largest, floor)
+    ours = judge.judge_compiled(whole)
+    exact = judge.judge_rounding(NOTHING)
+    floor = floor_of(ours, judge.judge_rounding(policies.stored), exact, policies.stored.count)
+    before = _describe_unpinned(whole.plan, ours.largest, floor)
     after = before
     if ours.largest > wanted.tolerance:
         if exact.largest > wanted.tolerance:
@@ -95,7 +95,7 @@ def _searched(
     )
 
 
-def _as_it_is(plan: Any, error: float, floor: Floor) -> PolicyPoint:
+def _describe_unpinned(plan: Any, error: float, floor: Floor) -> PolicyPoint:
     return PolicyPoint(
         float32_tensors=(),
         groups=(),

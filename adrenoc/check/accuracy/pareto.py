@@ -118,7 +118,7 @@ class FrontierSearch:
         note: Callable[[str], None],
     ) -> None:
         self._judge, self._groups = judge, groups
-        self._planned = functools.cache(self._counted)
+        self._planned = functools.cache(self._plan_counted)
         self._plan = planned
         self._effort, self._note = effort, note
         self._runs = 0
@@ -126,16 +126,16 @@ class FrontierSearch:
     def run(self) -> Frontier:
         """Measure the parts, order them, and walk."""
         parts = self._taken_apart(
-            [self._measured(group.name, group.units) for group in self._groups]
+            [self._measure_part(group.name, group.units) for group in self._groups]
         )
         costs = self._costs(parts)
         ordered = sorted(parts, key=lambda part: -part.mean_square / costs[part.tensors])
-        points = _undominated(self._points(ordered))
+        points = _drop_dominated(self._points(ordered))
         self._walked = points
         worst = sorted(parts, key=lambda part: -part.mean_square)
         return Frontier(contributions=tuple(worst), points=tuple(points), runs=self._runs)
 
-    def pruned(self, point: Candidate, tolerance: float) -> Candidate:
+    def prune(self, point: Candidate, tolerance: float) -> Candidate:
         """The point without those units, the costliest first, that the tolerance does not need.
 
         What is left out makes the whole no slower: a pin between two others may save a conversion.
@@ -147,7 +147,7 @@ class FrontierSearch:
                 self._effort.leave("pinned units to leave out", len(units) - number)
                 break
             held = self._planned(point.tensors).stored
-            if self._rounded(held.together(unit.stored)).largest > limit:
+            if self._judge_rounding(held.together(unit.stored)).largest > limit:
                 continue  # a plan costs more than a run
             rest = self._candidate(tuple(u for u in point.units if u is not unit), point.groups)
             if rest.error <= limit and not _is_slower(rest, point):
@@ -163,19 +163,19 @@ class FrontierSearch:
         within = [p for p in self._walked if p.error <= _HEADROOM * tolerance]
         if not within:
             return None
-        pruned = [self.pruned(within[0], tolerance)]
+        pruned = [self.prune(within[0], tolerance)]
         if len(within) > 1 and self._effort.is_spent(_SHARE_OF_FIRST):
             self._effort.leave("policy beside the first to make cheaper", 1)
         elif len(within) > 1:
-            pruned.append(self.pruned(within[1], tolerance))
-        return min((*pruned, *within), key=_by_cost)
+            pruned.append(self.prune(within[1], tolerance))
+        return min((*pruned, *within), key=_cost_order)
 
-    def _measured(self, group: str, units: tuple[Unit, ...]) -> Part:
+    def _measure_part(self, group: str, units: tuple[Unit, ...]) -> Part:
         alone = Stored(
             tensors=frozenset().union(*(unit.stored.tensors for unit in units)),
             constants=frozenset().union(*(unit.stored.constants for unit in units)),
         )
-        rms = self._rounded(alone, _SEARCHED_ON).rms
+        rms = self._judge_rounding(alone, _SEARCHED_ON).rms
         return Part(group=group, units=units, mean_square=rms**2)
 
     def _costs(self, parts: Sequence[Part]) -> dict[tuple[str, ...], float]:
@@ -212,7 +212,7 @@ class FrontierSearch:
                 if self._effort.is_spent():
                     self._effort.leave("units to measure alone", len(part.units) - number)
                     break
-                parts.append(self._measured(part.group, (unit,)))
+                parts.append(self._measure_part(part.group, (unit,)))
             known = {id(unit) for other in parts for unit in other.units}
             rest = tuple(unit for unit in part.units if id(unit) not in known)
             if rest:
@@ -247,29 +247,29 @@ class FrontierSearch:
     def _candidate(self, units: tuple[Unit, ...], groups: tuple[str, ...]) -> Candidate:
         """With the error of rounding all that the plan with these pins holds in half."""
         planned = self._planned(tuple(name for unit in units for name in unit.tensors))
-        error = self._rounded(planned.stored).largest
+        error = self._judge_rounding(planned.stored).largest
         return Candidate(units=units, groups=groups, error=error, cost=planned.cost)
 
-    def _counted(self, tensors: tuple[str, ...]) -> Planned:
+    def _plan_counted(self, tensors: tuple[str, ...]) -> Planned:
         self._effort.plan()
         return self._plan(tensors)
 
-    def _rounded(self, stored: Stored, samples: int | None = None) -> Deviation:
+    def _judge_rounding(self, stored: Stored, samples: int | None = None) -> Deviation:
         self._runs += 1
         self._effort.run(self._judge.samples if samples is None else samples)
-        return self._judge.rounded(stored, samples)
+        return self._judge.judge_rounding(stored, samples)
 
 
 def _is_slower(one: Candidate, other: Candidate) -> bool:
     return one.cost > other.cost
 
 
-def _by_cost(point: Candidate) -> tuple[float, int]:
+def _cost_order(point: Candidate) -> tuple[float, int]:
     bytes_more = sum(unit.bytes_more for unit in point.units)
     return (point.cost, bytes_more)
 
 
-def _undominated(points: Sequence[Candidate]) -> list[Candidate]:
+def _drop_dominated(points: Sequence[Candidate]) -> list[Candidate]:
     """The points, the first one and those that no later one makes useless: it is no slower."""
     kept: list[Candidate] = []
     for number, point in enumerate(points):

@@ -30,11 +30,11 @@ class Policies:
         self._started = time.perf_counter()
         self.trials = 0
         self._tried: dict[tuple[str, ...], PolicyPoint] = {}
-        self.stored = bench.stored(preset)
+        self.stored = bench.find_halves(preset)
         self._search = FrontierSearch(
             judge,
-            self._planned,
-            groups_of(bench.fused(preset), self.stored),
+            self._plan,
+            groups_of(bench.fuse(preset), self.stored),
             effort=effort,
             note=self._note,
         )
@@ -67,7 +67,7 @@ class Policies:
         candidates.append(points[-1])
         best: PolicyPoint | None = None
         for candidate in candidates:
-            tried = self.tried(candidate)
+            tried = self.try_candidate(candidate)
             error = tried.device_error
             if error is not None and error <= tolerance:
                 return tried, tried
@@ -77,15 +77,15 @@ class Policies:
             raise ValueError("the list of policies ends with one that keeps all in float32")
         return None, best
 
-    def tried(self, candidate: Candidate) -> PolicyPoint:
+    def try_candidate(self, candidate: Candidate) -> PolicyPoint:
         """A candidate with the error of its compiled kernels."""
         started = time.perf_counter()
         variant = self._bench.whole(self._preset, candidate.tensors)
-        error = self._judge.compiled(variant).largest
+        error = self._judge.judge_compiled(variant).largest
         self._effort.plan()
         self._effort.run(self._judge.samples)
         self.trials += 1
-        point = self.priced(candidate, variant.plan)
+        point = self.price(candidate, variant.plan)
         took_ms = (time.perf_counter() - started) * 1000
         count = len(point.float32_tensors)
         self._reporter.stage(
@@ -96,10 +96,10 @@ class Policies:
         self._tried[candidate.tensors] = replace(point, device_error=error)
         return self._tried[candidate.tensors]
 
-    def priced(self, candidate: Candidate, plan: Plan | None = None) -> PolicyPoint:
+    def price(self, candidate: Candidate, plan: Plan | None = None) -> PolicyPoint:
         """A candidate by the model's own names, with the figures of its plan if effort is left."""
         point = PolicyPoint(
-            float32_tensors=self._named(candidate.tensors),
+            float32_tensors=self._model_names(candidate.tensors),
             groups=candidate.groups if candidate.units else (),
             error=candidate.error,
             graph_tensors=candidate.tensors,
@@ -116,7 +116,7 @@ class Policies:
             memory_bytes=plan.memory_bytes,
         )
 
-    def numbered(self, number: int) -> Candidate:
+    def find_point(self, number: int) -> Candidate:
         """A point of the list.
 
         Raises:
@@ -131,12 +131,12 @@ class Policies:
             )
         return points[number]
 
-    def listed(self) -> tuple[PolicyPoint, ...]:
+    def list_points(self) -> tuple[PolicyPoint, ...]:
         """The points with their costs; those that were tried have the device's error, too."""
         found = []
         for candidate in self.frontier.points:
             known = self._tried.get(candidate.tensors)
-            found.append(known if known is not None else self.priced(candidate))
+            found.append(known if known is not None else self.price(candidate))
         return tuple(found)
 
     def contributions(self) -> tuple[Contribution, ...]:
@@ -152,13 +152,13 @@ class Policies:
         ]
         return tuple(sorted(found, key=lambda part: -part.rms))
 
-    def _planned(self, tensors: tuple[str, ...]) -> Planned:
-        state = self._bench.planned(self._preset, tensors)
+    def _plan(self, tensors: tuple[str, ...]) -> Planned:
+        state = self._bench.run_planning(self._preset, tensors)
         plan = plan_of(state)
         cost = plan.moved_bytes / 1000 if plan.time_us is None else plan.time_us
         return Planned(cost=cost, stored=stored_in_half(program_of(state)))
 
-    def _named(self, tensors: Iterable[str]) -> tuple[str, ...]:
+    def _model_names(self, tensors: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self._bench.name_of(name) for name in tensors))
 
     def _note(self, text: str) -> None:

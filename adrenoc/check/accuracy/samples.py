@@ -63,7 +63,7 @@ def sample_of(bench: Bench, inputs: Arrays, outputs: Arrays) -> Sample:
         tensor: outputs[spec.name]
         for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)
     }
-    return Sample(named=inputs, inputs=bench.by_graph_name(inputs), expected=expected)
+    return Sample(named=inputs, inputs=bench.rename_inputs(inputs), expected=expected)
 
 
 class Judge:
@@ -79,14 +79,14 @@ class Judge:
         """How many sets of inputs plans are judged by."""
         return len(self._samples)
 
-    def compiled(self, variant: Variant) -> Deviation:
+    def judge_compiled(self, variant: Variant) -> Deviation:
         """Of a compiled model."""
-        return self._of([variant.run(sample.inputs) for sample in self._samples])
+        return self._judge_outputs([variant.run(sample.inputs) for sample in self._samples])
 
-    def rounded(self, stored: Stored, samples: int | None = None) -> Deviation:
+    def judge_rounding(self, stored: Stored, samples: int | None = None) -> Deviation:
         """Of float32 arithmetic with ideal rounding of what is stored; on the first samples."""
         chosen = self._samples[:samples]
-        return self._of([self.ideal.run(sample.inputs, stored) for sample in chosen])
+        return self._judge_outputs([self.ideal.run(sample.inputs, stored) for sample in chosen])
 
     @property
     def ideal(self) -> IdealRun:
@@ -95,7 +95,7 @@ class Judge:
             self._ideal = self._bench.ideal()
         return self._ideal
 
-    def _of(self, outputs: list[list[np.ndarray]]) -> Deviation:
+    def _judge_outputs(self, outputs: list[list[np.ndarray]]) -> Deviation:
         seen = [dict(zip(self._outputs, values, strict=True)) for values in outputs]
         expected = [sample.expected for sample in self._samples[: len(seen)]]
         return deviation(seen, expected)

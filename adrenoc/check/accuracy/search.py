@@ -32,7 +32,7 @@ def smallest_passing(
     """
     known: dict[frozenset[str], bool] = {}
 
-    def tried(chosen: Sequence[str]) -> bool:
+    def passes_once(chosen: Sequence[str]) -> bool:
         key = frozenset(chosen)
         if key not in known:
             known[key] = passes(key)
@@ -40,14 +40,14 @@ def smallest_passing(
 
     best = tuple(suspects)
     try:
-        if not tried(best):
+        if not passes_once(best):
             return None
-        best = _shortest_prefix(best, tried)
+        best = _shortest_prefix(best, passes_once)
     except OutOfEffortError:
         return Found(chosen=best, is_minimal=False)
     kept = list(best)
     try:
-        _take_out(kept, tried)
+        _take_out(kept, passes_once)
     except OutOfEffortError:
         return Found(chosen=tuple(kept), is_minimal=False)
     return Found(chosen=tuple(kept), is_minimal=True)

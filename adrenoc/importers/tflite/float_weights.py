@@ -54,7 +54,7 @@ def widen_weights(content: bytes, schema: Any) -> bytes | None:
                     floats[index] = _add_floats(model, graph, index, schema)
             operator.inputs = [floats.get(index, index) for index in inputs]
             changed |= operator.inputs != inputs
-    return packed(model) if changed else None
+    return serialise(model) if changed else None
 
 
 def _float(schema: Any) -> int:
@@ -94,7 +94,7 @@ def _add_floats(model: Any, graph: Any, index: int, schema: Any) -> int:
     return len(graph.tensors) - 1
 
 
-def packed(model: Any) -> bytes:
+def serialise(model: Any) -> bytes:
     """The file of a model that was read into LiteRT's objects."""
     import flatbuffers
 

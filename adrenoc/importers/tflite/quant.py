@@ -46,11 +46,11 @@ class Quanta:
         """What turns `expr` into multiples of `unit`, rounded once."""
         ratio = np.asarray(self.scale, np.float64) / np.float64(unit)
         if self.by_fifteen_bits:
-            ratio = _in_fifteen_bits(ratio)
+            ratio = _cut_to_fifteen_bits(ratio)
         return np.asarray(ratio if ratio.size > 1 else ratio.reshape(()), np.float32)
 
 
-def _in_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
+def _cut_to_fifteen_bits(ratio: np.ndarray) -> np.ndarray:
     """The multipliers that LiteRT has for sums of 64 bits: 31 bits of each ratio, then 15."""
     mantissa, exponent = np.frexp(ratio)
     whole = np.rint(mantissa * 2.0**31)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from adrenoc.decision import Decision
 from adrenoc.errors import TargetError
 from adrenoc.families.operators import OPERATORS
-from adrenoc.target.avoid import OPERATOR, told
+from adrenoc.target.avoid import OPERATOR, describe_quirk
 from adrenoc.target.target import Target
 from adrenoc.text.spelling import did_you_mean
 
@@ -26,11 +26,11 @@ def avoid_decisions(target: Target) -> Iterator[Decision]:
         for what, below, unit in bounds:
             if below is not None:
                 taken = f"{what} of less than {below} {unit}"
-                yield Decision(subject=target.title, taken=taken, reason=told(quirk))
+                yield Decision(subject=target.title, taken=taken, reason=describe_quirk(quirk))
         if quirk.banned_work_groups:
             shapes = ", ".join(" x ".join(map(str, g)) for g in quirk.banned_work_groups)
             taken = f"no work-groups of {shapes}"
-            yield Decision(subject=target.title, taken=taken, reason=told(quirk))
+            yield Decision(subject=target.title, taken=taken, reason=describe_quirk(quirk))
 
 
 def avoided_operators(target: Target) -> dict[str, str]:

@@ -20,7 +20,7 @@ def _plain(shape: tuple[int, ...], out: int, kernel: int | tuple[int, ...], **at
     return partial(_conv, shape=shape, out=out, kernel=kernel, **attrs)
 
 
-def _transposed(net: Net, *, shape: tuple[int, ...], out: int, sides: Any, **attrs: Any) -> str:
+def _conv_transpose(net: Net, *, shape: tuple[int, ...], out: int, sides: Any, **attrs: Any) -> str:
     weight = net.weight(shape[1], out, *sides, terms=shape[1] * 4)
     return net("ConvTranspose", net("Relu", net.input(*shape)), weight, net.weight(out), **attrs)
 
@@ -149,12 +149,12 @@ CASES: tuple[Case, ...] = (
         family="conv2d_transpose",
         name="4x4 by steps of two",
         build=partial(
-            _transposed, shape=(1, 6, 7, 5), out=5, sides=(4, 4), strides=[2, 2], pads=[1] * 4
+            _conv_transpose, shape=(1, 6, 7, 5), out=5, sides=(4, 4), strides=[2, 2], pads=[1] * 4
         ),
     ),
     Case(
         family="conv1d_transpose",
         name="3 by steps of two",
-        build=partial(_transposed, shape=(1, 6, 11), out=7, sides=(3,), strides=[2]),
+        build=partial(_conv_transpose, shape=(1, 6, 11), out=7, sides=(3,), strides=[2]),
     ),
 )

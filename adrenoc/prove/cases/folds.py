@@ -15,19 +15,19 @@ def _pool(net: Net, *, op: str, shape: tuple[int, ...], **attrs: Any) -> str:
     return net(op, net("Relu", net.input(*shape)), **attrs)
 
 
-def _picked(net: Net) -> str:
+def _pick_largest(net: Net) -> str:
     """The largest of numbers that a half cannot hold: rounding shows."""
     values = net.values(1, 9, 6, 10) * np.float32(1.0001) + np.float32(2.0)
-    return net("MaxPool", net.given(values), kernel_shape=[2, 2], strides=[2, 2])
+    return net("MaxPool", net.feed(values), kernel_shape=[2, 2], strides=[2, 2])
 
 
-def _reduced(net: Net, *, op: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
+def _reduce_axes(net: Net, *, op: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
     around = np.float32(1.5 if op == "ReduceProd" else 0.0)
-    x = net("Tanh", net.given(net.values(*shape) * np.float32(0.5) + around))
+    x = net("Tanh", net.feed(net.values(*shape) * np.float32(0.5) + around))
     return net(op, x, net.ints(*axes), keepdims=1)
 
 
-def _along(net: Net, *, op: str, shape: tuple[int, ...], axis: int) -> str:
+def _scan_axis(net: Net, *, op: str, shape: tuple[int, ...], axis: int) -> str:
     return net(op, net("Tanh", net.input(*shape)), axis=axis)
 
 
@@ -51,7 +51,7 @@ def _running(net: Net, *, shape: tuple[int, ...], axis: int) -> str:
 
 
 def _reduce(op: str, shape: tuple[int, ...], *axes: int) -> Build:
-    return partial(_reduced, op=op, shape=shape, axes=axes)
+    return partial(_reduce_axes, op=op, shape=shape, axes=axes)
 
 
 _IMAGE = (1, 10, 7, 9)
@@ -76,7 +76,7 @@ CASES: tuple[Case, ...] = (
             pads=[1] * 4,
         ),
     ),
-    Case(family="max_pool2d", name="what halves round", build=_picked, exact=True),
+    Case(family="max_pool2d", name="what halves round", build=_pick_largest, exact=True),
     Case(
         family="avg_pool1d",
         name="3 by steps of two",
@@ -107,17 +107,17 @@ CASES: tuple[Case, ...] = (
     Case(
         family="softmax",
         name="along channels",
-        build=partial(_along, op="Softmax", shape=(1, 10, 7, 5), axis=1),
+        build=partial(_scan_axis, op="Softmax", shape=(1, 10, 7, 5), axis=1),
     ),
     Case(
         family="softmax",
         name="along rows of 77",
-        build=partial(_along, op="Softmax", shape=(1, 9, 77), axis=2),
+        build=partial(_scan_axis, op="Softmax", shape=(1, 9, 77), axis=2),
     ),
     Case(
         family="log_softmax",
         name="of 130 classes",
-        build=partial(_along, op="LogSoftmax", shape=(1, 130), axis=1),
+        build=partial(_scan_axis, op="LogSoftmax", shape=(1, 130), axis=1),
     ),
     Case(family="instance_norm", name="6 channels", build=_instance_norm, slack=4.0),
     Case(family="layer_norm", name="rows of 30", build=_layer_norm, slack=4.0),

@@ -16,12 +16,12 @@ def _dense(net: Net, *, rows: int, depth: int, columns: int) -> str:
     return net("Add", product, net.weight(columns))
 
 
-def _batched(net: Net) -> str:
+def _batched_matmul(net: Net) -> str:
     x, y = net("Relu", net.input(3, 9, 14)), net("Relu", net.input(3, 14, 7))
     return net("MatMul", x, y)
 
 
-def _flattened(net: Net) -> str:
+def _matmul_of_flattened(net: Net) -> str:
     image = net("Relu", net.conv(net.input(1, 3, 6, 7), 3, 10, (2, 3)))
     return net("MatMul", net("Flatten", image), net.weight(250, 12, terms=250))
 
@@ -42,7 +42,7 @@ def _attention(net: Net, *, heads: int, tokens: int, width: int) -> str:
     return net("Reshape", joined, net.ints(1, tokens, dim))
 
 
-def _in_4_bits(net: Net, *, rows: int, depth: int, columns: int) -> str:
+def _matmul_4_bits(net: Net, *, rows: int, depth: int, columns: int) -> str:
     block = 16
     blocks = -(-depth // block)
     x = net("Relu", net.input(rows, depth))
@@ -54,7 +54,7 @@ def _in_4_bits(net: Net, *, rows: int, depth: int, columns: int) -> str:
     return net("Add", product, net.weight(columns))
 
 
-def _cached(net: Net, *, tokens: int, rows: int, before: int) -> str:
+def _attend_to_cache(net: Net, *, tokens: int, rows: int, before: int) -> str:
     """Attention of some tokens over a cache of so many rows, in which there are some before."""
     heads, kept, size = 4, 2, 16
     qkv = net("Relu", net.input(1, tokens, (heads + 2 * kept) * size))
@@ -93,25 +93,27 @@ CASES: tuple[Case, ...] = (
     Case(
         family="n_bits",
         name="one row of 136 in 4 bits",
-        build=partial(_in_4_bits, rows=1, depth=136, columns=70),
+        build=partial(_matmul_4_bits, rows=1, depth=136, columns=70),
     ),
     Case(
         family="n_bits",
         name="11 x 72 by 72 x 21 in 4 bits",
-        build=partial(_in_4_bits, rows=11, depth=72, columns=21),
+        build=partial(_matmul_4_bits, rows=11, depth=72, columns=21),
     ),
     Case(
         family="append_rows",
         name="one new row",
-        build=partial(_cached, tokens=1, rows=40, before=37),
+        build=partial(_attend_to_cache, tokens=1, rows=40, before=37),
     ),
     Case(
         family="cached_attention",
         name="five tokens after 60",
-        build=partial(_cached, tokens=5, rows=72, before=60),
+        build=partial(_attend_to_cache, tokens=5, rows=72, before=60),
     ),
-    Case(family="matmul", name="three of data with data", build=_batched),
-    Case(family="matmul", name="of a flattened image", build=_flattened, fusion="flattened"),
+    Case(family="matmul", name="three of data with data", build=_batched_matmul),
+    Case(
+        family="matmul", name="of a flattened image", build=_matmul_of_flattened, fusion="flattened"
+    ),
     Case(
         family="attention",
         name="17 tokens, 2 heads of 12",
