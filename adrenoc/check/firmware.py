@@ -23,11 +23,11 @@ def expected_outputs(
         ModelFormatError: that refuses it.
     """
     borders = dict(zip((*firmware.inputs, *firmware.outputs), firmware.borders, strict=True))
-    feeds = {spec.name: borders[spec].for_model(inputs[spec.name]) for spec in firmware.inputs}
+    feeds = {spec.name: borders[spec].to_model(inputs[spec.name]) for spec in firmware.inputs}
     tflite = find_model_files(model).format == "tflite"
     found = run_reference_kernels(model, feeds) if tflite else run_reference(model, feeds)
     known = {spec.name: borders[spec] for spec in firmware.outputs}
-    return {name: known[name].for_firmware(a) if name in known else a for name, a in found.items()}
+    return {name: known[name].to_firmware(a) if name in known else a for name, a in found.items()}
 
 
 def judge_of(model: Path) -> str:

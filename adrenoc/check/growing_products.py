@@ -101,7 +101,7 @@ class _Rows:
         if isinstance(part, tirx.Mul):
             sides = [self._most(expression, side) for side in (part.a, part.b)]
             most = min(most, math.prod(sides) if all(map(math.isfinite, sides)) else math.inf)
-        name = expression.loaded(part)
+        name = expression.find_tensor(part)
         return min(most, self._bounds.get(name, math.inf)) if name else most
 
 

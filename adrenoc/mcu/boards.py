@@ -151,9 +151,9 @@ class ExecutorBoard:
                 raise TrialError(Status.CRASH, error.message) from error
         with TemporaryFolder("tune") as work:
             (work / TRIAL_FILE).write_text(source, encoding="utf-8")
-            return self._asked(work)
+            return self._ask(work)
 
-    def _asked(self, work: Path) -> str:
+    def _ask(self, work: Path) -> str:
         process = self._process
         if process is None or process.stdin is None:
             raise TypeError("the executor was not started")
@@ -216,7 +216,7 @@ class ExecutorBoard:
         threading.Thread(target=_read, args=(process, self._lines), daemon=True).start()
         line = self._line(time.monotonic() + self._limit_s)
         try:
-            return _told(line)
+            return _parse_greeting(line)
         except ValueError as error:
             self.close()
             seen = "nothing" if line is None else repr(line.strip()[:100])
@@ -240,7 +240,7 @@ def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> Non
     lines.put(None)
 
 
-def _told(line: str | None) -> _Told:
+def _parse_greeting(line: str | None) -> _Told:
     """What the first line of an executor says.
 
     Raises:

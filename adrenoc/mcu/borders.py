@@ -26,7 +26,7 @@ class Border:
     dtype: str = "int8"
     stored: str = "int8"
 
-    def for_model(self, stored: np.ndarray) -> np.ndarray:
+    def to_model(self, stored: np.ndarray) -> np.ndarray:
         """What the model itself has for numbers of the firmware."""
         if self.dtype == "float32":
             # As runtimes dequantise: one product in float32.
@@ -35,7 +35,7 @@ class Border:
             return (stored.astype(np.int32) + _UNSIGNED).astype(np.uint8)
         return stored
 
-    def for_firmware(self, numbers: np.ndarray) -> np.ndarray:
+    def to_firmware(self, numbers: np.ndarray) -> np.ndarray:
         """What the firmware has for numbers of the model; exact for what it could have stored."""
         if self.dtype == "float32":
             near = np.rint(numbers.astype(np.float64) / self.scale) + self.zero

@@ -55,16 +55,16 @@ def _line_points(
     step = (high - low) / STEPS
     factor = _SPAN / (2.0 / (_SPAN - 1) * _MOST + 2.0 / (_SPAN - 1) * (_MOST + 1))
     at = low + np.arange(STEPS) * step
-    here = _rounded(function(at) * factor)
+    here = _round_away(function(at) * factor)
     next_ = function(low + (np.arange(STEPS) + 1) * step) * factor
-    middle = _rounded(function(at + step / 2) * factor)
-    error = _rounded((next_ + here) / 2) - middle
-    last = _rounded(function(np.array([high])) * factor)
-    found = np.concatenate([here - _rounded(error / 2), last])
+    middle = _round_away(function(at + step / 2) * factor)
+    error = _round_away((next_ + here) / 2) - middle
+    last = _round_away(function(np.array([high])) * factor)
+    found = np.concatenate([here - _round_away(error / 2), last])
     return np.clip(found, -_MOST - 1, _MOST).astype(np.int64)
 
 
-def _rounded(values: np.ndarray) -> np.ndarray:
+def _round_away(values: np.ndarray) -> np.ndarray:
     """Halves away from zero."""
     return np.sign(values) * np.floor(np.abs(values) + 0.5)
 
@@ -83,7 +83,7 @@ def reciprocal_points() -> np.ndarray:
     return _line_points(lambda x: 1.0 / (1.0 + x), step * 0, step * (_SPAN - 1))
 
 
-def on_lines(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def interpolate(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """What lies between points, of numbers of 16 bits."""
     place = 256 + (numbers >> 7)
     rise = points[place + 1] - points[place]

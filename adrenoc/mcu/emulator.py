@@ -280,11 +280,11 @@ def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulate
         found: Sequence[str] = re.findall(rf"^O {number:02x} ([0-9a-f]+)$", said, re.MULTILINE)
         content = bytes.fromhex("".join(found))
         if len(content) != _size_bytes(spec):
-            raise _of_another(firmware, f"gave {len(content)} bytes for output '{spec.name}'")
+            raise _refuse_other(firmware, f"gave {len(content)} bytes for output '{spec.name}'")
         outputs[spec.name] = np.frombuffer(content, spec.dtype).reshape(spec.shape)
     ticks = [int(text, 16) for text in re.findall(r"^T ([0-9a-f]{8})$", said, re.MULTILINE)]
     if len(ticks) != len(firmware.layers):
-        raise _of_another(firmware, f"counted {len(ticks)} layers")
+        raise _refuse_other(firmware, f"counted {len(ticks)} layers")
     return Emulated(
         outputs=outputs,
         layer_instructions=tuple(round(t * _board(core).instructions_a_tick) for t in ticks),
@@ -292,7 +292,7 @@ def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulate
     )
 
 
-def _of_another(firmware: Firmware, seen: str) -> BundleError:
+def _refuse_other(firmware: Firmware, seen: str) -> BundleError:
     return BundleError(
         f"{firmware.name} {seen}, which is not what its report says",
         hint="compile the model again",

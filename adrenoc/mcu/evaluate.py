@@ -9,7 +9,7 @@ import numpy as np
 
 from adrenoc.mcu.evaluate_lstm import compute_lstm
 from adrenoc.mcu.evaluate_words import compute_words
-from adrenoc.mcu.fixed_point import INT8, INT16, doubling_high_product, scaled, shifted_right
+from adrenoc.mcu.fixed_point import INT8, INT16, doubling_high_product, scale, shifted_right
 from adrenoc.mcu.network import Network, shape4, sources_of
 from adrenoc.mcu.operators import (
     Bilinear,
@@ -32,7 +32,7 @@ from adrenoc.mcu.operators import (
     Svdf,
     Window,
 )
-from adrenoc.mcu.requantise import requantised
+from adrenoc.mcu.requantise import requantise
 
 _WEIGHT_BITS = 10
 """Of the weights of a bilinear enlargement along one axis."""
@@ -56,7 +56,7 @@ def evaluate(
         arrays = [values[index] for index in sources_of(operator)]
         if isinstance(operator, Svdf):
             before = memory.get(operator.result, np.zeros(operator.time.shape, np.int64))
-            memory[operator.result] = after = _remembered(operator, before, arrays[0])
+            memory[operator.result] = after = _remember(operator, before, arrays[0])
             arrays = [after]
         shape = network.tensors[operator.result].shape
         if isinstance(operator, Lstm):
@@ -101,7 +101,7 @@ def _(operator: Convolution, arrays: list[np.ndarray], shape: tuple[int, ...]) -
         sums = seen.reshape(h * w, -1).astype(np.float64) @ (
             operator.weights.reshape(channels, -1).T.astype(np.float64)
         )  # exact: below 2^53
-        found.append(requantised(sums.astype(np.int64) + operator.bias, operator.requantise))
+        found.append(requantise(sums.astype(np.int64) + operator.bias, operator.requantise))
     if operator.joined is None:
         return np.stack(found)
     own = np.stack(found).reshape(shape)
@@ -115,7 +115,7 @@ def _(operator: Depthwise, arrays: list[np.ndarray], shape: tuple[int, ...]) -> 
     image = np.repeat(image, channels // image.shape[2], axis=2)
     seen = _patches(image, operator.window, 0, h, w)
     sums = np.einsum("hwijc,ijc->hwc", seen, operator.weights.astype(np.int64))
-    return requantised(sums + operator.bias, operator.requantise)
+    return requantise(sums + operator.bias, operator.requantise)
 
 
 @_compute.register
@@ -144,7 +144,7 @@ def _(operator: Sum, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.nda
     first, second = (
         table[a.astype(np.int64) + 128] for table, a in zip(operator.tables, arrays, strict=True)
     )
-    return requantised(first.astype(np.int64) + second, operator.requantise)
+    return requantise(first.astype(np.int64) + second, operator.requantise)
 
 
 @_compute.register
@@ -204,10 +204,10 @@ def _(operator: FloatSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) 
     return np.clip(found, *INT8).reshape(shape)
 
 
-def _remembered(operator: Svdf, before: np.ndarray, source: np.ndarray) -> np.ndarray:
+def _remember(operator: Svdf, before: np.ndarray, source: np.ndarray) -> np.ndarray:
     """What is kept after a call: all moved by one place, the new products last."""
     numbers = source.astype(np.int64).reshape(-1) - operator.zero_in
-    products = scaled(operator.feature.astype(np.int64) @ numbers, *operator.kept)
+    products = scale(operator.feature.astype(np.int64) @ numbers, *operator.kept)
     flat = np.concatenate([before.reshape(-1)[1:], [0]])
     after = flat.reshape(before.shape)
     after[:, -1] = np.clip(products, *INT16)
@@ -219,7 +219,7 @@ def _(operator: Svdf, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.nd
     sums = (operator.time.astype(np.int64) * arrays[0]).sum(1).reshape(-1, operator.rank).sum(1)
     # Sums of 32 bits go around, as those of the reference do.
     wrapped = (sums + operator.bias).astype(np.int32).astype(np.int64)
-    return requantised(wrapped, operator.requantise)
+    return requantise(wrapped, operator.requantise)
 
 
 def _reciprocal(value: int) -> tuple[int, int]:
@@ -241,13 +241,13 @@ def _(operator: Product, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np
     first, second = (
         a.astype(np.int64) - zero for zero, a in zip(operator.zeros, arrays, strict=True)
     )
-    return requantised(first * second, operator.requantise)
+    return requantise(first * second, operator.requantise)
 
 
 @_compute.register
 def _(operator: Mean, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     numbers = arrays[0].astype(np.int64).reshape(operator.extents) - operator.zero_in
-    return requantised(numbers.sum(1), operator.requantise)
+    return requantise(numbers.sum(1), operator.requantise)
 
 
 @_compute.register
@@ -265,12 +265,12 @@ def _(operator: Bilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> n
     one, rows, columns = 1 << _WEIGHT_BITS, operator.rows, operator.columns
     down, across = rows.weights[:, None, None], columns.weights[:, None]
 
-    def between(row: np.ndarray) -> np.ndarray:
+    def interpolate(row: np.ndarray) -> np.ndarray:
         picked = image[row.astype(np.int64)]
         left, right = (picked[:, c.astype(np.int64)] for c in (columns.first, columns.second))
         return left * (one - across) + right * across
 
-    sums = between(rows.first) * (one - down) + between(rows.second) * down
+    sums = interpolate(rows.first) * (one - down) + interpolate(rows.second) * down
     half = one * one // 2
     return np.sign(sums) * ((np.abs(sums) + half) // (one * one))
 

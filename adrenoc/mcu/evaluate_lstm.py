@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adrenoc.mcu.fixed_point import INT8, INT16, doubling_high_product, scaled, shifted_right
+from adrenoc.mcu.fixed_point import INT8, INT16, doubling_high_product, scale, shifted_right
 from adrenoc.mcu.half_functions import logistic, tanh
 from adrenoc.mcu.operators import Gate, GateNorm, Lstm
 
@@ -33,7 +33,7 @@ def compute_lstm(
         if operator.clip:
             cell = np.clip(cell, -operator.clip, operator.clip)
         shown = leave * tanh(cell, 15 - operator.cell_bits)
-        last = np.clip(scaled(shown, *operator.hidden) + operator.zero, *INT8)
+        last = np.clip(scale(shown, *operator.hidden) + operator.zero, *INT8)
         found.append(last)
     return np.stack(found), np.concatenate([cell, last])
 
@@ -43,22 +43,22 @@ def _gate(gate: Gate, row: np.ndarray, last: np.ndarray) -> np.ndarray:
     parts = zip(gate.weights, gate.biases, gate.factors, (row, last), strict=True)
     for weights, bias, factor, numbers in parts:
         sums = weights.astype(np.int64) @ numbers + bias
-        found = np.clip(scaled(sums, *factor) + found, *INT16)
-    return found if gate.norm is None else _normalised(found, gate.norm)
+        found = np.clip(scale(sums, *factor) + found, *INT16)
+    return found if gate.norm is None else _normalise(found, gate.norm)
 
 
-def _normalised(numbers: np.ndarray, norm: GateNorm) -> np.ndarray:
+def _normalise(numbers: np.ndarray, norm: GateNorm) -> np.ndarray:
     count = len(numbers)
     mean = _towards_zero(int(numbers.sum()) * _FINE, count)
     parts = (_FINE * _FINE) // count
     spread = int((numbers * numbers).sum()) * parts - mean * mean
     variance = _towards_zero(spread, _FINE * _FINE)
     factor = inverse_root(norm.guard if variance < 1 else variance)
-    found = scaled(_FINE * numbers - mean, *factor) * norm.weights + norm.bias
+    found = scale(_FINE * numbers - mean, *factor) * norm.weights + norm.bias
     found = found.astype(np.int32).astype(np.int64)  # it goes around, as in the kernel
     half = np.where(found > 0, _FINE // 2, -_FINE // 2)
     moved = np.sign(found + half) * (np.abs(found + half) // _FINE)
-    return np.clip(scaled(moved, norm.factor[0], norm.factor[1] + 12), *INT16)
+    return np.clip(scale(moved, norm.factor[0], norm.factor[1] + 12), *INT16)
 
 
 def _towards_zero(value: int, by: int) -> int:
@@ -79,8 +79,8 @@ def inverse_root(value: int) -> tuple[int, int]:
     half = int(shifted_right(np.int64(value >> 1), 1))
     x = 1 << 28
     for _ in range(5):
-        cube = _saturated(_high(_high(x, x), x), 6)
-        x = _saturated(_high((1 << 28) + (1 << 27), x) - _high(half, cube), 3)
+        cube = _saturate(_high(_high(x, x), x), 6)
+        x = _saturate(_high((1 << 28) + (1 << 27), x) - _high(half, cube), 3)
     x = _high(x, 1518500250)
     if shift < 0:
         x, shift = x << -shift, 0
@@ -91,5 +91,5 @@ def _high(a: int, b: int) -> int:
     return int(doubling_high_product(np.int64(a), b))
 
 
-def _saturated(value: int, bits: int) -> int:
+def _saturate(value: int, bits: int) -> int:
     return max(-(1 << 31), min(value << bits, (1 << 31) - 1))

@@ -45,19 +45,21 @@ def shifted_right(value: np.ndarray, bits: np.ndarray | int) -> np.ndarray:
     return (value >> bits) + ((value & mask) > threshold)
 
 
-def scaled(value: np.ndarray, multiplier: np.ndarray | int, shift: np.ndarray | int) -> np.ndarray:
+def scale(value: np.ndarray, multiplier: np.ndarray | int, shift: np.ndarray | int) -> np.ndarray:
     """An integer times a factor of `multiplier_of`."""
     shift = np.asarray(shift, np.int64)
-    left = _wrapped(np.asarray(value, np.int64) << np.maximum(shift, 0))
+    left = _wrap(np.asarray(value, np.int64) << np.maximum(shift, 0))
     return shifted_right(doubling_high_product(left, multiplier), np.maximum(-shift, 0))
 
 
-def _wrapped(value: np.ndarray) -> np.ndarray:
+def _wrap(value: np.ndarray) -> np.ndarray:
     """What 32 bits keep of it."""
     return value.astype(np.int32).astype(np.int64)
 
 
-def by_fifteen_bits(sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+def scale_by_fifteen_bits(
+    sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray
+) -> np.ndarray:
     """Sums of 64 bits times a factor, of which 15 bits count; halves go up."""
     reduced, right = reduced_factor(multiplier, shift)
     half = np.int64(1) << (right - 1)

@@ -23,7 +23,7 @@ from adrenoc.mcu.operators import (
     Requantise,
     Reshape,
 )
-from adrenoc.mcu.requantise import requantised
+from adrenoc.mcu.requantise import requantise
 
 _GROUP = 4
 _MOST_SUM = (1 << 31) - 1
@@ -34,9 +34,9 @@ _VARIES = 1 << 20
 def fold_constants(network: Network, decisions: list[Decision], *, group: int = _GROUP) -> Network:
     """The same function with fewer channels, in whole groups of so many."""
     constants = _constants(network)
-    operators = [_without_constants(o, network, constants) for o in network.operators]
+    operators = [_fold_operator(o, network, constants) for o in network.operators]
     folded = replace(network, operators=tuple(operators))
-    kept = _kept(folded, group)
+    kept = _pick_channels(folded, group)
     made = {operator.result for operator in network.operators}
     for index, tensor in enumerate(network.tensors):
         left = int(kept[index].sum())
@@ -50,7 +50,7 @@ def fold_constants(network: Network, decisions: list[Decision], *, group: int = 
             )
     return replace(
         folded,
-        operators=tuple(_sliced(o, network, kept) for o in operators),
+        operators=tuple(_slice_operator(o, network, kept) for o in operators),
         tensors=tuple(_shrunk(t, kept[i]) for i, t in enumerate(network.tensors)),
         kept=tuple(kept),
     )
@@ -64,10 +64,10 @@ def _constants(network: Network) -> list[np.ndarray]:
     found = [np.full(_channels(tensor), _VARIES) for tensor in network.tensors]
     for operator in network.operators:
         result = found[operator.result]
-        source = _seen(network, operator, found)
+        source = _find_sources(network, operator, found)
         if isinstance(operator, Convolution | Depthwise):
             ends = network.tensors[operator.source].ends
-            result[:] = _filtered(operator, source, ends)
+            result[:] = _find_fixed_outputs(operator, source, ends)
         elif isinstance(operator, Pool):
             held = np.clip(source, operator.low, operator.high)
             result[:] = np.where(source == _VARIES, _VARIES, held)
@@ -79,7 +79,9 @@ def _constants(network: Network) -> list[np.ndarray]:
     return found
 
 
-def _seen(network: Network, operator: Operator, constants: Sequence[np.ndarray]) -> np.ndarray:
+def _find_sources(
+    network: Network, operator: Operator, constants: Sequence[np.ndarray]
+) -> np.ndarray:
     """The constants of what an operator reads; a product over several pixels sees none."""
     if isinstance(operator, Convolution) and not _is_whole(network, operator):
         return np.full(operator.weights.shape[3], _VARIES)
@@ -111,7 +113,7 @@ def _may_pad(operator: Convolution | Depthwise) -> bool:
     return operator.window.kernel != (1, 1)
 
 
-def _filtered(
+def _find_fixed_outputs(
     operator: Convolution | Depthwise, source: np.ndarray, ends: tuple[int, int]
 ) -> np.ndarray:
     """The outputs of a filter that are the same at both ends of their sums."""
@@ -125,18 +127,18 @@ def _filtered(
     least_in, most_in = _read(operator, low), _read(operator, high)
     most = np.where(taps > 0, taps * most_in, taps * least_in).sum((1, 2)) + operator.bias
     least = np.where(taps > 0, taps * least_in, taps * most_in).sum((1, 2)) + operator.bias
-    first, last = requantised(least, operator.requantise), requantised(most, operator.requantise)
+    first, last = requantise(least, operator.requantise), requantise(most, operator.requantise)
     goes_around = (np.maximum(-least, most) > _MOST_SUM) & (not operator.requantise.wide)
     return np.where((first == last) & ~goes_around, first, _VARIES)
 
 
-def _without_constants(
+def _fold_operator(
     operator: Operator, network: Network, constants: Sequence[np.ndarray]
 ) -> Operator:
     """Weights of constant inputs become bias; of constant outputs, nothing but a bias is left."""
     if not isinstance(operator, Convolution | Depthwise):
         return operator
-    source, result = _seen(network, operator, constants), constants[operator.result]
+    source, result = _find_sources(network, operator, constants), constants[operator.result]
     offset = source - operator.zero_in
     folds = source != _VARIES
     if _may_pad(operator):
@@ -148,7 +150,7 @@ def _without_constants(
     fixed = result != _VARIES
     rule = operator.requantise
     # Inputs at their zero point leave the bias, whose output is the constant, too.
-    silent = fixed & (requantised(np.zeros(len(bias), np.int64), rule) == result)
+    silent = fixed & (requantise(np.zeros(len(bias), np.int64), rule) == result)
     taps = np.where(fixed[:, None, None], 0, taps)
     if isinstance(operator, Convolution):
         weights = taps.reshape(operator.weights.shape)
@@ -158,14 +160,14 @@ def _without_constants(
         operator,
         weights=weights.astype(np.int8),
         bias=np.where(silent, 0, bias),
-        requantise=_per_channel(rule, lambda values: np.where(silent, 0, values)),
+        requantise=_change_channels(rule, lambda values: np.where(silent, 0, values)),
     )
 
 
 # --- what is read -------------------------------------------------------------------------------
 
 
-def _kept(network: Network, group: int) -> list[np.ndarray]:
+def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
     """For each tensor, which channels stay: those that something reads, in whole groups.
 
     Tensors whose channels correspond share a mask.
@@ -220,7 +222,7 @@ def _shrunk(tensor: Tensor, kept: np.ndarray) -> Tensor:
     return replace(tensor, shape=(*tensor.shape[:-1], int(kept.sum())))
 
 
-def _sliced(operator: Operator, network: Network, kept: Sequence[np.ndarray]) -> Operator:
+def _slice_operator(operator: Operator, network: Network, kept: Sequence[np.ndarray]) -> Operator:
     if not isinstance(operator, Convolution | Depthwise):
         return operator
     out = kept[operator.result]
@@ -234,11 +236,11 @@ def _sliced(operator: Operator, network: Network, kept: Sequence[np.ndarray]) ->
         operator,
         weights=np.ascontiguousarray(weights),
         bias=operator.bias[out],
-        requantise=_per_channel(operator.requantise, lambda values: values[out]),
+        requantise=_change_channels(operator.requantise, lambda values: values[out]),
     )
 
 
-def _per_channel(rule: Requantise, change: Callable[[np.ndarray], np.ndarray]) -> Requantise:
+def _change_channels(rule: Requantise, change: Callable[[np.ndarray], np.ndarray]) -> Requantise:
     """The rule with its numbers of channels changed, those that it has."""
     return replace(
         rule,

@@ -165,7 +165,7 @@ def open_firmware(path: Path) -> Firmware:
     """
     where = str(path / MODEL_FILE)
     try:
-        plain = read_json(_as_written(path, MODEL_FILE))
+        plain = read_json(_read_listed(path, MODEL_FILE))
         version = plain.pop("version") if isinstance(plain, dict) else None
         if version != _VERSION:
             raise ValueError(f"version {version}, expected {_VERSION}")
@@ -183,10 +183,10 @@ def read_files(path: Path, names: Iterable[str]) -> dict[str, bytes]:
     Raises:
         BundleError: a file is missing or was changed since.
     """
-    return {name: _as_written(path, name) for name in names}
+    return {name: _read_listed(path, name) for name in names}
 
 
-def _as_written(path: Path, name: str) -> bytes:
+def _read_listed(path: Path, name: str) -> bytes:
     """A file whose content has the digest that the folder lists for it."""
     listed = FIRMWARE_FOLDER.listed(path) or {}
     try:

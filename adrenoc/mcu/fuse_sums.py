@@ -31,7 +31,7 @@ def fuse_sums(network: Network, decisions: list[Decision]) -> Network:
             continue
         if readers[made] != 1 or made in network.outputs:
             continue
-        joined = operator if made == operator.sources[0] else _swapped(operator)
+        joined = operator if made == operator.sources[0] else _swap_operands(operator)
         operators[makers[made]] = None
         operators[number] = replace(before, result=operator.result, joined=joined)
         labels[number] = f"{labels[makers[made]]} + {labels[number]}"
@@ -50,7 +50,7 @@ def fuse_sums(network: Network, decisions: list[Decision]) -> Network:
     )
 
 
-def _swapped(operator: Sum) -> Sum:
+def _swap_operands(operator: Sum) -> Sum:
     first, second = operator.tables
     return replace(
         operator,

@@ -52,7 +52,7 @@ def split_groups(
                 result=made[-1],
                 weights=np.ascontiguousarray(whole.weights[own]),
                 bias=whole.bias[own],
-                requantise=_of_channels(whole.requantise, own),
+                requantise=_pick_rule(whole.requantise, own),
             )
         )
     count = int(np.prod(result.shape[:-1]))
@@ -60,7 +60,7 @@ def split_groups(
     return [*operators, join]
 
 
-def _of_channels(rule: Requantise, own: slice) -> Requantise:
+def _pick_rule(rule: Requantise, own: slice) -> Requantise:
     """The rule of some channels, of the numbers that it has for each."""
     return replace(
         rule,

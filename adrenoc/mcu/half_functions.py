@@ -35,7 +35,7 @@ def logistic(numbers: np.ndarray) -> np.ndarray:
     """Of numbers with three bits before the point; 32768 is one."""
     numbers = numbers.astype(np.int64)
     guess = _reciprocal(_exponential(-np.abs(numbers), _LOGISTIC_BITS))
-    found = _raised(guess, 1)
+    found = _shift_saturated(guess, 1)
     return np.where(numbers == 0, 1 << 14, np.where(numbers > 0, found, _ONE - found))
 
 
@@ -43,7 +43,7 @@ def tanh(numbers: np.ndarray, bits: int) -> np.ndarray:
     """Of numbers with so many bits before the point; 32768 is one."""
     numbers = numbers.astype(np.int64)
     guess = _reciprocal(_exponential(-np.abs(numbers), bits + 1))
-    found = _raised(guess - _TWO_BITS_ONE, 2)
+    found = _shift_saturated(guess - _TWO_BITS_ONE, 2)
     return np.sign(numbers) * found
 
 
@@ -51,7 +51,7 @@ def _times(a: np.ndarray, b: np.ndarray | int) -> np.ndarray:
     return np.minimum((a * b + (1 << 14)) >> 15, _ONE)
 
 
-def _raised(value: np.ndarray, bits: int) -> np.ndarray:
+def _shift_saturated(value: np.ndarray, bits: int) -> np.ndarray:
     return np.clip(value << bits, *INT16)
 
 
@@ -59,7 +59,7 @@ def _exponential(numbers: np.ndarray, bits: int) -> np.ndarray:
     """exp of numbers that are zero or less: of what is left of quarters, times one for each."""
     quarter = 1 << (13 - bits)
     rest = (numbers & (quarter - 1)) - quarter
-    x = _raised(rest, bits) + (1 << 12)
+    x = _shift_saturated(rest, bits) + (1 << 12)
     square = _times(x, x)
     cube, fourth = _times(square, x), _times(square, square)
     more = shifted_right(_times(shifted_right(fourth, 2) + cube, THIRD) + square, 1)
@@ -80,5 +80,5 @@ def _reciprocal(x: np.ndarray) -> np.ndarray:
     guess = FIRST_GUESS + _times(half, SLOPE)
     for _ in range(3):
         left = _TWO_BITS_ONE - _times(half, guess)
-        guess = guess + _raised(_times(guess, left), 2)
+        guess = guess + _shift_saturated(_times(guess, left), 2)
     return guess

@@ -56,7 +56,7 @@ def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighP
     below = np.minimum(below, from_ + _WINDOW)
     if (from_ >= below).any():
         raise NotImplementedError("no single product takes the same steps in each channel")
-    nudges, offsets = _nudged(multipliers, from_, below)
+    nudges, offsets = _nudge(multipliers, from_, below)
     largest = np.maximum(np.abs(least + nudges), np.abs(most + nudges))
     high = (largest * multipliers >> _HIGH) + np.abs(offsets) + 1
     if (high >= 1 << 31).any() or (largest >= 1 << 31).any():
@@ -71,7 +71,7 @@ def factors_of(rule: Requantise) -> np.ndarray:
     return np.ldexp(rule.multipliers.astype(np.float64), (rule.shifts - 31).astype(np.int32))
 
 
-def _nudged(
+def _nudge(
     multipliers: np.ndarray, from_: np.ndarray, below: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The smallest nudge of each channel with which a whole offset meets its interval."""

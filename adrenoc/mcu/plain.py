@@ -22,15 +22,15 @@ def plain_kernel(operator: Operator, network: Network) -> Kernel:
 
 @plain_kernel.register
 def _(operator: Convolution, network: Network) -> Kernel:
-    return _filtered(operator, network, "plain_convolution")
+    return _filter_kernel(operator, network, "plain_convolution")
 
 
 @plain_kernel.register
 def _(operator: Depthwise, network: Network) -> Kernel:
-    return _filtered(operator, network, "plain_depthwise")
+    return _filter_kernel(operator, network, "plain_depthwise")
 
 
-def _filtered(operator: Convolution | Depthwise, network: Network, name: str) -> Kernel:
+def _filter_kernel(operator: Convolution | Depthwise, network: Network, name: str) -> Kernel:
     if isinstance(operator, Convolution) and operator.joined is not None:
         raise TypeError("a sum was given to a convolution whose own code has no place for it")
     arrays, fields = plain_parts(operator, network)

@@ -38,7 +38,7 @@ def elementwise_kernel(operator: Operator, network: Network) -> Kernel:
     raise TypeError(type(operator))
 
 
-def repeated(
+def repeat_call(
     operator: Sum | WordSum | Product, network: Network, function: str, counted: str = ""
 ) -> tuple[str, int]:
     """A call for each part of the first operand that the second one repeats along, and its size."""
@@ -81,7 +81,7 @@ def _product_rule(operator: Product) -> dict[str, int | str]:
 
 @elementwise_kernel.register
 def _(operator: Product, network: Network) -> Kernel:
-    call, count = repeated(operator, network, "multiply_tensors")
+    call, count = repeat_call(operator, network, "multiply_tensors")
     zeros = {"zero_first": operator.zeros[0], "zero_second": operator.zeros[1]}
     numbers = {"count": count, **zeros, **_product_rule(operator)}
     return Kernel(
@@ -306,7 +306,7 @@ def _(operator: Sum, network: Network) -> Kernel:
 
 def _lines(operator: Sum, network: Network) -> Kernel:
     product = sum_product(operator)
-    call, count = repeated(operator, network, "add_lines", ", {}")
+    call, count = repeat_call(operator, network, "add_lines", ", {}")
     bounds = {"low": operator.requantise.low, "high": operator.requantise.high}
     numbers = {**asdict(product), **bounds}
     return Kernel(
@@ -320,7 +320,7 @@ def _lines(operator: Sum, network: Network) -> Kernel:
 
 
 def _pairs(operator: Sum, network: Network) -> Kernel:
-    call, count = repeated(operator, network, "look_up_pairs", ", {}")
+    call, count = repeat_call(operator, network, "look_up_pairs", ", {}")
     return Kernel(
         call=call.replace("&{layer}", "{layer}_pairs"),
         how="a table of pairs",
@@ -333,7 +333,7 @@ def _pairs(operator: Sum, network: Network) -> Kernel:
 def _tables(operator: Sum, network: Network) -> Kernel:
     if operator.wanted is not None:
         return _pairs(operator, network)
-    call, count = repeated(operator, network, "add_tensors")
+    call, count = repeat_call(operator, network, "add_tensors")
     arrays = tuple(
         Array(suffix=suffix, ctype="int32_t", values=table)
         for suffix, table in zip(("first", "second"), operator.tables, strict=True)

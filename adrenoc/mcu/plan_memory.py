@@ -67,10 +67,10 @@ def plan_memory(blocks: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
 
 def _floor(blocks: Sequence[Block], overlaps: Overlaps) -> int:
     """No plan is smaller than the largest block."""
-    return max((aligned(block.size_bytes) for block in blocks), default=0)
+    return max((align_words(block.size_bytes) for block in blocks), default=0)
 
 
-def aligned(size_bytes: int) -> int:
+def align_words(size_bytes: int) -> int:
     """Up to whole words."""
     return -(-size_bytes // _ALIGN) * _ALIGN
 
@@ -79,17 +79,17 @@ def _first_fit(order: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
     placed: list[tuple[Block, int]] = []
     for block in order:
         alive = [(b, at) for b, at in placed if b.first <= block.last and block.first <= b.last]
-        candidates = {0, *(at + aligned(b.size_bytes) for b, at in alive)}
+        candidates = {0, *(at + align_words(b.size_bytes) for b, at in alive)}
         for other, at in alive:
             for key, way in (((block.key, other.key), -1), ((other.key, block.key), 1)):
                 if key in overlaps:
-                    candidates.add(max(0, at + way * aligned(overlaps[key].bytes_before)))
+                    candidates.add(max(0, at + way * align_words(overlaps[key].bytes_before)))
         spots = sorted(candidates)
         spot = next(s for s in spots if all(_apart(block, s, b, at, overlaps) for b, at in alive))
         placed.append((block, spot))
     return MemoryPlan(
         offsets={block.key: at for block, at in placed},
-        size_bytes=max((at + aligned(b.size_bytes) for b, at in placed), default=0),
+        size_bytes=max((at + align_words(b.size_bytes) for b, at in placed), default=0),
     )
 
 
@@ -97,12 +97,12 @@ def _apart(block: Block, at: int, other: Block, other_at: int, overlaps: Overlap
     """Whether two blocks that are alive at once may lie so."""
     if at + block.size_bytes <= other_at or other_at + other.size_bytes <= at:
         return True
-    return _over(overlaps.get((block.key, other.key)), at, other_at) or _over(
-        overlaps.get((other.key, block.key)), other_at, at
-    )
+    return _overlaps_as_allowed(
+        overlaps.get((block.key, other.key)), at, other_at
+    ) or _overlaps_as_allowed(overlaps.get((other.key, block.key)), other_at, at)
 
 
-def _over(overlap: Overlap | None, result_at: int, source_at: int) -> bool:
+def _overlaps_as_allowed(overlap: Overlap | None, result_at: int, source_at: int) -> bool:
     if overlap is None:
         return False
     spare = source_at - result_at - overlap.bytes_before

@@ -36,7 +36,7 @@ def print_self_test(
         (border_names("expected", network.outputs), network.outputs, outputs),
     ):
         for name, index in zip(names, tensors, strict=True):
-            lines.append(array_text(name, _stored(network.tensors[index], values[index])))
+            lines.append(array_text(name, _make_array(network.tensors[index], values[index])))
     results = border_names("output", network.outputs)
     expected = border_names("expected", network.outputs)
     for name, index in zip(results, network.outputs, strict=True):
@@ -95,7 +95,7 @@ def ctype_of(dtype: str) -> str:
     return f"{dtype}_t"
 
 
-def _stored(tensor: Tensor, values: np.ndarray) -> Array:
+def _make_array(tensor: Tensor, values: np.ndarray) -> Array:
     return Array(suffix="", ctype=ctype_of(tensor.dtype), values=values)
 
 
@@ -202,7 +202,7 @@ def _code(program: Program) -> str:
     parts = [title_text(program), '#include "model.h"', "", *LAYER_HOOK, *function_texts(program)]
     for index, value in program.network.constants.items():
         tensor = program.network.tensors[index]
-        parts.append(array_text(f"constant{index}", _stored(tensor, value)))
+        parts.append(array_text(f"constant{index}", _make_array(tensor, value)))
     for step in program.steps:
         parts += [array_text(f"{step.name}_{array.suffix}", array) for array in step.kernel.arrays]
         parts += struct_lines(step)

@@ -13,7 +13,7 @@ from adrenoc.mcu.fuse_sums import fuse_sums
 from adrenoc.mcu.kernel import Kernel
 from adrenoc.mcu.network import Network, sources_of
 from adrenoc.mcu.operators import Reshape
-from adrenoc.mcu.plan_memory import Block, MemoryPlan, Overlap, Overlaps, aligned, plan_memory
+from adrenoc.mcu.plan_memory import Block, MemoryPlan, Overlap, Overlaps, align_words, plan_memory
 from adrenoc.mcu.rules import choose_kernel
 from adrenoc.mcu.schedule import Measured, Room
 from adrenoc.mcu.share_flash import share_flash
@@ -98,11 +98,11 @@ def make_program(
     known = measured or Measured()
     spare = share_flash(network, core, known, spare_bytes, _LEAST_SCRATCH)
     rooms = [Room(scratch_bytes=_LEAST_SCRATCH, spare_bytes=s) for s in spare]
-    chosen = _chosen(network, core, homes, rooms, known)
+    chosen = _choose_kernels(network, core, homes, rooms, known)
     # What the smallest arena leaves free beside an operator's tensors makes it faster.
     free = _free_bytes(network, chosen)
     rooms = [Room(scratch_bytes=f, spare_bytes=s) for f, s in zip(free, spare, strict=True)]
-    roomier = _chosen(network, core, homes, rooms, known)
+    roomier = _choose_kernels(network, core, homes, rooms, known)
     results = [operator.result for operator in network.operators]
     if roomier.memory.size_bytes <= chosen.memory.size_bytes:
         chosen = roomier
@@ -118,8 +118,8 @@ def make_program(
                 kernel=kernel,
                 sources=tuple(_place(network, homes, s, memory) for s in sources_of(operator)),
                 result=_place(network, homes, operator.result, memory),
-                scratch=_in_arena(scratch, memory) if kernel.scratch_bytes else "0",
-                state=_in_arena(f"{STATE}{number}", memory) if kernel.state_bytes else "0",
+                scratch=_print_address(scratch, memory) if kernel.scratch_bytes else "0",
+                state=_print_address(f"{STATE}{number}", memory) if kernel.state_bytes else "0",
                 made=operator.result,
             )
         )
@@ -168,7 +168,7 @@ class _Chosen:
     decisions: list[Decision]
 
 
-def _chosen(
+def _choose_kernels(
     network: Network,
     core: Core,
     homes: Sequence[str],
@@ -234,7 +234,7 @@ def _blocks(
             if dies and kernel.in_place:
                 overlaps[result, source] = Overlap(bytes_before=0, exact=True)
             elif dies and kernel.gap_bytes is not None and kernel.gap_source in (None, place):
-                overlaps[result, source] = Overlap(bytes_before=aligned(kernel.gap_bytes))
+                overlaps[result, source] = Overlap(bytes_before=align_words(kernel.gap_bytes))
     return blocks, overlaps
 
 
@@ -242,11 +242,11 @@ def _place(network: Network, homes: Sequence[str], tensor: int, memory: MemoryPl
     """A C expression for the place of a tensor, in bytes."""
     home = homes[tensor]
     if home in memory.offsets:
-        return _in_arena(home, memory)
+        return _print_address(home, memory)
     if network.tensors[tensor].dtype == "int8":
         return home
     return f"(int8_t *){home}" if home.startswith("output") else f"(const int8_t *){home}"
 
 
-def _in_arena(home: str, memory: MemoryPlan) -> str:
+def _print_address(home: str, memory: MemoryPlan) -> str:
     return f"arena + {memory.offsets[home]}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.mcu.fixed_point import by_fifteen_bits, scaled
+from adrenoc.mcu.fixed_point import scale, scale_by_fifteen_bits
 from adrenoc.mcu.operators import Requantise
 
 _MOST = 1 << 31
@@ -20,7 +20,7 @@ _TILT = 4
 _MOST_TILT = 100
 
 
-def requantised(sums: np.ndarray, rule: Requantise) -> np.ndarray:
+def requantise(sums: np.ndarray, rule: Requantise) -> np.ndarray:
     """Sums with channels last as numbers of a tensor."""
     if not rule.wide:
         sums = sums.astype(np.int32).astype(np.int64)  # they go around, as in the kernels
@@ -33,9 +33,9 @@ def requantised(sums: np.ndarray, rule: Requantise) -> np.ndarray:
         out = whole + np.sign(real) * (np.abs(real - whole) >= 0.5)
         out = np.clip(out, -_MOST, _MOST - 1).astype(np.int64)
     elif rule.wide:
-        out = by_fifteen_bits(sums, rule.multipliers, rule.shifts)
+        out = scale_by_fifteen_bits(sums, rule.multipliers, rule.shifts)
     else:
-        out = scaled(sums, rule.multipliers, rule.shifts)
+        out = scale(sums, rule.multipliers, rule.shifts)
     return np.clip(out + rule.zero, rule.low, rule.high)
 
 
@@ -60,7 +60,7 @@ def staircase(rule: Requantise, least: np.ndarray, most: np.ndarray) -> Staircas
     top = np.tile(most.astype(np.int64) + 1, (len(steps), 1))
     while (bottom < top).any():
         middle = (bottom + top) >> 1
-        reached = requantised(middle, rule) >= steps[:, None]
+        reached = requantise(middle, rule) >= steps[:, None]
         going = bottom < top
         top = np.where(going & reached, middle, top)
         bottom = np.where(going & ~reached, middle + 1, bottom)

@@ -65,10 +65,10 @@ def choose_kernel(
         return plain_kernel(operator, network)
     subject = network.tensors[operator.result].name
     if core.facts.arithmetic == "neon":
-        return _on_processor(operator, network, subject, decisions)
+        return _processor_kernel(operator, network, subject, decisions)
     schedules = schedules_of(operator, network, core)
     if not schedules.ways:
-        kernel = _without_schedules(operator, network, core)
+        kernel = _plain_kernel(operator, network, core)
     else:
         digest = digest_of(operator, network, core)
         times_us = measured.times_us.get(digest, {})
@@ -76,20 +76,20 @@ def choose_kernel(
         chosen, grounds = pick(choices, room, times_us)
         kernel = replace(chosen.make(), schedule=chosen.key)
         if times_us:
-            decisions.append(_tuned(subject, chosen, times_us, grounds))
+            decisions.append(_decide_tuned(subject, chosen, times_us, grounds))
     if schedules.refused:
         decisions.append(Decision(subject=subject, taken=kernel.how, reason=schedules.refused))
     return kernel
 
 
-def _without_schedules(operator: Convolution | Depthwise, network: Network, core: Core) -> Kernel:
+def _plain_kernel(operator: Convolution | Depthwise, network: Network, core: Core) -> Kernel:
     if isinstance(operator, Depthwise) and core.has_dsp:
         with suppress(NotImplementedError):
             return paired_kernel(operator, network)
     return plain_kernel(operator, network)
 
 
-def _tuned(
+def _decide_tuned(
     subject: str, chosen: Choice, times_us: Mapping[str, float], grounds: Grounds
 ) -> Decision:
     taken = ", ".join(f"{key} {value}" for key, value in chosen.actions.items())
@@ -101,7 +101,7 @@ def _tuned(
     return Decision(subject=subject, taken=taken, reason=reason)
 
 
-def _on_processor(
+def _processor_kernel(
     operator: Convolution | Depthwise, network: Network, subject: str, decisions: list[Decision]
 ) -> Kernel:
     try:

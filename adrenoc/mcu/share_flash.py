@@ -27,11 +27,11 @@ def share_flash(
         times_us = measured.times_us.get(digest, {})
         known = [usable(way, digest, measured) for way in ways]
 
-        def taken(spare: int) -> Choice:
+        def take(spare: int) -> Choice:
             room = Room(scratch_bytes=scratch_bytes, spare_bytes=spare)
             return pick(known, room, times_us)[0]  # noqa: B023  (called in this turn alone)
 
-        lean, large = taken(0), taken(spare_bytes)
+        lean, large = take(0), take(spare_bytes)
         if large.spare_bytes:
             gain = (lean.instructions - large.instructions) / large.spare_bytes
             gains.append((gain, large.spare_bytes, index))

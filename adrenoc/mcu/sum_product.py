@@ -8,7 +8,7 @@ import numpy as np
 
 from adrenoc.mcu.high_product import factors_of
 from adrenoc.mcu.operators import Sum
-from adrenoc.mcu.requantise import requantised
+from adrenoc.mcu.requantise import requantise
 
 _SHIFTS = tuple(range(23, 11, -1))
 _OPEN = 1 << 40
@@ -36,7 +36,7 @@ def sum_product(operator: Sum) -> SumProduct:
     # A table is a line but for rounding.
     slopes = [float(table[-1] - table[0]) / 255.0 * scale for table in operator.tables]
     for shift in _SHIFTS:
-        found = _fitted(out, slopes, shift, operator.requantise.low, operator.requantise.high)
+        found = _fit_factors(out, slopes, shift, operator.requantise.low, operator.requantise.high)
         if found is not None:
             return found
     raise NotImplementedError("no line gives the sum's two roundings")
@@ -47,10 +47,10 @@ def results_of(operator: Sum) -> np.ndarray:
     if operator.wanted is not None:
         return operator.wanted
     first, second = (table.astype(np.int64) for table in operator.tables)
-    return requantised(first[:, None] + second[None, :], operator.requantise)
+    return requantise(first[:, None] + second[None, :], operator.requantise)
 
 
-def _fitted(
+def _fit_factors(
     out: np.ndarray, slopes: list[float], shift: int, low: int, high: int
 ) -> SumProduct | None:
     """The factors for one shift, and an offset in the middle of those that fit."""

@@ -173,7 +173,7 @@ def seed_of(task: Task) -> int:
     return int(task.digest[:8], 16)
 
 
-def drawn(seed: int, count: int) -> tuple[np.ndarray, int]:
+def draw_bytes(seed: int, count: int) -> tuple[np.ndarray, int]:
     """The bytes that `trial.c` draws from a seed, and the seed after them."""
     values = np.empty(count, np.uint8)
     for place in range(count):
@@ -195,7 +195,7 @@ def expected_hash(task: Task) -> int:
     operator, tensors = task.operator, task.network.tensors
     sources, seed, arrays = sources_of(operator), seed_of(task), {}
     for index in sources:
-        values, seed = drawn(seed, tensors[index].elements)
+        values, seed = draw_bytes(seed, tensors[index].elements)
         arrays[index] = values.reshape(tensors[index].shape)
     alone = Network(
         name="trial",

@@ -110,4 +110,4 @@ def test_numbers_go_through_a_border_unchanged() -> None:
     stored = np.arange(-128, 128).astype(np.int8)
     for dtype in ("float32", "uint8", "int8"):
         border = Border(scale=float(np.float32(0.0371)), zero=-7, dtype=dtype)
-        assert (border.for_firmware(border.for_model(stored)) == stored).all()
+        assert (border.to_firmware(border.to_model(stored)) == stored).all()

@@ -12,7 +12,7 @@ import pytest
 from adrenoc.cli.main import main
 from adrenoc.errors import UnsupportedOperatorError
 from adrenoc.mcu.operators import Requantise
-from adrenoc.mcu.requantise import requantised
+from adrenoc.mcu.requantise import requantise
 from adrenoc.mcu.words.rule import _real_factor
 from tests.mcu import networks
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
@@ -141,7 +141,7 @@ def test_real_factors_are_those_of_float64() -> None:
         halves = np.arange(1, 32768, 97) - 0.5
         sums = (np.floor(halves / real)[:, None] + np.arange(-1, 3)).astype(np.int64).reshape(-1)
         rule = Requantise(zero=0, low=-32768, high=32767, reals=np.array([real]), wide=True)
-        want = requantised(sums, rule)
+        want = requantise(sums, rule)
         half = 1 << (shift - 33)
         got = [((int(s) * mantissa >> 32) + half + nudge) >> (shift - 32) for s in sums]
         assert (np.minimum(got, 32767) == want).all()

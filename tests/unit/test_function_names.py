@@ -15,9 +15,12 @@ import pytest
 _PACKAGE = Path(__file__).parents[2] / "adrenoc"
 _ROOMS = (
     *("families", "ir", "kernels", "codegen", "pipeline", "rewrites", "relax", "clml"),
-    *(f"passes/{room}" for room in ("analyse", "fuse", "lower", "place", "read", "verify")),
+    *(
+        f"passes/{room}"
+        for room in ("analyse", "fuse", "lower", "place", "precision", "read", "verify")
+    ),
     *("bundle", "android", "host", "text", "native", "calibrate", "cli", "cpu", "device"),
-    *("fleet", "prove", "report", "target", "tune"),
+    *("fleet", "mcu", "prove", "report", "target", "tune"),
 )
 _PREPOSITIONS = frozenset(
     [
@@ -90,6 +93,8 @@ _ALLOWED = {
     "to_json": "the field's own for a conversion",
     "to_plain": "the field's own for a conversion",
     "from_plain": "the field's own for a conversion",
+    "to_model": "the field's own for a conversion",
+    "to_firmware": "the field's own for a conversion",
     "to_proto": "the field's own for a conversion",
 }
 

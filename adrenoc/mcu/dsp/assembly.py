@@ -46,7 +46,7 @@ class Store:
         """Of constants for each channel, beside the bias."""
         return 2 if self.shift else 3
 
-    def scaled(self, sums: Sequence[str], spare: tuple[str, str], place: int) -> list[str]:
+    def scale_sums(self, sums: Sequence[str], spare: tuple[str, str], place: int) -> list[str]:
         """Instructions that make bytes of sums of one channel, whose constants lie at `place`.
 
         That is an offset from the stack's top; two registers are spare.
@@ -55,24 +55,24 @@ class Store:
         if self.single:
             lines = [f"vldr s1, [sp, #{place}]", f"ldr {b}, [sp, #{place + 4}]"]
             for s in sums:
-                lines += self.by_float(s, b)
-            return lines + self.saturated(sums)
+                lines += self.scale_by_float(s, b)
+            return lines + self.saturate(sums)
         lines = [f"ldrd {a}, {b}, [sp, #{place}]"]
         if self.shift is not None:
             lines += [f"smmlar {s}, {s}, {a}, {b}" for s in sums]
             if not self.shift:
                 lines.append(f"ldr {a}, [sp, #{place + 8}]")
                 lines += [f"asr {s}, {s}, {a}" for s in sums]
-            return lines + self.saturated(sums)
+            return lines + self.saturate(sums)
         for s in sums:
             lines += [f"smmulr {s}, {s}, {a}", f"add {s}, {s}, {s}, asr #31"]
         lines.append(f"ldr {a}, [sp, #{place + 8}]")
         for s in sums:
             lines += [f"add {s}, {s}, {b}", f"asr {s}, {s}, {a}"]
-        return lines + self.saturated(sums)
+        return lines + self.saturate(sums)
 
     @staticmethod
-    def by_float(total: str, zero: str) -> list[str]:
+    def scale_by_float(total: str, zero: str) -> list[str]:
         """Instructions that scale a sum by s1; s0 is lost."""
         return [
             f"vmov s0, {total}",
@@ -83,7 +83,7 @@ class Store:
             f"add {total}, {total}, {zero}",
         ]
 
-    def saturated(self, sums: Sequence[str]) -> list[str]:
+    def saturate(self, sums: Sequence[str]) -> list[str]:
         """Instructions that shift by what all channels have in common, and clamp."""
         lines = []
         for r in sums:
@@ -95,7 +95,7 @@ class Store:
                 lines += [f"cmp {r}, #{self.high}", "it gt", f"movgt {r}, #{self.high}"]
         return lines
 
-    def in_c(self, total: str, constants: str) -> str:
+    def print_c(self, total: str, constants: str) -> str:
         """A C expression of the byte, from a sum and a pointer to the channel's constants."""
         if self.single:
             raw = f"requantise_single({total}, ({constants})[0], ({constants})[1])"

@@ -33,7 +33,7 @@ class Stored:
 
 
 @lru_cache(maxsize=1024)
-def stored(operator: Convolution | Depthwise) -> Stored:
+def pack_constants(operator: Convolution | Depthwise) -> Stored:
     """One product where its constants can be had, else the rule's own two roundings.
 
     Raises:

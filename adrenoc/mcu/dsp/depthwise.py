@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.mcu.dsp.constants import Stored, stored
+from adrenoc.mcu.dsp.constants import Stored, pack_constants
 from adrenoc.mcu.dsp.depthwise_code import Strip, depthwise_code, unrolls_of
 from adrenoc.mcu.dsp.product_code import MOST_OFFSET
 from adrenoc.mcu.kernel import Array, Kernel
@@ -40,11 +40,11 @@ def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
         raise NotImplementedError(f"strides of {list(window.strides)}")
     if out_width * channels > MOST_OFFSET or 8 * out_width * window.strides[1] >= 1 << 16:
         raise NotImplementedError(f"rows of {out_width * channels} bytes")
-    rule = stored(operator)
+    rule = pack_constants(operator)
     return [
         Choice(
             actions={"way": "strips", "unroll": unroll},
-            instructions=_estimated(operator, network, rule, unroll),
+            instructions=_estimate(operator, network, rule, unroll),
             scratch_bytes=4 * _GROUP * 2 * _columns(operator, network),
             make=partial(_kernel, operator, network, rule, unroll),
         )
@@ -85,7 +85,7 @@ def _strips(
     }
 
 
-def _estimated(operator: Depthwise, network: Network, rule: Stored, unroll: int) -> float:
+def _estimate(operator: Depthwise, network: Network, rule: Stored, unroll: int) -> float:
     """Instructions by the cost model: the strips are counted, the code around them is fitted."""
     _, _, _, channels = network.shape4(operator.result)
     _, _, width, _ = network.shape4(operator.source)

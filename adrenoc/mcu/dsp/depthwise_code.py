@@ -75,7 +75,7 @@ def _parts(strip: Strip) -> tuple[list[str], list[str], list[str]]:
     inner = []
     for _ in range(strip.unroll):
         inner += _column(strip.rows, strip.first, strip.step)
-        inner += store.scaled(_SUMS[: strip.rows], _DATA, 0)
+        inner += store.scale_sums(_SUMS[: strip.rows], _DATA, 0)
         if strip.rows == 2:
             inner.append(f"strb r11, [r1, #{strip.width * channels}]")
         if channels <= _MOST_STEP:
@@ -122,7 +122,7 @@ def _twin(rows: int, first: int, width: int, step: int, channels: int, store: St
     ]
     if rows == 2:
         lines.append("      lower = add_pair(add_pair(lower, a >> 16, top & 0xffffu), b, bottom);")
-    lines += ["    }", f"    out[0] = {store.in_c('upper', 'rule + 7')};"]
+    lines += ["    }", f"    out[0] = {store.print_c('upper', 'rule + 7')};"]
     if rows == 2:
-        lines.append(f"    out[{width * channels}] = {store.in_c('lower', 'rule + 7')};")
+        lines.append(f"    out[{width * channels}] = {store.print_c('lower', 'rule + 7')};")
     return "\n".join([*lines, "  }", "}"])

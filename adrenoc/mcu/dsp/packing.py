@@ -18,7 +18,7 @@ def pairs_of_run(count: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def padded(words: int, multiple: int = _WORDS) -> int:
+def pad_words(words: int, multiple: int = _WORDS) -> int:
     """Up to whole groups of words."""
     return -(-words // multiple) * multiple
 
@@ -29,7 +29,7 @@ def widened_pairs(runs: int, run: int, multiple: int = _WORDS) -> list[tuple[int
     for start in range(0, runs * run, run):
         for low, high in pairs_of_run(run):
             found.append((start + low, start + high if high >= 0 else -1))
-    return found + [(-1, -1)] * (padded(len(found), multiple) - len(found))
+    return found + [(-1, -1)] * (pad_words(len(found), multiple) - len(found))
 
 
 def byte_rows(weights: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:

@@ -77,7 +77,7 @@ def _parts(block: Block) -> tuple[list[str], ...]:
         if store.shift is None:
             finish += [f"add {s}, {s}, {s}" for s in sums[c]]
         place = 8 + 4 * channels + 4 * store.words * c
-        finish += store.scaled(sums[c], ("r6", "r7"), place)
+        finish += store.scale_sums(sums[c], ("r6", "r7"), place)
     finish.append("ldr r10, [sp, #4]")
     for c in range(channels):
         finish += [f"strb {s}, [r10, #{block.stride * p + c}]" for p, s in enumerate(sums[c])]
@@ -133,7 +133,7 @@ def _twin(pixels: int, channels: int, stride: int, store: Store) -> str:
         "        for (int32_t i = 0; i < words; ++i)\n"
         f"          sum = add_pair(sum, pixels[{pixels} * i + p], weights[{channels} * i + c]);\n"
         f"        out[p * {stride} + c] = "
-        f"{store.in_c(total, scale)};\n"
+        f"{store.print_c(total, scale)};\n"
         "      }\n"
         "}"
     )

@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.mcu.dsp.constants import Stored, stored
+from adrenoc.mcu.dsp.constants import Stored, pack_constants
 from adrenoc.mcu.dsp.packing import (
     byte_rows,
     interleaved_words,
-    padded,
+    pad_words,
     wide_words,
     widened_pairs,
 )
@@ -66,7 +66,7 @@ def product_choices(operator: Convolution, network: Network) -> list[Choice]:
     Raises:
         NotImplementedError: its rule or its shape is not covered.
     """
-    rule = stored(operator)
+    rule = pack_constants(operator)
     (_, _, _), (height, width, channels) = images_of(operator, network)
     pixels = height * width
     fits = 3 * channels <= MOST_OFFSET
@@ -102,7 +102,7 @@ def _block_choices(operator: Convolution, network: Network, rule: Stored) -> lis
             found.append(
                 Choice(
                     actions=blocks.actions,
-                    instructions=_estimated(operator, network, rule, blocks, len(pairs)),
+                    instructions=_estimate(operator, network, rule, blocks, len(pairs)),
                     scratch_bytes=_scratch(operator, network, blocks, len(pairs)),
                     make=partial(_kernel, operator, network, rule, blocks, pairs),
                     spare_bytes=2 * len(pairs) * channels if wide else 0,
@@ -119,7 +119,7 @@ def _is_plain(operator: Convolution) -> bool:
 def _spare(operator: Convolution) -> int:
     """Bytes for one row of a window, as its border fills it."""
     run = operator.window.kernel[1] * operator.weights.shape[3]
-    return 0 if _is_plain(operator) else padded(run)
+    return 0 if _is_plain(operator) else pad_words(run)
 
 
 def _scratch(operator: Convolution, network: Network, blocks: _Blocks, words: int) -> int:
@@ -128,7 +128,7 @@ def _scratch(operator: Convolution, network: Network, blocks: _Blocks, words: in
     return 4 * words * (rows + blocks.strip) + _spare(operator) + own
 
 
-def _estimated(
+def _estimate(
     operator: Convolution, network: Network, rule: Stored, blocks: _Blocks, words: int
 ) -> float:
     """Instructions by the cost model: the products are counted, the code around them is fitted."""

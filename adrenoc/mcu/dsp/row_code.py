@@ -64,12 +64,12 @@ def _parts(row: Row) -> tuple[list[str], ...]:
     for s in _SUMS:
         if store.single:
             finish += ["vldr s1, [r10]", "ldr r4, [r10, #4]", "adds r10, #8"]
-            finish += store.by_float(s, "r4")
+            finish += store.scale_by_float(s, "r4")
         elif store.shift:
             finish += ["ldmia r10!, {r4, r5}", f"smmlar {s}, {s}, r4, r5"]
         else:
             finish += ["ldmia r10!, {r4-r6}", f"smmlar {s}, {s}, r4, r5", f"asr {s}, {s}, r6"]
-    finish += ["str r10, [sp, #4]", *store.saturated(_SUMS), "ldr r10, [sp, #8]"]
+    finish += ["str r10, [sp, #4]", *store.saturate(_SUMS), "ldr r10, [sp, #8]"]
     finish += [f"strb {s}, [r10, #{c}]" for c, s in enumerate(_SUMS)]
     finish += ["add r10, r10, #4", "str r10, [sp, #8]", "ldr r4, [sp, #52]", "cmp r12, r4"]
     finish.append("bne 1b")
@@ -109,7 +109,7 @@ def _twin(row: Row) -> str:
         f"        sum = add_pair(sum, pixels[2 * i], {first});\n"
         f"        sum = add_pair(sum, pixels[2 * i + 1], {second});\n"
         "      }\n"
-        f"      *out++ = {row.store.in_c('sum', f'rule + 4 + {row.store.words} * c')};\n"
+        f"      *out++ = {row.store.print_c('sum', f'rule + 4 + {row.store.words} * c')};\n"
         "    }\n"
         "}"
     )

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.mcu.dsp.constants import Stored, stored
+from adrenoc.mcu.dsp.constants import Stored, pack_constants
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.mve.depthwise_code import WINDOW_WORDS, VectorStrip, vector_strip
 from adrenoc.mcu.mve.vector_store import VectorStore, vector_constants
@@ -42,7 +42,7 @@ def vector_depthwise_choices(operator: Depthwise, network: Network) -> list[Choi
         raise NotImplementedError(f"rows of {columns} pixels, or {channels} channels")
     if (out_width + 1) * channels * 2 > _MOST_PLACE:
         raise NotImplementedError(f"rows of {out_width * channels} bytes")
-    make = partial(_kernel, operator, network, stored(operator))
+    make = partial(_kernel, operator, network, pack_constants(operator))
     scratch_bytes = 4 * _GROUP * columns
     actions = {"way": "vectors"}
     return [Choice(actions=actions, instructions=0, scratch_bytes=scratch_bytes, make=make)]

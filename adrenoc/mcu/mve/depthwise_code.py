@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from adrenoc.mcu.dsp.assembly import function
 from adrenoc.mcu.fixed_point import INT8
-from adrenoc.mcu.mve.vector_store import GUARD, VectorStore, by_float, gathered
+from adrenoc.mcu.mve.vector_store import GUARD, VectorStore, gather_registers, scale_by_float
 
 WINDOW_WORDS = 5
 """Three columns of weights, with a zero on either side."""
@@ -96,7 +96,7 @@ def _places(strip: VectorStrip) -> list[str]:
     for register, (row, column) in zip(_SUMS, _lanes(strip, strip.across), strict=True):
         place = (row * strip.width + column) * strip.channels
         lines.append(f"movw {register}, #{place}")
-    return [*lines, *gathered(int(_PLACES[1:]), _SUMS)]
+    return [*lines, *gather_registers(int(_PLACES[1:]), _SUMS)]
 
 
 def _weights(strip: VectorStrip) -> list[str]:
@@ -125,14 +125,14 @@ def _results(strip: VectorStrip, across: int) -> list[str]:
             lines.append(f"vldrw.u32 q0, {at}")
             loaded = first
         lines.append(f"vmladav.s8 {register}, {_WEIGHTS[row, column - first]}, q0")
-    return [*lines, *gathered(0, _SUMS), "vadd.i32 q0, q0, r5", *_scaled(strip.store)]
+    return [*lines, *gather_registers(0, _SUMS), "vadd.i32 q0, q0, r5", *_scale_sums(strip.store)]
 
 
-def _scaled(made: VectorStore) -> list[str]:
+def _scale_sums(made: VectorStore) -> list[str]:
     store = made.store
     if store.single:
-        lines = by_float("q0", _MULTIPLIER)
-        return [*lines, "vadd.i32 q0, q0, r7", *_clamped(store.low, store.high)]
+        lines = scale_by_float("q0", _MULTIPLIER)
+        return [*lines, "vadd.i32 q0, q0, r7", *_clamp(store.low, store.high)]
     if store.shift is None:
         lines = [f"vqrdmulh.s32 q0, q0, {_MULTIPLIER}", f"vshr.s32 {_SPARE}, q0, #31"]
         lines.append(f"vadd.i32 q0, q0, {_SPARE}")
@@ -140,10 +140,10 @@ def _scaled(made: VectorStore) -> list[str]:
         lines = [f"vrmulh.s32 q0, q0, {_MULTIPLIER}"]
     lines.append("vadd.i32 q0, q0, r7")
     lines.append(f"vshr.s32 q0, q0, #{store.shift}" if store.shift else "vshl.s32 q0, r9")
-    return lines + _clamped(store.low, store.high)
+    return lines + _clamp(store.low, store.high)
 
 
-def _clamped(low: int, high: int) -> list[str]:
+def _clamp(low: int, high: int) -> list[str]:
     """The lowest byte of each lane is within the bounds."""
     if (low, high) == INT8:
         return ["vqmovnb.s32 q0, q0", "vqmovnb.s16 q0, q0"]
@@ -167,7 +167,7 @@ def _twin(strip: VectorStrip) -> str:
         f"            sum += (int8_t)({word} >> {byte}) *\n"
         "                   (int8_t)((uint32_t)rule[1 + i] >> 8 * k);\n"
         f"        out[(row * {strip.width} + x) * {strip.channels}] =\n"
-        f"            {strip.store.in_c('sum', f'rule + {WINDOW_WORDS}', 1)};\n"
+        f"            {strip.store.print_c('sum', f'rule + {WINDOW_WORDS}', 1)};\n"
         "      }\n"
         "}"
     )

@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.mcu.dsp.constants import Stored, stored
+from adrenoc.mcu.dsp.constants import Stored, pack_constants
 from adrenoc.mcu.dsp.products import patch_fields, sum_fields
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.mve.vector_code import STEP, VectorBlock, vector_code
-from adrenoc.mcu.mve.vector_store import LANES, VectorStore, grouped, vector_constants
+from adrenoc.mcu.mve.vector_store import LANES, VectorStore, group_by_four, vector_constants
 from adrenoc.mcu.network import Network
 from adrenoc.mcu.operators import Convolution
 from adrenoc.mcu.plain import images_of
@@ -47,7 +47,7 @@ def vector_choices(operator: Convolution, network: Network) -> list[Choice]:
     Raises:
         NotImplementedError: its rule or its shape is not covered.
     """
-    rule = stored(operator)
+    rule = pack_constants(operator)
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels, taps = height * width, operator.weights[0].size
     reach = -(-taps // STEP) * STEP
@@ -61,7 +61,7 @@ def vector_choices(operator: Convolution, network: Network) -> list[Choice]:
             found.append(
                 Choice(
                     actions={"way": "vectors", "pixels": tile, "strip": vectors.strip},
-                    instructions=_estimated(operator, network, rule, vectors),
+                    instructions=_estimate(operator, network, rule, vectors),
                     scratch_bytes=_scratch(operator, network, vectors),
                     make=partial(_kernel, operator, network, rule, vectors),
                 )
@@ -77,7 +77,7 @@ def _scratch(operator: Convolution, network: Network, vectors: _Vectors) -> int:
     return vectors.strip * ((reach if gathered else 0) + (channels if operator.joined else 0))
 
 
-def _estimated(operator: Convolution, network: Network, rule: Stored, vectors: _Vectors) -> float:
+def _estimate(operator: Convolution, network: Network, rule: Stored, vectors: _Vectors) -> float:
     """Instructions by the cost model: the products are counted, the code around them is fitted."""
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels = height * width
@@ -142,7 +142,7 @@ def _kernel(operator: Convolution, network: Network, rule: Stored, vectors: _Vec
         "adds": int(adds),
         "group": group,
     }
-    rules = grouped(vector_constants(rule, multiple))
+    rules = group_by_four(vector_constants(rule, multiple))
     return Kernel(
         call="run_vectors(&{layer}, {in0}, "
         + ("{in1}" if adds else "0")

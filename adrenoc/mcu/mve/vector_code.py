@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adrenoc.mcu.dsp.assembly import function
-from adrenoc.mcu.mve.vector_store import GUARD, LANES, VectorStore, gathered
+from adrenoc.mcu.mve.vector_store import GUARD, LANES, VectorStore, gather_registers
 
 STEP = 16
 """Bytes that one instruction multiplies."""
@@ -53,11 +53,11 @@ class VectorBlock:
     @property
     def turn_instructions(self) -> int:
         """How many some pixels by some channels take."""
-        first, unroll = _unrolled(self.steps)
+        first, unroll = _pick_unroll(self.steps)
         rounds = (self.steps - first) // unroll if unroll else 0
         products = len(_products(self, first, fresh=True))
         products += rounds * (2 + len(_products(self, unroll, fresh=False)))
-        return products + len(_finished(self))
+        return products + len(_finish_sums(self))
 
 
 def vector_code(block: VectorBlock) -> str:
@@ -70,7 +70,7 @@ def vector_code(block: VectorBlock) -> str:
         lines.append(f"add r3, r1, #{block.stride}")
     else:
         lines.append(f"add r3, r5, #{LANES * reach}")
-    first, unroll = _unrolled(block.steps)
+    first, unroll = _pick_unroll(block.steps)
     if first < block.steps:
         lines.append(f"add r9, r1, #{reach}")
     lines += ["2:", *_products(block, first, fresh=True)]
@@ -81,7 +81,7 @@ def vector_code(block: VectorBlock) -> str:
         lines.append(f"sub r3, r3, #{reach}")
     elif block.groups == 2:
         lines += ["mov r5, r3", f"add r3, r3, #{LANES * reach}"]
-    lines += _finished(block)
+    lines += _finish_sums(block)
     lines += [f"ldr r0, [sp, #{_SAVED + 12}]", "cmp r11, r0", "bne 2b"]
     lines.append(f"add r1, r1, #{block.pixels * block.stride}")
     written = -(-block.channels // (LANES * block.groups)) * LANES * block.groups
@@ -96,7 +96,7 @@ def vector_code(block: VectorBlock) -> str:
     return function(signature, lines, _twin(block), where=GUARD)
 
 
-def _unrolled(steps: int) -> tuple[int, int]:
+def _pick_unroll(steps: int) -> tuple[int, int]:
     """How many steps come first, and how many a round of the loop has that does the others."""
     if steps <= 2 * _MOST_UNROLL:
         return steps, 0
@@ -124,29 +124,33 @@ def _products(block: VectorBlock, steps: int, *, fresh: bool) -> list[str]:
     return lines
 
 
-def _finished(block: VectorBlock) -> list[str]:
+def _finish_sums(block: VectorBlock) -> list[str]:
     """From sums to bytes in memory; `r7` goes on by the channels that are done."""
-    lines = [line for n in range(max(block.pixels, block.groups)) for line in gathered(n, _SUMS[n])]
+    lines = [
+        line
+        for n in range(max(block.pixels, block.groups))
+        for line in gather_registers(n, _SUMS[n])
+    ]
     if block.pixels == 2 or block.groups == 1:
-        lines += _scaled(block, [f"q{n}" for n in range(block.pixels)])
+        lines += _scale_sums(block, [f"q{n}" for n in range(block.pixels)])
         lines += _mask(block, 0)
         if block.pixels == 2:
             place = f"[r7, #{block.channels}]"
             if block.channels > _MOST_INDEX:
                 lines.append(f"add r2, r7, #{block.channels}")
                 place = "[r2]"
-            lines += _stored(block, f"q1, {place}")
-        return lines + _stored(block, "q0, [r7], #4")
+            lines += _store(block, f"q1, {place}")
+        return lines + _store(block, "q0, [r7], #4")
     for group in range(2):
-        lines += _scaled(block, [f"q{group}"])
-        lines += [*_mask(block, group), *_stored(block, f"q{group}, [r7], #4")]
+        lines += _scale_sums(block, [f"q{group}"])
+        lines += [*_mask(block, group), *_store(block, f"q{group}, [r7], #4")]
     return lines
 
 
-def _scaled(block: VectorBlock, vectors: list[str]) -> list[str]:
+def _scale_sums(block: VectorBlock, vectors: list[str]) -> list[str]:
     constants = _CONSTANTS[: block.store.rows]
     lines = [f"vldrw.u32 {c}, [r11], #16" for c in constants]
-    return lines + block.store.scaled(vectors, constants, _SPARE, _BOUNDS)
+    return lines + block.store.scale_sums(vectors, constants, _SPARE, _BOUNDS)
 
 
 def _mask(block: VectorBlock, group: int) -> list[str]:
@@ -167,7 +171,7 @@ def _mask(block: VectorBlock, group: int) -> list[str]:
     ]
 
 
-def _stored(block: VectorBlock, what: str) -> list[str]:
+def _store(block: VectorBlock, what: str) -> list[str]:
     return ["vpst", f"vstrbt.32 {what}"] if block.rest else [f"vstrb.32 {what}"]
 
 
@@ -183,7 +187,7 @@ def _twin(block: VectorBlock) -> str:
         "      int32_t sum = 0;\n"
         f"      for (int32_t i = 0; i < {reach}; ++i)\n"
         f"        sum += pixels[i] * own[i / {STEP} * {LANES * STEP} + i % {STEP}];\n"
-        f"      out[c] = {block.store.in_c('sum', rule, LANES)};\n"
+        f"      out[c] = {block.store.print_c('sum', rule, LANES)};\n"
         "    }\n"
         "  (void)last;\n"
         "}"

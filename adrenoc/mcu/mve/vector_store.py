@@ -15,13 +15,13 @@ GUARD = "defined(__ARM_FEATURE_MVE)"
 """What the preprocessor knows of a compiler for the vector extension."""
 
 
-def gathered(vector: int, registers: Sequence[str]) -> list[str]:
+def gather_registers(vector: int, registers: Sequence[str]) -> list[str]:
     """Instructions that put four registers into the lanes of a vector, in order."""
     first, second, third, fourth = registers
     return [f"vmov d{2 * vector}, {first}, {second}", f"vmov d{2 * vector + 1}, {third}, {fourth}"]
 
 
-def by_float(sums: str, factors: str) -> list[str]:
+def scale_by_float(sums: str, factors: str) -> list[str]:
     """Instructions that scale sums in float32, halves to even."""
     return [
         f"vcvt.f32.s32 {sums}, {sums}",
@@ -50,7 +50,7 @@ class VectorStore:
             f"vdup.32 {high}, {spare}",
         ]
 
-    def scaled(
+    def scale_sums(
         self, sums: Sequence[str], constants: Sequence[str], spare: str, bounds: tuple[str, str]
     ) -> list[str]:
         """Instructions from sums to bytes, with a vector for each row of constants.
@@ -61,7 +61,7 @@ class VectorStore:
         lines = [f"vadd.i32 {s}, {s}, {bias}" for s in sums]
         if self.store.single:
             for s in sums:
-                lines += by_float(s, multiplier)
+                lines += scale_by_float(s, multiplier)
         elif self.store.shift is None:
             for s in sums:
                 lines += [f"vqrdmulh.s32 {s}, {s}, {multiplier}", f"vshr.s32 {spare}, {s}, #31"]
@@ -79,7 +79,7 @@ class VectorStore:
             lines += [f"vmax.s32 {s}, {s}, {bounds[0]}", f"vmin.s32 {s}, {s}, {bounds[1]}"]
         return lines
 
-    def in_c(self, total: str, constants: str, step: int) -> str:
+    def print_c(self, total: str, constants: str, step: int) -> str:
         """A C expression of a byte: the channel's constants lie `step` apart."""
         parts = [f"({constants})[{n * step}]" for n in range(self.rows)]
         if self.store.single:
@@ -105,6 +105,6 @@ def vector_constants(rule: Stored, multiple: int) -> np.ndarray:
     return np.concatenate([table, np.zeros((missing, table.shape[1]), table.dtype)])
 
 
-def grouped(table: np.ndarray) -> np.ndarray:
+def group_by_four(table: np.ndarray) -> np.ndarray:
     """Four channels at a time: four biases, four multipliers ..."""
     return table.reshape(-1, LANES, table.shape[1]).transpose(0, 2, 1).reshape(-1)

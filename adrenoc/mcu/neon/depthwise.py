@@ -6,7 +6,7 @@ import numpy as np
 
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.neon.depthwise_code import CHANNELS, DotWalk, ProductWalk, WindowWalk
-from adrenoc.mcu.neon.store import Stored, stored
+from adrenoc.mcu.neon.store import Stored, pack_constants
 from adrenoc.mcu.network import Network
 from adrenoc.mcu.operators import Depthwise
 
@@ -28,7 +28,7 @@ def neon_depthwise(operator: Depthwise, network: Network) -> Kernel:
         raise NotImplementedError(f"{channels} channels of {depth}")
     if operator.weights.shape[0] * operator.weights.shape[1] > _MOST_TAPS:
         raise NotImplementedError(f"a window of {list(window.kernel)}")
-    rule = stored(operator)
+    rule = pack_constants(operator)
     if rule.store.kind == "double":
         raise NotImplementedError("sums that are scaled in float64")
     numbers = {
@@ -44,7 +44,7 @@ def neon_depthwise(operator: Depthwise, network: Network) -> Kernel:
         "left": window.left,
         "careful": int((operator.weights == -128).any()),
     }
-    bias, constants = rule.grown(_GROUP)
+    bias, constants = rule.pad_channels(_GROUP)
     zeros = np.full(channels, operator.zero_in, np.int8)
     walks = _walks(operator, network, rule)
     arrays = (
@@ -97,7 +97,7 @@ def _walks(operator: Depthwise, network: Network, rule: Stored) -> tuple[WindowW
 
 def _blocks(operator: Depthwise, rule: Stored, walk: WindowWalk) -> np.ndarray:
     """Of eight channels: the window's columns, with four bytes a channel for SDOT; what follows."""
-    bias, constants = rule.grown(CHANNELS)
+    bias, constants = rule.pad_channels(CHANNELS)
     taps = operator.weights.transpose(2, 1, 0).reshape(-1, CHANNELS, 3, 3)
     if isinstance(walk, DotWalk):
         grown = np.zeros((*taps.shape[:3], 4), np.int8)

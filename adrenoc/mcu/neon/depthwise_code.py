@@ -53,7 +53,7 @@ class WindowWalk(ABC):
             *("ldp x1, x2, [x0, #64]", "ldr x3, [x0, #80]"),
             *("ldp x5, x6, [x0, #96]", "ldp x7, x8, [x0, #112]"),
             *("ldr x17, [x0, #136]", f"ld1r {{{_OUTSIDE}.16b}}, [x17]"),
-            *self.store.prepared(),
+            *self.store.prepare(),
             "1:",
             *self._constants(),
             *self._walk(),
@@ -99,7 +99,7 @@ class WindowWalk(ABC):
         return [
             f"cmp x5, #{place + 1}",
             f"b.lt {30 + label}f",
-            *self._outside(place),
+            *self._fill_outside(place),
             f"b {40 + label}f",
             f"{30 + label}:",
             *self._column(place),
@@ -114,7 +114,7 @@ class WindowWalk(ABC):
             lines += [f"cmp x6, #{more + 1}", "b.lt 9f"]
             if self.stride == 2:
                 lines += self._column(turn[1])
-            lines += self._outside(turn[2]) + self._output(turn)
+            lines += self._fill_outside(turn[2]) + self._output(turn)
         return lines
 
     def _columns(self, turn: tuple[int, int, int]) -> list[str]:
@@ -126,7 +126,7 @@ class WindowWalk(ABC):
         """Weights into registers, from x7."""
 
     @abstractmethod
-    def _outside(self, place: int) -> list[str]:
+    def _fill_outside(self, place: int) -> list[str]:
         """A column of what lies outside of the image."""
 
     @abstractmethod
@@ -157,7 +157,7 @@ class DotWalk(WindowWalk):
             lines += [f"shl v{_SECOND + n}.4s, v{_FIRST + n}.4s, #8" for n in range(6)]
         return lines
 
-    def _outside(self, place: int) -> list[str]:
+    def _fill_outside(self, place: int) -> list[str]:
         return [f"mov v{_TURNED[place] + n}.16b, {_OUTSIDE}.16b" for n in (0, 1)]
 
     def _column(self, place: int) -> list[str]:
@@ -181,12 +181,12 @@ class DotWalk(WindowWalk):
                     lines.append(f"sdot {_SUMS[2 * row + half]}.4s, {source}")
         for n, register in enumerate(_SUMS[: 4 if two else 2]):
             constants = ("v26", "v27") if n % 2 == 0 else ("v28", "v29")
-            lines += self.store.scaled(register, *constants)
-        lines += self.store.narrowed("v0", "v1")
-        lines += self.store.narrowed("v2", "v3") if two else []
+            lines += self.store.scale_sums(register, *constants)
+        lines += self.store.narrow("v0", "v1")
+        lines += self.store.narrow("v2", "v3") if two else []
         lines.append("sqxtn v0.8b, v0.8h")
         lines += ["sqxtn2 v0.16b, v2.8h"] if two else []
-        lines += self.store.clamped("v0")
+        lines += self.store.clamp("v0")
         # Where there is one row only, both lie at one place, and the first has the last word.
         lines += ["st1 {v0.d}[1], [x2], x3"] if two else []
         return [*lines, "st1 {v0.8b}, [x1], x3"]
@@ -213,7 +213,7 @@ class ProductWalk(WindowWalk):
         lines = [f"ldp d{17 + n}, d{18 + n}, [x7, #{8 * n}]" for n in (0, 2, 4, 6)]
         return [*lines, "ldr d25, [x7, #64]"]
 
-    def _outside(self, place: int) -> list[str]:
+    def _fill_outside(self, place: int) -> list[str]:
         return [f"mov v{8 + 3 * place + n}.8b, {_OUTSIDE}.8b" for n in range(3)]
 
     def _column(self, place: int) -> list[str]:
@@ -234,6 +234,8 @@ class ProductWalk(WindowWalk):
                 lines.append(f"{deed} {product}.8h, v{pixel}.8b, v{weight}.8b")
             lines.append(f"saddw v0.4s, v0.4s, {product}.4h")
             lines.append(f"saddw2 v1.4s, v1.4s, {product}.8h")
-        lines += self.store.scaled("v0", "v26", "v27") + self.store.scaled("v1", "v28", "v29")
-        lines += [*self.store.narrowed("v0", "v1"), "sqxtn v0.8b, v0.8h"]
-        return [*lines, *self.store.clamped("v0"), "st1 {v0.8b}, [x1], x3"]
+        lines += self.store.scale_sums("v0", "v26", "v27") + self.store.scale_sums(
+            "v1", "v28", "v29"
+        )
+        lines += [*self.store.narrow("v0", "v1"), "sqxtn v0.8b, v0.8h"]
+        return [*lines, *self.store.clamp("v0"), "st1 {v0.8b}, [x1], x3"]

@@ -92,7 +92,7 @@ def _store_rows(tile: ProductTile, row: int, pairs: int, register: str) -> list[
 # --- SMMLA ----------------------------------------------------------------------------------------
 
 
-def _by_pairs(tile: ProductTile) -> list[str]:
+def _multiply_pairs(tile: ProductTile) -> list[str]:
     return _rows_loop(tile, _pair_block)
 
 
@@ -111,19 +111,19 @@ def _pair_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
     for two in range(8):
         lines.append(f"ldp q0, q1, [x6, #{twice + 128 + 32 * two}]")
         for pair in range(pairs):
-            lines += tile.store.scaled(f"v{_SUMS + 8 * pair + two}", "v0", "v1")
-    lines += tile.store.prepared()
+            lines += tile.store.scale_sums(f"v{_SUMS + 8 * pair + two}", "v0", "v1")
+    lines += tile.store.prepare()
     for pair in range(pairs):
         first = _SUMS + 8 * pair
         for two in range(0, 8, 2):
-            lines += tile.store.narrowed(f"v{first + two}", f"v{first + two + 1}")
+            lines += tile.store.narrow(f"v{first + two}", f"v{first + two + 1}")
         for half in (0, 4):
             low, high = f"v{first + half}", f"v{first + half + 2}"
             lines += [f"sqxtn {low}.8b, {low}.8h", f"sqxtn2 {low}.16b, {high}.8h"]
         a, b = f"v{first}", f"v{first + 4}"
         lines += [f"uzp1 v0.8h, {a}.8h, {b}.8h", f"uzp2 v1.8h, {a}.8h, {b}.8h"]
         for row, register in enumerate(("v0", "v1")):
-            lines += tile.store.clamped(register)
+            lines += tile.store.clamp(register)
             lines += _store_rows(tile, 2 * pair + row, pairs, register)
     return lines
 
@@ -145,7 +145,7 @@ def _pair_step(pairs: int) -> list[str]:
         spare = even
     free = [n for n in range(8) if n not in (*low, *high)][:2]
     for rows in (low, high):
-        lines += _multiplied(rows, free)
+        lines += _multiply_rows(rows, free)
     return lines
 
 
@@ -156,10 +156,10 @@ def _pair_half(pairs: int) -> list[str]:
         lines.append(f"ldr d{row}, [x{9 + row}], #8")
     for pair in range(pairs):
         lines.append(f"zip1 v{2 * pair}.2d, v{2 * pair}.2d, v{2 * pair + 1}.2d")
-    return lines + _multiplied([2 * pair for pair in range(pairs)], [6, 7])
+    return lines + _multiply_rows([2 * pair for pair in range(pairs)], [6, 7])
 
 
-def _multiplied(rows: list[int], free: list[int]) -> list[str]:
+def _multiply_rows(rows: list[int], free: list[int]) -> list[str]:
     lines = []
     for two in range(0, 8, 2):
         lines.append(f"ldp q{free[0]}, q{free[1]}, [x17], #32")
@@ -173,7 +173,7 @@ def _multiplied(rows: list[int], free: list[int]) -> list[str]:
 # --- SDOT -----------------------------------------------------------------------------------------
 
 
-def _by_fours(tile: ProductTile) -> list[str]:
+def _multiply_fours(tile: ProductTile) -> list[str]:
     return _rows_loop(tile, _four_block)
 
 
@@ -185,26 +185,26 @@ def _four_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
         lines += [f"ldp q{at}, q{at + 1}, [x6]", f"ldp q{at + 2}, q{at + 3}, [x6, #32]"]
     lines += ["subs x8, x3, #2", f"b.lt {label}2f", f"{label}1:"]
     lines += [f"ldr q{row}, [x{9 + row}], #16" for row in range(rows)]
-    lines += _dotted(rows, 0) + _dotted(rows, 2)
+    lines += _dot_rows(rows, 0) + _dot_rows(rows, 2)
     lines += ["subs x8, x8, #2", f"b.ge {label}1b", f"{label}2:", f"tbz x3, #0, {label}3f"]
     lines += [f"ldr d{row}, [x{9 + row}], #8" for row in range(rows)]
-    lines += _dotted(rows, 0)
+    lines += _dot_rows(rows, 0)
     lines.append(f"{label}3:")
     for four in range(4):
         lines.append(f"ldp q0, q1, [x6, #{64 + 32 * four}]")
         for row in range(rows):
-            lines += tile.store.scaled(f"v{_SUMS + 4 * row + four}", "v0", "v1")
-    lines += tile.store.prepared()
+            lines += tile.store.scale_sums(f"v{_SUMS + 4 * row + four}", "v0", "v1")
+    lines += tile.store.prepare()
     for row in range(rows):
         a, b, c, d = (f"v{_SUMS + 4 * row + n}" for n in range(4))
-        lines += tile.store.narrowed(a, b) + tile.store.narrowed(c, d)
+        lines += tile.store.narrow(a, b) + tile.store.narrow(c, d)
         lines += [f"sqxtn {a}.8b, {a}.8h", f"sqxtn2 {a}.16b, {c}.8h"]
-        lines += tile.store.clamped(a)
+        lines += tile.store.clamp(a)
         lines += _store_rows(tile, row, pairs, a)
     return lines
 
 
-def _dotted(rows: int, lane: int) -> list[str]:
+def _dot_rows(rows: int, lane: int) -> list[str]:
     """A block of eight bytes of each row, from a lane of four on."""
     lines = []
     for four in range(4):
@@ -219,7 +219,7 @@ def _dotted(rows: int, lane: int) -> list[str]:
 # --- SMULL, SMLAL ---------------------------------------------------------------------------------
 
 
-def _by_products(tile: ProductTile) -> list[str]:
+def _multiply_widened(tile: ProductTile) -> list[str]:
     return _rows_loop(tile, _product_block, most_pairs=1)
 
 
@@ -231,9 +231,9 @@ def _product_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
         lines += _pointers(pairs)
         lines += [f"movi v{16 + n}.4s, #0" for n in range(16)]
         lines += ["subs x8, x3, #2", f"b.lt {here}2f", f"{here}1:"]
-        lines += _widened(tile, half, 2)
+        lines += _widen_blocks(tile, half, 2)
         lines += ["add x17, x17, #256", "subs x8, x8, #2", f"b.ge {here}1b"]
-        lines += [f"{here}2:", f"tbz x3, #0, {here}3f", *_widened(tile, half, 1), f"{here}3:"]
+        lines += [f"{here}2:", f"tbz x3, #0, {here}3f", *_widen_blocks(tile, half, 1), f"{here}3:"]
         for row in (0, 1):
             for four in (0, 1):
                 a, b, c, d = (f"v{16 + 8 * row + 4 * four + n}" for n in range(4))
@@ -255,16 +255,16 @@ def _product_stores(tile: ProductTile, pairs: int) -> list[str]:
         lines += [f"ldr q0, [x6, #{16 * four}]", f"ldp q1, q2, [x6, #{64 + 32 * four}]"]
         for row in (0, 1):
             lines.append(f"add {sums[row][four]}.4s, {sums[row][four]}.4s, v0.4s")
-            lines += tile.store.scaled(sums[row][four], "v1", "v2")
-    lines += tile.store.prepared()
+            lines += tile.store.scale_sums(sums[row][four], "v1", "v2")
+    lines += tile.store.prepare()
     for row, (a, b, c, d) in enumerate(sums):
-        lines += tile.store.narrowed(a, b) + tile.store.narrowed(c, d)
+        lines += tile.store.narrow(a, b) + tile.store.narrow(c, d)
         lines += [f"sqxtn {a}.8b, {a}.8h", f"sqxtn2 {a}.16b, {c}.8h"]
-        lines += tile.store.clamped(a) + _store_rows(tile, row, pairs, a)
+        lines += tile.store.clamp(a) + _store_rows(tile, row, pairs, a)
     return lines
 
 
-def _widened(tile: ProductTile, half: int, blocks: int) -> list[str]:
+def _widen_blocks(tile: ProductTile, half: int, blocks: int) -> list[str]:
     """One or two blocks of eight bytes: products of two are added in sixteen bits, if they fit."""
     lines = []
     for row in (0, 1):
@@ -291,8 +291,8 @@ def _widened(tile: ProductTile, half: int, blocks: int) -> list[str]:
 
 
 WAYS: dict[str, tuple[str, Callable[[ProductTile], list[str]]]] = {
-    "neon": ("", _by_products),
-    "dot": ("dotprod", _by_fours),
-    "i8mm": ("i8mm", _by_pairs),
+    "neon": ("", _multiply_widened),
+    "dot": ("dotprod", _multiply_fours),
+    "i8mm": ("i8mm", _multiply_pairs),
 }
 """In the order of c/environment.c: the assembler's word for what it needs, and the code."""

@@ -7,7 +7,7 @@ import numpy as np
 from adrenoc.mcu.dsp.products import patch_fields
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.neon.product_code import CHANNELS, ROWS, WAYS, ProductTile
-from adrenoc.mcu.neon.store import Stored, stored
+from adrenoc.mcu.neon.store import Stored, pack_constants
 from adrenoc.mcu.network import Network
 from adrenoc.mcu.operators import Convolution
 from adrenoc.mcu.plain import images_of
@@ -28,7 +28,7 @@ def neon_products(operator: Convolution, network: Network) -> Kernel:
     """
     if operator.joined is not None:
         raise TypeError("a sum was given to a convolution that has no place for it")
-    rule = stored(operator)
+    rule = pack_constants(operator)
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels, taps = height * width, operator.weights[0].size
     blocks = -(-taps // BLOCK)
@@ -99,7 +99,7 @@ def _weights(operator: Convolution, blocks: int) -> np.ndarray:
 
 def tile_constants(rule: Stored) -> np.ndarray:
     """Of each tile: biases and constants of sixteen channels, then of pairs of them, twice."""
-    bias, constants = rule.grown(CHANNELS)
+    bias, constants = rule.pad_channels(CHANNELS)
     tiles = len(bias) // CHANNELS
     twice = np.tile(bias.reshape(tiles, CHANNELS // 2, 1, 2), (1, 1, 2, 1))
     if rule.store.kind == "double":

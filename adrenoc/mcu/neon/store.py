@@ -46,7 +46,7 @@ class NeonStore:
         """For reports."""
         return {"double": ", scaled in float64", "single": ", scaled in float32"}.get(self.kind, "")
 
-    def prepared(self) -> list[str]:
+    def prepare(self) -> list[str]:
         """Instructions that fill v5 to v7, for what follows."""
         lines = [f"movi {_ZERO}.8h, #{abs(self.zero)}"]
         if self.zero < 0:
@@ -57,7 +57,7 @@ class NeonStore:
             lines.append(f"movi {_MOST}.16b, #{self.high & 255}")
         return lines
 
-    def scaled(self, register: str, first: str, second: str) -> list[str]:
+    def scale_sums(self, register: str, first: str, second: str) -> list[str]:
         """Instructions on four sums of 32 bits, with two registers of constants; v4 is lost."""
         r, a, b = (f"{name}.4s" for name in (register, first, second))
         if self.kind == "double":
@@ -78,12 +78,12 @@ class NeonStore:
         away = [f"ssra {r}, {r}, #31"] if self.kind == "signed" else []
         return [f"sqrdmulh {r}, {r}, {a}", *away, f"srshl {r}, {r}, {b}"]
 
-    def narrowed(self, low: str, high: str) -> list[str]:
+    def narrow(self, low: str, high: str) -> list[str]:
         """Instructions that make `low` of eight numbers of 16 bits, of two registers."""
         lines = [f"sqxtn {low}.4h, {low}.4s", f"sqxtn2 {low}.8h, {high}.4s"]
         return [*lines, f"sqadd {low}.8h, {low}.8h, {_ZERO}.8h"] if self.zero else lines
 
-    def clamped(self, register: str) -> list[str]:
+    def clamp(self, register: str) -> list[str]:
         """Instructions on sixteen bytes."""
         lines = []
         if self.low > INT8[0]:
@@ -112,7 +112,7 @@ class Stored:
     bias: np.ndarray
     constants: np.ndarray
 
-    def grown(self, multiple: int) -> tuple[np.ndarray, np.ndarray]:
+    def pad_channels(self, multiple: int) -> tuple[np.ndarray, np.ndarray]:
         """Bias and constants for whole groups of so many channels, of four words' rows each."""
         missing = -len(self.bias) % multiple
         bias = np.concatenate([self.bias, np.zeros(missing, np.int64)])
@@ -123,7 +123,7 @@ class Stored:
 
 
 @lru_cache(maxsize=1024)
-def stored(operator: Convolution | Depthwise) -> Stored:
+def pack_constants(operator: Convolution | Depthwise) -> Stored:
     """The constants of a filter.
 
     Raises:

@@ -104,7 +104,7 @@ class Importing:
         self.operators.append(Move(source=source, result=result, offsets=offsets, fill=tensor.zero))
         return result
 
-    def turned(self, source: int, order: tuple[int, ...], label: str) -> int:
+    def transpose(self, source: int, order: tuple[int, ...], label: str) -> int:
         """A tensor with its axes in another order; by a move, where that moves anything."""
         tensor = self.tensors[source]
         shape = tuple(tensor.shape[a] for a in order)
@@ -126,13 +126,13 @@ class Importing:
         """The tensor in the file's own order."""
         if len(self.tensors[source].shape) != 4:
             return source
-        return self.turned(source, _TO_FIRST, "Transpose")
+        return self.transpose(source, _TO_FIRST, "Transpose")
 
     def channels_last(self, source: int) -> int:
         """A tensor of the file's own order as the network has it."""
         if len(self.tensors[source].shape) != 4:
             return source
-        return self.turned(source, _TO_LAST, "Transpose")
+        return self.transpose(source, _TO_LAST, "Transpose")
 
 
 def float_rule(reals: np.ndarray, zero: int, offset: int) -> Requantise:

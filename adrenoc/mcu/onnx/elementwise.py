@@ -30,7 +30,7 @@ def _operands(made: Importing, node: onnx.NodeProto) -> tuple[int, int]:
     return first, second
 
 
-def _fused(
+def _fuse_multiply_add(
     one: np.ndarray | np.float32, other: np.float32, added: np.ndarray | np.float32
 ) -> np.ndarray:
     """A product and a sum of float32, rounded once: products of bytes fit into float64."""
@@ -43,11 +43,13 @@ def _sum(made: Importing, node: onnx.NodeProto) -> None:
     zeros = [np.float32(made.number(node, index)) for index in (2, 5, 7)]
     out = made.offset(node.output[0])
     # In float32, as onnxruntime's kernel, where each product is rounded with what it is added to.
-    fixed = zeros[2] - _fused(a / c, zeros[0], b / c * zeros[1])
+    fixed = zeros[2] - _fuse_multiply_add(a / c, zeros[0], b / c * zeros[1])
     first_bytes = (_BYTES + made.offset(node.input[0])).astype(np.float32)
     x = first_bytes * (a / c)
-    y = _fused((_BYTES + made.offset(node.input[3])).astype(np.float32), b / c, fixed)
-    table = np.rint(_fused(first_bytes[:, None], a / c, y[None, :])).astype(np.int64) - out
+    y = _fuse_multiply_add((_BYTES + made.offset(node.input[3])).astype(np.float32), b / c, fixed)
+    table = (
+        np.rint(_fuse_multiply_add(first_bytes[:, None], a / c, y[None, :])).astype(np.int64) - out
+    )
     made.operators.append(
         Sum(
             sources=(first, second),
@@ -104,7 +106,7 @@ def _leaky(made: Importing, node: onnx.NodeProto) -> None:
     _table(made, node, lambda real: np.where(real >= 0, real, real * alpha))
 
 
-def _between(made: Importing, node: onnx.NodeProto) -> None:
+def _translate_between(made: Importing, node: onnx.NodeProto) -> None:
     kind = options(node)["function"]
     _table(made, node, FUNCTIONS[kind.decode()](node))
 
@@ -130,7 +132,7 @@ def _transpose(made: Importing, node: onnx.NodeProto) -> None:
     order: Sequence[int] = options(node).get("perm") or range(rank)[::-1]
     if sum(d > 1 for d in made.tensors[source].shape) > 4:
         raise NotImplementedError(f"{rank} axes")
-    moved = made.turned(source, tuple(int(a) % rank for a in order), node.op_type)
+    moved = made.transpose(source, tuple(int(a) % rank for a in order), node.op_type)
     made.places[node.output[0]] = made.channels_last(moved)
 
 
@@ -163,7 +165,7 @@ def _join(made: Importing, node: onnx.NodeProto) -> None:
 
 
 ELEMENTWISE: dict[str, Translation] = {
-    BETWEEN: _between,
+    BETWEEN: _translate_between,
     "Flatten": _reshape,
     "QLinearAdd": _sum,
     "QLinearConcat": _join,

@@ -94,7 +94,7 @@ def _convolution(made: Importing, node: onnx.NodeProto) -> None:
     made.operators += split_groups(whole, *tensors, made.add_tensor)
 
 
-def _transposed(made: Importing, node: onnx.NodeProto) -> None:
+def _translate_transposed(made: Importing, node: onnx.NodeProto) -> None:
     """A transposed convolution between conversions: inputs as of QLinearConv."""
     weights, given = _weights(made, node, 3), options(node)
     shape = made.shape(node.input[0])
@@ -258,7 +258,7 @@ FILTERS: dict[str, Translation] = {
     "QGemm": _product,
     "QLinearAveragePool": _average_pool,
     "QLinearConv": _convolution,
-    TRANSPOSED: _transposed,
+    TRANSPOSED: _translate_transposed,
     MEAN: _mean,
     "QLinearGlobalAveragePool": _global_average,
     "QLinearMatMul": _product,

@@ -134,7 +134,7 @@ def close_islands(graph: OnnxGraph) -> None:
         if moves and not _same_quanta(graph, found[1:], list(end.input[1:])):
             made.append(node)
             continue
-        made.append(_joined(node, end, found, axis=_weights_axis(begins)))
+        made.append(_join_island(node, end, found, axis=_weights_axis(begins)))
         gone.add(end.output[0])
     graph.nodes = [n for n in made if n.op_type != "QuantizeLinear" or n.output[0] not in gone]
     graph.nodes = _used(graph)
@@ -158,7 +158,7 @@ def _weights_axis(begins: list[onnx.NodeProto | None]) -> int:
     return int(given.get("axis", 1))  # type: ignore[call-overload]
 
 
-def _joined(
+def _join_island(
     node: onnx.NodeProto, end: onnx.NodeProto, operands: list[str], *, axis: int
 ) -> onnx.NodeProto:
     quanta = list(end.input[1:])

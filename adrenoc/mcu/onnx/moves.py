@@ -20,7 +20,9 @@ _MOST_EXTENT = 1 << 14
 """Of an axis whose places are numbers of 16 bits."""
 
 
-def _moved(made: Importing, node: onnx.NodeProto, indices: Sequence[np.ndarray], fill: int) -> None:
+def _add_move(
+    made: Importing, node: onnx.NodeProto, indices: Sequence[np.ndarray], fill: int
+) -> None:
     """A move, of the index on each axis of the file (-1: outside)."""
     source = made.data(node, 0)
     shape = made.tensors[source].shape
@@ -48,8 +50,8 @@ def _pad(made: Importing, node: onnx.NodeProto) -> None:
         raise NotImplementedError("a pad that cuts off")
     indices = [np.arange(d) for d in shape]
     for axis, (before, after) in zip(axes, pads.T, strict=True):
-        indices[axis] = _padded(shape[axis], int(before), int(after), mode)
-    _moved(made, node, indices, _fill(made, node))
+        indices[axis] = _index_padded(shape[axis], int(before), int(after), mode)
+    _add_move(made, node, indices, _fill(made, node))
 
 
 def _fill(made: Importing, node: onnx.NodeProto) -> int:
@@ -62,7 +64,7 @@ def _fill(made: Importing, node: onnx.NodeProto) -> int:
     return int(given) - made.offset(node.output[0])
 
 
-def _padded(extent: int, before: int, after: int, mode: str) -> np.ndarray:
+def _index_padded(extent: int, before: int, after: int, mode: str) -> np.ndarray:
     """What each index of a padded axis reads."""
     index = np.arange(-before, extent + after)
     if mode == "constant":
@@ -110,7 +112,7 @@ def _resize(made: Importing, node: onnx.NodeProto) -> None:
         if places is None:
             raise NotImplementedError(f"places by '{coordinates}', rounded by '{rounding}'")
         indices.append(places.astype(np.int64))
-    _moved(made, node, indices, 0)
+    _add_move(made, node, indices, 0)
 
 
 def _linear_resize(made: Importing, node: onnx.NodeProto) -> None:
@@ -165,7 +167,7 @@ def _slice(made: Importing, node: onnx.NodeProto) -> None:
         if step < 0 and end < -shape[int(axis)]:
             along = slice(int(begin), None, int(step))
         indices[int(axis)] = np.arange(shape[int(axis)])[along]
-    _moved(made, node, indices, 0)
+    _add_move(made, node, indices, 0)
 
 
 def _split(made: Importing, node: onnx.NodeProto) -> None:
@@ -178,7 +180,7 @@ def _split(made: Importing, node: onnx.NodeProto) -> None:
         indices = [np.arange(d) for d in shape]
         indices[axis] = np.arange(begin, begin + extent)
         one = onnx.helper.make_node("Slice", [node.input[0]], [name])
-        _moved(made, one, indices, 0)
+        _add_move(made, one, indices, 0)
         begin += extent
 
 

@@ -20,7 +20,7 @@ from adrenoc.mcu.tflite.context import Importing, Translation, check_same_quanta
 from adrenoc.mcu.tflite.offsets import offsets_of
 
 
-def on_one_image(
+def lay_as_one_image(
     made: Importing,
     operator: Operator,
     kernel_height: int,
@@ -58,7 +58,7 @@ def _blocks(made: Importing, operator: Operator) -> tuple[list[int], np.ndarray]
     return [int(b) for b in blocks], ends.astype(np.int64)
 
 
-def _to_batch(made: Importing, operator: Operator) -> NetworkOperator:
+def _space_to_batch(made: Importing, operator: Operator) -> NetworkOperator:
     """A pad where there is one; then each axis gives its place within a block to the batch."""
     blocks, ends = _blocks(made, operator)
     source = made.data(operator)
@@ -66,7 +66,7 @@ def _to_batch(made: Importing, operator: Operator) -> NetworkOperator:
     if tensor.shape[0] != 1:
         raise NotImplementedError(f"an input of {list(tensor.shape)}, expected a batch of one")
     if ends.any():
-        source, tensor = _padded(made, source, ends)
+        source, tensor = _pad(made, source, ends)
     steps = [math.prod(tensor.shape[a + 1 :]) for a in range(len(tensor.shape))]
     places = [np.zeros(1, np.int64)]
     indices = [np.arange(d) * step for d, step in zip(tensor.shape, steps, strict=True)]
@@ -75,10 +75,10 @@ def _to_batch(made: Importing, operator: Operator) -> NetworkOperator:
         places = [(places[0][:, None] + within).reshape(-1)]
         indices[axis] = indices[axis][::block]
     indices[0] = places[0]
-    return _moved(made, operator, source, indices)
+    return _add_move(made, operator, source, indices)
 
 
-def _padded(made: Importing, source: int, ends: np.ndarray) -> tuple[int, Tensor]:
+def _pad(made: Importing, source: int, ends: np.ndarray) -> tuple[int, Tensor]:
     tensor = made.tensors[source]
     indices = [np.arange(d) for d in tensor.shape]
     for axis, (before, after) in enumerate(ends, start=1):
@@ -97,7 +97,7 @@ def _padded(made: Importing, source: int, ends: np.ndarray) -> tuple[int, Tensor
     return made.operators[-1].result, grown
 
 
-def _from_batch(made: Importing, operator: Operator) -> NetworkOperator:
+def _batch_to_space(made: Importing, operator: Operator) -> NetworkOperator:
     """Each index of an axis reads from the batch that has its place within a block."""
     blocks, ends = _blocks(made, operator)
     source = made.data(operator)
@@ -112,10 +112,10 @@ def _from_batch(made: Importing, operator: Operator) -> NetworkOperator:
         of_batch //= block
         index = np.arange(before, shape[axis] * block - after)
         indices[axis] = index % block * of_batch * steps[0] + index // block * steps[axis]
-    return _moved(made, operator, source, indices)
+    return _add_move(made, operator, source, indices)
 
 
-def _moved(
+def _add_move(
     made: Importing, operator: Operator, source: int, offsets: list[np.ndarray]
 ) -> NetworkOperator:
     result = made.result(operator)
@@ -128,6 +128,6 @@ def _moved(
 
 
 BATCHES: dict[str, Translation] = {
-    "BATCH_TO_SPACE_ND": _from_batch,
-    "SPACE_TO_BATCH_ND": _to_batch,
+    "BATCH_TO_SPACE_ND": _batch_to_space,
+    "SPACE_TO_BATCH_ND": _space_to_batch,
 }

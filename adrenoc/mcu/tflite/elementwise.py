@@ -9,7 +9,7 @@ import numpy as np
 
 from adrenoc.importers.tflite.file import Operator
 from adrenoc.mcu.exponential import exponentials
-from adrenoc.mcu.fixed_point import INT8, multiplier_of, scaled
+from adrenoc.mcu.fixed_point import INT8, multiplier_of, scale
 from adrenoc.mcu.network import shape4
 from adrenoc.mcu.operators import Mean, Product, Requantise, Reshape, Softmax, Sum
 from adrenoc.mcu.operators import Operator as NetworkOperator
@@ -87,7 +87,7 @@ def _sum(made: Importing, operator: Operator) -> NetworkOperator:
 
 def _scaled_table(real: float, zero: int) -> np.ndarray:
     numbers = (np.arange(-128, 128) - zero) << _SUM_BITS
-    return scaled(numbers, *multiplier_of(real)).astype(np.int32)
+    return scale(numbers, *multiplier_of(real)).astype(np.int32)
 
 
 def product(made: Importing, operator: Operator) -> NetworkOperator:

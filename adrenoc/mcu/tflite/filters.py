@@ -14,7 +14,7 @@ from adrenoc.mcu.grouped import split_groups
 from adrenoc.mcu.network import shape4
 from adrenoc.mcu.operators import Convolution, Depthwise, Pool, Requantise, Window
 from adrenoc.mcu.operators import Operator as NetworkOperator
-from adrenoc.mcu.tflite.batches import on_one_image
+from adrenoc.mcu.tflite.batches import lay_as_one_image
 from adrenoc.mcu.tflite.context import (
     Importing,
     Translation,
@@ -145,7 +145,7 @@ def _convolution(made: Importing, operator: Operator) -> NetworkOperator:
         made.operators += parts
         return last
 
-    return on_one_image(made, operator, kh, make)
+    return lay_as_one_image(made, operator, kh, make)
 
 
 def _depthwise(made: Importing, operator: Operator) -> NetworkOperator:
@@ -165,7 +165,7 @@ def _depthwise(made: Importing, operator: Operator) -> NetworkOperator:
             requantise=filter_rule(made, operator, channels, axis=3),
         )
 
-    return on_one_image(made, operator, kh, make)
+    return lay_as_one_image(made, operator, kh, make)
 
 
 def _dense(made: Importing, operator: Operator) -> NetworkOperator:

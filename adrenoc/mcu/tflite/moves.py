@@ -28,7 +28,7 @@ _MOST_EXTENT = 1 << 14
 """Of an axis whose places are numbers of 16 bits."""
 
 
-def _moved(
+def _add_move(
     made: Importing,
     operator: Operator,
     indices: Sequence[np.ndarray],
@@ -56,20 +56,20 @@ def _pad(made: Importing, operator: Operator) -> NetworkOperator:
     for extent, (before, after) in zip(source.shape, pads.reshape(-1, 2), strict=True):
         index = np.arange(-before, extent + after)
         indices.append(np.where((index < 0) | (index >= extent), -1, index))
-    return _moved(made, operator, indices, fill=fill)
+    return _add_move(made, operator, indices, fill=fill)
 
 
 def _transpose(made: Importing, operator: Operator) -> NetworkOperator:
     source = made.info(operator, 0)
     order = [int(a) % len(source.shape) for a in made.constant(operator, 1, "int32").reshape(-1)]
-    return _moved(made, operator, [np.arange(source.shape[a]) for a in order], order)
+    return _add_move(made, operator, [np.arange(source.shape[a]) for a in order], order)
 
 
 def _tile(made: Importing, operator: Operator) -> NetworkOperator:
     source = made.info(operator, 0)
     times = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1)
     pairs = zip(source.shape, times, strict=True)
-    return _moved(made, operator, [np.tile(np.arange(d), int(n)) for d, n in pairs])
+    return _add_move(made, operator, [np.tile(np.arange(d), int(n)) for d, n in pairs])
 
 
 def _resize_nearest(made: Importing, operator: Operator) -> NetworkOperator:
@@ -85,7 +85,7 @@ def _resize_nearest(made: Importing, operator: Operator) -> NetworkOperator:
         at = (np.arange(want).astype(np.float32) + np.float32(0.5 * half)) * np.float32(scale)
         found = np.floor(at + np.float32(0.5)) if corners else np.floor(at)
         indices[axis] = found.astype(np.int64).clip(0, have - 1)
-    return _moved(made, operator, indices)
+    return _add_move(made, operator, indices)
 
 
 def _resize_bilinear(made: Importing, operator: Operator) -> NetworkOperator:
@@ -95,7 +95,7 @@ def _resize_bilinear(made: Importing, operator: Operator) -> NetworkOperator:
     corners = bool(operator.options.get("AlignCorners"))
     half = bool(operator.options.get("HalfPixelCenters"))
     rows, columns = (
-        _between(source.shape[axis], result.shape[axis], corners=corners, half=half)
+        _find_places(source.shape[axis], result.shape[axis], corners=corners, half=half)
         for axis in (1, 2)
     )
     return Bilinear(
@@ -103,7 +103,7 @@ def _resize_bilinear(made: Importing, operator: Operator) -> NetworkOperator:
     )
 
 
-def _between(have: int, want: int, *, corners: bool, half: bool) -> Between:
+def _find_places(have: int, want: int, *, corners: bool, half: bool) -> Between:
     """Places and weights of one axis, in TFLite's numbers of 10 bits."""
     one = _ONE_WEIGHT
     scale = (one * have + want // 2) // want
@@ -128,7 +128,7 @@ def _slice(made: Importing, operator: Operator) -> NetworkOperator:
         np.arange(int(begin), int(begin) + (int(size) if size >= 0 else extent - int(begin)))
         for begin, size, extent in zip(begins, sizes, source.shape, strict=True)
     ]
-    return _moved(made, operator, indices)
+    return _add_move(made, operator, indices)
 
 
 def _parts(made: Importing, operator: Operator, axis: int, ends: Sequence[int]) -> NetworkOperator:
@@ -204,19 +204,21 @@ def _strided_slice(made: Importing, operator: Operator) -> NetworkOperator:
     for axis, (extent, begin, end, step) in enumerate(
         zip(source.shape, *(map(int, part) for part in parts), strict=True)
     ):
-        if _taken(operator, axis):
+        if _drops_axis(operator, axis):
             indices.append(np.arange(extent)[begin : begin + 1 or None])
             continue
         first = None if int(option("BeginMask", 0)) >> axis & 1 else begin
         last = None if int(option("EndMask", 0)) >> axis & 1 else end
         indices.append(np.arange(extent)[first:last:step])
-    shape = tuple(len(index) for axis, index in enumerate(indices) if not _taken(operator, axis))
+    shape = tuple(
+        len(index) for axis, index in enumerate(indices) if not _drops_axis(operator, axis)
+    )
     if shape != result.shape:
         raise ValueError(f"a slice of {list(shape)} to {list(result.shape)}")
-    return _moved(made, operator, indices)
+    return _add_move(made, operator, indices)
 
 
-def _taken(operator: Operator, axis: int) -> bool:
+def _drops_axis(operator: Operator, axis: int) -> bool:
     """Whether a slice takes one element of an axis, and the axis away."""
     return bool(int(operator.options.get("ShrinkAxisMask", 0)) >> axis & 1)
 

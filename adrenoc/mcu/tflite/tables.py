@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from adrenoc.importers.tflite.file import Operator, TensorInfo
-from adrenoc.mcu.fixed_point import activation_range, multiplier_of, scaled, shifted_right
+from adrenoc.mcu.fixed_point import activation_range, multiplier_of, scale, shifted_right
 from adrenoc.mcu.operators import Lookup
 from adrenoc.mcu.operators import Operator as NetworkOperator
 from adrenoc.mcu.tflite.context import Importing, Translation
@@ -31,7 +31,7 @@ def _table(make: Table) -> Translation:
     return translate
 
 
-def _of_floats(function: Callable[[np.ndarray], np.ndarray]) -> Table:
+def _tabulate_floats(function: Callable[[np.ndarray], np.ndarray]) -> Table:
     """A function that TFLite computes in float32 for each number."""
 
     def make(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
@@ -53,19 +53,19 @@ def _tanh(real: np.ndarray) -> np.ndarray:
     return np.tanh(real.astype(np.float64))
 
 
-def _clamped(name: str) -> Table:
+def _tabulate_clamp(name: str) -> Table:
     def make(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
         low, high = activation_range(name, result.scale, result.zero)
         real = float(np.float32(source.scale) / np.float32(result.scale))
-        moved = scaled(_NUMBERS - source.zero, *multiplier_of(real)) + result.zero
+        moved = scale(_NUMBERS - source.zero, *multiplier_of(real)) + result.zero
         return np.clip(moved, low, high)
 
     return make
 
 
-def _requantised(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
+def _tabulate_scale(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
     real = float(source.scale) / float(result.scale)
-    return scaled(_NUMBERS - source.zero, *multiplier_of(real)) + result.zero
+    return scale(_NUMBERS - source.zero, *multiplier_of(real)) + result.zero
 
 
 def _leaky(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
@@ -73,8 +73,8 @@ def _leaky(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.nda
     steep = np.float32(source.scale) / np.float32(result.scale)
     flat = np.float32(source.scale) * alpha / np.float32(result.scale)
     numbers = _NUMBERS - source.zero
-    above = scaled(numbers, *multiplier_of(float(steep)))
-    below = scaled(numbers, *multiplier_of(float(flat)))
+    above = scale(numbers, *multiplier_of(float(steep)))
+    below = scale(numbers, *multiplier_of(float(flat)))
     return np.where(numbers >= 0, above, below) + result.zero
 
 
@@ -121,10 +121,10 @@ def _shifted16(value: np.ndarray, bits: int) -> np.ndarray:
 TABLES: dict[str, Translation] = {
     "HARD_SWISH": _table(_hard_swish),
     "LEAKY_RELU": _table(_leaky),
-    "LOGISTIC": _table(_of_floats(_logistic)),
-    "QUANTIZE": _table(_requantised),
-    "RELU": _table(_clamped("RELU")),
-    "RELU6": _table(_clamped("RELU6")),
-    "RELU_N1_TO_1": _table(_clamped("RELU_N1_TO_1")),
-    "TANH": _table(_of_floats(_tanh)),
+    "LOGISTIC": _table(_tabulate_floats(_logistic)),
+    "QUANTIZE": _table(_tabulate_scale),
+    "RELU": _table(_tabulate_clamp("RELU")),
+    "RELU6": _table(_tabulate_clamp("RELU6")),
+    "RELU_N1_TO_1": _table(_tabulate_clamp("RELU_N1_TO_1")),
+    "TANH": _table(_tabulate_floats(_tanh)),
 }

@@ -80,7 +80,7 @@ def _curve_factor(scale: float, kind: str) -> tuple[int, int]:
     return int(real), shift
 
 
-def _rescaled(below_by: str = "") -> Translation:
+def _translate_rescale(below_by: str = "") -> Translation:
     """Another scale, type or bound; numbers below zero may have a factor of their own."""
 
     def translate(made: Importing, operator: Operator) -> NetworkOperator:
@@ -130,13 +130,13 @@ WORDS: dict[str, Translation] = {
     **MOVES,
     "ADD": _sum,
     "EXPAND_DIMS": reshape,
-    "LEAKY_RELU": _rescaled("Alpha"),
+    "LEAKY_RELU": _translate_rescale("Alpha"),
     "LOGISTIC": _curve("logistic"),
     "MEAN": mean,
     "MUL": product,
-    "QUANTIZE": _rescaled(),
-    "RELU": _rescaled(),
-    "RELU6": _rescaled(),
+    "QUANTIZE": _translate_rescale(),
+    "RELU": _translate_rescale(),
+    "RELU6": _translate_rescale(),
     "RESHAPE": reshape,
     "SOFTMAX": _softmax,
     "SQUEEZE": reshape,

@@ -23,7 +23,7 @@ from adrenoc.mcu.operators import (
     WordSum,
 )
 from adrenoc.mcu.plain import plain_kernel
-from adrenoc.mcu.plain_elementwise import repeated
+from adrenoc.mcu.plain_elementwise import repeat_call
 
 _HOW = "plain C, of int16"
 _WIDTH = 2
@@ -46,7 +46,7 @@ def _rule(rule: Requantise) -> dict[str, int | str]:
 
 @word_kernel.register
 def _(operator: WordSum, network: Network) -> Kernel:
-    call, count = repeated(operator, network, "word_sum")
+    call, count = repeat_call(operator, network, "word_sum")
     pairs = {
         "first": pair_text(operator.factors[0]),
         "second": pair_text(operator.factors[1]),
@@ -64,7 +64,7 @@ def _(operator: WordSum, network: Network) -> Kernel:
 
 @word_kernel.register
 def _(operator: Product, network: Network) -> Kernel:
-    call, count = repeated(operator, network, "word_product")
+    call, count = repeat_call(operator, network, "word_product")
     return Kernel(
         call=call,
         snippets=("requantise", "words", "word_product"),

@@ -36,7 +36,7 @@ def word_filter(operator: Convolution | Depthwise, network: Network, core: Core)
     direct = operator.window.kernel == (1, 1) and operator.window.strides == (1, 1)
     snippets: tuple[str, ...] = ("word_dots",)
     if core.facts.arithmetic == "dsp":
-        snippets, weights = ("pairs", "add_two", "word_paired_dots"), _in_pairs(weights)
+        snippets, weights = ("pairs", "add_two", "word_paired_dots"), _order_pairs(weights)
     elif core.facts.arithmetic == "mve":
         snippets = ("word_vector_dots",)
     fits = most_products(operator).max() <= MOST_SHORT or rule.goes_around
@@ -104,7 +104,7 @@ def _layer(
     return arrays, (*fields, ("way", rule.way))
 
 
-def _in_pairs(weights: np.ndarray) -> np.ndarray:
+def _order_pairs(weights: np.ndarray) -> np.ndarray:
     """Each whole group of four in the order 0 2 1 3: two instructions make pairs of it."""
     whole = weights.shape[1] // 4 * 4
     groups = weights[:, :whole].reshape(len(weights), -1, 4)[:, :, [0, 2, 1, 3]]

@@ -55,7 +55,7 @@ class Analysis:
         self.results: dict[str, Known] = {}
         """Tensor -> what is known of it before its node's epilogue."""
         self._known = {
-            name: _of_constant(tensor) if tensor.value is not None else _of_dtype(tensor)
+            name: _read_constant(tensor) if tensor.value is not None else _bound_by_dtype(tensor)
             for name, tensor in graph.tensors.items()
         }
         for node in graph.nodes:
@@ -105,12 +105,12 @@ class Analysis:
                 source=source,
             )
             expressions.append(expression)
-            return _with_reason(expression.element(), before.ends.why)
+            return _add_reason(expression.element(), before.ends.why)
 
         first = self[node.inputs[0]] if node.inputs else NOTHING
         if node.prologue is not None:
             first = element(node.prologue, NOTHING)
-        known = self._of_operator(node, first, source)
+        known = self._know_operator(node, first, source)
         if node.body is not None:
             known = element(node.body, NOTHING)
         self.results[node.output] = known
@@ -120,9 +120,9 @@ class Analysis:
             element(body, NOTHING)
         self.expressions[node.output] = tuple(expressions)
         floor = expressions[-1].element().floor if expressions else None
-        return self._of_tensor(node, replace(known, floor=floor), source)
+        return self._know_tensor(node, replace(known, floor=floor), source)
 
-    def _of_tensor(self, node: Node, known: Known, source: str) -> Known:
+    def _know_tensor(self, node: Node, known: Known, source: str) -> Known:
         """What is kept of the tensor that a node makes."""
         tensor = self.graph.tensors[node.output]
         channels = SAME
@@ -133,7 +133,7 @@ class Analysis:
             came = self[source].channels.way if passes else ()
             channels = replace(known.channels, way=(*came, node.output))
         if not known.whole and tensor.dtype in _BYTES:
-            known = replace(known, interval=_of_dtype(tensor).interval, whole=True)
+            known = replace(known, interval=_bound_by_dtype(tensor).interval, whole=True)
         return replace(
             known, size=known.size or ONE, channels=channels, reads=frozenset(), factors=frozenset()
         )
@@ -144,7 +144,7 @@ class Analysis:
 
     # Operators
 
-    def _of_operator(self, node: Node, first: Known, source: str) -> Known:
+    def _know_operator(self, node: Node, first: Known, source: str) -> Known:
         """What an operator makes before its epilogue, of what it or its prologue reads."""
         interval = ANY
         if gives(node, Numbers.SHARES):
@@ -227,7 +227,7 @@ def _has_channels(graph: Graph, node: Node) -> bool:
     return looked_into and node.prologue is None
 
 
-def _of_constant(tensor: Tensor) -> Known:
+def _read_constant(tensor: Tensor) -> Known:
     value = tensor.value
     if value is None or not value.size or value.dtype.kind not in "fiu":
         return NOTHING
@@ -247,7 +247,7 @@ def _of_constant(tensor: Tensor) -> Known:
     )
 
 
-def _of_dtype(tensor: Tensor) -> Known:
+def _bound_by_dtype(tensor: Tensor) -> Known:
     """What is known of data by its type alone."""
     if tensor.dtype not in _BYTES:
         return NOTHING
@@ -255,7 +255,7 @@ def _of_dtype(tensor: Tensor) -> Known:
     return Known(interval=Interval(float(info.min), float(info.max)), whole=True)
 
 
-def _with_reason(known: Known, before: str) -> Known:
+def _add_reason(known: Known, before: str) -> Known:
     if not known.ends:
         return known
     why = before or known.ends.why or "it is computed of a tensor that may be beyond half"

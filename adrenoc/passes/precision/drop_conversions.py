@@ -30,9 +30,9 @@ def drop_conversions(analysis: Analysis) -> Graph:
     for node in graph.nodes:
         body, epilogue = node.body, node.epilogue
         if body is not None and not body.reduced:
-            body = _without(body, analysis.known)
+            body = _drop_casts(body, analysis.known)
         if epilogue is not None:
-            epilogue = _without(
+            epilogue = _drop_casts(
                 epilogue, {**analysis.known, Node.RESULT: analysis.results[node.output]}
             )
         changed = body is not node.body or epilogue is not node.epilogue
@@ -40,10 +40,10 @@ def drop_conversions(analysis: Analysis) -> Graph:
     return graph.replace_nodes(nodes)
 
 
-def _without(body: Body, known: Mapping[str, Known]) -> Body:
+def _drop_casts(body: Body, known: Mapping[str, Known]) -> Body:
     expression = Expression(body, known)
 
-    def converted(part: Any) -> Any:
+    def drop(part: Any) -> Any:
         inner = part.value
         if not isinstance(inner, tirx.Cast) or dtype_of(part) != dtype_of(inner.value):
             return part
@@ -53,5 +53,5 @@ def _without(body: Body, known: Mapping[str, Known]) -> Body:
         same = before.whole and before.interval == after.interval
         return inner.value if same else part
 
-    value = structural_map(body.value, (tirx.Cast, converted))
+    value = structural_map(body.value, (tirx.Cast, drop))
     return body if value.same_as(body.value) else replace(body, value=value)

@@ -38,7 +38,7 @@ _SQUASHING = ("tirx.exp", "tirx.sigmoid", "tirx.tanh", "tirx.erf")
 """What gates and shares are made by; quanta may be powers of two."""
 
 
-def before_dynamic(
+def find_dynamic_sources(
     graph: Graph, rounded: Collection[str], ranges: Mapping[str, Interval]
 ) -> frozenset[str]:
     """The tensors that halves would change and dynamic quantisations are computed of."""

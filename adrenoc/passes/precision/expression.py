@@ -42,7 +42,7 @@ class Expression(Forms):
         """The tensors that a part reads."""
         return self[part].reads - {""}
 
-    def loaded(self, part: Any) -> str:
+    def find_tensor(self, part: Any) -> str:
         """The tensor of which a part is an element, empty where it is none."""
         is_load = isinstance(part, tvm.ir.TensorLoad)
         return self.body.sources.get(part.source, "") if is_load else ""

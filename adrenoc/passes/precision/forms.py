@@ -123,7 +123,7 @@ class Forms:
             interval=a.interval.plus(b.interval),
             whole=a.whole and b.whole,
             size=self._size_of_sum(value),
-            ends=a.ends.with_(b.ends, up=a.ends.up or b.ends.up, down=a.ends.down or b.ends.down),
+            ends=a.ends.join(b.ends, up=a.ends.up or b.ends.up, down=a.ends.down or b.ends.down),
             floor=_floor(value),
             channels=a.channels.plus(b.channels),
             is_product=self._product_of_one(value),
@@ -135,9 +135,9 @@ class Forms:
         fraction = _is_pixel(value.a) or _is_pixel(value.b)  # what a whole part leaves of a number
         return replace(
             known,
-            interval=a.interval.plus(b.interval.negated()),
+            interval=a.interval.plus(b.interval.negate()),
             size=ONE if fraction else self._size_of_sum(value),
-            ends=a.ends.with_(b.ends, up=a.ends.up or b.ends.down, down=a.ends.down or b.ends.up),
+            ends=a.ends.join(b.ends, up=a.ends.up or b.ends.down, down=a.ends.down or b.ends.up),
             channels=a.channels.plus(b.channels),
         )
 
@@ -168,18 +168,18 @@ class Forms:
         return replace(
             known,
             interval=a.interval.times(b.interval),
-            size=None if a.size is None else a.size.over(b.size or ONE),
+            size=None if a.size is None else a.size.divide(b.size or ONE),
             ends=ends,
-            channels=a.channels.over(b.channels),
+            channels=a.channels.divide(b.channels),
             is_inverse=inverse,
             inverts_product=any(self._known.get(n, NOTHING).is_product for n in b.factors),
         )
 
     def _greater(self, value: Any, known: Known) -> Known:
         a, b = self[value.a], self[value.b]
-        ends = a.ends.with_(b.ends, up=a.ends.up or b.ends.up, down=a.ends.down and b.ends.down)
+        ends = a.ends.join(b.ends, up=a.ends.up or b.ends.up, down=a.ends.down and b.ends.down)
         low, high = (max(x, y) for x, y in _ends_of(a, b))
-        known = self._bounded(value, replace(known, interval=Interval(low, high), ends=ends))
+        known = self._limit(value, replace(known, interval=Interval(low, high), ends=ends))
         return replace(
             known,
             floor=_floor(value),
@@ -189,11 +189,11 @@ class Forms:
 
     def _less(self, value: Any, known: Known) -> Known:
         a, b = self[value.a], self[value.b]
-        ends = a.ends.with_(b.ends, up=a.ends.up and b.ends.up, down=a.ends.down or b.ends.down)
+        ends = a.ends.join(b.ends, up=a.ends.up and b.ends.up, down=a.ends.down or b.ends.down)
         low, high = (min(x, y) for x, y in _ends_of(a, b))
-        return self._bounded(value, replace(known, interval=Interval(low, high), ends=ends))
+        return self._limit(value, replace(known, interval=Interval(low, high), ends=ends))
 
-    def _bounded(self, value: Any, known: Known) -> Known:
+    def _limit(self, value: Any, known: Known) -> Known:
         """Max and Min: two bounds cut off both sides, one leaves one of them as it is."""
         a, b = self[value.a], self[value.b]
         data = [side for side in (value.a, value.b) if not isinstance(side, tirx.FloatImm)]
@@ -207,7 +207,7 @@ class Forms:
                 size = size.plus(size_of_number(numbers[0]))
             bound = known.interval.most
             if size is not None and math.isfinite(bound) and bound:
-                size = size.at_most(bound)
+                size = size.clip(bound)
         elif isinstance(value, tirx.Max):
             size = self._size_of_sum(value)
         elif a.size is not None and b.size is not None:
@@ -217,17 +217,17 @@ class Forms:
         return replace(known, whole=a.whole and b.whole, size=size, channels=channels)
 
     def _choose(self, value: Any, known: Known) -> Known:
-        return self._among([self[value.true_value], self[value.false_value]], known)
+        return self._choose_among([self[value.true_value], self[value.false_value]], known)
 
-    def _among(self, branches: list[Known], known: Known) -> Known:
-        """Of a choice; a number beside data stands for what is masked or lies outside."""
+    def _choose_among(self, branches: list[Known], known: Known) -> Known:
+        """What is known of a choice; a number beside data stands for what is masked or outside."""
         computed = [branch for branch in branches if branch.reads] or branches
         sizes = [branch.size for branch in computed if branch.size is not None]
         return replace(
             known,
             interval=functools.reduce(Interval.either, (b.interval for b in branches)),
             whole=all(branch.whole for branch in branches),
-            size=sizes[0].among(sizes[-1]) if sizes else None,
+            size=sizes[0].cover(sizes[-1]) if sizes else None,
             ends=any_of(branch.ends for branch in branches),
         )
 
@@ -254,7 +254,7 @@ class Forms:
         name = call.op.name
         sides = [self[part] for part in call.args]
         if name == IF_THEN_ELSE:
-            return self._among(sides[1:], known)
+            return self._choose_among(sides[1:], known)
         if not sides:
             return known
         inner = sides[0]
@@ -282,7 +282,7 @@ class Forms:
             if known.size is None or known.hides:
                 continue
             small = isinstance(side, tirx.FloatImm) and known.size.most <= HALF_MAX
-            sizes.append(known.size.at_most(1.0) if small else known.size)
+            sizes.append(known.size.clip(1.0) if small else known.size)
         return sizes[0].plus(sizes[-1]) if sizes else None
 
     def _product_of_one(self, value: Any) -> bool:
@@ -377,7 +377,7 @@ def _size_of_call(name: str, size: Size | None) -> Size | None:
     if name in _AS_LARGE:
         return size
     if name in _ODD:
-        return size.at_most(1.0)
+        return size.clip(1.0)
     return size.power(_ROOTS[name]) if name in _ROOTS else ONE
 
 

@@ -26,13 +26,13 @@ from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.drop_conversions import drop_conversions
 from adrenoc.passes.precision.dynamic_quanta import (
     GREATEST_EXACT,
-    before_dynamic,
+    find_dynamic_sources,
     is_data,
     is_other_in_half,
 )
 from adrenoc.passes.precision.known import Interval
 from adrenoc.passes.precision.pin_precision import moves
-from adrenoc.passes.precision.static_quanta import MOST_MORE, before_static
+from adrenoc.passes.precision.static_quanta import MOST_MORE, find_static_sources
 from adrenoc.tvmapi import tirx, tvm
 
 _ROUNDING = ("tirx.round", "tirx.nearbyint")
@@ -57,21 +57,21 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
             continue
         if any(_holds(b, _is_wide) for b in bodies):
             exact.add(node.output)
-        for name in _beside_products(node):
+        for name in _list_scales(node):
             if is_other_in_half(graph.tensors[name].value):
                 exact.add(name)
     ranges: Mapping[str, Interval] = {}
     if rounded:
         analysis = Analysis(graph)
         graph, ranges = drop_conversions(analysis), analysis.whole
-    graph = _in_bytes(graph, rounded, ranges, log, dot_products=context.target.has_dot_products)
+    graph = _store_bytes(graph, rounded, ranges, log, dot_products=context.target.has_dot_products)
     if floats:
         return graph.change_precision(rounded, rounded=True)
     exact |= _inexact_before(graph, rounded, ranges)
-    if dynamic := before_dynamic(graph, rounded, ranges):
+    if dynamic := find_dynamic_sources(graph, rounded, ranges):
         exact |= dynamic
         log.add(f"{len(dynamic)} tensors", "float32", _why_dynamic(graph, dynamic))
-    exact |= _before_static(graph, rounded, ranges, exact, log)
+    exact |= _find_static_parts(graph, rounded, ranges, exact, log)
     for node in graph.nodes:
         if moves(node) and node.inputs[0] in exact:
             exact.add(node.output)
@@ -84,7 +84,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
     return graph.change_precision(rounded, rounded=True).change_precision(exact, float32=True)
 
 
-def _beside_products(node: Node) -> tuple[str, ...]:
+def _list_scales(node: Node) -> tuple[str, ...]:
     """What a node reads but for the factors of its products: what scales and moves sums."""
     return node.inputs[2:] if is_product(node) else node.inputs
 
@@ -98,7 +98,7 @@ def _why_dynamic(graph: Graph, names: Collection[str]) -> str:
     )
 
 
-def _before_static(
+def _find_static_parts(
     graph: Graph,
     rounded: set[str],
     ranges: Mapping[str, Interval],
@@ -106,7 +106,7 @@ def _before_static(
     log: DecisionLog,
 ) -> frozenset[str]:
     """The float parts of a network that is quantised throughout; none where they are most of it."""
-    found, share = before_static(graph, rounded, ranges, exact)
+    found, share = find_static_sources(graph, rounded, ranges, exact)
     if not found:
         return found
     moved = f"quanta are rounded of them, of which half would move some: float32 adds {share:.1%}"
@@ -121,7 +121,7 @@ def _before_static(
     return found
 
 
-def _in_bytes(
+def _store_bytes(
     graph: Graph,
     rounded: set[str],
     ranges: Mapping[str, Interval],

@@ -52,7 +52,7 @@ class Interval:
         """The interval that sums of the two lie in."""
         return _interval(self.low + other.low, self.high + other.high)
 
-    def negated(self) -> Interval:
+    def negate(self) -> Interval:
         """The interval that the negated numbers lie in."""
         return Interval(-self.high, -self.low)
 
@@ -99,11 +99,11 @@ class Size:
 
     def times(self, other: Size) -> Size:
         """The size of products."""
-        return Size(_held(self.least * other.least), _held(self.most * other.most))
+        return Size(_clip_vast(self.least * other.least), _clip_vast(self.most * other.most))
 
-    def over(self, other: Size) -> Size:
+    def divide(self, other: Size) -> Size:
         """The size of quotients."""
-        return Size(_held(self.least / other.most), _held(self.most / other.least))
+        return Size(_clip_vast(self.least / other.most), _clip_vast(self.most / other.least))
 
     def power(self, exponent: float) -> Size:
         """The size of powers with a small exponent."""
@@ -115,12 +115,12 @@ class Size:
         """The size of sums, and of the larger of two."""
         return Size(max(self.least, other.least), max(self.most, other.most))
 
-    def at_most(self, bound: float) -> Size:
+    def clip(self, bound: float) -> Size:
         """The size of numbers that are cut off at a bound on both sides."""
-        bound = _held(bound)
+        bound = _clip_vast(bound)
         return Size(min(self.least, bound), min(self.most, bound))
 
-    def among(self, other: Size) -> Size:
+    def cover(self, other: Size) -> Size:
         """What holds for a choice of the two: it covers both."""
         return Size(min(self.least, other.least), max(self.most, other.most))
 
@@ -130,10 +130,10 @@ ONE = Size()
 
 def size_of_number(value: float) -> Size:
     """The size of one number, which is not zero."""
-    return Size(_held(abs(value)), _held(abs(value)))
+    return Size(_clip_vast(abs(value)), _clip_vast(abs(value)))
 
 
-def _held(value: float) -> float:
+def _clip_vast(value: float) -> float:
     return min(max(value, 1 / _VAST), _VAST)
 
 
@@ -153,7 +153,7 @@ class Ends:
         """The ends of a number of unknown sign: what may be at the one may be at the other."""
         return Ends(bool(self), bool(self), self.why)
 
-    def with_(self, other: Ends, *, up: bool, down: bool) -> Ends:
+    def join(self, other: Ends, *, up: bool, down: bool) -> Ends:
         """These ends, for a reason that one of the two has."""
         return Ends(up, down, (self.why or other.why) if up or down else "")
 
@@ -164,7 +164,7 @@ NEITHER = Ends()
 def any_of(ends: Iterable[Ends]) -> Ends:
     """The ends that any branch of a choice may reach."""
     return functools.reduce(
-        lambda a, b: a.with_(b, up=a.up or b.up, down=a.down or b.down), ends, NEITHER
+        lambda a, b: a.join(b, up=a.up or b.up, down=a.down or b.down), ends, NEITHER
     )
 
 
@@ -187,17 +187,17 @@ class Channels:
 
     def times(self, other: Channels) -> Channels:
         """The channels of products."""
-        return self._with(other, np.multiply)
+        return self._combine(other, np.multiply)
 
-    def over(self, other: Channels) -> Channels:
+    def divide(self, other: Channels) -> Channels:
         """The channels of quotients."""
-        return self._with(other, lambda a, b: a / np.maximum(b, 1 / _VAST))
+        return self._combine(other, lambda a, b: a / np.maximum(b, 1 / _VAST))
 
     def plus(self, other: Channels) -> Channels:
         """The channels of sums, and of the larger or smaller of two."""
-        return self._with(other, np.maximum)
+        return self._combine(other, np.maximum)
 
-    def _with(self, other: Channels, combine: Callable[[Any, Any], Any]) -> Channels:
+    def _combine(self, other: Channels, combine: Callable[[Any, Any], Any]) -> Channels:
         """Along one axis; a second one is not looked along."""
         if None not in (self.axis, other.axis) and self.axis != other.axis:
             other = SAME

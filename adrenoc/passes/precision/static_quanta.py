@@ -24,7 +24,7 @@ network of which half is quantised is at three times that, one of which a layer 
 """
 
 
-def before_static(
+def find_static_sources(
     graph: Graph,
     rounded: Collection[str],
     ranges: Mapping[str, Interval],

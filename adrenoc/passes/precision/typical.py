@@ -39,7 +39,7 @@ class _Run:
         """Find a node's numbers; the largest size of them."""
         shape = self._graph.tensors[node.output].shape
         try:
-            found = self._of_node(node)
+            found = self._run_node(node)
             if found.ndim != 1 + len(shape) or np.isnan(found).any():
                 raise NotKnownError
         except NotKnownError:
@@ -50,10 +50,10 @@ class _Run:
     def tensor(self, name: str) -> np.ndarray:
         """The numbers of a tensor."""
         if name not in self._known:
-            self._known[name] = _given(self._graph.tensors[name])
+            self._known[name] = _draw_given(self._graph.tensors[name])
         return self._known[name]
 
-    def _of_node(self, node: Node) -> np.ndarray:
+    def _run_node(self, node: Node) -> np.ndarray:
         shape, made = self._graph.tensors[node.output].shape, None
         if node.prologue is not None:
             first = node.attrs.get(PROLOGUE_SHAPE, self._graph.tensors[node.inputs[0]].shape)
@@ -73,7 +73,7 @@ class _Run:
         return made
 
 
-def _given(tensor: Tensor) -> np.ndarray:
+def _draw_given(tensor: Tensor) -> np.ndarray:
     """The numbers of a constant or an input; what a mask hides by is no number."""
     if tensor.value is not None and tensor.value.dtype.kind in "fiub":
         value = tensor.value[np.newaxis]

@@ -42,7 +42,7 @@ def evaluate(
     axes = [*zip(body.axes, map(int, shape), strict=True), *body.reduced]
     term, combine = _fold(body) if body.reduced else (body.value, None)
     grid = _Grid(body, term, axes, lookup)
-    value = grid.of(term)
+    value = grid.evaluate(term)
     value = np.broadcast_to(value, (value.shape[0], *grid.extents))
     if combine is None:
         return value
@@ -73,21 +73,21 @@ class _Grid:
         self._axes = axes
         self._arrays = [(buffer, known(name)) for buffer, name in body.sources.items()]
         whole: set[int] = set()
-        for wanted in self._sorted(self._axes_of_loads(value)):
+        for wanted in self._sort_groups(self._axes_of_loads(value)):
             if self._places_of(whole | wanted) <= _MOST_PLACES:
                 whole |= wanted
             elif any(axis >= len(body.axes) for axis in wanted):
                 raise NotKnownError  # a sum is not so many times its middle term
-        for wanted in self._sorted(map(self._axes_of, _parts(value, _COMPARED))):
+        for wanted in self._sort_groups(map(self._axes_of, _parts(value, _COMPARED))):
             if self._places_of(whole | wanted) <= _MOST_PLACES:
                 whole |= wanted
         self.extents = [extent if a in whole else 1 for a, (_, extent) in enumerate(axes)]
         self._places = [
-            self._along(a, np.arange(extent) if a in whole else np.array([extent // 2]))
+            self._spread_along(a, np.arange(extent) if a in whole else np.array([extent // 2]))
             for a, (_, extent) in enumerate(axes)
         ]
 
-    def of(self, value: Any) -> np.ndarray:
+    def evaluate(self, value: Any) -> np.ndarray:
         """The numbers of a part."""
         for kind, rule in _RULES:
             if isinstance(value, kind):
@@ -96,13 +96,13 @@ class _Grid:
 
     # Steps
 
-    def _along(self, axis: int, places: np.ndarray) -> np.ndarray:
+    def _spread_along(self, axis: int, places: np.ndarray) -> np.ndarray:
         return places.reshape([1] + [-1 if a == axis else 1 for a in range(len(self._axes))])
 
     def _places_of(self, axes: Iterable[int]) -> int:
         return math.prod(self._axes[axis][1] for axis in axes)
 
-    def _sorted(self, groups: Iterable[set[int]]) -> list[set[int]]:
+    def _sort_groups(self, groups: Iterable[set[int]]) -> list[set[int]]:
         """The shorter ones first."""
         long = [{axis for axis in group if self._axes[axis][1] > 1} for group in groups]
         return sorted(long, key=self._places_of)
@@ -136,7 +136,7 @@ class _Grid:
         trial = np.arange(array.shape[0]).reshape([-1] + [1] * len(self._axes))
         places = []
         for index, extent in zip(load.indices, array.shape[1:], strict=True):
-            place = self.of(index) if extent > 1 else np.zeros_like(trial)
+            place = self.evaluate(index) if extent > 1 else np.zeros_like(trial)
             places.append(np.clip(place.astype(np.int64), 0, extent - 1))
         return np.asarray(array[tuple([trial, *places])])
 
@@ -150,25 +150,25 @@ class _Grid:
         return np.full([1] * (1 + len(self._axes)), value.value)
 
     def _binary(self, value: Any) -> np.ndarray:
-        return np.asarray(_BINARY[type(value)](self.of(value.a), self.of(value.b)))
+        return np.asarray(_BINARY[type(value)](self.evaluate(value.a), self.evaluate(value.b)))
 
-    def _negated(self, value: Any) -> np.ndarray:
-        return ~self.of(value.a).astype(bool)
+    def _negate(self, value: Any) -> np.ndarray:
+        return ~self.evaluate(value.a).astype(bool)
 
     def _cast(self, value: Any) -> np.ndarray:
-        inner = self.of(value.value)
+        inner = self.evaluate(value.value)
         if str(value.ty).startswith("float"):
             return inner.astype(np.float64)
         return np.trunc(inner) if inner.dtype.kind == "f" else inner
 
-    def _chosen(self, value: Any) -> np.ndarray:
+    def _choose(self, value: Any) -> np.ndarray:
         return self._either(value.condition, value.true_value, value.false_value)
 
     def _either(self, condition: Any, *branches: Any) -> np.ndarray:
         shown = [b for b in branches if not _hides(b)]
         if len(shown) == 1:
-            return self.of(shown[0])
-        return np.where(self.of(condition), *(self.of(b) for b in branches))
+            return self.evaluate(shown[0])
+        return np.where(self.evaluate(condition), *(self.evaluate(b) for b in branches))
 
     def _call(self, call: Any) -> np.ndarray:
         name = call.op.name
@@ -176,7 +176,7 @@ class _Grid:
             return self._either(*call.args)
         if name not in _CALLS:
             raise NotKnownError
-        return np.asarray(_CALLS[name](*(self.of(part) for part in call.args)))
+        return np.asarray(_CALLS[name](*(self.evaluate(part) for part in call.args)))
 
 
 def _hides(value: Any) -> bool:
@@ -237,9 +237,9 @@ _RULES: tuple[tuple[Any, Callable[[_Grid, Any], np.ndarray]], ...] = (
     (tirx.Var, _Grid._variable),
     (tirx.FloatImm | tirx.IntImm, _Grid._number),
     (tuple(_BINARY), _Grid._binary),
-    (tirx.Not, _Grid._negated),
+    (tirx.Not, _Grid._negate),
     (tirx.Cast, _Grid._cast),
-    (tirx.Select, _Grid._chosen),
+    (tirx.Select, _Grid._choose),
     (tvm.ir.Call, _Grid._call),
 )
 

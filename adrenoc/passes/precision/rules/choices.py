@@ -26,7 +26,7 @@ def choices(analysis: Analysis, _kept: Collection[str]) -> Iterator[tuple[str, s
     graph = analysis.graph
     found: set[str] = set()
     for node in reversed(graph.nodes):
-        for name in _compared(analysis, node):
+        for name in _find_compared(analysis, node):
             made = name in graph.producers and graph.tensors[name].is_float
             if made and name not in found:
                 yield name, f"{node.name} tells its numbers apart"
@@ -37,7 +37,7 @@ def choices(analysis: Analysis, _kept: Collection[str]) -> Iterator[tuple[str, s
             found.update(handed)
 
 
-def _compared(analysis: Analysis, node: Node) -> Iterator[str]:
+def _find_compared(analysis: Analysis, node: Node) -> Iterator[str]:
     """The tensors of which a node compares one with another.
 
     A fold that looks for the place of an extreme finds one however they are rounded.

@@ -30,20 +30,22 @@ def differences(analysis: Analysis, _kept: Collection[str]) -> Iterator[tuple[st
         if not graph.tensors[node.output].is_float:
             continue
         for expression in analysis.expressions[node.output]:
-            for names in _cancelled(analysis, node, expression):
+            for names in _find_cancelled(analysis, node, expression):
                 why = f"{node.name} subtracts the product of means from the mean of products"
                 yield from ((name, why) for name in (*names, node.output))
 
 
-def _cancelled(analysis: Analysis, node: Node, expression: Expression) -> Iterator[tuple[str, ...]]:
+def _find_cancelled(
+    analysis: Analysis, node: Node, expression: Expression
+) -> Iterator[tuple[str, ...]]:
     """The tensors of each difference in an expression that cancels: means, and the products."""
     graph = analysis.graph
     for part in expression.parts(tirx.Sub):
         product = part.b
         if not isinstance(product, tirx.Mul):
             continue
-        names = [expression.loaded(side) for side in (product.a, product.b)]
-        first = expression.loaded(part.a)
+        names = [expression.find_tensor(side) for side in (product.a, product.b)]
+        first = expression.find_tensor(part.a)
         maker = node if first == Node.RESULT else graph.producers.get(first)
         makers = [maker, *(graph.producers.get(name) for name in names)]
         if maker and all(made is not None and _averages(analysis, made) for made in makers):
