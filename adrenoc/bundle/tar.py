@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from adrenoc.files.tar_members import Member, TarError, read_members
 
 SUFFIX = ".adrenoc"
 MANIFEST = "manifest.json"
+MODEL_SUFFIXES = (".onnx", ".tflite")
+"""Of files that are given in place of bundles."""
 REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _PIECE_BYTES = 1 << 20
 
@@ -56,6 +59,11 @@ def unpack_tar(path: Path, root: Path) -> None:
         try:
             members = _index_by_name(read_members(stream, os.fstat(stream.fileno()).st_size))
         except TarError as error:
+            if path.suffix.lower() in MODEL_SUFFIXES:
+                raise BundleError(
+                    f"{path} is a model by its name, expected a bundle made of one",
+                    hint=f"adrenoc compile {shlex.quote(str(path))}",
+                ) from error
             raise BundleError(
                 f"{path} is neither a bundle folder nor a whole tar file of one: {error}",
                 hint=REBUILD_HINT,

@@ -82,6 +82,10 @@ def test_refuses_what_is_no_bundle(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no tar at all " * 100)
     with pytest.raises(BundleError, match="neither a bundle folder nor a whole tar file"):
         open_bundle(tmp_path / "text")
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x08" * 1000)
+    with pytest.raises(BundleError, match="is a model by its name") as caught:
+        open_bundle(tmp_path / "net.onnx")
+    assert caught.value.hint == f"adrenoc compile {tmp_path / 'net.onnx'}"
 
 
 def test_options_of_another_version_are_told(bundle_folder: Path) -> None:
