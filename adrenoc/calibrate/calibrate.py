@@ -185,8 +185,8 @@ def _take_samples(
         return samples
     if measure.scales:
         probes = _scale_work(bench, device, measure, probes, end, clock)
-    for turn in range(MOST_REQUESTS):
-        if turn > 0 and (_is_stable(samples) or clock() >= end):
+    for request in range(MOST_REQUESTS):
+        if request > 0 and (_is_stable(samples) or clock() >= end):
             break
         if measure.of_builds:
             probes = measure.kernels(device, 1)  # new texts, that no driver has kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from adrenoc.check.verdict import NearMiss
-from adrenoc.ir.layout import MAX_BLOCKED_AXES, Fold, Layout
+from adrenoc.ir.layout import MAX_BLOCKED_AXES, Layout, TexelOrder
 from adrenoc.ir.operand import Memory
 from adrenoc.ir.program import Program
 from adrenoc.passes.analyse.cpu_nodes import remedy
@@ -14,9 +14,9 @@ from adrenoc.target.gpu import Limits
 _CLOSE = 0.9
 """Share of a limit from which on a tensor counts as close to it."""
 
-_AXIS_OF_FOLD = {
-    Fold.PLANES: ("the layers (N x C / 4)", "the height", "the width"),
-    Fold.ROWS: ("the batch", "the rows (H x W)", "the blocks of channels (C / 4)"),
+_AXIS_OF_ORDER = {
+    TexelOrder.PLANES: ("the layers (N x C / 4)", "the height", "the width"),
+    TexelOrder.ROWS: ("the batch", "the rows (H x W)", "the blocks of channels (C / 4)"),
 }
 """What layers, rows and columns of an image are made of."""
 
@@ -77,9 +77,9 @@ def _check_tensor(
 def _find_excess(
     layout: Layout, shape: tuple[int, ...], limits: Limits
 ) -> Iterator[tuple[str, str]]:
-    """The fold that misses by least: each extent beyond a limit, and the axis to make smaller."""
-    folds = [layout.refold(fold) for fold in Fold]
-    best = min(folds, key=lambda fold: _worst(fold, shape, limits))
+    """Each extent beyond a limit, and the axis to make smaller, in the better texel order."""
+    layouts = [layout.reorder(order) for order in TexelOrder]
+    best = min(layouts, key=lambda one: _worst(one, shape, limits))
     for extent, limit, name in _extents(best, shape, limits):
         if extent > limit:
             parts = -(-extent // limit)
@@ -106,7 +106,7 @@ def _extents(
     layout: Layout, shape: tuple[int, ...], limits: Limits
 ) -> Iterator[tuple[int, int, str]]:
     layers, rows, columns, _ = layout.texture_shape(shape)
-    of_layers, of_rows, of_columns = _AXIS_OF_FOLD[layout.fold]
+    of_layers, of_rows, of_columns = _AXIS_OF_ORDER[layout.order]
     yield layers, limits.image_max_array_layers, of_layers
     yield rows, limits.image2d_max_height_texels, of_rows
     yield columns, limits.image2d_max_width_texels, of_columns

@@ -78,11 +78,11 @@ def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
     if weights is None:
         require(len(shape_of(right)) == 3, f"a right operand of rank {len(shape_of(right))}")
         check_limits(row, [right])
-        turn = transpose_before(bindings, start.value)
-        chain = [start] if turn is None else [turn, start]
-        pair = (operand(left), operand(right if turn is None else turn.value.args[0]))
+        transpose = transpose_before(bindings, start.value)
+        chain = [start] if transpose is None else [transpose, start]
+        pair = (operand(left), operand(right if transpose is None else transpose.value.args[0]))
         return make_found(
-            row, chain, "nn.batch_matmul", pair, {"transpose_b": int(turn is not None)}
+            row, chain, "nn.batch_matmul", pair, {"transpose_b": int(transpose is not None)}
         )
     require(math.prod(weights.shape[:-2]) == 1, f"weights {weights.shape}, expected one matrix")
     check_limits(row, [right], batched=False)
@@ -95,11 +95,15 @@ def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
 
 def transpose_before(bindings: Bindings, call: Any) -> Binding | None:
     """The transpose of the right matrix whose only reader is the product `call` of rank 3."""
-    turn = bindings.producer(call.args[1])
-    if turn is None or op_name(turn.value) != "relax.permute_dims" or not bindings.inner(turn.var):
+    transpose = bindings.producer(call.args[1])
+    if (
+        transpose is None
+        or op_name(transpose.value) != "relax.permute_dims"
+        or not bindings.inner(transpose.var)
+    ):
         return None
-    axes = turn.value.attrs.axes
-    return turn if axes is not None and ints(axes) == [0, 2, 1] else None
+    axes = transpose.value.attrs.axes
+    return transpose if axes is not None and ints(axes) == [0, 2, 1] else None
 
 
 def _dense(table: Table, bindings: Bindings, start: Binding, weights: np.ndarray) -> Found:

@@ -3,7 +3,7 @@
 Every tensor that the GPU holds in blocks of four channels has the physical shape
 `[layers, rows, cols, 4]`: one RGBA texel per (layer, row, col) of an image2d_array, or four
 adjacent elements of a buffer.  A `Layout` says which logical axis plays which role (batch N,
-channel C, height H, width W) and how the roles fold into layer, row and column.
+channel C, height H, width W) and which layer, row and column a texel lies at.
 
 Since a layout names roles and not positions, an NHWC tensor and its NCHW transpose are the
 same bits: transposes between the two cost nothing and need no kernel.
@@ -27,7 +27,7 @@ MAX_BLOCKED_AXES = 4
 """Axes of extent above one that the roles N, C, H, W can carry."""
 
 
-class Fold(str, Enum):
+class TexelOrder(str, Enum):
     """How (n, c/4, h, w) becomes (layer, row, col)."""
 
     PLANES = "planes"
@@ -53,7 +53,7 @@ class Extents(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Roles of the logical axes, one letter an axis, and the fold.
+    """Roles of the logical axes, one letter an axis, and the order of texels in an image.
 
     Letters are N, C, H, W, each at most once, or 1 for an axis of extent one.  Examples:
     `NCHW` for a convolution's activation in ONNX, `NHWC` in TFLite, `NWC` for tokens,
@@ -61,7 +61,7 @@ class Layout:
     """
 
     roles: str
-    fold: Fold = Fold.PLANES
+    order: TexelOrder = TexelOrder.PLANES
 
     def __post_init__(self) -> None:
         letters = [r for r in self.roles if r != "1"]
@@ -69,7 +69,7 @@ class Layout:
             raise ValueError(f"roles {self.roles!r}: want each of N, C, H, W at most once, or 1")
 
     def __str__(self) -> str:
-        suffix = "" if self.fold is Fold.PLANES else f"/{self.fold.value}"
+        suffix = "" if self.order is TexelOrder.PLANES else f"/{self.order.value}"
         return f"{self.roles}4c{suffix}"
 
     def axis(self, role: str) -> int | None:
@@ -91,17 +91,17 @@ class Layout:
         """
         e = self.extents(shape)
         blocks = e.blocks if blocks is None else blocks
-        if self.fold is Fold.PLANES:
+        if self.order is TexelOrder.PLANES:
             return (e.n * blocks, e.h, e.w, LANES)
         return (e.n, e.h * e.w, blocks, LANES)
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """The layout of the same bits after `permute_dims(axes)`."""
-        return Layout("".join(self.roles[a] for a in axes), self.fold)
+        return Layout("".join(self.roles[a] for a in axes), self.order)
 
-    def refold(self, fold: Fold) -> Layout:
+    def reorder(self, order: TexelOrder) -> Layout:
         """The layout with the same roles, whose (n, c/4, h, w) become an image in another way."""
-        return Layout(self.roles, fold)
+        return Layout(self.roles, order)
 
 
 def agree(a: Layout, b: Layout, shape: Sequence[int]) -> bool:

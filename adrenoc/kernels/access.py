@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from adrenoc.ir.layout import LANES, Extents, Fold, Layout
+from adrenoc.ir.layout import LANES, Extents, Layout, TexelOrder
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.statements import Statements
 from adrenoc.tvmapi import (
@@ -127,7 +127,7 @@ class BlockedAccess(Access):
         blocks = e.blocks if window is None else window.blocks
         if window is not None and window.first:
             block = block + iconst(window.first)
-        if self.spec.roles.fold is Fold.PLANES:
+        if self.spec.roles.order is TexelOrder.PLANES:
             return n * iconst(blocks) + block, h, w
         return n, h * iconst(e.w) + w, block
 
@@ -155,7 +155,7 @@ class TextureAccess(BlockedAccess):
         return self._cast_to_compute(texture_load(self.buffer, layer, row, col, dtype))
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        if self.spec.roles.fold is Fold.PLANES:
+        if self.spec.roles.order is TexelOrder.PLANES:
             return self.texel(n, block, h, w)  # the sampler's border is the padding
         return super().padded_texel(n, block, h, w)
 

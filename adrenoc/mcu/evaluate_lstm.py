@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.mcu.fixed_point import INT8, INT16, doubling_high_product, scale, shifted_right
-from adrenoc.mcu.half_functions import logistic, tanh
 from adrenoc.mcu.operators import Gate, GateNorm, Lstm
+from adrenoc.mcu.short_functions import logistic, tanh
 
 _GATE_BITS = 3
 """Before the point, of what a gate makes a curve of."""

@@ -6,7 +6,7 @@ from adrenoc.mcu.kernel import Array, Kernel, pair_text
 from adrenoc.mcu.network import Network
 from adrenoc.mcu.operators import Gate, Lstm
 
-_COMMON = ("requantise", "half_functions", "pairs", "add_two", "byte_dot")
+_COMMON = ("requantise", "short_functions", "pairs", "add_two", "byte_dot")
 
 
 def lstm_kernel(operator: Lstm, network: Network) -> Kernel:

@@ -55,8 +55,8 @@ def verify_device(
     search = Search(bench=bench, device=device, base=target, folder=folder, say=say, end=end)
     first: dict[str, Examined] = {}
     now: dict[str, Examined] = {}
-    for turn in range(MOST_ROUNDS):
-        now = _round(search, suites, of_first=turn == 0)
+    for number in range(MOST_ROUNDS):
+        now = _round(search, suites, of_first=number == 0)
         first = first or now
         todo = next(
             (

@@ -140,11 +140,11 @@ def _rotate(attrs: Any, read: Any, tables: Any, position: Any, j: Any) -> Any:
     width = int(attrs["rotated"])
     if not width:
         return read(j)
-    half, apart = width // 2, not int(attrs["interleaved"])
+    middle, apart = width // 2, not int(attrs["interleaved"])
     at = tirx.min(j, width - 1)
-    first = at < half if apart else tirx.floormod(at, 2) == 0
-    angle = tirx.floormod(at, half) if apart else tirx.floordiv(at, 2)
-    step = half if apart else 1
+    first = at < middle if apart else tirx.floormod(at, 2) == 0
+    angle = tirx.floormod(at, middle) if apart else tirx.floordiv(at, 2)
+    step = middle if apart else 1
     other = te.if_then_else(first, at + step, at - step)
     x, y = read(at), read(other)
     cos, sin = (table[position, angle].astype(str(x.dtype)) for table in tables)

@@ -175,9 +175,9 @@ class _Run:
             self._add(batch[0], status, detail=reason)
             return
         middle = len(batch) // 2
-        for half in (batch[:middle], batch[middle:]):
+        for part in (batch[:middle], batch[middle:]):
             if not self._out_of_time():
-                self._measure(half)
+                self._measure(part)
 
     def _hash(self, task: Task) -> int:
         if task.digest not in self._expected:

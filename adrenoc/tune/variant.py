@@ -16,7 +16,7 @@ import numpy as np
 
 from adrenoc.codegen.build import device_kernel
 from adrenoc.families.shared.context import KernelCall
-from adrenoc.ir.layout import Fold
+from adrenoc.ir.layout import TexelOrder
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.weights import pack_blocked
@@ -151,4 +151,4 @@ def random_value(spec: OperandSpec, seed: str) -> np.ndarray:
     if is_repeated(spec) or spec.memory in (Memory.PLAIN, Memory.CPU):
         return value
     roles = spec.roles
-    return pack_blocked(value, roles.roles, roles.fold is Fold.ROWS)
+    return pack_blocked(value, roles.roles, roles.order is TexelOrder.ROWS)

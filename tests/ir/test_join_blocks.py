@@ -11,7 +11,7 @@ from planning import plan
 
 from adrenoc.errors import DefectError
 from adrenoc.ir.graph import Graph, Store, View
-from adrenoc.ir.layout import Fold
+from adrenoc.ir.layout import TexelOrder
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.pipeline import State
@@ -201,7 +201,7 @@ def test_parts_are_written_into_a_whole_that_is_folded_otherwise() -> None:
     whole = net.concat(*parts)
     found, _ = _joined(net.model(net.conv(whole, 4)), image_max_array_layers=3)
     assert _maps(found) == []
-    assert found.operand(whole).roles.fold is Fold.ROWS
+    assert found.operand(whole).roles.order is TexelOrder.ROWS
     assert [_written(found, part) for part in parts] == [[(whole, 0, 0)], [(whole, 2, 0)]]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adrenoc.ir.layout import Fold, Layout, agree, default_layout
+from adrenoc.ir.layout import Layout, TexelOrder, agree, default_layout
 
 _EXTENTS = st.integers(1, 9)
 
@@ -17,7 +17,7 @@ _EXTENTS = st.integers(1, 9)
 def test_planes_and_rows_of_an_activation() -> None:
     planes = Layout("NCHW")
     assert planes.texture_shape((2, 30, 5, 7)) == (16, 5, 7, 4)
-    assert planes.refold(Fold.ROWS).texture_shape((2, 30, 5, 7)) == (2, 35, 8, 4)
+    assert planes.reorder(TexelOrder.ROWS).texture_shape((2, 30, 5, 7)) == (2, 35, 8, 4)
 
 
 def test_roles_follow_a_transpose() -> None:
@@ -66,18 +66,20 @@ def test_no_layout_for_five_wide_axes() -> None:
     assert default_layout((2, 2, 2, 2, 2)) is None
 
 
-@given(st.lists(_EXTENTS, min_size=4, max_size=4), st.permutations("NCHW"), st.sampled_from(Fold))
+@given(
+    st.lists(_EXTENTS, min_size=4, max_size=4), st.permutations("NCHW"), st.sampled_from(TexelOrder)
+)
 def test_every_element_has_a_place_of_its_own(
-    shape: list[int], roles: list[str], fold: Fold
+    shape: list[int], roles: list[str], order: TexelOrder
 ) -> None:
-    layout = Layout("".join(roles), fold)
+    layout = Layout("".join(roles), order)
     layers, rows, cols, lanes = layout.texture_shape(shape)
     e = layout.extents(shape)
     assert layers * rows * cols * lanes == e.n * e.h * e.w * e.blocks * 4
     assert e.n * e.c * e.h * e.w == math.prod(shape)
     seen = np.zeros((layers, rows, cols, lanes), int)
     for n, c, h, w in np.ndindex(e.n, e.c, e.h, e.w):
-        if fold is Fold.PLANES:
+        if order is TexelOrder.PLANES:
             seen[n * e.blocks + c // 4, h, w, c % 4] += 1
         else:
             seen[n, h * e.w + w, c // 4, c % 4] += 1

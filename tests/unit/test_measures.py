@@ -49,9 +49,9 @@ def test_rounding_is_told_by_what_came_out(stored, word):
 
 def _times(kernel: MicroKernel) -> int:
     """How often its loop runs, in all threads."""
-    (turns,) = [t.value[0] for t in kernel.arguments if t.shape == (4,) and t.dtype == "int32"]
+    (iterations,) = [t.value[0] for t in kernel.arguments if t.shape == (4,) and t.dtype == "int32"]
     width, height, depth = kernel.threads
-    return int(turns) * width * height * depth
+    return int(iterations) * width * height * depth
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_the_work_of_a_launch_is_what_its_text_does(name, words, each):
 def test_memory_counts_each_way(name, ways):
     probes = BY_NAME[name].kernels(DEVICE, 1)
     for probe in probes[1::2]:
-        (turns,) = re.findall(r"turn < (\d+)u", probe.kernel.source)
-        assert probe.work == ways * int(turns) * probe.x * 1024
+        (iterations,) = re.findall(r"pass < (\d+)u", probe.kernel.source)
+        assert probe.work == ways * int(iterations) * probe.x * 1024

@@ -36,12 +36,12 @@ def _kernels(source: str, work: float, device: Device, scale: int) -> tuple[Prob
         Probe(
             kernel=MicroKernel(
                 source=source,
-                arguments=(values, count(turns), Tensor(shape=(threads,), dtype="float32")),
+                arguments=(values, count(iterations), Tensor(shape=(threads,), dtype="float32")),
                 threads=(threads, 1, 1),
             ),
-            work=work * _SUMS * _UNROLL * turns * threads,
+            work=work * _SUMS * _UNROLL * iterations * threads,
         )
-        for turns in (4 * scale, 12 * scale)
+        for iterations in (4 * scale, 12 * scale)
     )
 
 

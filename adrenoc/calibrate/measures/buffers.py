@@ -31,12 +31,12 @@ def _kernels(device: Device, scale: int, kind: str, read: str, dtype: str) -> tu
         Probe(
             kernel=MicroKernel(
                 source=_SOURCE.format(kind=kind, reads=reads),
-                arguments=(data, count(turns), Tensor(shape=(threads,), dtype="float32")),
+                arguments=(data, count(iterations), Tensor(shape=(threads,), dtype="float32")),
                 threads=(threads, 1, 1),
             ),
-            work=bytes_a_read * _READS * turns * threads,
+            work=bytes_a_read * _READS * iterations * threads,
         )
-        for turns in (4 * scale, 12 * scale)
+        for iterations in (4 * scale, 12 * scale)
     )
 
 

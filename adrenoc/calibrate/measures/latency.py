@@ -59,13 +59,13 @@ def _probes(source: str, data: Tensor, dtype: str, scale: int) -> tuple[Probe, .
             kernel=MicroKernel(
                 source=source,
                 # The whole of the output is to be alike in every run: one place is enough.
-                arguments=(data, count(turns), Tensor(shape=(1,), dtype=output.dtype)),
+                arguments=(data, count(iterations), Tensor(shape=(1,), dtype=output.dtype)),
                 threads=(1, 1, 1),
                 group=(1, 1, 1),
             ),
-            work=turns,
+            work=iterations,
         )
-        for turns in (64 * scale, 256 * scale)
+        for iterations in (64 * scale, 256 * scale)
     )
 
 

@@ -43,7 +43,9 @@ _BARRIERS = """__kernel void probe(__global const float* x, __global const int* 
 """
 
 
-def _probes(source: str, threads: int, turns: tuple[int, int], work: float) -> tuple[Probe, ...]:
+def _probes(
+    source: str, threads: int, iterations: tuple[int, int], work: float
+) -> tuple[Probe, ...]:
     values = Tensor.from_value(np.zeros(4, np.float32))
     output = Tensor(shape=(threads,), dtype="float32")
     return tuple(
@@ -53,7 +55,7 @@ def _probes(source: str, threads: int, turns: tuple[int, int], work: float) -> t
             ),
             work=work * n,
         )
-        for n in turns
+        for n in iterations
     )
 
 

@@ -10,12 +10,12 @@ _KIB = (16, 64, 256, 1024, 4096, 32768)
 _MOST_THREADS = 1 << 16
 _LEAST_BYTES = 4 << 20
 """That a launch moves, so that it takes longer than launching."""
-# Each turn begins elsewhere, so that no compiler keeps a number in a register from turn to turn;
+# Each pass begins elsewhere, so that no compiler keeps a number in a register until the next;
 # what a place holds in the end is the same whichever thread was there last.
 _WALK = """  uint g = get_global_id(0);
-  for (uint turn = 0; turn < {turns}u; ++turn)
+  for (uint pass = 0; pass < {iterations}u; ++pass)
     for (uint i = g; i < {words}u; i += {threads}u) {{
-      const uint at = (i + turn * 64u) & {last}u;
+      const uint at = (i + pass * 64u) & {last}u;
       {step}
     }}
 """
@@ -38,18 +38,20 @@ _COPY = (
 def _point(kib: int, text: tuple[str, str], *, moved: int, small: bool) -> Probe:
     words = kib * 1024 // 16
     threads = max(THREADS, min(words, _MOST_THREADS))
-    turns = max(1, _LEAST_BYTES // (kib * 1024))
+    iterations = max(1, _LEAST_BYTES // (kib * 1024))
     whole = Tensor(shape=(words * 4,), dtype="uint32")
     output = Tensor(shape=(threads,), dtype="uint32") if small else whole
     # Of the same shape and type as what the first kernel wrote, so that it is that tensor.
     inputs = {_WRITE: (), _READ: (whole,), _COPY: (Tensor(shape=(words * 4,), dtype="int32"),)}
     source, step = text
     kernel = MicroKernel(
-        source=source.format(turns=turns, words=words, last=words - 1, threads=threads, step=step),
+        source=source.format(
+            iterations=iterations, words=words, last=words - 1, threads=threads, step=step
+        ),
         arguments=(*inputs[text], output),
         threads=(threads, 1, 1),
     )
-    return Probe(kernel=kernel, work=moved * turns * kib * 1024.0, x=kib)
+    return Probe(kernel=kernel, work=moved * iterations * kib * 1024.0, x=kib)
 
 
 def _writes(device: Device, scale: int) -> tuple[Probe, ...]:

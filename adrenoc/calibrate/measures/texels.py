@@ -11,7 +11,7 @@ from adrenoc.calibrate.micro_kernel import MicroKernel, Tensor, count, texture
 _WIDTH, _HEIGHT = 1024, 512
 _GRID, _GROUP = (256, 64, 1), (16, 4, 1)
 _READS = 8
-# Where a thread reads in turn i, in an image whose extents are powers of two.
+# Where a thread reads in iteration i, in an image whose extents are powers of two.
 _WALKS = {
     "cached": ("(x & 15) + (k & 1), (y & 3) + (k >> 1)", "texels of a few rows, again and again"),
     "window": ("x + (k & 3) + (i & 7), y + (k >> 2)", "windows of 4 x 2 about each thread"),
@@ -43,13 +43,13 @@ def _kernels(dtype: str, walk: str, scale: int) -> tuple[Probe, ...]:
         Probe(
             kernel=MicroKernel(
                 source=_SOURCE.format(reads=reads),
-                arguments=(image, count(turns), Tensor(shape=(threads,), dtype="float32")),
+                arguments=(image, count(iterations), Tensor(shape=(threads,), dtype="float32")),
                 threads=_GRID,
                 group=_GROUP,
             ),
-            work=_READS * turns * threads,
+            work=_READS * iterations * threads,
         )
-        for turns in (2 * scale, 6 * scale)
+        for iterations in (2 * scale, 6 * scale)
     )
 
 

@@ -10,7 +10,7 @@ from adrenoc.calibrate.micro_kernel import THREADS, MicroKernel, Tensor, count, 
 
 _REGISTERS = (4, 8, 12, 16, 24, 32, 48, 64)
 """Of four floats, that are alive while the thread waits."""
-_SIDE, _TURNS, _GROUPS_A_UNIT = 128, 4, 32
+_SIDE, _ITERATIONS, _GROUPS_A_UNIT = 128, 4, 32
 
 
 def _point(registers: int, device: Device) -> Probe:
@@ -33,11 +33,16 @@ def _point(registers: int, device: Device) -> Probe:
     return Probe(
         kernel=MicroKernel(
             source=source,
-            arguments=(image, values, count(_TURNS), Tensor(shape=(threads,), dtype="float32")),
+            arguments=(
+                image,
+                values,
+                count(_ITERATIONS),
+                Tensor(shape=(threads,), dtype="float32"),
+            ),
             threads=(threads, 1, 1),
         ),
         # What every thread computes grows with its registers; that is no loss.
-        work=4.0 * registers * _TURNS * threads,
+        work=4.0 * registers * _ITERATIONS * threads,
         x=registers,
     )
 

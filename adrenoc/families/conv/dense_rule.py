@@ -42,7 +42,7 @@ def dense_conv(
     tiles = score_tiles(work, context.limits, context.machine)
     tile = context.choose(node, family, tiles, tiles)
     kernel = context.kernel(node, family, half=work.half)
-    x = kernel.folded_input()
+    x = kernel.input_or_prologue()
     if tile.route is Route.TEXTURE:
         kind = f"{family}{geometry.groups}"
         weight = kernel.pack_constant(

@@ -28,17 +28,17 @@ def add_split_k(
     registers; adding all splits at once keeps all of them.
     """
     own, split_k = part
-    half = split_k // 2
-    while half:
-        width = half * (threads // split_k)
+    reach = split_k // 2
+    while reach:
+        width = reach * (threads // split_k)
         giver = thread - iconst(width)
-        with builder.when((own >= iconst(half)) & (own < iconst(2 * half))):
+        with builder.when((own >= iconst(reach)) & (own < iconst(2 * reach))):
             for at in range(count):
                 shared[giver + iconst(at * width)] = sums[at]
         builder.barrier()
-        with builder.when(own < iconst(half)):
+        with builder.when(own < iconst(reach)):
             for at in range(count):
                 sums[at] = sums[at] + shared[thread + iconst(at * width)]
-        half //= 2
-        if half:
+        reach //= 2
+        if reach:
             builder.barrier()

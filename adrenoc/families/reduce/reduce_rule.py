@@ -17,7 +17,7 @@ from adrenoc.kernels.access import Access
 def reduce_rule(context: RuleContext, node: Node) -> KernelCall:
     """One kernel for a reduction, named by the node's op, over any axes."""
     kernel = context.kernel(node, node.op)
-    x = kernel.folded_input()
+    x = kernel.input_or_prologue()
     out, epilogue = kernel.output()
     rank = len(x.spec.shape)
     stated = node.attrs["axis"]

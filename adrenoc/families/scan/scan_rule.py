@@ -15,7 +15,7 @@ _COMBINE = {"cumsum": (0.0, operator.add), "cumprod": (1.0, operator.mul)}
 def scan_rule(context: RuleContext, node: Node) -> KernelCall:
     """One kernel, whichever role the axis plays."""
     kernel = context.kernel(node, node.op)
-    x = kernel.folded_input()
+    x = kernel.input_or_prologue()
     _, epilogue = kernel.output()
     role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]
     work = RowWork.from_extents(x.extents, role, passes=2, folds=1, passes_alone=1)

@@ -17,7 +17,7 @@ from adrenoc.families.shared.rounding import Compute, round_constant
 from adrenoc.families.shared.schedule import Schedules, T
 from adrenoc.families.shared.signature import signature
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Store
-from adrenoc.ir.layout import Fold, Layout
+from adrenoc.ir.layout import Layout, TexelOrder
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Packing, Param
 from adrenoc.kernels.access import Access
@@ -235,7 +235,7 @@ class RuleContext:
             value = np.asarray(tensor.value)
             if spec.memory is not Memory.PLAIN:
                 roles = spec.roles
-                value = pack_blocked(value, roles.roles, roles.fold is Fold.ROWS)
+                value = pack_blocked(value, roles.roles, roles.order is TexelOrder.ROWS)
             self.params[name] = Param(
                 name=name,
                 value=np.asarray(self._round_constant(name, value, spec.dtype), order="C"),
@@ -253,7 +253,7 @@ class NodeKernel:
     builder: KernelBuilder
     arguments: list[str] = field(default_factory=list)
     accesses: dict[str, Access] = field(default_factory=dict)
-    folded: bool = False
+    reads_prologue: bool = False
     """Whether the body reads what a prologue computes."""
     written: int = 1
     """The last arguments that the kernel writes."""
@@ -266,10 +266,10 @@ class NodeKernel:
             self.accesses[name] = self.builder.input(spec)
         return self.accesses[name]
 
-    def folded_input(self) -> Access:
+    def input_or_prologue(self) -> Access:
         """The first input, or what the prologue computes in its place."""
         x = self.input(self.node.inputs[0])
-        self.folded = True
+        self.reads_prologue = True
         if self.node.prologue is None:
             return x
         for name in self.node.prologue.sources.values():
@@ -354,7 +354,7 @@ class NodeKernel:
         Raises:
             CompileError: the node has a prologue, which this rule does not know of.
         """
-        if self.node.prologue is not None and not self.folded:
+        if self.node.prologue is not None and not self.reads_prologue:
             raise CompileError(
                 f"{self.node.name}: the kernel leaves out what is to be computed before it",
                 hint="report it with the model: adrenoc compile --dump-dir DIR keeps the IR",

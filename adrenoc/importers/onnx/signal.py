@@ -76,12 +76,12 @@ def _dft_matrix(
     outputs = length // 2 + 1 if onesided and not inverse else length
     n, k = np.arange(used)[:, None], np.arange(outputs)[None, :]
     sign = 1 if inverse else -1
-    turn = np.exp(sign * 2j * np.pi * n * k / length) / (length if inverse else 1)
+    roots = np.exp(sign * 2j * np.pi * n * k / length) / (length if inverse else 1)
     if to_real:  # the other half of the spectrum is the conjugate of this one
         middle = (n == 0) | (2 * n == length)
-        turn = turn * np.where(middle, 1, 2)
+        roots = roots * np.where(middle, 1, 2)
     full = np.zeros((extent, outputs), np.complex128)
-    full[:used] = turn
+    full[:used] = roots
     # (a + bi)(c + di): what the real and the imaginary part of the input give.
     by_part = np.stack(
         [np.stack([full.real, full.imag], -1), np.stack([-full.imag, full.real], -1)]

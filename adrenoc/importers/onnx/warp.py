@@ -52,7 +52,7 @@ def _reflect(node: Node, grid: relax.Expr) -> relax.Expr:
         return make_constant(np.asarray(value, dtype_of(grid)))
 
     start = node.emit(relax.op.add(grid, number(1)))
-    turns = node.emit(relax.op.floor(node.emit(relax.op.multiply(start, number(0.25)))))
-    rest = node.emit(relax.op.subtract(start, node.emit(relax.op.multiply(turns, number(4)))))
+    periods = node.emit(relax.op.floor(node.emit(relax.op.multiply(start, number(0.25)))))
+    rest = node.emit(relax.op.subtract(start, node.emit(relax.op.multiply(periods, number(4)))))
     apart = node.emit(relax.op.abs(node.emit(relax.op.subtract(rest, number(2)))))
     return node.emit(relax.op.subtract(number(1), apart))

@@ -29,13 +29,13 @@ def _rfft2d(node: Node) -> Result:
     if ends != [height, width]:
         x = node.emit(relax.op.strided_slice(x, axes, [0, 0], ends))
     half = columns // 2 + 1
-    across = _turns(ends[1], half, columns)
+    across = _roots_of_unity(ends[1], half, columns)
     # [.., h, w] x [w, (re, im) * half] -> [.., h, 2 * half]
     matrix = np.concatenate([across.real, across.imag], 1).astype(np.float32)
     first = node.emit(relax.op.matmul(x, make_constant(matrix)))
     order = [*range(len(batch)), len(batch) + 1, len(batch)]
     first = node.emit(relax.op.permute_dims(first, order))
-    down = _turns(ends[0], rows, rows)
+    down = _roots_of_unity(ends[0], rows, rows)
     parts = [
         node.emit(relax.op.matmul(first, make_constant(m.astype(np.float32))))
         for m in (down.real, down.imag)
@@ -55,7 +55,7 @@ def _rfft2d(node: Node) -> Result:
     return relax.op.concat(turned, axis=len(batch) + 2)
 
 
-def _turns(extent: int, outputs: int, length: int) -> np.ndarray:
+def _roots_of_unity(extent: int, outputs: int, length: int) -> np.ndarray:
     check_grown(extent * outputs)
     places = np.arange(extent)[:, None] * np.arange(outputs)[None, :]
     return np.asarray(np.exp(-2j * np.pi * places / length))

@@ -44,15 +44,15 @@ static void lstm(const lstm_layer *layer, const int8_t *in, int8_t *out, int16_t
                         scratch + g * cells, cells);
     }
     for (int32_t c = 0; c < cells; ++c) {
-      const int32_t forget = half_logistic(scratch[cells + c]);
-      const int32_t fresh = half_tanh(scratch[2 * cells + c], 3);
-      const int32_t enter = layer->gates[0].input ? half_logistic(scratch[c]) : 32767 - forget;
+      const int32_t forget = short_logistic(scratch[cells + c]);
+      const int32_t fresh = short_tanh(scratch[2 * cells + c], 3);
+      const int32_t enter = layer->gates[0].input ? short_logistic(scratch[c]) : 32767 - forget;
       const int32_t taken = lstm_held(shift_right(enter * fresh, 30 - layer->cell_bits));
       int32_t cell = lstm_held(lstm_held(shift_right(forget * state[c], 15)) + taken);
       if (layer->clip) cell = clamp_int8(cell, -layer->clip, layer->clip);
       state[c] = (int16_t)cell;
-      const int32_t leave = half_logistic(scratch[3 * cells + c]);
-      const int32_t shown = leave * half_tanh(cell, 15 - layer->cell_bits);
+      const int32_t leave = short_logistic(scratch[3 * cells + c]);
+      const int32_t shown = leave * short_tanh(cell, 15 - layer->cell_bits);
       const int32_t value = requantise_twice(shown, layer->hidden[0], layer->hidden[1]);
       last[c] = (int8_t)clamp_int8(value + layer->zero_out, -128, 127);
       *out++ = last[c];

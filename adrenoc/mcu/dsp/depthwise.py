@@ -65,9 +65,9 @@ def _strips(
     """The functions by (first, rows), and how often each runs for a channel."""
     _, out_height, out_width, channels = network.shape4(operator.result)
     rows = 2 if operator.window.strides[0] == 1 else 1
-    turns: Counter[tuple[int, int]] = Counter()
+    kinds: Counter[tuple[int, int]] = Counter()
     for pair in range(-(-out_height // rows)):
-        turns[pair % 2, 2 if rows == 2 and 2 * pair + 1 < out_height else 1] += 1
+        kinds[pair % 2, 2 if rows == 2 and 2 * pair + 1 < out_height else 1] += 1
     return {
         (first, count): (
             Strip(
@@ -81,7 +81,7 @@ def _strips(
             ),
             times,
         )
-        for (first, count), times in sorted(turns.items())
+        for (first, count), times in sorted(kinds.items())
     }
 
 

@@ -64,22 +64,22 @@ def _kernel(operator: Depthwise, network: Network, rule: Stored) -> Kernel:
     store = VectorStore(store=rule.store)
     columns = _columns(operator, network)
     pairs = -(-out_height // rows)
-    turns = {(n % 2, 2 if rows == 2 and 2 * n + 1 < out_height else 1) for n in range(pairs)}
+    kinds = {(n % 2, 2 if rows == 2 and 2 * n + 1 < out_height else 1) for n in range(pairs)}
     strips = {
-        (turn, count): VectorStrip(
+        (parity, count): VectorStrip(
             rows=count,
-            turn=turn,
+            parity=parity,
             width=out_width,
             step=step,
             channels=channels,
             columns=columns,
             store=store,
         )
-        for turn, count in sorted(turns)
+        for parity, count in sorted(kinds)
     }
     names = [
-        ", ".join(strips[turn, n].name if (turn, n) in strips else "0" for n in (1, 2))
-        for turn in (0, 1)
+        ", ".join(strips[parity, n].name if (parity, n) in strips else "0" for n in (1, 2))
+        for parity in (0, 1)
     ]
     numbers = {
         "in_height": height,

@@ -25,11 +25,12 @@ _LANE_BITS = 4
 class VectorStrip:
     """A function for a strip of `rows` rows of `width` results, `step` columns apart.
 
-    `turn`: 1 where the upper pair of rows is the upper part of each word; `columns` words a plane.
+    `parity` is 1 where the upper pair of rows is the upper part of each word; a plane has `columns`
+    words.
     """
 
     rows: int
-    turn: int
+    parity: int
     width: int
     step: int
     channels: int
@@ -40,7 +41,7 @@ class VectorStrip:
     def name(self) -> str:
         """Of the function."""
         return (
-            f"strip_{self.rows}{'ab'[self.turn]}_w{self.width}_s{self.step}_c{self.channels}"
+            f"strip_{self.rows}{'ab'[self.parity]}_w{self.width}_s{self.step}_c{self.channels}"
             f"_p{self.columns}_{self.store.store.name}"
         )
 
@@ -64,14 +65,14 @@ def vector_strip(strip: VectorStrip) -> str:
     if not strip.store.store.shift:
         lines.append("ldr r9, [r2, #32]")
     lines += [f"adds r2, #{4 * strip.rule_words}", "mov r12, r0", "mov r11, r1"]
-    turns, rest = divmod(strip.width, strip.across)
-    if turns > 1:
-        lines += [f"movw r4, #{turns}", "dls lr, r4", "2:"]
-    if turns:
+    steps, rest = divmod(strip.width, strip.across)
+    if steps > 1:
+        lines += [f"movw r4, #{steps}", "dls lr, r4", "2:"]
+    if steps:
         lines += [*_results(strip, strip.across), f"vstrb.32 q0, [r11, {_PLACES}]"]
-    if turns and (turns > 1 or rest):
+    if steps and (steps > 1 or rest):
         lines.append(f"add r11, r11, #{strip.across * strip.channels}")
-    if turns > 1:
+    if steps > 1:
         lines.append("le lr, 2b")
     if rest:
         lines += _results(strip, rest)
@@ -86,12 +87,12 @@ def vector_strip(strip: VectorStrip) -> str:
 
 
 def _lanes(strip: VectorStrip, across: int) -> list[tuple[int, int]]:
-    """Row and column of each result of a turn."""
+    """Row and column of each result of a step of the loop."""
     return [(row, column) for column in range(across) for row in range(strip.rows)]
 
 
 def _places(strip: VectorStrip) -> list[str]:
-    """Where the results of a turn go, from the first one on."""
+    """Where the results of a step go, from the first one on."""
     lines = []
     for register, (row, column) in zip(_SUMS, _lanes(strip, strip.across), strict=True):
         place = (row * strip.width + column) * strip.channels
@@ -100,7 +101,7 @@ def _places(strip: VectorStrip) -> list[str]:
 
 
 def _weights(strip: VectorStrip) -> list[str]:
-    """The vectors of weights that results of a turn need."""
+    """The vectors of weights that results of a step need."""
     shifted = (0, 1) if strip.step == 1 else (0,)
     lines = []
     for column in shifted:
@@ -108,13 +109,13 @@ def _weights(strip: VectorStrip) -> list[str]:
         lines.append(f"vldrw.u32 {upper}, [r2, #{4 - 4 * column}]")
         if strip.rows == 2:
             lines.append(f"vshl.i32 {lower}, {upper}, #8")
-        if strip.turn:
+        if strip.parity:
             lines += [f"vrev32.16 {v}, {v}" for v in (upper, lower)[: strip.rows]]
     return lines
 
 
 def _results(strip: VectorStrip, across: int) -> list[str]:
-    """Sums of a turn, and bytes of them."""
+    """Sums of a step, and bytes of them."""
     moved = 4 * strip.across * strip.step
     shared = 2 if strip.step == 1 else 1
     lines, loaded = [], -1
@@ -155,7 +156,7 @@ def _clamp(low: int, high: int) -> list[str]:
 
 def _twin(strip: VectorStrip) -> str:
     word = f"planes[x * {strip.step} + i]"
-    byte = f"8 * ((row + k) ^ {2 * strip.turn})"
+    byte = f"8 * ((row + k) ^ {2 * strip.parity})"
     return (
         "{\n"
         f"  for (; count--; planes += {strip.columns}, rule += {strip.rule_words}, ++out)\n"

@@ -23,9 +23,9 @@ _SNIPPETS = (
 )
 _MOST_OFFSET = 4095
 """That an instruction adds to an address."""
-_LAYER, _STRIP, _PIXEL, _GATHERED_BYTE, _TURN, _ADDED = 80, 60, 60, 0.35, 8, 10
+_LAYER, _STRIP, _PIXEL, _GATHERED_BYTE, _CHANNEL_STEP, _ADDED = 80, 60, 60, 0.35, 8, 10
 """Instructions as gcc makes them: of a layer, a strip, a pixel that is gathered and each byte of
-it, of a turn of channels beside its products, and of a byte of a sum."""
+it, of a step of channels beside its products, and of a byte of a sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,8 @@ def _estimate(operator: Convolution, network: Network, rule: Stored, vectors: _V
         total += _ADDED * pixels * channels
     for count, times in ((vectors.pixels, pixels // vectors.pixels), (1, pixels % vectors.pixels)):
         block = _block(operator, rule, vectors, count, depth)
-        turns = -(-channels // (LANES * block.groups))
-        total += times * (_TURN + turns * (_TURN + block.turn_instructions))
+        channel_steps = -(-channels // (LANES * block.groups))
+        total += times * (_CHANNEL_STEP + channel_steps * (_CHANNEL_STEP + block.step_instructions))
     return total
 
 

@@ -47,11 +47,11 @@ class VectorBlock:
 
     @property
     def rest(self) -> int:
-        """How many channels the last turn has, or 0 where that is all."""
+        """How many channels the last step has, or 0 where that is all."""
         return self.channels % (LANES * self.groups)
 
     @property
-    def turn_instructions(self) -> int:
+    def step_instructions(self) -> int:
         """How many some pixels by some channels take."""
         first, unroll = _pick_unroll(self.steps)
         rounds = (self.steps - first) // unroll if unroll else 0
@@ -154,7 +154,7 @@ def _scale_sums(block: VectorBlock, vectors: list[str]) -> list[str]:
 
 
 def _mask(block: VectorBlock, group: int) -> list[str]:
-    """Where the last turn has fewer channels: which lanes are stored.  Flags and `r0` are lost."""
+    """Where the last step has fewer channels: which lanes are stored.  Flags and `r0` are lost."""
     if not block.rest:
         return []
     left = max(0, min(LANES, block.rest - LANES * group))

@@ -76,21 +76,21 @@ class WindowWalk(ABC):
         return [*self._weights(), *lines, "ldr x4, [x0, #88]"]
 
     def _walk(self) -> list[str]:
-        """Outputs of a row, or two, with the columns in three places by turns."""
+        """Outputs of a row, or two, with the columns in three places that rotate."""
         first = [*self._start(0, 2), *(self._start(1, 3) if self.stride == 1 else [])]
-        turns = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
+        rotations = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
         if self.stride == 2:
-            turns = [(0, 1, 2), (2, 1, 0)]
+            rotations = [(0, 1, 2), (2, 1, 0)]
         lines = [*first, "cbz x4, 60f", "4:"]
-        for number, turn in enumerate(turns):
-            lines += self._columns(turn) + self._output(turn)
+        for number, rotation in enumerate(rotations):
+            lines += self._columns(rotation) + self._output(rotation)
             lines.append("subs x4, x4, #1")
-            last = number == len(turns) - 1
+            last = number == len(rotations) - 1
             lines.append("b.ne 4b" if last else f"b.eq {61 + number}f")
-        for number in range(len(turns)):
+        for number in range(len(rotations)):
             # With the places as they are after so many outputs.
             lines.append(f"{60 + number}:")
-            lines += self._end(turns, number)
+            lines += self._end(rotations, number)
             lines.append("b 9f")
         return lines
 
@@ -106,20 +106,20 @@ class WindowWalk(ABC):
             f"{40 + label}:",
         ]
 
-    def _end(self, turns: list[tuple[int, int, int]], number: int) -> list[str]:
+    def _end(self, rotations: list[tuple[int, int, int]], number: int) -> list[str]:
         """Outputs that see columns to the right of the image: at most two with a stride of one."""
         lines = []
         for more in range(2 if self.stride == 1 else 1):
-            turn = turns[(number + more) % len(turns)]
+            rotation = rotations[(number + more) % len(rotations)]
             lines += [f"cmp x6, #{more + 1}", "b.lt 9f"]
             if self.stride == 2:
-                lines += self._column(turn[1])
-            lines += self._fill_outside(turn[2]) + self._output(turn)
+                lines += self._column(rotation[1])
+            lines += self._fill_outside(rotation[2]) + self._output(rotation)
         return lines
 
-    def _columns(self, turn: tuple[int, int, int]) -> list[str]:
-        lines = self._column(turn[1]) if self.stride == 2 else []
-        return lines + self._column(turn[2])
+    def _columns(self, rotation: tuple[int, int, int]) -> list[str]:
+        lines = self._column(rotation[1]) if self.stride == 2 else []
+        return lines + self._column(rotation[2])
 
     @abstractmethod
     def _weights(self) -> list[str]:
@@ -134,7 +134,7 @@ class WindowWalk(ABC):
         """The next column of the image, in one of three places."""
 
     @abstractmethod
-    def _output(self, turn: tuple[int, int, int]) -> list[str]:
+    def _output(self, rotation: tuple[int, int, int]) -> list[str]:
         """A pixel of eight channels, of one row or two, of columns in such places."""
 
 
@@ -170,11 +170,11 @@ class DotWalk(WindowWalk):
             f"zip2 v{t + 1}.8h, v0.8h, v2.8h",
         ]
 
-    def _output(self, turn: tuple[int, int, int]) -> list[str]:
+    def _output(self, rotation: tuple[int, int, int]) -> list[str]:
         two = self.stride == 1
         lines = [f"ldp q0, q1, [x7, #{self.weight_bytes}]"]
         lines += [f"ldp q2, q3, [x7, #{self.weight_bytes}]"] if two else []
-        for kx, place in enumerate(turn):
+        for kx, place in enumerate(rotation):
             for row, weights in enumerate((_FIRST, _SECOND)[: 1 + two]):
                 for half in (0, 1):
                     source = f"v{_TURNED[place] + half}.16b, v{weights + 2 * kx + half}.16b"
@@ -219,11 +219,11 @@ class ProductWalk(WindowWalk):
     def _column(self, place: int) -> list[str]:
         return [f"ld1 {{v{8 + 3 * place + n}.8b}}, [x{9 + n}], x{13 + n}" for n in range(3)]
 
-    def _output(self, turn: tuple[int, int, int]) -> list[str]:
+    def _output(self, rotation: tuple[int, int, int]) -> list[str]:
         lines = [f"ldp q0, q1, [x7, #{self.weight_bytes}]"]
         taps = [
             (8 + 3 * place + row, 17 + 3 * kx + row)
-            for kx, place in enumerate(turn)
+            for kx, place in enumerate(rotation)
             for row in range(3)
         ]
         step = 1 if self.careful else 2

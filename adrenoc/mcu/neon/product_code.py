@@ -117,8 +117,8 @@ def _pair_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
         first = _SUMS + 8 * pair
         for two in range(0, 8, 2):
             lines += tile.store.narrow(f"v{first + two}", f"v{first + two + 1}")
-        for half in (0, 4):
-            low, high = f"v{first + half}", f"v{first + half + 2}"
+        for part in (0, 4):
+            low, high = f"v{first + part}", f"v{first + part + 2}"
             lines += [f"sqxtn {low}.8b, {low}.8h", f"sqxtn2 {low}.16b, {high}.8h"]
         a, b = f"v{first}", f"v{first + 4}"
         lines += [f"uzp1 v0.8h, {a}.8h, {b}.8h", f"uzp2 v1.8h, {a}.8h, {b}.8h"]
@@ -209,10 +209,10 @@ def _dot_rows(rows: int, lane: int) -> list[str]:
     lines = []
     for four in range(4):
         lines.append("ld2 {v6.4s, v7.4s}, [x17], #32")
-        for half in (0, 1):
+        for part in (0, 1):
             for row in range(rows):
                 total = _SUMS + 4 * row + four
-                lines.append(f"sdot v{total}.4s, v{6 + half}.16b, v{row}.4b[{lane + half}]")
+                lines.append(f"sdot v{total}.4s, v{6 + part}.16b, v{row}.4b[{lane + part}]")
     return lines
 
 
@@ -226,24 +226,24 @@ def _multiply_widened(tile: ProductTile) -> list[str]:
 def _product_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
     """Two rows by eight channels, twice: sums of four parts in v16 to v31."""
     lines = []
-    for half in (0, 1):
-        here = f"{label[:-1]}{half}"
+    for part in (0, 1):
+        here = f"{label[:-1]}{part}"
         lines += _pointers(pairs)
         lines += [f"movi v{16 + n}.4s, #0" for n in range(16)]
         lines += ["subs x8, x3, #2", f"b.lt {here}2f", f"{here}1:"]
-        lines += _widen_blocks(tile, half, 2)
+        lines += _widen_blocks(tile, part, 2)
         lines += ["add x17, x17, #256", "subs x8, x8, #2", f"b.ge {here}1b"]
-        lines += [f"{here}2:", f"tbz x3, #0, {here}3f", *_widen_blocks(tile, half, 1), f"{here}3:"]
+        lines += [f"{here}2:", f"tbz x3, #0, {here}3f", *_widen_blocks(tile, part, 1), f"{here}3:"]
         for row in (0, 1):
             for four in (0, 1):
                 a, b, c, d = (f"v{16 + 8 * row + 4 * four + n}" for n in range(4))
                 lines += [
                     f"addp {a}.4s, {a}.4s, {b}.4s",
                     f"addp {c}.4s, {c}.4s, {d}.4s",
-                    f"addp v{8 * half + 2 * row + four}.4s, {a}.4s, {c}.4s",
+                    f"addp v{8 * part + 2 * row + four}.4s, {a}.4s, {c}.4s",
                 ]
-        # Both halves' sums are kept in v0 to v3 and v8 to v11.
-        if half == 0:
+        # The sums of both parts are kept in v0 to v3 and v8 to v11.
+        if part == 0:
             lines += [f"mov v{12 + n}.16b, v{n}.16b" for n in range(4)]
     return lines + _product_stores(tile, pairs)
 
@@ -264,7 +264,7 @@ def _product_stores(tile: ProductTile, pairs: int) -> list[str]:
     return lines
 
 
-def _widen_blocks(tile: ProductTile, half: int, blocks: int) -> list[str]:
+def _widen_blocks(tile: ProductTile, part: int, blocks: int) -> list[str]:
     """One or two blocks of eight bytes: products of two are added in sixteen bits, if they fit."""
     lines = []
     for row in (0, 1):
@@ -272,7 +272,7 @@ def _widen_blocks(tile: ProductTile, half: int, blocks: int) -> list[str]:
             lines.append(f"ld1r {{v{2 * row + block}.2d}}, [x{9 + row}], #8")
     for four in range(2):
         for block in range(blocks):
-            place = f"[x17, #{128 * block + 64 * half + 32 * four}]"
+            place = f"[x17, #{128 * block + 64 * part + 32 * four}]"
             lines.append(f"ldp q{4 + 2 * block}, q{5 + 2 * block}, {place}")
         for column in range(4):
             more, lanes = ("2", "16b") if column % 2 else ("", "8b")

@@ -27,7 +27,7 @@ from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
 from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node
-from adrenoc.ir.layout import LANES, Fold, agree
+from adrenoc.ir.layout import LANES, TexelOrder, agree
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.moved_reads import find_moved_source, zero_outside
@@ -88,7 +88,7 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
         return used
     mine, theirs = graph.operand(node.output), graph.operand(source)
     blocked = (Memory.TEXTURE, Memory.BLOCKED)
-    if theirs.memory not in blocked or mine.roles.fold is not theirs.roles.fold:
+    if theirs.memory not in blocked or mine.roles.order is not theirs.roles.order:
         return f"{source} lies in {theirs.memory.value}, {theirs.layout}"
     if not agree(mine.roles, theirs.roles, mine.shape):
         return f"{source} has the layout {theirs.layout}, its result {mine.layout}"
@@ -96,7 +96,7 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
     uneven = mine.extents.c % LANES and not moved
     if uneven and node.body is not None and not finite_at_zero(node.body):
         return "beyond the last channel it might not be a number"
-    bordered = moved and theirs.memory is Memory.TEXTURE and theirs.roles.fold is Fold.PLANES
+    bordered = moved and theirs.memory is Memory.TEXTURE and theirs.roles.order is TexelOrder.PLANES
     for reader in readers:
         reason = _refusal_of_reader(graph, node, reader, bordered=bordered)
         reason = reason or image_clash(graph, attach_prologue(reader, node, source))

@@ -15,7 +15,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import OPERATORS, changed_input
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
-from adrenoc.ir.layout import LANES, Fold, Layout, agree
+from adrenoc.ir.layout import LANES, Layout, TexelOrder, agree
 from adrenoc.ir.operand import Memory
 from adrenoc.options import CompileOptions
 from adrenoc.passes.analyse.cpu_nodes import row_major_tensors, tensors_on_cpu
@@ -80,7 +80,7 @@ def _place(
     asked = graph.precision(tensor.name)
     if asked.low is not None:
         if layout.extents(tensor.shape).c > LANES:
-            planes = layout.refold(Fold.PLANES)
+            planes = layout.reorder(TexelOrder.PLANES)
             return Placement(memory=Memory.BYTES, layout=planes, dtype="uint32", low=asked.low)
         log.add(
             tensor.name,
@@ -91,21 +91,22 @@ def _place(
     wide = asked.float32 or math.prod(tensor.shape) == 1
     dtype = "float32" if wide else options.storage_dtype
     if options.textures:
-        for fold in Fold:
-            if fits_in_texture(layout.refold(fold), tensor.shape, limits):
-                if fold is not Fold.PLANES and tensor.value is None:
+        for order in TexelOrder:
+            if fits_in_texture(layout.reorder(order), tensor.shape, limits):
+                if order is not TexelOrder.PLANES and tensor.value is None:
                     log.add(
                         tensor.name,
-                        f"texture, {layout.refold(fold)}",
+                        f"texture, {layout.reorder(order)}",
                         f"as planes it is {_extents(layout, tensor.shape)}, beyond "
                         f"{_limits_text(limits)}",
                     )
-                return Placement(memory=Memory.TEXTURE, layout=layout.refold(fold), dtype=dtype)
+                return Placement(memory=Memory.TEXTURE, layout=layout.reorder(order), dtype=dtype)
+        rows = layout.reorder(TexelOrder.ROWS)
         log.add(
             tensor.name,
             f"buffer, {layout}",
             f"as planes it is {_extents(layout, tensor.shape)} and as rows "
-            f"{_extents(layout.refold(Fold.ROWS), tensor.shape)}, beyond {_limits_text(limits)}",
+            f"{_extents(rows, tensor.shape)}, beyond {_limits_text(limits)}",
         )
     held = limits.buffer_dtype(dtype)
     if held != dtype:

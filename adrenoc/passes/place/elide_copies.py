@@ -47,7 +47,7 @@ def _moves_nothing(graph: Graph, node: Node, known: Mapping[str, Known]) -> bool
         Memory.PLAIN in (source.memory, target.memory)
         or (source.memory, source.dtype, source.physical)
         != (target.memory, target.dtype, target.physical)
-        or source.roles.fold is not target.roles.fold
+        or source.roles.order is not target.roles.order
         or graph.tensors[node.inputs[0]].value is not None
         or source.extents != target.extents
     ):

@@ -103,7 +103,7 @@ def _alike(graph: Graph, part: str, whole: str) -> bool:
     return (
         (mine.memory, mine.dtype) == (other.memory, other.dtype)
         and other.layout is not None
-        and mine.layout.fold is other.layout.fold
+        and mine.layout.order is other.layout.order
         and agree(mine.layout, other.layout, graph.tensors[whole].shape)
     )
 

@@ -84,10 +84,10 @@ def _check_view(graph: Graph, name: str) -> None:
         raise DefectError(f"{name} ends within a block of {view.base}, whose lanes are not zero")
     if (mine.n, mine.h, mine.w) != (other.n, other.h, other.w):
         raise DefectError(f"{name} has other rows and columns than {view.base}")
-    alike = (part.memory, part.dtype, part.roles.fold) == (
+    alike = (part.memory, part.dtype, part.roles.order) == (
         whole.memory,
         whole.dtype,
-        whole.roles.fold,
+        whole.roles.order,
     )
     if not alike:
         raise DefectError(f"{name} lies in other memory than {view.base}")

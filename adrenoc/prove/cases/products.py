@@ -60,7 +60,7 @@ def _attend_to_cache(net: Net, *, tokens: int, rows: int, before: int) -> str:
     qkv = net("Relu", net.input(1, tokens, (heads + 2 * kept) * size))
     past = [net("Relu", net.input(1, kept, rows, size)) for _ in range(2)]
     angles = np.arange(rows)[:, None] * 8.0 ** -np.arange(size // 2)
-    tables = [net.const(turn(angles)) for turn in (np.cos, np.sin)]
+    tables = [net.const(function(angles)) for function in (np.cos, np.sin)]
     length = net.const([before + tokens - 1], np.int32)
     total = net.const(rows, np.int32)
     mixed, keys, values = net.several(
