@@ -51,7 +51,9 @@ class CompileOptions:
     shapes: Shapes = ()
     """(input name, dimensions) for inputs with dynamic dimensions."""
     states: tuple[tuple[str, str], ...] = ()
-    """(input, output) that is the same memory from run to run: the caches of a decoder."""
+    """(input, output) that is the same memory from run to run."""
+    caches: tuple[tuple[str, str], ...] = ()
+    """The same of a decoder whose past grows in the file, and has fixed rows in the bundle."""
     check_ir: bool = False
     """Check after each stage that the IR holds what the stage promises."""
     forbid: tuple[str, ...] = ()
@@ -143,8 +145,9 @@ class CompileOptions:
         """
         values = asdict(self)
         del values["ndk"]
-        if not self.states:
-            del values["states"]
+        for name in ("states", "caches"):
+            if not values[name]:
+                del values[name]
         if self.max_memory_mib is None:
             del values["max_memory_mib"]
         del values["tuning_log"]

@@ -91,6 +91,12 @@ class Bundle:
         """The size of all files."""
         return sum(entry.bytes for entry in self.manifest.files)
 
+    @property
+    def kept_states(self) -> tuple[tuple[str, str], ...]:
+        """States, each with the output that the model has it as in the next run; no caches."""
+        pairs = self.manifest.options.values.get("states", ())
+        return tuple((str(past), str(present)) for past, present in pairs)
+
     def params(self) -> dict[str, np.ndarray]:
         """The packed constants by name."""
         return read_params(self.file(PARAMS), self.manifest.params, where=f"{self.path}: {PARAMS}")

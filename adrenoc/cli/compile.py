@@ -88,6 +88,14 @@ if TYPE_CHECKING:
     metavar="N,N,...",
     help="Of a decoder: tokens of a prompt that one run takes.  [default: 16,128]",
 )
+@click.option(
+    "--state",
+    "kept",
+    multiple=True,
+    metavar="PAST=PRESENT",
+    help="Keep an output as the next run's input, in one memory; a * stands for many.  `none`: "
+    "keep nothing.  [default: what exporters' names say]",
+)
 @click.option("--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle.")
 @click.option(
     "--ndk",
@@ -131,6 +139,7 @@ def compile_command(
     tuning_log: str | None,
     context: int | None,
     prefill: str | None,
+    kept: tuple[str, ...],
     stop_after: str | None,
     ndk: str | None,
     fallback: str | None,
@@ -157,7 +166,7 @@ def compile_command(
         return
     _check_no_firmware(max_flash_kib, max_ram_kib, spare_flash_kib, with_object or None)
     from adrenoc.cli import console
-    from adrenoc.cli.decoder import plan_shapes
+    from adrenoc.cli.plan_shapes import plan_shapes
     from adrenoc.cli.show_accuracy import finite, show_plan
     from adrenoc.cli.show_made import show_made, show_options
     from adrenoc.compile.make import default_output, make_bundle
@@ -165,8 +174,8 @@ def compile_command(
     from adrenoc.reporter import SilentReporter
 
     _check_accuracy_options(accuracy, policy_file, folder, clml, stop_after)
-    shaped = plan_shapes(model, shapes, context, prefill, accurate=accuracy is not None)
-    _check_fallback(fallback, len(shaped.buckets), stop_after)
+    shaped = plan_shapes(model, shapes, (context, prefill), kept, accurate=accuracy is not None)
+    _check_fallback(fallback, len(shaped.buckets), stop_after, kept=bool(shaped.states))
     policy = policy_of(policy_file, model, preset)
     resolved = resolve_options(
         target,
@@ -175,6 +184,7 @@ def compile_command(
             "float32_tensors": policy.float32_tensors if policy else None,
             "shapes": shaped.buckets[-1] or None,
             "states": shaped.states or None,
+            "caches": shaped.caches or None,
             "forbid": forbid or None,
             "max_memory_mib": max_memory_mib,
             "winograd": winograd,
@@ -276,10 +286,14 @@ def _check_accuracy_options(
         raise click.UsageError("--accuracy is for whole compilations: no --stop-after")
 
 
-def _check_fallback(fallback: str | None, choices: int, stop_after: str | None) -> None:
+def _check_fallback(
+    fallback: str | None, choices: int, stop_after: str | None, *, kept: bool
+) -> None:
     """Refuse what does not go together."""
     if fallback is None:
         return
+    if kept:
+        raise click.UsageError("--fallback cpu keeps no states: --state none")
     if choices > 1:
         raise click.UsageError("--fallback cpu is for one choice of shapes: no ranges with --shape")
     if stop_after is not None:

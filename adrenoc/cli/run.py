@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,13 @@ if TYPE_CHECKING:
 )
 @shape_option("Shape of a random input, for a bundle of several shapes.  [default: the largest]")
 @seed_option("Seed of random inputs.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of a bundle that keeps states: N runs from zeros on; inputs and outputs hold all of them "
+    "along a first axis.",
+)
 @click.option("--mean", type=NumbersParam(), help="Subtract from image values (0 to 1).")
 @click.option("--std", type=NumbersParam(), help="Divide image values by this after that.")
 @click.option(
@@ -172,6 +179,7 @@ def run_command(
     files: tuple[InputFile, ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     seed: int,
+    steps: int | None,
     mean: tuple[float, ...] | None,
     std: tuple[float, ...] | None,
     layout: str | None,
@@ -208,28 +216,26 @@ def run_command(
         ctx, bundle, asked, where, (keep_programs, qualcomm_programs), as_json=as_json
     ):
         return
-    from adrenoc.bundle.buckets import check_asked_shapes, specs_for
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.check.inputs import ImageOptions, make_inputs, shapes_of
+    from adrenoc.check.inputs import ImageOptions
     from adrenoc.cli import console
     from adrenoc.cli.show_run import plain_run, show_run
+    from adrenoc.cli.steps import check_steps, draw_steps
     from adrenoc.device.baseline import compare_with, read_baseline
     from adrenoc.device.result import RunOptions
     from adrenoc.errors import CheckFailedError
 
     _check_floor(with_floor, reference)
+    check_steps(steps, layers_of, with_floor=with_floor)
     place = choose_place(**where)
     before = None if baseline is None else read_baseline(baseline)
     opened = open_bundle(bundle)
     image = ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or "")
-    check_asked_shapes(opened, dict(shapes))
-    specs = specs_for(opened, {**shapes_of(opened.manifest.inputs, files), **dict(shapes)})
-    inputs = make_inputs(specs, files, seed=seed, image=image)
+    several = draw_steps(opened, files, shapes, steps, seed=seed, image=image)
+    inputs = several.first
     expected = None
     if reference is not None:
-        from adrenoc.check.reference import run_reference
-
-        expected = run_reference(reference, inputs)
+        expected = several.run_reference(reference, opened.kept_states)
     options = RunOptions(
         device=place.cl_device,
         repeat=repeat,
@@ -242,12 +248,13 @@ def run_command(
         priority=priority or "",
         threads=threads or 0,
     )
-    result = _run(opened, place, inputs, options, save=save)
+    result = _run(opened, place, inputs, options, save=save, steps=several.later)
     compared = None if before is None else compare_with(before, result)
     limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
     if expected is not None:
-        checked = _judge(reference, inputs, result.outputs, expected, tolerance=limit)
+        alone = None if several.later else reference
+        checked = _judge(alone, inputs, result.outputs, expected, tolerance=limit)
     if layers_of is not None:
         from adrenoc.check.check_layers import check_layers
 
@@ -340,6 +347,7 @@ def _run(
     options: RunOptions,
     *,
     save: Path | None,
+    steps: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> RunResult:
     """Run, and keep what is known when the run fails half-way."""
     from adrenoc.check.numpy_files import save_arrays
@@ -352,10 +360,17 @@ def _run(
     try:
         with reach(place) as address:
             if address is None:
-                result = run_bundle(bundle, inputs=inputs, options=options, progress=progress)
+                result = run_bundle(
+                    bundle, inputs=inputs, options=options, progress=progress, steps=steps
+                )
             else:
                 result = run_remote(
-                    bundle, address, inputs=inputs, options=options, progress=progress
+                    bundle,
+                    address,
+                    inputs=inputs,
+                    options=options,
+                    progress=progress,
+                    steps=steps,
                 )
     except AdrenocError as error:
         if progress.first_ms is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.text.spelling import list_first
+
 if TYPE_CHECKING:
     from adrenoc.bundle.manifest import Manifest
     from adrenoc.compile.make import Made
@@ -62,6 +64,7 @@ def show_made(made: Made, *, explain: bool) -> None:
                 f"{console.size(memory.peak_bytes)}: {console.size(memory.param_bytes)} constants, "
                 f"{console.size(memory.slot_bytes)} in {slots}",
             ),
+            *_states(manifest),
             ("decisions", f"{len(made.decisions)} (--explain lists them)"),
             ("next", _next(made)),
         ]
@@ -96,3 +99,11 @@ def _format_part(part: str | tuple[str, Any]) -> str:
         return part
     name, held = part
     return f"{name}:{held if isinstance(held, str) else ','.join(map(str, held))}"
+
+
+def _states(manifest: Manifest) -> list[tuple[str, str]]:
+    """What is kept from run to run, where something is."""
+    kept = [f"{past} = {present}" for past, present in manifest.options.values.get("states", ())]
+    if not kept:
+        return []
+    return [("states", f"{list_first(kept, between=', ')}; --state none keeps nothing")]

@@ -20,10 +20,10 @@ USUAL_PREFILL = (16, 128)
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderPlan:
-    """A bucket for each number of tokens, the fewest first; the states that they share."""
+    """A bucket for each number of tokens, the fewest first; the caches that they share."""
 
     buckets: tuple[Shapes, ...]
-    states: tuple[tuple[str, str], ...]
+    caches: tuple[tuple[str, str], ...]
     decisions: tuple[Decision, ...]
 
 
@@ -53,7 +53,7 @@ def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int])
     )
     return DecoderPlan(
         buckets=tuple(_shapes(form, length, rows) for length in lengths),
-        states=tuple((cache.past, cache.present) for cache in form.caches),
+        caches=tuple((cache.past, cache.present) for cache in form.caches),
         decisions=tuple(decisions),
     )
 

@@ -343,8 +343,9 @@ def _that_change_the_result(options: CompileOptions) -> dict[str, Any]:
     """All options but what differs from machine to machine: the NDK's folder, the log's place."""
     values = asdict(options)
     del values["ndk"]
-    if not options.states:
-        del values["states"]
+    for name in ("states", "caches"):
+        if not values[name]:
+            del values[name]
     if options.tuning_log is not None:
         values["tuning_log"] = Path(options.tuning_log).name
     return values
@@ -380,7 +381,8 @@ def options_of(bundle: Bundle) -> CompileOptions:
             hint=REBUILD_HINT,
         )
     values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
-    values["states"] = tuple(tuple(pair) for pair in values.get("states", ()))
+    for name in ("states", "caches"):
+        values[name] = tuple(tuple(pair) for pair in values.get(name, ()))
     values["forbid"] = tuple(values["forbid"])
     values["float32_tensors"] = tuple(values["float32_tensors"])
     return CompileOptions(**values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -42,10 +42,14 @@ def execute(
     progress: Progress,
     *,
     others: Mapping[str, np.ndarray] | None = None,
+    steps: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> RunResult:
     """Load, build, run and time; `progress` learns what is done, in case the rest fails.
 
     With `others`, inputs of the same form, runs among such of these come last (`among_others`).
+    Each run begins with the states that `inputs` have; with `steps`, what runs take after that of
+    `inputs`, outputs are those of all of them, along a first axis, each begun with the states that
+    the one before has left.
 
     Raises:
         RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
@@ -82,6 +86,9 @@ def execute(
     sustained = _sustain(runner, options)
     launching = runner.launching()
     outputs = runner.take_outputs()
+    notes = _differences(progress.outputs, outputs)
+    if steps:
+        outputs = runner.walk([inputs, *steps])
     among = () if others is None else _run_among(runner, inputs, others)
     states.append(read_gpu_state(place.function("adrenoc.runtime.gpu_state")))
     launches = _profile(runner, place) if options.profile else []
@@ -111,7 +118,7 @@ def execute(
             *other_gpu_notes(bundle, place.facts),
             *(() if programs is None else programs.notes()),
             *clock_notes(states, place.facts),
-            *_differences(progress.outputs, outputs),
+            *notes,
         ),
     )
 
@@ -152,6 +159,8 @@ class _Runner:
 
         self._place = place
         self._specs = bundle.manifest.outputs
+        self._first = {name: inputs[name] for name in bundle.manifest.states}
+        self._presents = bundle.kept_states
         self._device = place.device()
         self._names = [spec.name for spec in bundle.manifest.inputs]
         given = [tvm.runtime.tensor(inputs[name], self._device) for name in self._names]
@@ -173,12 +182,36 @@ class _Runner:
         return bind(machine.module, "main", self._place.number, recording, *self._arguments)
 
     def give(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Have other numbers in the same tensors from the next run on."""
+        """Have other numbers in the same tensors, of those inputs that are given."""
         for name, tensor in zip(self._names, self._arguments, strict=False):
-            tensor.copyfrom(inputs[name])
+            if name in inputs:
+                tensor.copyfrom(inputs[name])
 
     def run_ms(self) -> float:
-        """Run once; returns how long it took."""
+        """Run once, from the states that were given; returns how long it took."""
+        self._reset()
+        return self._run_on_ms()
+
+    def walk(self, steps: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """Run once for each of `steps`, from the states that were given on; all outputs."""
+        import numpy as np
+
+        self._reset()
+        found = []
+        for inputs in steps:
+            self.give({n: array for n, array in inputs.items() if n not in self._first})
+            self._run_on_ms()
+            found.append(self.take_outputs())
+        self.give(steps[0])
+        return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+    def _reset(self) -> None:
+        """Have the states as they were given."""
+        if self._first:
+            self.give(self._first)
+
+    def _run_on_ms(self) -> float:
+        """Run once, from the states that the last run left; returns how long it took."""
         # Gone before the next run, which else would need memory for its outputs beside these.
         self._result = None
         begun = time.perf_counter()
@@ -193,11 +226,13 @@ class _Runner:
         return LaunchReport(**json.loads(self._place.look_up(self._bound, "report")()))
 
     def take_outputs(self) -> dict[str, np.ndarray]:
-        """The outputs of the last run, by name."""
+        """The outputs of the last run, by name, with the states that it left."""
         tensors = self._place.fields(self._result, self._specs)
-        return {
+        found = {
             spec.name: tensor.numpy() for spec, tensor in zip(self._specs, tensors, strict=True)
         }
+        held = dict(zip(self._names, self._arguments, strict=False))
+        return found | {present: held[past].numpy() for past, present in self._presents}
 
 
 class _MemoryMeter:

@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,7 @@ def run_remote(
     options: RunOptions | None = None,
     progress: Progress | None = None,
     others: Mapping[str, np.ndarray] | None = None,
+    steps: Sequence[Mapping[str, np.ndarray]] = (),
     **changes: object,
 ) -> RunResult:
     """Run `bundle` with `inputs` on an OpenCL device of the server at `address`.
@@ -120,6 +121,7 @@ def run_remote(
             wanted,
             progress or Progress(),
             others=None if others is None else fit(bundle, others).inputs,
+            steps=steps,
         )
         result = replace(result, outputs=fitted.crop(result.outputs))
         sent = f"{place.sent_bytes / 1e6:.1f} MB were sent, {place.kept_bytes / 1e6:.1f} were there"

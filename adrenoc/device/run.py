@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,9 +30,12 @@ def run_bundle(
     inputs: Mapping[str, np.ndarray],
     options: RunOptions | None = None,
     progress: Progress | None = None,
+    steps: Sequence[Mapping[str, np.ndarray]] = (),
     **changes: object,
 ) -> RunResult:
     """Run `bundle` with `inputs` (by name, shapes and dtypes of the manifest) on a device.
+
+    With `steps` it goes on with these from the states that each run leaves (`execute`).
 
     Of a bundle with buckets the smallest that takes the inputs runs.  One with code for the CPU is
     computed by that where there is no device, or it refuses the kernels, unless one was named.
@@ -51,7 +54,7 @@ def run_bundle(
     told = progress or Progress()
     try:
         with local_place(bundle, wanted.device) as place:
-            result = execute(place, fitted.bundle, fitted.inputs, wanted, told)
+            result = execute(place, fitted.bundle, fitted.inputs, wanted, told, steps=steps)
     except DeviceError as error:
         # A device that was named is not replaced, nor one that has computed.
         if wanted.device or told.first_ms is not None or not carries_cpu(fitted.bundle):

@@ -19,10 +19,12 @@ def import_model(
     *,
     shapes: Mapping[str, tuple[int, ...]],
     states: Sequence[tuple[str, str]] = (),
+    caches: Sequence[tuple[str, str]] = (),
 ) -> Imported:
     """Import the ONNX or TFLite model at `path`; `shapes` fixes its dynamic dimensions.
 
-    `states` are the inputs that are caches, each with the output that it is in the next run.
+    `states` are inputs, each with the output that it is in the next run; `caches` those of a
+    decoder, whose past grows from run to run in the file and is made memory of fixed rows.
 
     Raises:
         ModelNotFoundError, ModelFormatError: see `find_model_files`.
@@ -37,9 +39,9 @@ def import_model(
     if files.format == "tflite":
         from adrenoc.importers.tflite.importer import import_tflite
 
-        imported = import_tflite(files, shapes=shapes)
+        imported = import_tflite(files, shapes=shapes, states=states)
     else:
         from adrenoc.importers.onnx.importer import import_onnx
 
-        imported = import_onnx(files, shapes=shapes, states=states)
+        imported = import_onnx(files, shapes=shapes, states=states, caches=caches)
     return replace(imported, inputs=find_bounds(imported.module, imported.inputs))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from adrenoc.files.read import read_plain
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.signature import Signature, read_signature
 from adrenoc.text.json_text import read_json
 
 GENAI_CONFIG = "genai_config.json"
@@ -44,40 +44,26 @@ class DecoderForm:
     context: int
 
 
-def find_decoder(model: Path) -> DecoderForm | None:
+def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm | None:
     """The form of a decoder whose past grows from run to run; None of any other model.
+
+    `signature` is the model's, where it was read before.
 
     Raises:
         ModelNotFoundError, ModelFormatError: see `find_model_files`.
     """
-    files = find_model_files(model)
-    if files.format != "onnx":
+    if find_model_files(model).format != "onnx":
         return None
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from onnx import TensorProto
-
-    proto = onnx.ModelProto()
-    try:
-        proto.ParseFromString(files.paths[0].read_bytes())
-    except DecodeError:
-        return None  # the importer says what is wrong with it
-    inputs = {value.name: _extents(value) for value in proto.graph.input}
-    dtypes = {
-        value.name: str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-        for value in proto.graph.input
-        if value.type.tensor_type.elem_type in (TensorProto.FLOAT, TensorProto.FLOAT16)
-    }
-    outputs = {value.name for value in proto.graph.output}
+    signature = signature or read_signature(model)
+    inputs = {port.name for port in signature.inputs}
+    outputs = {port.name for port in signature.outputs}
     caches = [
-        CacheSpec(past=name, present=present, heads=shape[1], head=shape[3], dtype=dtypes[name])
-        for name, shape in inputs.items()
-        if len(shape) == 4
-        and name in dtypes
-        and isinstance(shape[1], int)
-        and isinstance(shape[3], int)
-        and not isinstance(shape[2], int)
-        and (present := _present_of(name, outputs))
+        CacheSpec(past=port.name, present=present, heads=heads, head=head, dtype=port.dtype)
+        for port in signature.inputs
+        if port.dtype in ("float32", "float16") and len(port.axes or ()) == 4
+        for _, heads, rows, head in [port.axes or ()]
+        if isinstance(heads, int) and isinstance(head, int) and not isinstance(rows, int)
+        if (present := _present_of(port.name, outputs))
     ]
     if not caches or "input_ids" not in inputs or "logits" not in outputs:
         return None
@@ -87,11 +73,6 @@ def find_decoder(model: Path) -> DecoderForm | None:
         positions="position_ids" in inputs,
         context=_context_beside(model),
     )
-
-
-def _extents(value: Any) -> list[Any]:
-    dims = value.type.tensor_type.shape.dim
-    return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims]
 
 
 def _present_of(past: str, outputs: set[str]) -> str:

@@ -298,7 +298,12 @@ class Graph:
         return frozenset(self.owner(name) for name in self.outputs)
 
     def makers(self, name: str) -> tuple[Node, ...]:
-        """The nodes that write what a reader of this tensor reads."""
+        """The nodes that write what a reader of this tensor reads.
+
+        None of an input: what a run writes to a state, its readers by that name come before.
+        """
+        if name in self.input_names:
+            return ()
         owner, first = self.place(name)
         beyond = first + self._blocks(name)
         return tuple(

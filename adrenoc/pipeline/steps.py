@@ -34,7 +34,12 @@ from adrenoc.tuning_log import Tuning, choose_trials, find_log, read_log, tuning
 
 def import_step(state: State) -> State:
     options = state.options
-    imported = import_model(state.model, shapes=dict(options.shapes), states=options.states)
+    imported = import_model(
+        state.model,
+        shapes=dict(options.shapes),
+        states=options.states,
+        caches=options.caches,
+    )
     if state.sha256 not in ("", imported.model_sha256):
         raise ModelFormatError(
             f"{state.model} changed while it was compiled: its SHA-256 was {state.sha256[:12]}, "

@@ -69,7 +69,7 @@ def test_rows_of_caches_are_said_aloud(
     plan = plan_decoder(form, context, (16, 128))
     assert [dict(shapes)["input_ids"] for shapes in plan.buckets] == [(1, 1), (1, 16), (1, 128)]
     assert {dict(shapes)["p"] for shapes in plan.buckets} == {(1, 2, rows, 16)}
-    assert plan.states == (("p", "q"),)
+    assert plan.caches == (("p", "q"),)
     assert plan.decisions[0].taken == f"{rows} rows"
     assert reason in plan.decisions[0].reason
 
@@ -94,7 +94,7 @@ def test_what_is_not_covered_is_refused_at_all_nodes(tmp_path: Path) -> None:
     with pytest.raises(
         CustomDomainError, match=r"GroupQueryAttention \(2x\).*smooth_softmax 1, which is not"
     ):
-        import_model(path, shapes=dict(plan.buckets[0]), states=plan.states)
+        import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
 
 
 def test_what_is_refused_does_not_bury_what_reads_it(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_what_is_refused_does_not_bury_what_reads_it(tmp_path: Path) -> None:
     assert form is not None
     plan = plan_decoder(form, 64, ())
     with pytest.raises(CustomDomainError, match=r"scale 2\.0, which is not covered") as refused:
-        import_model(path, shapes=dict(plan.buckets[0]), states=plan.states)
+        import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
     for supported in ("MatMulNBits", "GroupQueryAttention", "SkipSimplified"):
         assert supported not in refused.value.message
     assert "RotaryEmbedding (4x)" in refused.value.message
@@ -128,7 +128,7 @@ def test_tables_of_rotations_reach_as_far_as_the_context(tmp_path: Path) -> None
     assert form is not None
     plan = plan_decoder(form, 65, ())
     with pytest.raises(OptionError, match="have 64 rows, expected at least the context's 65"):
-        import_model(path, shapes=dict(plan.buckets[0]), states=plan.states)
+        import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
 
 
 def test_states_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_states_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
     shapes = {"input_ids": (1, 1), "attention_mask": (1, 8)}
     shapes |= {f"past_key_values.0.{kind}": (1, 2, 8, 16) for kind in ("key", "value")}
     with pytest.raises(OptionError, match=r"no output .present\.7\.key."):
-        import_model(path, shapes=shapes, states=(("past_key_values.0.key", "present.7.key"),))
+        import_model(path, shapes=shapes, caches=(("past_key_values.0.key", "present.7.key"),))
 
 
 def test_caches_that_grow_otherwise_are_refused(tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ def test_caches_that_grow_otherwise_are_refused(tmp_path: Path) -> None:
         UnsupportedOperatorError,
         match=r"2 of 2 caches are not added to in place: 'present.0.key' is made by Concat",
     ):
-        import_model(path, shapes=dict(plan.buckets[0]), states=plan.states)
+        import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)

@@ -73,6 +73,7 @@ def test_later_layers_win_and_leave_their_name():
         ("winograd", True, "default"),
         ("shapes", (), "default"),
         ("states", (), "default"),
+        ("caches", (), "default"),
         ("check_ir", True, "target host"),
         ("forbid", (), "default"),
         ("max_memory_mib", None, "default"),

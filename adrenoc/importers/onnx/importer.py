@@ -43,6 +43,7 @@ from adrenoc.importers.onnx.refusals import (
 from adrenoc.importers.onnx.sound import check_sound
 from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
 from adrenoc.importers.shapes import fix_input_shapes
+from adrenoc.importers.states import check_states
 from adrenoc.text.spelling import list_first
 
 _ONLY_CONSTANT = frozenset(
@@ -60,15 +61,18 @@ def import_onnx(
     *,
     shapes: Mapping[str, tuple[int, ...]],
     states: Sequence[tuple[str, str]] = (),
+    caches: Sequence[tuple[str, str]] = (),
 ) -> Imported:
     """Import the ONNX model in `files`; `shapes` fixes dynamic dimensions by input name.
 
-    `states` are pairs of an input and the output that it is in the next run (`steady_cache.py`).
+    `states` are pairs of an input and the output that it is in the next run; `caches` those of a
+    decoder whose past grows (`steady_cache.py`).
 
     Raises:
         ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
         CustomDomainError, UnsupportedOperatorError: every node concerned is named.
         ShapeError: a shape is missing or does not fit.
+        OptionError: `states` or `caches` are not what the model has.
     """
     from adrenoc.importers.onnx.convert import convert, supported_operators
 
@@ -81,8 +85,9 @@ def import_onnx(
     graph = _prepare(model, shapes)
     decisions += _tell_left_out(model.graph, graph)
     del model  # its weights are in `graph` now
-    if states:
-        decisions += keep_cache(graph, states)
+    if caches:
+        decisions += keep_cache(graph, caches)
+    _put_states_last(graph, states, caches)
     decisions += fuse_qdq(graph)
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
@@ -99,18 +104,33 @@ def import_onnx(
         _check_dtypes(graph)
     module, tensors, failed = convert(graph, unknown)
     raise_refusals(graph, foreign, missing, failed)
-    check_kept(graph, states)
+    check_kept(graph, caches)
+    kept = (*caches, *states)
+    outputs = _outputs_of(graph, graph.outputs)
+    check_states(states, graph.inputs, outputs)
     return Imported(
         module=module,
         format="onnx",
         inputs=tuple(graph.inputs),
-        outputs=_outputs_of(graph, graph.outputs[: len(graph.outputs) - len(states)]),
+        outputs=outputs[: len(outputs) - len(kept)],
         decisions=tuple(decisions),
         model_sha256=sha256,
         tensors=tensors,
         nodes={name: node.name for node in graph.nodes for name in node.output if node.name},
-        states=tuple(states),
+        states=kept,
     )
+
+
+def _put_states_last(
+    graph: OnnxGraph,
+    states: Sequence[tuple[str, str]],
+    caches: Sequence[tuple[str, str]],
+) -> None:
+    """Have the outputs that are states behind all others, each once and in their order."""
+    kept = [present for _, present in (*caches, *states)]
+    if kept:
+        known = [name for name in kept if name in graph.outputs]
+        graph.outputs = [*(name for name in graph.outputs if name not in known), *known]
 
 
 def _outputs_of(graph: OnnxGraph, names: Sequence[str]) -> tuple[TensorSpec, ...]:

@@ -31,18 +31,18 @@ PAST_LENGTH, NEXT_TOKEN, FILLED = "past_length", "next_token", "filled"
 TOKENS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 """As exporters call them."""
 
-States = Sequence[tuple[str, str]]
+Caches = Sequence[tuple[str, str]]
 
 
-def keep_cache(graph: OnnxGraph, states: States) -> list[Decision]:
-    """Change `graph` in place; `states` are pairs of an input and the output that it is next.
+def keep_cache(graph: OnnxGraph, caches: Caches) -> list[Decision]:
+    """Change `graph` in place; `caches` are pairs of an input and the output that it is next.
 
     Raises:
         OptionError: it has no such input or output.
     """
-    _check_names(graph, states)
+    _check_names(graph, caches)
     tokens = next(spec for spec in graph.inputs if spec.name == TOKENS).shape[-1]
-    past = {name for name, _ in states}
+    past = {name for name, _ in caches}
     rows = next(spec for spec in graph.inputs if spec.name in past).shape[2]
     bounds = (0, max(rows - tokens, 0))
     graph.inputs.append(TensorSpec(name=PAST_LENGTH, shape=(1,), dtype="int32", bounds=bounds))
@@ -62,13 +62,13 @@ def keep_cache(graph: OnnxGraph, states: States) -> list[Decision]:
     graph.nodes[:0] = before
     gone = {MASK, POSITIONS}
     kept = [spec for spec in graph.inputs if spec.name not in past | gone]
-    order = {name: number for number, (name, _) in enumerate(states)}
+    order = {name: number for number, (name, _) in enumerate(caches)}
     held = sorted((s for s in graph.inputs if s.name in past), key=lambda s: order[s.name])
     graph.inputs = [*kept, *held]
-    graph.outputs = [*results, *(present for _, present in states)]
+    graph.outputs = [*results, *(present for _, present in caches)]
     return [
         Decision(
-            subject=f"{len(states)} states",
+            subject=f"{len(caches)} states",
             taken=f"caches of {rows} rows, written in place",
             reason=f"exporters call an input and an output so; {len(counted)} operators read "
             f"{PAST_LENGTH} itself",
@@ -77,7 +77,7 @@ def keep_cache(graph: OnnxGraph, states: States) -> list[Decision]:
     ]
 
 
-def check_kept(graph: OnnxGraph, states: States) -> None:
+def check_kept(graph: OnnxGraph, caches: Caches) -> None:
     """Refuse caches that no operator adds rows to: of others nobody knows what N rows mean.
 
     Raises:
@@ -86,7 +86,7 @@ def check_kept(graph: OnnxGraph, states: States) -> None:
     makers = {name: node for node in graph.nodes for name in node.output}
     grown = [
         (present, makers[present].op_type if present in makers else "nothing")
-        for past, present in states
+        for past, present in caches
         if present not in makers
         or makers[present].op_type != APPEND_ROWS
         or makers[present].input[0] != past
@@ -94,18 +94,18 @@ def check_kept(graph: OnnxGraph, states: States) -> None:
     if grown:
         name, maker = grown[0]
         raise UnsupportedOperatorError(
-            f"{len(grown)} of {len(states)} caches are not added to in place: '{name}' is made by "
+            f"{len(grown)} of {len(caches)} caches are not added to in place: '{name}' is made by "
             f"{maker}, expected GroupQueryAttention",
             hint="adrenoc compile MODEL --shape INPUT:1,... for each input compiles the graph as "
             "it is, for one length of its past",
         )
 
 
-def _check_names(graph: OnnxGraph, states: States) -> None:
+def _check_names(graph: OnnxGraph, caches: Caches) -> None:
     inputs, outputs = {spec.name for spec in graph.inputs}, set(graph.outputs)
     for names, known, what in (
-        ([TOKENS, *(past for past, _ in states)], inputs, "input"),
-        ([LOGITS, *(present for _, present in states)], outputs, "output"),
+        ([TOKENS, *(past for past, _ in caches)], inputs, "input"),
+        ([LOGITS, *(present for _, present in caches)], outputs, "output"),
     ):
         missing = [name for name in names if name not in known]
         if missing:

@@ -24,6 +24,7 @@ from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
 from adrenoc.importers.shapes import check_names
+from adrenoc.importers.states import check_states
 from adrenoc.importers.tflite.bools import check_bools
 from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile, read_tflite
 from adrenoc.importers.tflite.node import (
@@ -49,19 +50,26 @@ _DTYPES = ("float32", "float16", "float64", "bool", *(f"int{n}" for n in (8, 16,
 _IO_DTYPES = (*_DTYPES, "uint8", "uint16", "uint32", "uint64")
 
 
-def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -> Imported:
+def import_tflite(
+    files: ModelFiles,
+    *,
+    shapes: Mapping[str, tuple[int, ...]],
+    states: Sequence[tuple[str, str]] = (),
+) -> Imported:
     """Import the TFLite model in `files`.
 
     A TFLite file fixes the shape of each tensor, but for axes that it leaves open: `shapes` may
-    give inputs other extents there.
+    give inputs other extents there.  `states` are pairs of an input and the output that it is in
+    the next run.
 
     Raises:
         ModelFormatError: damaged or cut off.
         CustomDomainError, UnsupportedOperatorError: every operator concerned is named.
         ShapeError: `shapes` names an unknown input or another shape.
+        OptionError: `states` are not what the model has.
     """
     content, sha256 = files.read()
-    file = read_tflite(files.paths[0], content)
+    file = _put_states_last(read_tflite(files.paths[0], content), states)
     main = file.main
     _check_operators(file)
     for i in main.outputs:
@@ -77,18 +85,29 @@ def import_tflite(files: ModelFiles, *, shapes: Mapping[str, tuple[int, ...]]) -
             f"operators that cannot be imported: {_counts(failed)}; at {where}",
             hint="convert the model with other operators, or cut it before these",
         )
+    outputs = tuple(
+        replace(_spec(main.tensors[i]), shape=shape)
+        for i, shape in zip(main.outputs, converter.shapes, strict=True)
+    )
+    check_states(states, inputs, outputs)
     return Imported(
         module=module,
         format="tflite",
         inputs=inputs,
-        outputs=tuple(
-            replace(_spec(main.tensors[i]), shape=shape)
-            for i, shape in zip(main.outputs, converter.shapes, strict=True)
-        ),
+        outputs=outputs[: len(outputs) - len(states)],
         decisions=converter.decisions(),
         model_sha256=sha256,
         tensors=converter.names,
+        states=tuple(states),
     )
+
+
+def _put_states_last(file: TFLiteFile, states: Sequence[tuple[str, str]]) -> TFLiteFile:
+    """The same with the outputs that are states behind all others, in their order."""
+    main, rest = file.graphs[0], file.graphs[1:]
+    order = {present: at for at, (_, present) in enumerate(states, start=1)}
+    outputs = sorted(main.outputs, key=lambda i: order.get(main.tensors[i].name, 0))
+    return replace(file, graphs=(replace(main, outputs=tuple(outputs)), *rest))
 
 
 def _check_operators(file: TFLiteFile) -> None:

@@ -197,8 +197,14 @@ def _followers(program: Program) -> tuple[list[list[int]], list[int]]:
     number_of = {id(node): number for number, node in enumerate(graph.nodes)}
     followers: list[list[int]] = [[] for _ in program.steps]
     waiting = []
+    states = frozenset(graph.states.values())
+    readers: dict[str, set[int]] = {name: set() for name in states}
     for number, step in enumerate(program.steps):
         before = {number_of[id(n)] for name in step.reads for n in graph.makers(name)}
+        for name in states.intersection(graph.owner(n) for n in step.writes):
+            before |= readers[name] - {number}  # of what the last run left there
+        for name in states.intersection(graph.owner(n) for n in step.reads):
+            readers[name].add(number)
         waiting.append(len(before))
         for other in sorted(before):
             followers[other].append(number)

@@ -33,14 +33,13 @@ def assign_memory(graph: Graph, context: Context) -> Graph:
     graph = _separate_outputs(graph, log)
     layouts = graph.layouts
     on_cpu = tensors_on_cpu(graph)
-    changed = _changed_in_place(graph)
+    changed, cached = _changed_in_place(graph), _names_of_caches(graph)
     row_major = row_major_tensors(graph) | region_border(graph)
     placements = {}
     for name, tensor in graph.tensors.items():
         if name in changed:
-            # A state is no tensor of the user's: it is stored as all that lies between kernels.
-            wide = name not in graph.state_names or not tensor.is_float
-            wide = wide or graph.precision(name).float32
+            # A cache is no tensor of the user's: it is stored as all that lies between kernels.
+            wide = name not in cached or not tensor.is_float or graph.precision(name).float32
             dtype = tensor.dtype if wide else options.storage_dtype
             placements[name] = Placement(memory=Memory.PLAIN, layout=layouts[name], dtype=dtype)
         elif name in on_cpu:
@@ -61,6 +60,19 @@ def _changed_in_place(graph: Graph) -> set[str]:
         position = changed_input(node)
         if position is not None:
             found |= {node.output, node.inputs[position]}
+    return found
+
+
+def _names_of_caches(graph: Graph) -> set[str]:
+    """States of which a run changes rows, by both names: no rounding of one adds up.
+
+    Others are made anew at each run of what they were, and keep the digits that the model has.
+    """
+    found: set[str] = set()
+    for present, past in graph.states.items():
+        maker = graph.producers.get(present)
+        if maker is not None and changed_input(maker) is not None:
+            found |= {present, past}
     return found
 
 

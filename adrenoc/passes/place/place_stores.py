@@ -87,11 +87,19 @@ class _Plan:
         image = graph.operand(target).memory is Memory.TEXTURE
         if image and target in {graph.owner(name) for name in maker.inputs}:
             return f"{maker.name} reads {target}, and cannot write the same image"
+        if node.output in graph.states and self._is_read_from(maker, target):
+            return f"{target} is a state, of which others yet read what the last run left"
         known = self.stores.get(maker.output, [])
         written = (*maker.writes, *(store.tensor for store in known), target)
         if len({graph.owner(name) for name in written}) > self.most:
             return f"{maker.name} would write more than {self.most} images"
         return None
+
+    def _is_read_from(self, maker: Node, target: str) -> bool:
+        """Whether the memory of a tensor is read by a node or by any that comes after it."""
+        graph = self.graph
+        nodes = graph.nodes[graph.nodes.index(maker) :]
+        return any(graph.owner(name) == target for node in nodes for name in node.inputs)
 
 
 def _can_be_placed(graph: Graph, node: Node) -> bool:

@@ -1,0 +1,115 @@
+"""What `compile` takes a model for: shapes, states, and a decoder's context and prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from adrenoc.cli.shape_ranges import ShapeRange
+    from adrenoc.decision import Decision
+    from adrenoc.importers.signature import Signature
+    from adrenoc.options import Shapes
+
+    AskedShapes = Sequence[tuple[str, tuple[int, ...]] | ShapeRange]
+
+_Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapePlan:
+    """The choices of input shapes, the largest last, and what is kept from run to run."""
+
+    buckets: tuple[Shapes, ...]
+    states: _Pairs = ()
+    caches: _Pairs = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+def plan_shapes(
+    model: Path,
+    shapes: AskedShapes,
+    decoding: tuple[int | None, str | None],
+    kept: Sequence[str],
+    *,
+    accurate: bool,
+) -> ShapePlan:
+    """The shapes of `--shape`, or those of a decoder whose past grows; states of `--state`.
+
+    `decoding` are `--context` and `--prefill`.
+
+    Raises:
+        click.UsageError: options that do not go together.
+        OptionError: a state that the model does not have.
+    """
+    from adrenoc.cli.decoder import parse_numbers
+    from adrenoc.cli.shape_ranges import buckets_of
+    from adrenoc.compile.decoder_plan import USUAL_PREFILL, plan_decoder
+    from adrenoc.importers.decoder_form import find_decoder
+    from adrenoc.importers.signature import read_signature
+
+    context, prefill = decoding
+    signature = read_signature(model)
+    form = None if shapes or kept else find_decoder(model, signature)
+    if form is None:
+        if context is not None or prefill is not None:
+            raise click.UsageError(
+                "--context and --prefill are for decoders with past and present keys and values, "
+                "without --shape and --state"
+            )
+        buckets = tuple(buckets_of(shapes))
+        states, decisions = _plan_states(signature, buckets, kept, accurate=accurate)
+        return ShapePlan(buckets=buckets, states=states, decisions=decisions)
+    if accurate:
+        raise click.UsageError("--accuracy is for models without caches")
+    lengths: tuple[int, ...] = USUAL_PREFILL
+    if prefill is not None:
+        lengths = parse_numbers(prefill, "lengths, such as 16,128", least=1)
+    plan = plan_decoder(form, context, lengths)
+    return ShapePlan(buckets=plan.buckets, caches=plan.caches, decisions=plan.decisions)
+
+
+def _plan_states(
+    signature: Signature, buckets: Sequence[Shapes], kept: Sequence[str], *, accurate: bool
+) -> tuple[_Pairs, tuple[Decision, ...]]:
+    """The states that were asked for, or that names tell; of these the decisions say so."""
+    from adrenoc.decision import Decision
+    from adrenoc.importers.states import NO_STATES, expand_states, find_states, parse_state
+
+    if NO_STATES in kept:
+        if len(kept) > 1:
+            raise click.UsageError(f"--state {NO_STATES} keeps nothing: no other --state")
+        return (), ()
+    if kept:
+        if len(buckets) > 1:
+            raise click.UsageError("--state is for one choice of shapes: no ranges with --shape")
+        if accurate:
+            raise click.UsageError("--accuracy is for models without states: --state none")
+        return expand_states([parse_state(text) for text in kept], signature), ()
+    if accurate or len(buckets) > 1:
+        return (), ()
+    found, unlike = find_states(signature, dict(buckets[0]))
+    told = [
+        (
+            found,
+            "kept from run to run, in one memory",
+            "an exporter's names say so, and both are of one shape and dtype; --state none takes "
+            "and gives them at each run",
+        ),
+        (
+            unlike,
+            "taken and given at each run",
+            "an exporter's names say that they are a state, and the file does not say that both "
+            "are of one shape and dtype; --state PAST=PRESENT keeps it",
+        ),
+    ]
+    decisions = tuple(
+        Decision(subject=f"{past}, {present}", taken=taken, reason=reason)
+        for pairs, taken, reason in told
+        for past, present in pairs
+    )
+    return found, decisions

@@ -1,0 +1,103 @@
+"""`adrenoc run BUNDLE --steps N`: runs that go on from the states that each leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from adrenoc.bundle.bundle import Bundle
+    from adrenoc.check.inputs import ImageOptions, InputFile, Inputs
+
+    Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Inputs of the first run, and of those that go on from what it leaves."""
+
+    first: Inputs
+    later: tuple[Inputs, ...]
+
+    def run_reference(self, model: Path, states: Sequence[tuple[str, str]]) -> Arrays:
+        """What the model's own runtime computes, given by each run what the one before has left.
+
+        Raises:
+            InputError, DependencyError, ModelFormatError: see `run_reference`.
+        """
+        import numpy as np
+
+        from adrenoc.check.reference import run_reference
+
+        found = [run_reference(model, self.first)]
+        for inputs in self.later:
+            before = found[-1]
+            left = {past: before[present] for past, present in states}
+            found.append(run_reference(model, {**inputs, **left}))
+        if not self.later:
+            return found[0]
+        return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+def check_steps(count: int | None, layers_of: Path | None, *, with_floor: bool) -> None:
+    """Refuse what does not go together.
+
+    Raises:
+        click.UsageError: it compares what is of one run.
+    """
+    if count is not None and (layers_of is not None or with_floor):
+        raise click.UsageError("--steps goes with --check alone: a layer or a floor is of one run")
+
+
+def draw_steps(
+    bundle: Bundle,
+    files: Sequence[InputFile],
+    shapes: Sequence[tuple[str, tuple[int, ...]]],
+    count: int | None,
+    *,
+    seed: int,
+    image: ImageOptions,
+) -> Steps:
+    """Inputs of `count` runs, of the shapes that are asked for; states begin as zeros.
+
+    Of several runs each file holds all, along a first axis.
+
+    Raises:
+        click.UsageError: the bundle keeps nothing between runs, or is a decoder.
+        InputError: a file is missing, damaged, of another shape or dtype, or for no input.
+    """
+    import numpy as np
+
+    from adrenoc.bundle.buckets import check_asked_shapes, specs_for
+    from adrenoc.check.inputs import Inputs, make_inputs, shapes_of
+
+    check_asked_shapes(bundle, dict(shapes))
+    states = set(bundle.manifest.states)
+    if count is not None and not bundle.kept_states:
+        raise click.UsageError(
+            "--steps is for bundles that keep states (adrenoc compile MODEL --state PAST=PRESENT)"
+        )
+    found = shapes_of(bundle.manifest.inputs, files) if count is None else {}
+    specs = specs_for(bundle, {**found, **dict(shapes)})
+    if count is not None:
+        specs = tuple(
+            spec if spec.name in states else replace(spec, shape=(count, *spec.shape))
+            for spec in specs
+        )
+    given = make_inputs(specs, files, seed=seed, image=image)
+    for name in states & given.drawn:
+        given[name] = np.zeros_like(given[name])
+    if count is None:
+        return Steps(first=given, later=())
+    each = []
+    for step in range(count):
+        one = Inputs((name, v if name in states else v[step]) for name, v in given.items())
+        one.drawn = given.drawn
+        each.append(one)
+    return Steps(first=each[0], later=tuple(each[1:]))

@@ -1,0 +1,97 @@
+"""What a model file says of its inputs and outputs: names, axes, dtypes; loads no TVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adrenoc.importers.formats import find_model_files
+
+Extent = int | str | None
+"""Of an axis: fixed, by a name that several share, or not said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """An input or an output; `axes` is None where the file does not say how many there are."""
+
+    name: str
+    axes: tuple[Extent, ...] | None
+    dtype: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """The inputs that a user gives, constants left out, and the outputs."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def read_signature(model: Path) -> Signature:
+    """Read a model's; one that cannot be read has none, and the importer says what is wrong.
+
+    Raises:
+        ModelNotFoundError, ModelFormatError: see `find_model_files`.
+    """
+    files = find_model_files(model)
+    if files.format == "onnx":
+        return _of_onnx(files.paths[0])
+    from adrenoc.importers.tflite.file import TensorInfo, read_tflite
+
+    def port(info: TensorInfo) -> Port:
+        axes = enumerate(info.shape)
+        return Port(
+            name=info.name,
+            axes=tuple(None if at in info.open_axes else extent for at, extent in axes),
+            dtype=info.dtype,
+        )
+
+    content, _ = files.read()
+    main = read_tflite(files.paths[0], content).main
+    return Signature(
+        inputs=tuple(port(main.tensors[i]) for i in main.inputs),
+        outputs=tuple(port(main.tensors[i]) for i in main.outputs),
+    )
+
+
+def _of_onnx(path: Path) -> Signature:
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(path.read_bytes())
+    except DecodeError:
+        return Signature(inputs=(), outputs=())
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    return Signature(
+        inputs=_ports(value for value in proto.graph.input if value.name not in constants),
+        outputs=_ports(proto.graph.output),
+    )
+
+
+def _ports(values: Iterable[Any]) -> tuple[Port, ...]:
+    return tuple(
+        Port(name=value.name, axes=_axes(value), dtype=_dtype(value.type.tensor_type.elem_type))
+        for value in values
+    )
+
+
+def _axes(value: Any) -> tuple[Extent, ...] | None:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    dims = tensor.shape.dim
+    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims)
+
+
+def _dtype(element: int) -> str:
+    """As NumPy calls it; empty of what holds no numbers."""
+    from onnx import TensorProto, helper
+
+    if element in (TensorProto.UNDEFINED, TensorProto.STRING):
+        return ""
+    return str(helper.tensor_dtype_to_np_dtype(element))

@@ -1,0 +1,152 @@
+"""States that lie in one memory from run to run, beside onnxruntime given them by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+from adrenoc.cli.main import cli
+
+STEPS = 12
+Nodes = list[onnx.NodeProto]
+Shapes = dict[str, list[int]]
+
+
+def draw(*shape: int) -> np.ndarray:
+    random = np.random.default_rng(sum(shape))
+    drawn: np.ndarray = random.standard_normal(shape) / np.sqrt(shape[-1])
+    return drawn.astype(np.float32)
+
+
+def save(
+    path: Path, nodes: Nodes, inputs: Shapes, outputs: Shapes, constants: dict[str, np.ndarray]
+) -> Path:
+    """A model; what is called a count is of whole numbers."""
+
+    def values(shapes: Shapes) -> list[onnx.ValueInfoProto]:
+        kinds = {True: TensorProto.INT64, False: TensorProto.FLOAT}
+        made = helper.make_tensor_value_info
+        return [made(name, kinds["count" in name], shape) for name, shape in shapes.items()]
+
+    held = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "states", values(inputs), values(outputs), held)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def make_recurrent(path: Path) -> Path:
+    names = ["x", "w", "r", "b", "", "h0"]
+    constants = {"w": draw(1, 36, 8), "r": draw(1, 36, 12), "b": draw(1, 72)}
+    return save(
+        path,
+        [helper.make_node("GRU", names, ["y", "hn"], hidden_size=12)],
+        {"x": [1, 1, 8], "h0": [1, 1, 12]},
+        {"hn": [1, 1, 12], "y": [1, 1, 1, 12]},
+        constants,
+    )
+
+
+def make_streaming(path: Path) -> Path:
+    """A convolution whose last columns are the next run's first, and how many there were."""
+    ends = {"from": np.array([-6]), "to": np.array([2**31]), "axis": np.array([2])}
+    return save(
+        path,
+        [
+            helper.make_node("Concat", ["cache", "x"], ["whole"], axis=2),
+            helper.make_node("Conv", ["whole", "w", "b"], ["made"]),
+            helper.make_node("Relu", ["made"], ["y"]),
+            helper.make_node("Slice", ["whole", "from", "to", "axis"], ["new_cache"]),
+            helper.make_node("Add", ["count", "four"], ["new_count"]),
+        ],
+        {"x": [1, 8, 4], "cache": [1, 8, 6], "count": [1]},
+        {"new_cache": [1, 8, 6], "y": [1, 12, 4], "new_count": [1]},
+        {"w": draw(12, 8, 7), "b": draw(12), "four": np.array([4]), **ends},
+    )
+
+
+def make_swapping(path: Path) -> Path:
+    """Each state is what another was; one is never changed, one is the model's own constant."""
+    names = ["a", "b", "same", "set"]
+    return save(
+        path,
+        [
+            helper.make_node("Add", ["a", "x"], ["sum"]),
+            helper.make_node("Mul", ["sum", "same"], ["part"]),
+            helper.make_node("Add", ["part", "set"], ["y"]),
+            helper.make_node("Identity", ["b"], ["new_a"]),
+            helper.make_node("Tanh", ["sum"], ["new_b"]),
+            helper.make_node("Identity", ["same"], ["new_same"]),
+            helper.make_node("Identity", ["held"], ["new_set"]),
+        ],
+        {"x": [1, 8], **{name: [1, 8] for name in names}},
+        {"y": [1, 8], **{f"new_{name}": [1, 8] for name in names}},
+        {"held": draw(1, 8)},
+    )
+
+
+MODELS = {"recurrent": make_recurrent, "streaming": make_streaming, "swapping": make_swapping}
+
+
+def invoke(*words: object) -> Any:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def compile_it(model: Path, *more: str) -> Any:
+    return invoke("compile", model, "--device", "host", "--no-cache", *more)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+def test_steps_are_the_references(device: Any, tmp_path: Path, name: str, preset: str) -> None:
+    model = MODELS[name](tmp_path / "model.onnx")
+    bundle = tmp_path / "model.adrenoc"
+    made = compile_it(model, "--preset", preset, "-o", str(bundle))
+    assert made.exit_code == 0, made.output
+    assert "--state none keeps nothing" in made.output
+    for more in ([], ["--steps", STEPS]):
+        ran = invoke("run", bundle, "--check", model, "--repeat", 2, "--json", *more)
+        assert ran.exit_code == 0, ran.output
+        compared = json.loads(ran.output)["check"]["tensors"]
+        assert len(compared) == len(onnx.load(model).graph.output)
+
+
+def test_what_a_state_begins_as_may_be_given(device: Any, tmp_path: Path) -> None:
+    model = make_recurrent(tmp_path / "model.onnx")
+    bundle = tmp_path / "model.adrenoc"
+    assert compile_it(model, "--preset", "fp32", "-o", str(bundle)).exit_code == 0
+    np.save(tmp_path / "h0.npy", draw(1, 1, 12))
+    np.save(tmp_path / "x.npy", draw(3, 1, 1, 8))
+    given = [f"--input=h0={tmp_path / 'h0.npy'}", f"--input=x={tmp_path / 'x.npy'}"]
+    ran = invoke("run", bundle, *given, "--steps", 3, "--check", model, "--json")
+    assert ran.exit_code == 0, ran.output
+    few = invoke("run", bundle, *given, "--steps", 4)
+    assert "has the shape [3, 1, 1, 8]; input 'x' takes [4, 1, 1, 8]" in str(few.exception)
+
+
+def test_states_are_asked_for_or_refused(device: Any, tmp_path: Path) -> None:
+    model = make_recurrent(tmp_path / "model.onnx")
+    bundle = tmp_path / "model.adrenoc"
+    taken = compile_it(model, "--state", "none", "-o", str(bundle))
+    assert taken.exit_code == 0
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert "states" not in manifest["options"]["values"]
+    assert [spec["name"] for spec in manifest["outputs"]] == ["hn", "y"]
+    assert "--steps is for bundles that keep states" in invoke("run", bundle, "--steps", 2).output
+    for words, message in (
+        (["--state", "x=hn"], r"the output's shape is [1, 1, 12], expected the input's [1, 1, 8]"),
+        (["--state", "h=hn"], "the input 'h'"),
+        (["--state", "h0=hn", "--state", "x=hn"], "the output 'hn' twice"),
+        (["--state", "none", "--state", "h0=hn"], "keeps nothing: no other --state"),
+        (["--state", "h0=hn", "--fallback", "cpu"], "--fallback cpu keeps no states"),
+    ):
+        refused = compile_it(model, *words)
+        assert refused.exit_code != 0
+        assert message in refused.output + str(refused.exception)
