@@ -78,6 +78,7 @@ def _plan_states(
 ) -> tuple[_Pairs, tuple[Decision, ...]]:
     """The states that were asked for, or that names tell; of these the decisions say so."""
     from adrenoc.decision import Decision
+    from adrenoc.importers.signature import UNKNOWN
     from adrenoc.importers.states import NO_STATES, expand_states, find_states, parse_state
 
     if NO_STATES in kept:
@@ -89,7 +90,8 @@ def _plan_states(
             raise click.UsageError("--state is for one choice of shapes: no ranges with --shape")
         if accurate:
             raise click.UsageError("--accuracy is for models without states: --state none")
-        return expand_states([parse_state(text) for text in kept], signature), ()
+        asked = [parse_state(text) for text in kept]
+        return (() if signature is UNKNOWN else expand_states(asked, signature)), ()
     if accurate or len(buckets) > 1:
         return (), ()
     found, unlike = find_states(signature, dict(buckets[0]))

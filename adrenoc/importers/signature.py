@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adrenoc.errors import ModelFormatError
 from adrenoc.importers.formats import find_model_files
 
 Extent = int | str | None
@@ -30,8 +31,12 @@ class Signature:
     outputs: tuple[Port, ...]
 
 
+UNKNOWN = Signature(inputs=(), outputs=())
+"""Of a damaged model: the importer says what is wrong."""
+
+
 def read_signature(model: Path) -> Signature:
-    """Read a model's; one that cannot be read has none, and the importer says what is wrong.
+    """Read a model's.
 
     Raises:
         ModelNotFoundError, ModelFormatError: see `find_model_files`.
@@ -49,8 +54,10 @@ def read_signature(model: Path) -> Signature:
             dtype=info.dtype,
         )
 
-    content, _ = files.read()
-    main = read_tflite(files.paths[0], content).main
+    try:
+        main = read_tflite(files.paths[0], files.read()[0]).main
+    except ModelFormatError:
+        return UNKNOWN
     return Signature(
         inputs=tuple(port(main.tensors[i]) for i in main.inputs),
         outputs=tuple(port(main.tensors[i]) for i in main.outputs),
@@ -65,7 +72,7 @@ def _of_onnx(path: Path) -> Signature:
     try:
         proto.ParseFromString(path.read_bytes())
     except DecodeError:
-        return Signature(inputs=(), outputs=())
+        return UNKNOWN
     constants = {tensor.name for tensor in proto.graph.initializer}
     return Signature(
         inputs=_ports(value for value in proto.graph.input if value.name not in constants),
