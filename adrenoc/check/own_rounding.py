@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.check.moved_model import move_constants, moved_by_a_step
+from adrenoc.check.perturb import perturb_array, perturb_constants
 from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import other_kernels, run_reference
 from adrenoc.device.compare import CheckResult, Floor, compare, floors_of
@@ -27,9 +27,9 @@ from adrenoc.errors import InputError, ModelFormatError
 from adrenoc.files.temporary import TemporaryFolder
 
 Arrays = Mapping[str, np.ndarray]
-MOVED = "results for numbers moved by one float step"
+PERTURBED = "results for numbers moved by one float step"
 _DRAWS = 3
-"""Of directions to move in; with the runtime's optimised and its plain kernels each."""
+"""Random directions to perturb in; with the runtime's optimised and its plain kernels each."""
 
 
 def judge_outputs(
@@ -49,7 +49,7 @@ def judge_outputs(
         return checked
     if known is None:
         others = other_kernels(model, inputs)
-    others |= moved_by_one_step(model, inputs)
+    others |= run_perturbed(model, inputs)
     floors = {
         name: _widen_floor(
             floor, [expected[name], *(o[name] for o in others.values() if name in o)]
@@ -70,27 +70,27 @@ def _widen_floor(floor: Floor, draws: Sequence[np.ndarray]) -> Floor:
     apart = float(np.max(np.max(alike, axis=0) - np.min(alike, axis=0)))
     rms = max((_rms(a - b) for a, b in itertools.combinations(alike, 2)), default=0.0)
     floor = replace(floor, rms_spread=rms)
-    return replace(floor, spread=apart, kernels=MOVED) if apart > floor.spread else floor
+    return replace(floor, spread=apart, kernels=PERTURBED) if apart > floor.spread else floor
 
 
 def _rms(difference: np.ndarray) -> float:
     return float(np.sqrt(np.mean(difference**2)))
 
 
-def moved_by_one_step(model: Path, inputs: Arrays) -> dict[str, dict[str, np.ndarray]]:
-    """What the reference gives for inputs and constants one float step away, by draw.
+def run_perturbed(model: Path, inputs: Arrays) -> dict[str, dict[str, np.ndarray]]:
+    """Run the reference on inputs and constants that are one float step (ULP) away, by draw.
 
-    Where it refuses the model with other constants, the inputs alone are moved.
+    Where it refuses the model with other constants, the inputs alone are perturbed.
     """
     found = {}
     for number in range(_DRAWS):
         random = np.random.default_rng(number)
-        feeds = {name: moved_by_a_step(array, random) for name, array in inputs.items()}
+        feeds = {name: perturb_array(array, random) for name, array in inputs.items()}
         with TemporaryFolder("moved") as folder:
-            path = move_constants(model, Path(folder), random)
+            path = perturb_constants(model, Path(folder), random)
             for optimise, file in itertools.product((True, False), (path, model)):
                 kernels = "" if optimise else ", by plain kernels"
-                name = f"{MOVED} ({number + 1}{kernels})"
+                name = f"{PERTURBED} ({number + 1}{kernels})"
                 if name not in found:
                     with suppress(InputError, ModelFormatError):
                         found[name] = run_reference(file, feeds, optimise=optimise)

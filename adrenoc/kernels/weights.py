@@ -109,10 +109,10 @@ def pack_local(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> 
     """
     out_channels, in_channels, kh, kw = weight.shape
     per_group = out_blocks * bands
-    supers = -(-blocks(out_channels) // per_group)
+    channel_groups = -(-blocks(out_channels) // per_group)
     window = whole_k_steps(blocks(in_channels), k_step)
-    padded = fill_channels(weight, supers * per_group * LANES, window * LANES)
-    split = padded.reshape(supers, bands, out_blocks, LANES, window, LANES, kh, kw)
+    padded = fill_channels(weight, channel_groups * per_group * LANES, window * LANES)
+    split = padded.reshape(channel_groups, bands, out_blocks, LANES, window, LANES, kh, kw)
     ordered = split.transpose(0, 6, 4, 1, 7, 5, 2, 3)
     flat = np.ascontiguousarray(ordered).reshape(-1)
     return flat.view(np.uint32) if flat.dtype == np.float16 else flat

@@ -66,9 +66,9 @@ def _precise(state: State) -> None:
 def _check_placed(state: State) -> None:
     """Each tensor has its place, and each image exists on the target."""
     for graph in _graphs(state):
-        homeless = [name for name in graph.tensors if name not in graph.placements]
-        if homeless:
-            raise DefectError(f"{homeless[0]} has no place in memory")
+        unplaced = [name for name in graph.tensors if name not in graph.placements]
+        if unplaced:
+            raise DefectError(f"{unplaced[0]} has no place in memory")
         check_graph(graph, state.target.limits)
 
 

@@ -132,8 +132,8 @@ class Search:
             return picked
         met = [n for n in self._evolve(rest) if n not in self._tried]
         ranked = [met[i] for i in np.argsort(-self._scores(met), kind="stable")]
-        daring = self._random.binomial(wanted, RANDOM_SHARE)
-        chosen = dict.fromkeys(ranked[: wanted - daring])
+        drawn = self._random.binomial(wanted, RANDOM_SHARE)
+        chosen = dict.fromkeys(ranked[: wanted - drawn])
         chosen |= dict.fromkeys(map(int, self._random.permutation(rest)))
         found = list(chosen)[:wanted]
         self._tried.update(found)

@@ -36,7 +36,7 @@ class Standing:
         self.queue: list[int] = []
         self.search: Search | None = None
         self._since_gain = 0
-        self._untold: list[Measured] = []
+        self._unreported: list[Measured] = []
         self.fastest_us = self._fastest()
         """The shortest time of any right trial, luck or not; infinite where there is none."""
         self._pick_base()
@@ -57,13 +57,13 @@ class Standing:
         number = self.task.position(dict(trial.actions))
         if number is not None:
             time_us = trial.median_us if trial.status is Status.OK else None
-            self._untold.append(Measured(number=number, time_us=time_us))
+            self._unreported.append(Measured(number=number, time_us=time_us))
 
     def propose(self, count: int) -> None:
         """Fill the queue with what the search wants to know next."""
         if self.search is not None:
-            self.search.tell(self._untold)
-            self._untold = []
+            self.search.tell(self._unreported)
+            self._unreported = []
             self.queue = self.search.propose(count)
 
     def _pick_base(self) -> None:
@@ -92,7 +92,7 @@ class Standing:
 
     def start_search(self, model: CostModel, seeds: tuple[int, ...], seed: int) -> None:
         """Begin, from what is known."""
-        self._untold = []
+        self._unreported = []
         self.search = Search(self.task, model, known=self.list_known(), seeds=seeds, seed=seed)
 
     @property

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from adrenoc.check import own_rounding
-from adrenoc.check.own_rounding import MOVED, judge_outputs, moved_by_one_step
+from adrenoc.check.own_rounding import PERTURBED, judge_outputs, run_perturbed
 from adrenoc.check.reference import PLAIN, run_reference
 from tests.models import graph, write
 
@@ -36,15 +36,15 @@ def _of_ties(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
 def test_what_a_last_digit_decides_is_no_error(tmp_path: Path) -> None:
     model, inputs = _of_ties(tmp_path)
     expected = run_reference(model, inputs)
-    assert set(moved_by_one_step(model, inputs)) >= {
-        f"{MOVED} (1)",
-        f"{MOVED} (1, by plain kernels)",
+    assert set(run_perturbed(model, inputs)) >= {
+        f"{PERTURBED} (1)",
+        f"{PERTURBED} (1, by plain kernels)",
     }
     outputs = {**expected, "y": expected["y"] + 10 * (np.arange(STEPS) == 7)}
     checked = judge_outputs(model, inputs, outputs, expected, tolerance=1e-4)
     assert checked.passed
     assert [t.name for t in checked.accepted] == ["y"]
-    assert MOVED in checked.accepted[0].accepted_as
+    assert PERTURBED in checked.accepted[0].accepted_as
 
 
 @pytest.mark.parametrize(("name", "error"), [("y", 20.0), ("z", 10.0)])
@@ -96,7 +96,7 @@ def test_a_resize_is_moved_by_no_step_of_its_scales(tmp_path: Path) -> None:
     constants = {"tenth": np.float32([0.1]), "scales": np.float32([1, 1, 2, 2])}
     model = write(graph(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), tmp_path)
     inputs = {"x": np.random.default_rng(0).random((1, 3, 4, 4), np.float32)}
-    assert len(moved_by_one_step(model, inputs)) == 2 * own_rounding._DRAWS
+    assert len(run_perturbed(model, inputs)) == 2 * own_rounding._DRAWS
 
 
 def test_a_model_that_is_refused_when_moved_has_its_inputs_moved(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_model_that_is_refused_when_moved_has_its_inputs_moved(tmp_path: Path)
     constants = {"one": np.float32([1, 1, 2, 2])}
     model = write(graph(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), tmp_path)
     inputs = {"x": np.random.default_rng(0).random((1, 3, 4, 4), np.float32)}
-    assert len(moved_by_one_step(model, inputs)) == 2 * own_rounding._DRAWS
+    assert len(run_perturbed(model, inputs)) == 2 * own_rounding._DRAWS
 
 
 @pytest.mark.parametrize(("times", "passes"), [(1.0, True), (2.0, False)])
@@ -120,8 +120,10 @@ def test_one_more_draw_of_the_same_noise_is_no_error(
     expected = run_reference(model, inputs)
     random = np.random.default_rng(2)
     noise = [random.choice([-1, 1], STEPS).astype(np.float32) for _ in range(3)]
-    draws = {f"{MOVED} ({n})": {**expected, "z": expected["z"] + v} for n, v in enumerate(noise)}
-    monkeypatch.setattr(own_rounding, "moved_by_one_step", lambda *_: draws)
+    draws = {
+        f"{PERTURBED} ({n})": {**expected, "z": expected["z"] + v} for n, v in enumerate(noise)
+    }
+    monkeypatch.setattr(own_rounding, "run_perturbed", lambda *_: draws)
     ours = times * noise[0][::-1]
     ours[5] = 2.6  # the others are 2 apart at most
     outputs = {**expected, "z": expected["z"] + ours}

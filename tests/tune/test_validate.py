@@ -17,7 +17,7 @@ from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.micro_kernel import Answers, ProbeError
 from adrenoc.calibrate.validate import session
 from adrenoc.calibrate.validate.findings import JoinFinding, overall, share_right
-from adrenoc.calibrate.validate.fit import best_worth, fit_validation
+from adrenoc.calibrate.validate.fit import best_threshold, fit_validation
 from adrenoc.calibrate.validate.fitted_file import fitted_toml, set_key
 from adrenoc.calibrate.validate.forms import JOINS, forms_of
 from adrenoc.calibrate.validate.kernel_times import TOGETHER, KernelClock, KernelTimes
@@ -373,7 +373,7 @@ def join_of_ratio(ratio: float) -> JoinFinding:
 def test_a_threshold_moves_to_where_decisions_are_right() -> None:
     # Joined up to a threshold of 1.4, though apart is twice as fast; the other one up to 4.
     wrong, right = (join_of_ratio(0.5), 1.4), (join_of_ratio(3.0), 4.0)
-    assert best_worth([wrong, right], 1.1) == 1.8
-    assert best_worth([right], 1.1) == 1.1
-    assert best_worth([(join_of_ratio(1.05), 0.0)], 1.1) == 1.1  # it does not count
-    assert best_worth([(join_of_ratio(2.0), 0.9)], 1.1) == 0.9
+    assert best_threshold([wrong, right], 1.1) == 1.8
+    assert best_threshold([right], 1.1) == 1.1
+    assert best_threshold([(join_of_ratio(1.05), 0.0)], 1.1) == 1.1  # it does not count
+    assert best_threshold([(join_of_ratio(2.0), 0.9)], 1.1) == 0.9

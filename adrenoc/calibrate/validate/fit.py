@@ -21,7 +21,7 @@ from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import Target
 from adrenoc.tune.refit.fit import Fitted, Key, fit_cost, value_of
 
-WORTHS = (0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.8, 2.5, 4.0)
+THRESHOLDS = (0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.8, 2.5, 4.0)
 """By what a threshold of `[joins]` is tried to be."""
 FEWEST_KERNELS = 3
 """That constants are fitted to."""
@@ -58,15 +58,15 @@ def fit_validation(validation: Validation, rows: Sequence[LayerRow]) -> Fit:
         keep_out=lambda kernel: id(kernel) in kept,
     )
     target = replace(validation.target, cost=fitted.cost)
-    worths, after = _fit_joins(validation, rows, target)
+    thresholds, after = _fit_joins(validation, rows, target)
     return Fit(
         fitted=fitted,
-        cost=replace_joins(target, worths).cost,
+        cost=replace_joins(target, thresholds).cost,
         changed=(
             *fitted.changed,
             *(
-                (("joins", key), value_of(cost, ("joins", key)), worth)
-                for key, worth in worths.items()
+                (("joins", key), value_of(cost, ("joins", key)), threshold)
+                for key, threshold in thresholds.items()
             ),
         ),
         joins_before=validation.joins,
@@ -83,52 +83,55 @@ def _fit_joins(
         found.layer: _end_of_joining(by_name[found.layer], target, validation.options)
         for found in validation.joins
     }
-    worths: dict[str, float] = {}
+    thresholds: dict[str, float] = {}
     after = []
     for join, keys in JOINS.items():
         mine = [found for found in validation.joins if found.join == join]
         now = value_of(target.cost, ("joins", keys[0]))
-        worth = best_worth([(f, ends[f.layer]) for f in mine if not f.kept_out], now)
-        if worth != now:
-            worths[keys[0]] = worth
+        threshold = best_threshold([(f, ends[f.layer]) for f in mine if not f.kept_out], now)
+        if threshold != now:
+            thresholds[keys[0]] = threshold
         after += [
-            replace(found, takes="joined" if worth <= ends[found.layer] else "apart")
+            replace(found, takes="joined" if threshold <= ends[found.layer] else "apart")
             for found in mine
         ]
-    return worths, tuple(after)
+    return thresholds, tuple(after)
 
 
-def best_worth(found: Sequence[tuple[JoinFinding, float]], now: float) -> float:
+def best_threshold(found: Sequence[tuple[JoinFinding, float]], now: float) -> float:
     """The threshold that loses least time on decisions that count; of several the nearest to `now`.
 
     Each decision comes with the largest threshold by which its kernels join.
     """
 
-    def sum_regret(worth: float) -> float:
+    def sum_regret(threshold: float) -> float:
         return sum(
             abs(math.log(join.ratio))
             for join, end in found
-            if join.is_clear and (worth <= end) != (join.ratio > 1.0)
+            if join.is_clear and (threshold <= end) != (join.ratio > 1.0)
         )
 
-    return min((now, *WORTHS), key=lambda worth: (sum_regret(worth), abs(math.log(worth / now))))
+    return min(
+        (now, *THRESHOLDS),
+        key=lambda threshold: (sum_regret(threshold), abs(math.log(threshold / now))),
+    )
 
 
 def _end_of_joining(row: LayerRow, target: Target, options: CompileOptions) -> float:
-    """The largest threshold of `WORTHS` by which kernels join, 0 where they never do."""
+    """The largest threshold of `THRESHOLDS` by which kernels join, 0 where they never do."""
     with TemporaryFolder("calibrate") as folder:
         forms = forms_of(row, target, options, folder)
         if forms is None or forms.joined is None:
             return 0.0
         joined = digests_of(forms.joined)
 
-        def joins(worth: float) -> bool:
-            asked = replace_joins(target, {JOINS[row.join][0]: worth})
+        def joins(threshold: float) -> bool:
+            asked = replace_joins(target, {JOINS[row.join][0]: threshold})
             plan = plan_of(row, asked, options, folder)
             return plan is not None and digests_of(plan) == joined
 
-        place = _first(lambda number: not joins(WORTHS[number]), len(WORTHS))
-    return WORTHS[place - 1] if place else 0.0
+        place = _first(lambda number: not joins(THRESHOLDS[number]), len(THRESHOLDS))
+    return THRESHOLDS[place - 1] if place else 0.0
 
 
 def _first(holds: Callable[[int], bool], count: int) -> int:

@@ -55,7 +55,7 @@ def conv2d_dot(
         window=whole_k_steps(-(-blocks // WORDS), tile.k_step),
         taps=geometry.kernel[1],
         channels=min(blocks, WORDS),
-        supers=-(-out.extents.blocks // per_work_group),
+        channel_groups=-(-out.extents.blocks // per_work_group),
         vectors=geometry.kernel[1] * LANES * per_work_group,
     )
     kernel = _DotConv(builder, geometry, tile, plan, x, weight, out.extents)
@@ -109,10 +109,10 @@ def pack_words(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> 
     """
     out_channels, in_channels, kh, kw = weight.shape
     per_group = out_blocks * bands
-    supers = -(-out_channels // (per_group * LANES))
+    channel_groups = -(-out_channels // (per_group * LANES))
     window = whole_k_steps(-(-in_channels // SIXTEEN), k_step)
-    padded = np.zeros((supers * per_group * LANES, window * SIXTEEN, kh, kw), np.int8)
+    padded = np.zeros((channel_groups * per_group * LANES, window * SIXTEEN, kh, kw), np.int8)
     padded[:out_channels, :in_channels] = weight
-    split = padded.reshape(supers, bands, out_blocks, LANES, window, WORDS, LANES, kh, kw)
+    split = padded.reshape(channel_groups, bands, out_blocks, LANES, window, WORDS, LANES, kh, kw)
     ordered = split.transpose(0, 7, 4, 1, 8, 5, 2, 3, 6)
     return np.ascontiguousarray(ordered).reshape(-1).view(np.uint32)

@@ -231,11 +231,16 @@ def waves_of(work: ConvWork, tile: ConvTile, wave: int) -> int:
     """Waves of the whole kernel."""
     e = work.out
     wx, wy, deep = tile.work_group or (1, 1, 1)
-    groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / wy) * e.n * _supers(work, tile)
+    groups = (
+        math.ceil(e.w / tile.pixels / wx)
+        * math.ceil(e.h / wy)
+        * e.n
+        * _count_channel_groups(work, tile)
+    )
     return groups * math.ceil(wx * wy * deep / wave)
 
 
-def _supers(work: ConvWork, tile: ConvTile) -> int:
+def _count_channel_groups(work: ConvWork, tile: ConvTile) -> int:
     """Work-groups along the output blocks of an image."""
     return math.ceil(work.out.blocks / (tile.out_blocks * tile.bands))
 
@@ -250,7 +255,7 @@ def bytes_of(work: ConvWork, tile: ConvTile) -> int:
 
 def weights_of(work: ConvWork, tile: ConvTile) -> int:
     """Weights in vectors of four, those included that fill the last work-group."""
-    out_blocks = _supers(work, tile) * tile.out_blocks * tile.bands
+    out_blocks = _count_channel_groups(work, tile) * tile.out_blocks * tile.bands
     taps = work.weight_sets * math.prod(work.geometry.kernel)
     return taps * work.in_blocks * out_blocks * LANES
 

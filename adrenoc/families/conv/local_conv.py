@@ -84,7 +84,7 @@ class LocalConv:
         gx, self.gy, _ = builder.threads(
             -(-e.w // tile.pixels),
             e.h,
-            e.n * plan.supers * deep,
+            e.n * plan.channel_groups * deep,
             work_group=(wx, wy, deep),
             cooperate=True,
         )
@@ -94,9 +94,9 @@ class LocalConv:
         self.band = floormod(lz, tile.bands)
         self.split = builder.let(floordiv(lz, tile.bands), "slice")
         over = builder.group[2]
-        self.n = floordiv(over, plan.supers) if e.n > 1 else iconst(0)
-        self.super = floormod(over, plan.supers) if e.n > 1 else over
-        first = self.super * iconst(tile.bands * tile.out_blocks)
+        self.n = floordiv(over, plan.channel_groups) if e.n > 1 else iconst(0)
+        self.channel_group = floormod(over, plan.channel_groups) if e.n > 1 else over
+        first = self.channel_group * iconst(tile.bands * tile.out_blocks)
         self.first_out = builder.let(first + self.band * iconst(tile.out_blocks), "ob")
         strides, padding = geometry.strides, geometry.padding
         self.left = builder.let(gx * iconst(tile.pixels), "x")
@@ -176,9 +176,9 @@ class LocalConv:
             (access, builder.allocate_shared(span, dtype=ACCUMULATOR))
             for access in self._channel_reads()
         ]
-        block = self.super
+        block = self.channel_group
         if weights_by_row:
-            block = builder.group[1] * iconst(plan.supers) + self.super
+            block = builder.group[1] * iconst(plan.channel_groups) + self.channel_group
         row_loads = plan.window * plan.vectors // self.per_load
         base = builder.let(block * iconst(kh * row_loads), "wb")
         whole, tail = divmod(plan.window, span)
@@ -345,7 +345,7 @@ class LocalConv:
                 self.threads,
             )
         mine = self.split < iconst(1) if tile.split_k > 1 else None
-        full = self.plan.supers * tile.bands * tile.out_blocks == e.blocks
+        full = self.plan.channel_groups * tile.bands * tile.out_blocks == e.blocks
         with builder.when(mine), builder.when(builder.inside):
             for part in epilogue.parts(tile.out_blocks, tile.pixels):
                 for p, b in product(range(tile.pixels), part):

@@ -22,7 +22,7 @@ class Plan:
     """Of one kernel row."""
     channels: int
     """Lanes of an input block that hold anything."""
-    supers: int
+    channel_groups: int
     """Work-groups along the output blocks of one image."""
     vectors: int
     """Weights of one input block and kernel row that a work-group needs, in vectors of four."""
@@ -36,6 +36,6 @@ def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Exten
         window=whole_k_steps(source.blocks, tile.k_step),
         taps=geometry.kernel[1],
         channels=source.c if source.blocks == 1 else LANES,
-        supers=-(-grid.blocks // per_work_group),
+        channel_groups=-(-grid.blocks // per_work_group),
         vectors=geometry.kernel[1] * LANES * per_work_group,
     )

@@ -100,19 +100,21 @@ class _Kernel:
         self.half = builder.compute == "float16"
         self.blocks, self.threads = tile.group_blocks, tile.threads
         e = out.extents
-        self.supers = -(-e.blocks // self.blocks)
+        self.channel_groups = -(-e.blocks // self.blocks)
         builder.threads(
             region.across.count * self.threads,
             region.down.count,
-            e.n * self.supers,
+            e.n * self.channel_groups,
             work_group=tile.work_group,
             cooperate=True,
         )
         self.thread = builder.local[0]
         over = builder.group[2]
-        self.n = floordiv(over, self.supers) if e.n > 1 else iconst(0)
-        self.super = builder.share(floormod(over, self.supers) if e.n > 1 else over, "super")
-        self.first_block = builder.share(self.super * iconst(self.blocks), "fb")
+        self.n = floordiv(over, self.channel_groups) if e.n > 1 else iconst(0)
+        self.channel_group = builder.share(
+            floormod(over, self.channel_groups) if e.n > 1 else over, "super"
+        )
+        self.first_block = builder.share(self.channel_group * iconst(self.blocks), "fb")
         self.row0 = self._first(region.down, builder.group[1], "row")
         self.col0 = self._first(region.across, builder.group[0], "col")
         self.window = tile.window(x.extents.blocks)
@@ -134,7 +136,7 @@ class _Kernel:
         bring_weights(
             builder,
             weight,
-            builder.share(self.super * iconst(loads), "wb"),
+            builder.share(self.channel_group * iconst(loads), "wb"),
             loads,
             self.thread,
             self.threads,

@@ -75,7 +75,7 @@ def separable(
         window=whole_k_steps(blocks, tile.k_step),
         taps=1,
         channels=x.extents.c if blocks == 1 else LANES,
-        supers=-(-out.extents.blocks // per_work_group),
+        channel_groups=-(-out.extents.blocks // per_work_group),
         vectors=LANES * per_work_group,
     )
     pointwise = ConvGeometry(kernel=(1, 1))

@@ -95,7 +95,7 @@ class _Kernel:
         # Halves hold tiles as much smaller as the transform makes them larger, as in `winograd`.
         self.growth = tiling.transform.growth if builder.compute == "float16" else 1
         self.window = whole_k_steps(x.extents.blocks, tile.chunk)
-        self.supers = -(-out.extents.blocks // tile.group_blocks)
+        self.channel_groups = -(-out.extents.blocks // tile.group_blocks)
         self.vectors = self.planes * LANES * tile.group_blocks
         half = builder.compute == "float16"
         self.per_load = vectors_a_load(half=half)
@@ -103,7 +103,7 @@ class _Kernel:
         builder.threads(
             -(-tiling.tiles // tile.group_tiles) * wx,
             1,
-            self.supers * deep,
+            self.channel_groups * deep,
             work_group=tile.work_group,
             cooperate=True,
         )

@@ -170,7 +170,7 @@ def conv_clocks(
     resident = _resident(work, tiling, tile, machine, limits)
     if not resident:
         return math.inf
-    groups = math.ceil(tiling.tiles / tile.group_tiles) * _supers(work, tile)
+    groups = math.ceil(tiling.tiles / tile.group_tiles) * _count_channel_groups(work, tile)
     waves = groups * math.ceil(tile.threads / machine.wave)
     memory = machine.memory_clocks(_bytes(work, tiling, tile))
     return machine.hedge(
@@ -196,7 +196,7 @@ def _loads(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
     return math.ceil(vectors / vectors_a_load(half=work.half) / tile.threads)
 
 
-def _supers(work: ConvWork, tile: WinogradTile) -> int:
+def _count_channel_groups(work: ConvWork, tile: WinogradTile) -> int:
     """Work-groups along the output blocks."""
     return math.ceil(work.out.blocks / tile.group_blocks)
 
@@ -230,5 +230,11 @@ def _registers(work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: Winogra
 def _bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
     """What memory has to move: weights of whole work-groups, the input and the output."""
     e = work.out
-    weights = tiling.planes * work.in_blocks * _supers(work, tile) * tile.group_blocks * LANES
+    weights = (
+        tiling.planes
+        * work.in_blocks
+        * _count_channel_groups(work, tile)
+        * tile.group_blocks
+        * LANES
+    )
     return (weights + e.n * e.h * e.w * (work.in_blocks + e.blocks)) * LANES * work.storage_bytes

@@ -75,9 +75,11 @@ def plane_texels(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
 
 def _pack_weights(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     out_channels, in_channels, side, _ = transformed.shape
-    supers = -(-blocks(out_channels) // tile.group_blocks)
+    channel_groups = -(-blocks(out_channels) // tile.group_blocks)
     window = whole_k_steps(blocks(in_channels), tile.chunk)
     planes = transformed.reshape(out_channels, in_channels, -1)
-    padded = fill_channels(planes, supers * tile.group_blocks * LANES, window * LANES)
-    split = padded.reshape(supers, tile.bands, tile.out_blocks, LANES, window, LANES, side * side)
+    padded = fill_channels(planes, channel_groups * tile.group_blocks * LANES, window * LANES)
+    split = padded.reshape(
+        channel_groups, tile.bands, tile.out_blocks, LANES, window, LANES, side * side
+    )
     return np.ascontiguousarray(split.transpose(0, 4, 6, 1, 5, 2, 3))

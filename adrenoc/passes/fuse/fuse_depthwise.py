@@ -56,8 +56,8 @@ def fuse_depthwise(graph: Graph, context: Context) -> Graph:
         if (pair := find_pair(graph, node, form, model, log)) is not None
     ]
     # Estimates err, and where no schedule fits they are infinite.
-    worth = costs.machine.cost.joins.pair
-    winning = [pair for pair in pairs if worth * pair.together < pair.apart]
+    factor = costs.machine.cost.joins.pair
+    winning = [pair for pair in pairs if factor * pair.together < pair.apart]
     joined = {c.output: pair for pair in _best(winning) for c in (pair.first, pair.second)}
     for pair in pairs:
         other = joined.get(pair.first.output, joined.get(pair.second.output))

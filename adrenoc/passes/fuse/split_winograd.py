@@ -65,9 +65,9 @@ class _Way:
         added = ADDED if self.whole else ADDED_BY_PLANES
         return Saving(clocks=self.clocks, direct=self.direct, added=added)
 
-    def beats(self, clocks: float, worth: JoinCost) -> bool:
+    def beats(self, clocks: float, joins: JoinCost) -> bool:
         """Whether it wins against another way by as much as it has to."""
-        return self.clocks * (worth.winograd if self.whole else worth.winograd_three) < clocks
+        return self.clocks * (joins.winograd if self.whole else joins.winograd_three) < clocks
 
 
 def split_winograd(graph: Graph, context: Context) -> Graph:
@@ -161,7 +161,7 @@ def _best(
 ) -> _Way | None:
     """The way that wins; None if the convolution as it is does."""
     options, limits, machine = costs.options, costs.limits, costs.machine
-    worth = machine.cost.joins
+    joins = machine.cost.joins
     work = conv_work(graph, node, geometry, options)
     source, result = (
         math.prod(graph.operand(name).alone.physical) * work.storage_bytes
@@ -172,7 +172,7 @@ def _best(
         least_clocks(work, limits, machine),
         machine.memory_clocks(source, weights * TAPS * TAPS, result),
     )
-    if direct < worth.winograd_least_launches * machine.launch_clocks:
+    if direct < joins.winograd_least_launches * machine.launch_clocks:
         return None
     found: list[_Way] = []
     for outputs in OUTPUTS[options.storage_dtype]:
@@ -213,14 +213,14 @@ def _best(
             )
         )
         found.append(_Way(clocks=clocks, direct=direct, tiling=tiling, whole=False))
-    return _winner(found, direct, worth)
+    return _winner(found, direct, joins)
 
 
-def _winner(ways: list[_Way], direct: float, worth: JoinCost) -> _Way | None:
+def _winner(ways: list[_Way], direct: float, joins: JoinCost) -> _Way | None:
     """One kernel where it wins, three where they win against that too."""
     best: _Way | None = None
     for way in sorted(ways, key=lambda way: (not way.whole, way.clocks)):
-        if way.beats(min(direct, best.clocks) if best is not None else direct, worth):
+        if way.beats(min(direct, best.clocks) if best is not None else direct, joins):
             best = way
     return best
 

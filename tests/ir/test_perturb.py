@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
-from adrenoc.check.moved_model import move_constants, moved_by_a_step
-from adrenoc.check.own_rounding import moved_by_one_step
+from adrenoc.check.own_rounding import run_perturbed
+from adrenoc.check.perturb import perturb_array, perturb_constants
 from adrenoc.check.reference import run_reference
 from tests.tflite.build import GraphBuilder, ModelBuilder, schema
 from tests.tflite.cases import F32, f, q, qb, qt, qw, w
@@ -30,7 +30,7 @@ def _written(made: ModelBuilder, folder: Path) -> tuple[Path, Path]:
     path, copies = folder / "model.tflite", folder / "moved"
     path.write_bytes(made.finish()[0])
     copies.mkdir()
-    return path, move_constants(path, copies, np.random.default_rng(1))
+    return path, perturb_constants(path, copies, np.random.default_rng(1))
 
 
 def _feeds(graph: GraphBuilder) -> dict[str, np.ndarray]:
@@ -40,7 +40,7 @@ def _feeds(graph: GraphBuilder) -> dict[str, np.ndarray]:
 
 def test_each_float_goes_up_or_down_by_its_last_digit() -> None:
     given = np.float32([0.0, 1.0, -3.5, np.inf])
-    draws = [moved_by_a_step(given, np.random.default_rng(n)) for n in range(30)]
+    draws = [perturb_array(given, np.random.default_rng(n)) for n in range(30)]
     signs = {tuple(np.sign(moved[1:3] - given[1:3])) for moved in draws}
     assert signs == {(a, b) for a in (-1, 1) for b in (-1, 1)}
     for moved in draws:
@@ -70,7 +70,7 @@ def test_scales_of_a_quantised_file_move_and_equal_ones_stay_equal(tmp_path: Pat
         assert np.all(old != new)
         assert np.allclose(old, new, rtol=3e-7)
     assert after[3] == after[4]
-    assert len(moved_by_one_step(path, _feeds(graph))) == 6
+    assert len(run_perturbed(path, _feeds(graph))) == 6
     run_reference(copy, _feeds(graph))
 
 

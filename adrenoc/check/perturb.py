@@ -1,4 +1,4 @@
-"""The same model as far as floats can tell: its constants one float step away.
+"""The same model as far as floats can tell: its constants one float step (ULP) away.
 
 Before -> after:
     y = conv(x, w)        w up or down by its last digit, each number by chance
@@ -17,15 +17,15 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.tflite.float_weights import serialise
 
 _MOST_BYTES = 1 << 29
-"""Of a model whose constants are moved: larger ones would be written again for each draw."""
+"""Of a model whose constants are perturbed: larger ones would be written again for each draw."""
 _OF_SHAPES = {"Resize": (1, 2), "Upsample": (1,), "Range": (0, 1, 2)}
 """ONNX operator -> its floats that an extent is computed of: a step more is another model."""
 
-Moved = Callable[[np.ndarray], np.ndarray]
+Perturb = Callable[[np.ndarray], np.ndarray]
 
 
-def moved_by_a_step(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Each float up or down by its last digit; zeros stay, and what is no float32."""
+def perturb_array(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Step each float32 up or down by one ULP, by chance; zeros and all else stay."""
     if array.dtype != np.float32:
         return array
     up = random.random(array.shape) < 0.5
@@ -35,8 +35,8 @@ def moved_by_a_step(array: np.ndarray, random: np.random.Generator) -> np.ndarra
     return np.where(held, array, steps).astype(np.float32)
 
 
-def move_constants(model: Path, folder: Path, random: np.random.Generator) -> Path:
-    """A copy of a model with such constants; the file itself where it cannot be rewritten.
+def perturb_constants(model: Path, folder: Path, random: np.random.Generator) -> Path:
+    """Copy a model with perturbed constants; the file itself where it cannot be rewritten.
 
     Raises:
         DependencyError: what reads a TFLite file is not installed.
@@ -45,16 +45,16 @@ def move_constants(model: Path, folder: Path, random: np.random.Generator) -> Pa
     if files.data or model.stat().st_size > _MOST_BYTES:
         return model
 
-    def move(array: np.ndarray) -> np.ndarray:
-        return moved_by_a_step(array, random)
+    def perturb(array: np.ndarray) -> np.ndarray:
+        return perturb_array(array, random)
 
     write = _tflite if files.format == "tflite" else _onnx
     copy = folder / model.name
-    copy.write_bytes(write(model, move))
+    copy.write_bytes(write(model, perturb))
     return copy
 
 
-def _onnx(model: Path, moved: Moved) -> bytes:
+def _onnx(model: Path, perturb: Perturb) -> bytes:
     import onnx
     from onnx import numpy_helper
 
@@ -67,12 +67,12 @@ def _onnx(model: Path, moved: Moved) -> bytes:
     }
     for tensor in proto.graph.initializer:
         if tensor.data_type == onnx.TensorProto.FLOAT and tensor.name not in held:
-            value = moved(numpy_helper.to_array(tensor))
+            value = perturb(numpy_helper.to_array(tensor))
             tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
     return bytes(proto.SerializeToString())
 
 
-def _tflite(model: Path, moved: Moved) -> bytes:
+def _tflite(model: Path, perturb: Perturb) -> bytes:
     """Constants in float, and the scales of tensors, of which equal ones stay equal.
 
     LiteRT refuses operators that only move data between two scales, and other scales than the
@@ -87,12 +87,14 @@ def _tflite(model: Path, moved: Moved) -> bytes:
         if scales is not None and len(scales):
             for scale in {float(s) for s in scales} - {*known}:
                 is_power = math.frexp(scale)[0] == 0.5
-                known[scale] = scale if is_power else float(moved(np.array([scale], np.float32))[0])
+                known[scale] = (
+                    scale if is_power else float(perturb(np.array([scale], np.float32))[0])
+                )
             tensor.quantization.scale = [known[float(s)] for s in scales]
     floats = (t.buffer for t in tensors if t.type == schema.TensorType.FLOAT32)
     for number in dict.fromkeys(floats):
         data = made.buffers[number].data
         if data is not None and len(data):
-            value = moved(np.frombuffer(bytes(data), np.float32))
+            value = perturb(np.frombuffer(bytes(data), np.float32))
             made.buffers[number].data = np.frombuffer(value.tobytes(), np.uint8)
     return serialise(made)
