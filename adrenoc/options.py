@@ -41,9 +41,10 @@ class CompileOptions:
 
     preset: str = DEFAULT_PRESET
     storage_dtype: str = "float16"
-    """Of tensors between kernels and of weights."""
+    """The dtype of tensors between kernels and of weights."""
     compute_dtype: str = "float32"
-    """Of the multiply-adds of convolutions and matrix products; all else computes in float32."""
+    """The dtype of the multiply-adds of convolutions and matrix products; all else computes in
+    float32."""
     textures: bool = True
     """Put tensors into textures where they fit; else all lie in buffers."""
     winograd: bool = True

@@ -38,7 +38,7 @@ class Ndk:
 
     @property
     def revision(self) -> str:
-        """Its number as its makers write it: 27.0.12077973."""
+        """The NDK's number as its makers write it, such as 27.0.12077973."""
         return ".".join(str(part) for part in self.version)
 
     @property

@@ -72,7 +72,7 @@ class Buckets:
     batch: Batch
 
     def to_json(self) -> str:
-        """As `buckets.json` holds it."""
+        """The text of `buckets.json`."""
         return json.dumps(to_plain(self), indent=1, ensure_ascii=False) + "\n"
 
 

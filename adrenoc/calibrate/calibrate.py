@@ -14,21 +14,23 @@ from adrenoc.calibrate.micro_kernel import Answers, MicroKernel, ProbeError
 from adrenoc.errors import RemoteError
 
 STABLE = 0.02
-"""A figure that is known so well, relative, is not measured further."""
+"""The relative spread of a figure below which it is measured no further."""
 MOST_REQUESTS = 10
-"""For one figure, beside those that find the scale."""
+"""The most requests that one figure may take, beside those that find the scale of its work."""
 FEWEST_SAMPLES = 5
 FEWEST_TO_TELL = 3
-"""Samples, below which their spread says nothing."""
+"""The fewest samples whose spread says anything."""
 MOST_NOISY = 0.25
-"""Of all rounds, that may give no figure: the others would be those that chance has favoured."""
+"""The largest share of rounds that may give no figure: the others would be those that chance has
+favoured."""
 MOST_TIME_US, MOST_CLOCK_MHZ, MOST_CELSIUS = 1e9, 1e5, 1e3
 """Beyond which an answer is none; a server may say anything."""
 LONG_ENOUGH_US = 1000.0
-"""That the kernel with most work takes, or work grows."""
+"""The microseconds that the kernel with most work has to take; where it takes less, the work
+grows."""
 MOST_GROWTH, MOST_SCALE = 32, 1 << 14
 SHARE = 2.0
-"""Of the time that is left for each measure, on average, one may take so much."""
+"""How many times its equal share of the time that is left one measure may take."""
 
 MEASURED, SKIPPED, FAILED, LEFT = "measured", "skipped", "failed", "left out"
 
@@ -69,10 +71,10 @@ class Row:
 
 
 class Runs(Protocol):
-    """What runs kernels: a bench, or a test's own device."""
+    """Anything that runs kernels: a bench, or a test's own device."""
 
     def run(self, kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
-        """Times of each kernel."""
+        """Run the kernels: the times of each."""
 
 
 @dataclass(kw_only=True)

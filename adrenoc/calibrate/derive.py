@@ -18,7 +18,7 @@ from adrenoc.target.gpu import Performance
 NOMINAL_MHZ = 1000
 _FLOAT4_BYTES = 16
 MOST_DOUBT = 0.25
-"""Of a value that a target file gets."""
+"""The largest relative doubt of a value that a target file gets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Value:
 
     @property
     def spread(self) -> float:
-        """Of the least certain row."""
+        """The relative spread of the least certain row that the value is from."""
         return max((row.spread for row in self.rows), default=0.0)
 
     @property

@@ -68,7 +68,8 @@ class Device:
 
     @property
     def has_dot(self) -> str:
-        """Which dot product of four bytes it lists; empty for none."""
+        """The extension for dot products of four bytes that the device lists; empty where it lists
+        none."""
         known = ("cl_khr_integer_dot_product", "cl_qcom_dot_product8")
         return next((name for name in known if name in self.extensions), "")
 

@@ -9,7 +9,7 @@ from adrenoc.calibrate.derive import Value
 from adrenoc.target.target import Target
 
 NAMED = 0.2
-"""By how much a value has to differ to be named."""
+"""The relative difference from the listed value from which on a measured one is named."""
 
 _MEANS = {
     "compute_units": ("work is spread over more processors", "large tiles leave processors idle"),

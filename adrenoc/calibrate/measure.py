@@ -19,7 +19,7 @@ from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.micro_kernel import MicroKernel
 
 Times = Sequence[float]
-"""Of one round, in microseconds, in the order of the kernels."""
+"""The times of one round, in microseconds, in the order of the kernels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +57,12 @@ class NoisyError(Exception):
 
 
 def rate(probes: Sequence[Probe], times: Times) -> float:
-    """The most work a second of any kernel, in 10^9."""
+    """The most work a second of any kernel, in 10^9 pieces."""
     return max(probe.work / time / 1e3 for probe, time in zip(probes, times, strict=True))
 
 
 def rates(probes: Sequence[Probe], times: Times) -> tuple[float, ...]:
-    """Work a second of each kernel, in 10^9."""
+    """The work a second of each kernel, in 10^9 pieces."""
     return tuple(probe.work / time / 1e3 for probe, time in zip(probes, times, strict=True))
 
 
@@ -94,7 +94,7 @@ def last_rate(probes: Sequence[Probe], times: Times) -> float:
 
 
 def shortest_us(probes: Sequence[Probe], times: Times) -> float:
-    """The time of a launch."""
+    """The microseconds of one launch."""
     return min(times)
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 Size = tuple[int, int, int]
 NAME = "probe"
-"""What every kernel is called."""
+"""The name of every kernel that measures are made with."""
 THREADS = 64
-"""Of a work-group, where a measure is not about them."""
+"""The threads of a work-group, where a measure is not about them."""
 
 
 @dataclass(frozen=True, kw_only=True)

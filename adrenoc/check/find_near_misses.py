@@ -22,7 +22,7 @@ _AXIS_OF_ORDER = {
 
 
 def find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
-    """All of a program, tensors in the order of their nodes, then weights."""
+    """All near misses of a program: tensors in the order of their nodes, then weights."""
     graph = program.graph
     found = []
     for node in graph.nodes:

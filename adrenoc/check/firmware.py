@@ -31,6 +31,6 @@ def expected_outputs(
 
 
 def judge_of(model: Path) -> str:
-    """What `expected_outputs` are, as the end of a sentence."""
+    """What computed the expected outputs, as the end of a sentence."""
     tflite = find_model_files(model).format == "tflite"
     return "LiteRT's reference kernels compute" if tflite else "onnxruntime computes"

@@ -151,7 +151,7 @@ def shapes_of(
 
 
 def random_input(spec: TensorSpec, *, seed: int = 0) -> np.ndarray:
-    """The same numbers for the same seed, name, shape and dtype, whatever else is generated.
+    """Draw the random input of a tensor: the same numbers for the same seed, name, shape and dtype.
 
     Floats are normal with deviation 1; integers fit what they index, as far as that is known, else
     wide ones lie in 0 to 9.

@@ -36,7 +36,8 @@ class Quantised:
 
 
 def read_quanta(model: Path) -> Quantised | None:
-    """What a model says of its quanta; None of one that neither holds any nor stores halves.
+    """Read the quanta that a model states; None of a model that neither holds any nor stores
+    halves.
 
     Raises:
         DependencyError: the package that reads this format is not installed.

@@ -37,7 +37,7 @@ class Terminated(BaseException):
 
 
 class Interrupts:
-    """Which signal came, if any."""
+    """Whether a signal asked the process to end, and which one."""
 
     def __init__(self) -> None:
         self.number = 0

@@ -27,7 +27,8 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 MOST_SECONDS = 1e6
-"""Of any wait: clocks and sockets of systems take no infinity."""
+"""The most seconds that any wait may be told to last: clocks and sockets of systems take no
+infinity."""
 
 
 class FiniteRange(click.FloatRange):

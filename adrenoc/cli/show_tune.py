@@ -97,7 +97,7 @@ class LiveObserver:
         self._live.stop()
 
     def event(self, text: str) -> None:
-        """Below the table, or a line."""
+        """Show what happened as a line, below the table where there is one."""
         self._events = [*self._events, text][-_SHOWN_EVENTS:]
         if not self._console.is_terminal:
             self._console.print(console.show(f"  {text}", "dim"))

@@ -17,7 +17,7 @@ def say_layer(layer: str, said: str) -> None:
 
 
 def plain_validation(done: Validation) -> dict[str, Any]:
-    """As JSON values."""
+    """A validation as JSON values."""
     from adrenoc.calibrate.validate.findings import noise_of, overall, share_right
 
     cost = done.target.cost
@@ -93,7 +93,7 @@ def show_validation(done: Validation) -> None:
 
 
 def plain_fit(done: Fit) -> dict[str, Any]:
-    """As JSON values."""
+    """Fitted constants as JSON values."""
     return {
         "fitted_to": {"before": done.fitted.before, "after": done.fitted.after},
         "kept_out": {"before": done.fitted.kept_before, "after": done.fitted.kept_after},

@@ -125,7 +125,8 @@ def kernel_sources(executable: Any) -> dict[str, str]:
 
 
 def module_sources(module: Any) -> dict[str, str]:
-    """Like `kernel_sources`, of a runtime module."""
+    """The text of each kernel of a runtime module, by name, as `kernel_sources` gives it of a built
+    one."""
     return {
         name.removesuffix("_kernel"): standalone(name, shared)
         for text in module_texts(module)

@@ -11,7 +11,8 @@ from adrenoc.importers.decoder_form import GENAI_CONFIG, DecoderForm
 from adrenoc.options import Shapes
 
 MOST_ROWS = 4096
-"""Of a cache that nobody asked for: what longer contexts take of a phone has to be meant."""
+"""The most rows of a cache that nobody asked for: what longer contexts take of a phone has to be
+meant."""
 USUAL_ROWS = 2048
 """Where nothing says how long the context is."""
 USUAL_PREFILL = (16, 128)

@@ -11,7 +11,7 @@ from adrenoc.mcu.neon.products import BLOCK
 from adrenoc.mcu.program import Program
 
 ALIGN = 64
-"""Of each constant, in bytes: vectors may read a little beyond its end."""
+"""The alignment of each constant, in bytes: vectors may read a little beyond its end."""
 _BORROW = Path(__file__).parent / "c" / "borrow.c"
 
 

@@ -87,13 +87,13 @@ class AdbDevice:
 
     @property
     def title(self) -> str:
-        """Model, GPU and Android, as far as it tells."""
+        """Model, GPU and Android of the device, as far as it tells."""
         android = f"Android {self.android}" if self.android else ""
         return ", ".join(fact for fact in (self.model, self.gpu, android) if fact) or self.state
 
     @property
     def trouble(self) -> str:
-        """Why it cannot be used, and what helps; empty where it can."""
+        """Why the device cannot be used, and what helps; empty where it can."""
         if not self.is_ready:
             return _STATES.get(self.state, f"its state is {self.state}")
         if self.is_too_old:

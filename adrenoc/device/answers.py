@@ -203,7 +203,8 @@ FORMS: dict[str, Form] = {
     "tvm.rpc.server.load_module": _is_module,
     "vm.builtin.tuple_getitem": _is_tensor,
 }
-"""By the name of the function; those of a module that `bind_run` made by their name in it."""
+"""The form of each function's answers by its name; functions of a module that `bind_run` made go by
+their name in it."""
 
 
 def check_answers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -36,7 +36,7 @@ class Floor:
     kernels: str = ""
 
     def accepts(self, max_error: float, rmse: float) -> str:
-        """Why errors of that size say nothing, empty where they do."""
+        """Why errors of that size say nothing about ours; empty where they do."""
         if self.quantum and max_error <= self.quantum * _ONE:
             return f"within one quantum, {self.quantum:.3g}"
         if max_error <= self.half_step:
@@ -117,7 +117,7 @@ class TensorCheck:
     passed: bool
     reason: str = ""
     floor: Floor | None = None
-    """Of a quantised model: how far the reference is from itself."""
+    """How far the reference is from itself; known of quantised models."""
     accepted_as: str = ""
     """Why it passed beyond the tolerance, empty where it did not need to."""
 

@@ -22,7 +22,7 @@ from adrenoc.device.result import RunOptions, RunResult, Times
 from adrenoc.errors import BundleError
 
 MOST_THREADS = 8
-"""That its layers have working memory for."""
+"""The most threads that the layers of such a library have working memory for."""
 _VERSION = 2
 _ALIGN = 64
 _INT8, _UINT8, _FLOAT, _FLOAT_EVEN = range(4)

@@ -46,7 +46,7 @@ def pick_device(wanted: str) -> tuple[int, dict[str, Any]]:
 def choose_device(
     devices: list[dict[str, Any]], wanted: str, *, absent: str = "", server: str = ""
 ) -> tuple[int, dict[str, Any]]:
-    """Like `pick_device`, among `devices` of this machine or of a `server`.
+    """Choose a device as `pick_device` does, among `devices` of this machine or of a `server`.
 
     `absent` is why there are no more, as the runtime there tells.
     """

@@ -78,7 +78,8 @@ class RunOptions:
     perf_hint: str = ""
     priority: str = ""
     threads: int = 0
-    """Of the CPU, where a bundle's code for it stands in for a device; 0: as many as it has."""
+    """Threads of the CPU, where a bundle's code for it stands in for a device; 0 takes as many as
+    it has."""
 
 
 @dataclass(frozen=True, kw_only=True)

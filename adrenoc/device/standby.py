@@ -46,7 +46,8 @@ class Standby:
 
 
 def wait_for_connection(channel: int) -> tuple[int, str, str, int] | None:
-    """In that process: the connection, folder, store and limit, None where the server has left."""
+    """Wait in the standby process for a connection: its socket, folder, store and limit, or None
+    where the server has left."""
     with socket.socket(fileno=channel) as server:
         words, descriptors, _, _ = socket.recv_fds(server, _READY_BYTES, 2)
     if not words:

@@ -212,7 +212,7 @@ class TrackerEntry:
         return ""
 
     def keep(self) -> None:
-        """To be called every TICK_S while nobody comes."""
+        """Keep the entry alive; to be called every `TICK_S` while nobody comes."""
         try:
             if self._tracker is None:
                 raise ConnectionError

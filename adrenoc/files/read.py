@@ -25,9 +25,10 @@ from adrenoc.errors import DependencyError, OutputError
 _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 MOST_TEXT_BYTES = 256 << 20
-"""Of a file of text that is read whole: what is longer is not what it is taken for."""
+"""The most bytes of a file of text that is read whole: what is longer is not what it is taken
+for."""
 MOST_TOML_BYTES = 1 << 20
-"""Of settings and targets, which people write."""
+"""The most bytes of a file of settings or of a target, which people write."""
 
 _NO_FILES = {
     stat.S_IFIFO: "it is a pipe, not a file",

@@ -25,17 +25,19 @@ _CHUNK_BYTES = 1 << 20
 
 
 MOST_FILE_BYTES = 2**31 - 1
-"""Of a model file, without its data files: both formats count their bytes in 31 bits."""
+"""The most bytes of a model file, without its data files: both formats count their bytes in 31
+bits."""
 
 MOST_DATA_BYTES = 16 << 30
-"""That tensors may take in data files: all of it is read, and no phone holds more."""
+"""The most bytes that tensors may take in data files: all of it is read, and no phone holds
+more."""
 
 MOST_TENSORS_OF_A_BYTE = 8
 FREE_DATA_BYTES = 1 << 30
 """Tensors may share a byte of a data file, as tied weights do; each takes memory of its own."""
 
 MOST_HOLE_BYTES = 1 << 30
-"""Of a data file that were never written; weights have none."""
+"""The most bytes of a data file that were never written; weights have none."""
 
 
 @dataclass(frozen=True, kw_only=True)

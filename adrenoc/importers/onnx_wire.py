@@ -36,15 +36,17 @@ _BITS = {
 """Number of a data type -> bits of an element."""
 
 MOST_DIGITS = 19
-"""Of an offset or a length: what lies beyond no file has."""
+"""The most digits of an offset or a length: what lies beyond no file has."""
 _MOST_ELEMENTS = 2**62
 
 MOST_NODES = 200_000
-"""Of a model, with those of its branches and loops, which can hold each other many times."""
+"""The most nodes of a model, with those of its branches and loops, which can hold each other many
+times."""
 
 
 MOST_FIELDS = 5_000_000
-"""That are walked one by one: a file of a few megabytes may consist of empty ones."""
+"""The most fields that are walked one by one: a file of a few megabytes may consist of empty
+ones."""
 
 
 class WireError(ValueError):

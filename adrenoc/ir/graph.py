@@ -50,7 +50,7 @@ class Placement:
     layout: Layout | None
     dtype: str
     low: int = 0
-    """Of bytes: the number that zero stands for."""
+    """The number that a byte of zero stands for; stated of tensors that lie in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ class Node:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its name, after those of further nodes that its kernel computes."""
+        """The node's name, after those of further nodes that its kernel computes."""
         return (*self.also, self.name)
 
     @property

@@ -7,7 +7,7 @@ import numpy as np
 HALF_MAX = 65504.0
 """The largest number of half."""
 HALF_NORMAL = 2.0**-14
-"""Below it halves lose a digit with each factor of two, down to `HALF_TINY`."""
+"""The number below which halves lose a digit with each factor of two, down to `HALF_TINY`."""
 HALF_TINY = 2.0**-24
 """The smallest number of half."""
 

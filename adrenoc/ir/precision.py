@@ -16,7 +16,8 @@ class Precision:
     wide_sums: bool = False
     """Computed in float32 and stored as the options say, for later layers hand on its errors."""
     low: int | None = None
-    """To be stored as bytes, where zero stands for this number; None: not as bytes."""
+    """The number that a byte of zero stands for where the tensor is to be stored as bytes; None
+    where it is not."""
 
     @property
     def is_special(self) -> bool:
@@ -39,4 +40,4 @@ class Precision:
 
 
 AS_OPTIONS = Precision()
-"""Of a tensor that asks for nothing."""
+"""The precision of a tensor that asks for nothing."""

@@ -80,7 +80,7 @@ class Kernel:
     shared_bytes: int = 0
     """Local memory that a work-group takes."""
     choice: Choice | None = None
-    """Which schedule it got, and why."""
+    """Which schedule the kernel got, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,7 +10,8 @@ from adrenoc.ir.body import Body
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, Expr, tirx, tvm
 
 CALL_INSTRUCTIONS = 8
-"""Of a function such as exp: the unit for them is a quarter as wide, and there is more to it."""
+"""Instructions of a function such as exp: the unit for them is a quarter as wide, and there is more
+to it."""
 
 
 def loads_of(expr: Expr) -> list[Any]:

@@ -27,7 +27,7 @@ class FlatAccess(Access):
         return Extents(1, e.blocks * LANES * e.h * e.w, 1, 1)
 
     def element(self, index: Sequence[Expr]) -> Expr:
-        """Not for what is read by blocks."""
+        """Refuse: such a tensor is read by blocks alone."""
         raise TypeError("a flattened image is read by blocks")
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
@@ -39,7 +39,7 @@ class FlatAccess(Access):
         return self._image.texel(iconst(0), floordiv(block, pixels), row, column)
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
-        """Not for what is read."""
+        """Refuse: such a tensor is read alone."""
         raise TypeError("a flattened image is not written")
 
 

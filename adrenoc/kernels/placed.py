@@ -27,11 +27,11 @@ class PlacedAccess(Access):
         self._access, self._placing, self._first = access, placing, first
 
     def element(self, index: Sequence[Expr]) -> Expr:
-        """Not for what is written."""
+        """Refuse: such a tensor is written alone."""
         raise TypeError("a tensor whose texels are placed one by one is not read")
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Not for what is written."""
+        """Refuse: such a tensor is written alone."""
         raise TypeError("a tensor whose texels are placed one by one is not read")
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:

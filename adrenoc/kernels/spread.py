@@ -42,11 +42,11 @@ class SpreadAccess(Access):
         self._places = tuple((access, _join_pieces(pieces)) for access, pieces in places)
 
     def element(self, index: Sequence[Expr]) -> Expr:
-        """Not for what is written."""
+        """Refuse: such a tensor is written alone."""
         raise TypeError("a tensor that is spread over several places is not read")
 
     def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Not for what is written."""
+        """Refuse: such a tensor is written alone."""
         raise TypeError("a tensor that is spread over several places is not read")
 
     def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:

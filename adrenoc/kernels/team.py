@@ -21,12 +21,12 @@ Combine = Callable[[Expr, Expr], Expr]
 
 
 def plus(a: Expr, b: Expr) -> Expr:
-    """How the parts of a sum are put together."""
+    """Combine two parts of a sum."""
     return a + b
 
 
 FOLDED_AT_ONCE = 4
-"""Members whose values one member folds between two barriers."""
+"""How many members' values one member folds between two barriers."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,7 +99,7 @@ class EmulatedBoard:
             raise TrialError(Status.TIMEOUT if late else Status.CRASH, error.message) from error
 
     def time_us(self, ticks: int) -> float:
-        """By QEMU's clock."""
+        """Microseconds of a run by QEMU's clock."""
         return ticks * self._tick_us
 
     def close(self) -> None:
@@ -178,7 +178,7 @@ class ExecutorBoard:
                 return "".join(said)
 
     def time_us(self, ticks: int) -> float:
-        """By the board's clock."""
+        """Microseconds of a run by the board's clock."""
         return ticks / self._clock_mhz
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ class Border:
 
 
 def border_decision(tensor: Tensor, dtype: str) -> Decision:
-    """That a border's own type is not what firmware has."""
+    """The Decision that a border's own type is not what firmware has."""
     why = f"{dtype} in the model: the header's SCALE and ZERO_POINT convert"
     if dtype == "uint8":
         why = "uint8 in the model: each number less 128"

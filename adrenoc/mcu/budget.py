@@ -17,7 +17,7 @@ class Alive:
     layer: str
     operator: str
     bytes: int
-    """Up to the end of the last of them."""
+    """Bytes up to the end of the last of them."""
     blocks: tuple[tuple[str, int], ...]
 
 

@@ -60,7 +60,7 @@ class Core:
 
     @property
     def channel_group(self) -> int:
-        """Of how many channels whole groups are worth keeping."""
+        """The number of channels whose whole groups are worth keeping."""
         return _GROUPS.get(self.facts.arithmetic, 4)
 
     @property

@@ -30,7 +30,7 @@ def logistic_points() -> np.ndarray:
 
 
 def logistic(numbers: np.ndarray) -> np.ndarray:
-    """Of numbers in 1/12288; 32768 is one."""
+    """The logistic function of numbers in 1/12288, as int16 where 32768 is one."""
     size = np.abs(numbers)
     points, place = logistic_points(), np.minimum(size >> 9, 254)
     rise = points[place + 1] - points[place]
@@ -39,7 +39,7 @@ def logistic(numbers: np.ndarray) -> np.ndarray:
 
 
 def tanh(numbers: np.ndarray) -> np.ndarray:
-    """Of numbers in 1/12288; 32768 is one."""
+    """The hyperbolic tangent of numbers in 1/12288, as int16 where 32768 is one."""
     size = np.abs(numbers)
     points, place = logistic_points(), np.minimum(size >> 8, 254)
     rise = points[place + 1] - points[place]
@@ -84,7 +84,7 @@ def reciprocal_points() -> np.ndarray:
 
 
 def interpolate(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """What lies between points, of numbers of 16 bits."""
+    """Interpolate between points of a table, at numbers of 16 bits."""
     place = 256 + (numbers >> 7)
     rise = points[place + 1] - points[place]
     return points[place] + ((rise * (numbers & 127) + 64) >> 7)

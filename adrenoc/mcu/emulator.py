@@ -42,7 +42,7 @@ class Emulated:
 
     @property
     def instructions(self) -> int:
-        """Of the whole run."""
+        """Instructions of the whole run."""
         return sum(self.layer_instructions)
 
 

@@ -12,7 +12,7 @@ from adrenoc.mcu.operators import Curve, Operator, Rescale, WordSoftmax, WordSum
 from adrenoc.mcu.requantise import requantise
 
 SUM_BITS = 15
-"""By which the operands of a sum are enlarged before they are scaled."""
+"""The bits by which the operands of a sum are enlarged before they are scaled."""
 
 
 @singledispatch

@@ -62,7 +62,7 @@ class Firmware:
     """What numbers of inputs, then outputs, stand for."""
     arena_bytes: int
     state_bytes: int
-    """Of the arena, what is kept between runs."""
+    """Bytes of the arena that are kept between runs."""
     constant_bytes: int
     layers: tuple[Layer, ...]
     decisions: tuple[Decision, ...]
@@ -148,7 +148,7 @@ def self_test_vectors(program: Program) -> tuple[dict[int, np.ndarray], dict[int
 
 
 def plain_firmware(firmware: Firmware) -> dict[str, Any]:
-    """As JSON has it."""
+    """Firmware as JSON values."""
     return {"version": _VERSION, "adrenoc": adrenoc.__version__, **asdict(firmware)}
 
 

@@ -57,7 +57,7 @@ class Kernel:
     gap_source: int | None = None
     """The only source that `gap_bytes` is about, by its place; None: all."""
     schedule: str = ""
-    """Which of its schedules this is, as a tuning log names them."""
+    """Which of the operator's schedules this is, as a tuning log names them."""
 
 
 Rule: TypeAlias = Callable[[Network, Operator], Kernel]

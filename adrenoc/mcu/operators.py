@@ -223,7 +223,7 @@ class GateNorm:
     bias: np.ndarray
     factor: Factor
     guard: int
-    """In place of a variance below one."""
+    """What stands in place of a variance below one."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

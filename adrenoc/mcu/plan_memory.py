@@ -42,7 +42,7 @@ class Overlap:
 
 
 Overlaps = Mapping[tuple[str, str], Overlap]
-"""By (result, source)."""
+"""How two tensors may overlap, by (result, source)."""
 
 
 def plan_memory(blocks: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
@@ -71,7 +71,7 @@ def _floor(blocks: Sequence[Block], overlaps: Overlaps) -> int:
 
 
 def align_words(size_bytes: int) -> int:
-    """Up to whole words."""
+    """Bytes, rounded up to whole words."""
     return -(-size_bytes // _ALIGN) * _ALIGN
 
 

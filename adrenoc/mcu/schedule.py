@@ -40,7 +40,7 @@ class Choice:
 
     @property
     def key(self) -> str:
-        """Its actions as a log names them."""
+        """The actions of the schedule as a tuning log names them."""
         return actions_key(self.actions)
 
 
@@ -99,7 +99,8 @@ def strips_of(pixels: int, group: int) -> tuple[int, ...]:
 
 
 def usable(choices: Sequence[Choice], digest: str, measured: Measured) -> Sequence[Choice]:
-    """Those that are not known to fail; all of them where each failed, which says nothing."""
+    """The schedules that are not known to fail; all of them where each failed, which says
+    nothing."""
     return [c for c in choices if (digest, c.key) not in measured.failed] or choices
 
 

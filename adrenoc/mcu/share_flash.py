@@ -12,7 +12,7 @@ from adrenoc.mcu.schedule import Choice, Measured, Room, digest_of, pick, usable
 def share_flash(
     network: Network, core: Core, measured: Measured, spare_bytes: int, scratch_bytes: int
 ) -> list[int]:
-    """For each operator how many bytes of flash it may take; all of them at most `spare_bytes`."""
+    """How many bytes of flash each operator may take; all of them at most `spare_bytes`."""
     shares = [0] * len(network.operators)
     if not spare_bytes:
         return shares

@@ -32,7 +32,8 @@ FIRST_GUESS, SLOPE = _constant(48 / 17, 2), _constant(-32 / 17, 2)
 
 
 def logistic(numbers: np.ndarray) -> np.ndarray:
-    """Of numbers with three bits before the point; 32768 is one."""
+    """The logistic function of int16 numbers with three bits before the point; in the result 32768
+    is one."""
     numbers = numbers.astype(np.int64)
     guess = _reciprocal(_exponential(-np.abs(numbers), _LOGISTIC_BITS))
     found = _shift_saturated(guess, 1)
@@ -40,7 +41,8 @@ def logistic(numbers: np.ndarray) -> np.ndarray:
 
 
 def tanh(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Of numbers with so many bits before the point; 32768 is one."""
+    """The hyperbolic tangent of int16 numbers with `bits` bits before the point; in the result
+    32768 is one."""
     numbers = numbers.astype(np.int64)
     guess = _reciprocal(_exponential(-np.abs(numbers), bits + 1))
     found = _shift_saturated(guess - _TWO_BITS_ONE, 2)

@@ -46,12 +46,12 @@ class Task:
 
     @property
     def title(self) -> str:
-        """For a table."""
+        """The task in words, for a table."""
         return f"{self.network.tensors[self.operator.result].name} ({self.family})"
 
     @property
     def ram_bytes(self) -> int:
-        """Of its inputs and output."""
+        """Bytes of its inputs and output."""
         tensors = (*sources_of(self.operator), self.operator.result)
         return sum(self.network.tensors[index].elements for index in tensors)
 

@@ -31,7 +31,7 @@ def dump_layouts(state: State) -> str:
 
 
 def dump_program(state: State) -> str:
-    """The launches, then the kernels' TIR."""
+    """The launches in order, then the kernels as TIR."""
     program = program_of(state)
     launches = (f"{s.kernel}({', '.join(s.arguments)})" for s in program.steps)
     kernels = (k.func.script() for k in program.kernels.values())
@@ -39,7 +39,7 @@ def dump_program(state: State) -> str:
 
 
 def dump_storage(state: State) -> str:
-    """The slots, then each tensor's."""
+    """The slots of the memory plan, then the slot of each tensor."""
     plan = storage_of(state)
     lines = [f"slot {i}: {s}" for i, s in enumerate(plan.plan.slots)]
     lines += [f"%{name} in slot {slot}" for name, slot in plan.slot_of.items()]
@@ -47,12 +47,12 @@ def dump_storage(state: State) -> str:
 
 
 def dump_kernels(state: State) -> str:
-    """OpenCL C."""
+    """The kernels as OpenCL C."""
     return "\n".join(kernel_sources(state.executable).values())
 
 
 def count_nodes(state: State) -> str:
-    """Of the planning graph."""
+    """How many nodes of each kind the planning graph has."""
     return f"{len(graph_of(state).nodes)} nodes"
 
 
@@ -68,6 +68,6 @@ def count_precisions(state: State, asked: str) -> int:
 
 
 def peak(state: State) -> str:
-    """GPU memory."""
+    """GPU memory at its peak, in words for the timings."""
     plan = storage_of(state).plan
     return f"{plan.slot_bytes / 2**20:.1f} MiB, {plan.peak_bytes / 2**20:.1f} with constants"

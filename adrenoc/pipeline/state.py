@@ -26,7 +26,7 @@ class State:
     target: Target
     options: CompileOptions
     sha256: str = ""
-    """Of the model, where that is known before it is read."""
+    """The digest of the model's file, where that is known before it is read."""
     log: DecisionLog = field(default_factory=DecisionLog)
     imported: Imported | None = None
     module: Any = None

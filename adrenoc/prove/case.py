@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from adrenoc.prove.net import Net
 
 Build = Callable[[Net], str]
-"""Adds the graph of a case; its output."""
+"""Adds the graph of a case to the models under construction; gives its output."""
 
 
 @dataclass(frozen=True, kw_only=True)

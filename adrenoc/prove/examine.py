@@ -15,7 +15,7 @@ from adrenoc.prove.suite import Made, Suite, make_suite
 from adrenoc.target.target import Target
 
 MOST_FAILED = 6
-"""Cases that fail with no numbers, after which the rest of such a suite is left unseen."""
+"""The cases that may fail with no numbers before the rest of such a suite is left unseen."""
 
 
 class GoneError(Exception):
@@ -57,7 +57,7 @@ class Examined:
     kernels: int = 0
     launches: int = 0
     outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Of the first run; none where the suite failed."""
+    """The outputs of the first run; none where the suite failed."""
     unseen: list[str] = field(default_factory=list)
     once: str = ""
     """What failed as a whole and not in parts: a failure that did not come again."""

@@ -18,7 +18,7 @@ from adrenoc.target.gpu import Quirk
 
 FEW_THREADS = 64
 NARROW = 4096
-"""Texels a side that every image may have."""
+"""The texels a side that every image may have."""
 _LIGHT = (Kind.POOL, Kind.REDUCTION, Kind.SOFTMAX, Kind.NORM, Kind.ATTENTION)
 """What costs little as a plain loop nest, or as its parts."""
 _MADE_BY_FUSION = ("separable_conv2d", "expand_depthwise_conv2d", "attention")
@@ -116,4 +116,4 @@ FORMS: tuple[Form, ...] = (
         lambda case, _: bool(OPERATORS[case.family].relax),
     ),
 )
-"""In the order in which they are tried: by what they cost a network."""
+"""Simpler forms in the order in which they are tried: by what they cost a network."""

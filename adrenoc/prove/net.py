@@ -17,7 +17,7 @@ OPSET, IR_VERSION = 18, 8
 CONTRIB = "com.microsoft"
 """The domain of onnxruntime's own operators."""
 STEPS = 64
-"""Data are multiples of one over this, from -1 to 1."""
+"""The steps in one: data are multiples of 1 / STEPS, from -1 to 1."""
 
 
 class Net:
@@ -66,7 +66,7 @@ class Net:
         return name
 
     def whole(self, shape: tuple[int, ...], count: int) -> str:
-        """A constant of random bytes below `count`."""
+        """A constant of random whole numbers below `count`, as bytes."""
         return self.const(self._random.integers(0, count, shape), np.uint8)
 
     def ints(self, *values: int) -> str:

@@ -28,7 +28,7 @@ from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target
 
 SAMPLE = 4
-"""Cases of a suite that forms are tried on at a time."""
+"""The cases of a suite that forms are tried on at a time."""
 
 Say = Callable[[str, str], None]
 

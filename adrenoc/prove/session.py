@@ -29,7 +29,8 @@ from adrenoc.tune.session import START_S
 REPEATS = 6
 """Warm runs of a suite: the driver's recordings are tried from the second on."""
 PAUSES_S = (0.5, 2.0, 5.0, 10.0)
-"""Before a server that ends a session, or a device after a reset, is asked again."""
+"""Seconds to wait before a server that ends a session, or a device after a reset, is asked
+again."""
 
 
 @dataclass(frozen=True, kw_only=True)

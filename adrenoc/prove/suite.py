@@ -28,7 +28,7 @@ PRECISIONS = ("mixed", "fp32", "fp16")
 """Presets, the usual one first."""
 MEMORIES = ("textures", "buffers")
 TOLERANCES = {"fp32": 2e-5, "mixed": 3e-3, "fp16": 8e-3}
-"""Of an output's range."""
+"""The largest error of each precision, over the range of an output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Made:
     of_case: dict[str, str]
 
     def kernels(self) -> int:
-        """Different kernels in it."""
+        """The number of different kernels in the bundle."""
         return len(self.bundle.manifest.kernels)
 
 

@@ -29,9 +29,9 @@ class Verification:
     target: Target
     report: DeviceReport
     findings: tuple[Finding, ...]
-    """Of the first round: the device as it is."""
+    """What the first round found: the device as it is."""
     left: tuple[Finding, ...]
-    """Of the last: what nothing helps."""
+    """What the last round found: that which nothing helps."""
 
 
 def verify_device(

@@ -17,7 +17,8 @@ from adrenoc.relax.values import make_constant, static_shape
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Neighbours:
-    """Of each result along an axis: two elements and their shares: int32, or bits of floats."""
+    """Two elements for each result along an axis, and their shares, as int32 or as the bits of
+    floats."""
 
     first: np.ndarray
     second: np.ndarray

@@ -46,12 +46,12 @@ class Names:
 
 
 def figures(plain: Any, names: Names) -> Any:
-    """All numbers below, under keys that are identifiers; no text."""
+    """All numbers below a part, under keys that are identifiers; no text."""
     return _below(plain, lambda word: None)
 
 
 def all_below(plain: Any, names: Names) -> Any:
-    """All numbers and texts below, of what holds nothing but adrenoc's own layers."""
+    """All numbers and texts below a part that holds nothing but adrenoc's own layers."""
     return _below(plain, names.hide_own)
 
 
@@ -71,7 +71,7 @@ def _below(plain: Any, words: Callable[[str], str | None]) -> Any:
 
 
 def text(plain: Any, names: Names) -> str | None:
-    """Words of adrenoc's or of a driver's."""
+    """A text of adrenoc's or of a driver's, without the user's own words."""
     return names.hide_own(plain) if isinstance(plain, str) else None
 
 
@@ -95,7 +95,7 @@ def stand_in(kind: str) -> Pick:
 
 
 def fields(**picks: Pick) -> Pick:
-    """These keys of an object."""
+    """The values of these keys of an object."""
 
     def pick(plain: Any, names: Names) -> dict[str, Any] | None:
         if not isinstance(plain, Mapping):
@@ -107,7 +107,7 @@ def fields(**picks: Pick) -> Pick:
 
 
 def each(item: Pick) -> Pick:
-    """Each item of a list."""
+    """Each item of a list, by the pick of its kind."""
 
     def pick(plain: Any, names: Names) -> list[Any] | None:
         if not isinstance(plain, Sequence) or isinstance(plain, str):

@@ -36,7 +36,7 @@ class Part:
 
     @property
     def size(self) -> int:
-        """How many bytes of JSON it is."""
+        """The bytes of JSON that the part takes."""
         return len(json.dumps(self.content))
 
 

@@ -19,7 +19,7 @@ from adrenoc.relax.fold import slice_bounds
 from adrenoc.relax.values import constant_value, op_name, static_shape
 
 MOST_CHANNELS = 1 << 14
-"""Of a tensor that is looked into; images have at most 2048 layers of four."""
+"""The most channels of a tensor that is looked into; images have at most 2048 layers of four."""
 
 Unit = tuple[relax.Var, int]
 """A channel of a tensor that is computed, not moved."""

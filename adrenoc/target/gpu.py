@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 OPENCL_C_VERSIONS = ("2.0", "3.0")
 DERIVED = {"derived": True}
-"""Of a field that follows from other tables of the file, and is no key there."""
+"""The mark of a field that follows from other tables of the file, and is no key there."""
 
 WorkGroup = tuple[int, int, int]
 """Threads in x, y, z."""
@@ -33,7 +33,7 @@ class Limits:
     """Work-items; a heavy kernel may get fewer, which only the built kernel tells."""
     local_mem_bytes: int
     max_alloc_bytes: int | None = None
-    """Of one buffer or image."""
+    """The most bytes of one buffer or image."""
     fp16: bool
     """The half type (cl_khr_fp16): arithmetic, and buffers of halves.  Half images that are read as
     float need no such thing."""
@@ -67,7 +67,7 @@ class Performance:
     wave_granularity: int | None = None
     """Waves that are launched together."""
     max_waves_per_compute_unit: int | None = None
-    """That one micro-SP keeps, however few registers they take."""
+    """The most waves that one micro-SP keeps, however few registers they take."""
     fp32_fma_lanes: int | None = None
     """FP32 multiply-adds of the whole GPU a clock."""
     fp16_rate: float | None = None
@@ -81,7 +81,8 @@ class Performance:
     texel_weights: bool | None = None
     """Whether weights that few threads share come faster as texels than from a buffer."""
     split_winograd_least_pixels: int | None = None
-    """Of an output, below which Winograd's algorithm in three kernels is not worth its launches."""
+    """The fewest pixels of an output for which Winograd's algorithm in three kernels is worth its
+    launches."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 MOST_LISTED = 8
-"""Of a list in a message: a model may have thousands of nodes of one kind."""
+"""The most names that a message lists: a model may have thousands of nodes of one kind."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -169,21 +169,21 @@ class Farm:
                 lane.leave.set()
 
     def take(self, wait_s: float) -> Job | None:
-        """For lanes: the next job, None if there is none in that time."""
+        """Hand a lane the next job, or None if there is none in that time."""
         with suppress(queue.Empty):
             return self._jobs.get(block=wait_s > 0, timeout=wait_s or None)[2]
         return None
 
     def finish(self, outcome: Outcome) -> None:
-        """For lanes: a job is done."""
+        """Note, for a lane, that a job is done."""
         self._outcomes.put(outcome)
 
     def note_seen(self) -> None:
-        """For lanes: a device was there."""
+        """Note, for a lane, that a device was there."""
         self._absent_since = None
 
     def absent(self, word: str) -> None:
-        """For lanes: a device was not there, and why."""
+        """Note, for a lane, that a device was not there, and why."""
         self._last_word = word
         if self._absent_since is None:
             self._absent_since = time.monotonic()

@@ -14,7 +14,7 @@ from adrenoc.host.proc import own_module
 from adrenoc.tune.session import SERVER_GRACE_S, START_S, Place
 
 GRACE_S = 6.0
-"""What a worker that noticed a time-out itself may take to say so."""
+"""Seconds that a worker which noticed a time-out itself may take to say so."""
 
 Event = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Worker:
         self.begun: int | None = None
 
     def start(self) -> None:
-        """Have a process."""
+        """Start a process where none runs."""
         if self._process is not None and self._process.poll() is None:
             return
         self.kill()
@@ -60,7 +60,7 @@ class Worker:
         return True
 
     def event(self, timeout_s: float) -> Event | None:
-        """The next thing that it says, None where there is none in that time.
+        """The next event that the worker tells; None where there is none in that time.
 
         Raises:
             EOFError: the process is gone.
@@ -75,11 +75,11 @@ class Worker:
 
     @property
     def overdue(self) -> bool:
-        """Whether it should have said something."""
+        """Whether an answer of the worker is late."""
         return time.monotonic() > self._due
 
     def rest(self) -> None:
-        """It has had nothing to do: what it says next is not late."""
+        """Tell the worker that it has had nothing to do: what it says next is not late."""
         self._await()
 
     def kill(self) -> None:

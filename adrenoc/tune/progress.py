@@ -45,17 +45,17 @@ class TuneObserver(Protocol):
     """Is told of all that happens; the command line draws it."""
 
     def progress(self, progress: TuneProgress) -> None:
-        """Something changed."""
+        """Hear that something changed."""
 
     def event(self, text: str) -> None:
-        """A remark worth one line: a failed candidate, a lost device."""
+        """Hear a remark worth one line: a failed candidate, a lost device."""
 
 
 class SilentObserver:
     """A TuneObserver that says nothing."""
 
     def progress(self, progress: TuneProgress) -> None:
-        """Ignore it."""
+        """Ignore that something changed."""
 
     def event(self, text: str) -> None:
-        """Ignore it."""
+        """Ignore the remark."""

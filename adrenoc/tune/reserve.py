@@ -10,7 +10,7 @@ from adrenoc.tune.standing import Standing
 LEAST, MOST = 0.05, 0.25
 """Of the budget."""
 CONTENDERS = 2
-"""Schedules a kernel that are measured once more, in turn with the untuned one."""
+"""Schedules of a kernel that are measured once more, in turn with the untuned one."""
 _LOOK_S = 1.0
 
 
@@ -25,7 +25,7 @@ class ContestReserve:
         self._seconds = LEAST * budget_s
 
     def came_back(self, kernels: int) -> None:
-        """So many kernels were built and measured."""
+        """Note that so many kernels were built and measured."""
         self._first_s = self._first_s or time.monotonic()
         self._kernels += kernels
 

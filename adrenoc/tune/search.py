@@ -17,18 +17,20 @@ from adrenoc.errors import DependencyError
 from adrenoc.tune.tasks import Task
 
 WARM_UP = 24
-"""Measured candidates after which XGBoost's word counts more than the estimates."""
+"""The measured candidates after which XGBoost's word counts more than the estimates."""
 RELEARN = 1.2
-"""XGBoost is trained again where there is so many times as much to learn from."""
+"""The factor of new measurements after which XGBoost is trained again."""
 BOOST_ROUNDS = 100
 POPULATION = 64
 SURVIVORS = 12
 """The fastest measured candidates, from which others are made."""
 GENERATIONS = 2
 RANDOM_SHARE = 0.1
-"""Of the proposed candidates: what the model thinks little of, and may be wrong about."""
+"""The share of proposed candidates that are drawn: what the model thinks little of, and may be
+wrong about."""
 NEIGHBOURS = 12
-"""Candidates that a mutation chooses from: about two for each action of a convolution's tile."""
+"""The candidates that a mutation chooses from: about two for each action of a convolution's
+tile."""
 _FEATURES = 24
 _LONGEST_US = 1e12
 _HOPELESS = 2.0**30
@@ -66,7 +68,7 @@ class CostModel:
         return self._features[digest]
 
     def scores(self, digest: str, numbers: Sequence[int]) -> np.ndarray:
-        """Of candidates of a task; more is better."""
+        """The scores of a task's candidates; more is better."""
         rows = list(numbers)
         if self._booster is not None:
             table = self._xgboost.DMatrix(self.features(digest)[rows])
@@ -140,7 +142,7 @@ class Search:
         return picked + found
 
     def tell(self, measured: Sequence[Measured]) -> None:
-        """What became of proposed candidates."""
+        """Tell the search what became of proposed candidates."""
         self._tried.update(m.number for m in measured)
         self._times_us.update((m.number, m.time_us) for m in measured if m.time_us is not None)
         if measured:
@@ -210,7 +212,7 @@ class Neighbours:
         self._near: dict[int, list[int]] = {}
 
     def find(self, number: int) -> list[int]:
-        """Numbers of candidates, the nearest first."""
+        """The numbers of the nearest candidates, the nearest first."""
         if number not in self._near:
             distance = np.abs(self._table - self._table[number]).sum(axis=1)
             distance[number] = -1  # itself is the first, and left out

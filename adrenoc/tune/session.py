@@ -22,17 +22,20 @@ from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdrenocError, DeviceError, RemoteError
 
 START_S = 90.0
-"""For a session to start: a process, its libraries, a driver that looks for its devices."""
+"""Seconds that a session may take to start: a process, its libraries, a driver that looks for its
+devices."""
 SESSION_S = 120.0
-"""A session that is older is left for a new one, so that others come to the device too."""
+"""The seconds after which a session is left for a new one, so that others come to the device
+too."""
 SERVER_GRACE_S = 6.0
-"""What a server gets beyond the limit of a trial: it ends what is late by itself."""
+"""The seconds that a server gets beyond the limit of a trial: it ends what is late by itself."""
 FEWEST_TENSOR_BYTES = 256 << 20
 MOST_TENSOR_BYTES = 2 << 30
 SHARE_OF_MEMORY = 1 / 16
-"""Of a device's memory: tensors that stay there for the next trials, within those bounds."""
+"""The share of a device's memory for tensors that stay there for the next trials, within those
+bounds."""
 QUANTUM = 1.001 / 255
-"""By as much integers may differ: where sums come in another order, roundings do."""
+"""The largest difference of integers: where sums come in another order, roundings do."""
 _FROM_SERVER = "Error caught from RPC call"
 
 Request = Mapping[str, Any]
@@ -116,7 +119,7 @@ class Session:
         return time.monotonic() - self._opened > SESSION_S
 
     def close(self) -> None:
-        """End it; a connection that is broken already does not matter."""
+        """End the session; a connection that is broken already does not matter."""
         self.forget()
         with suppress(AdrenocError, OSError):
             self._stack.close()
@@ -154,7 +157,7 @@ class Session:
         return int(self._start(self._number, text))
 
     def is_built(self, number: int, wait_ms: int) -> bool:
-        """Whether they are built, or refused."""
+        """Whether the kernels of a trial are built, or refused."""
         return bool(self._is_built(number, wait_ms))
 
     def prepare(self, request: Request) -> list[Any]:
@@ -168,7 +171,7 @@ class Session:
         return tensors
 
     def measure(self, number: int, request: Request, tensors: Sequence[Any]) -> Answer:
-        """What came of a trial: `measured`, or `refused` with its `kind` and whose fault it is.
+        """Measure a trial: `measured`, or `refused` with its `kind` and whose fault it is.
 
         Raises:
             RuntimeError: the device failed, or the connection broke.
@@ -277,7 +280,7 @@ def _bytes(tensor: Any) -> int:
 
 
 def read_failure(error: Exception) -> tuple[str, str]:
-    """How a session failed, and what it said: `failed` is the device's word, `lost` none."""
+    """Read how a session failed, and what it said: `failed` is the device's word, `lost` none."""
     if isinstance(error, AdrenocError):
         lost = isinstance(error, RemoteError | DeviceError)
         return "lost" if lost else "failed", error.message

@@ -44,7 +44,7 @@ class Standing:
         """The time to beat, infinite where it is not known."""
 
     def add(self, trial: Trial) -> None:
-        """A trial came back."""
+        """Take in a trial that came back."""
         before = self.fastest_us
         self.trials.append(trial)
         self.fastest_us = self._fastest()
@@ -91,7 +91,7 @@ class Standing:
         return list(found.values())
 
     def start_search(self, model: CostModel, seeds: tuple[int, ...], seed: int) -> None:
-        """Begin, from what is known."""
+        """Start the search from the trials that are known."""
         self._unreported = []
         self.search = Search(self.task, model, known=self.list_known(), seeds=seeds, seed=seed)
 
@@ -159,7 +159,7 @@ class Standing:
         return self.task.calls * fastest_us * 0.5**idle
 
     def progress(self) -> KernelProgress:
-        """What people see of it."""
+        """The task's progress as people see it."""
         best = self.best
         return KernelProgress(
             kernel=self.task.digest,

@@ -81,7 +81,8 @@ class Task:
 
 
 PACKED_BYTES = 512 << 20
-"""Constants that a plan keeps as candidates have them: packing takes longer than the kernel."""
+"""The bytes of packed constants that a plan keeps as candidates have them: packing takes longer
+than the kernel."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -29,12 +29,12 @@ from adrenoc.tune.variant import BuildVariant
 from adrenoc.tuning_log import Device, LogWriter, Status, Trial
 
 SLOW = 2.0
-"""A candidate that takes so many times as long as the best known is measured once."""
+"""The factor over the best known time from which on a candidate is measured only once."""
 TELL_S = 0.2
 BATCH = 8
-"""Candidates that a search proposes at a time."""
+"""The candidates that a search proposes at a time."""
 TOLERANCE = {"float16": 2e-2, "mixed": 5e-3, "float32": 1e-4}
-"""Largest difference to the reference over its largest value: the order of sums may differ."""
+"""The largest difference to the reference over its largest value: the order of sums may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,12 +58,12 @@ class Variant:
     bytes: bool = False
 
     def plain(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The variant as JSON values."""
         return asdict(self)
 
 
 BuildVariant = Callable[[Task, int], Variant]
-"""From a task and the number of a candidate."""
+"""From a task and the number of a candidate to what runs it."""
 
 
 class VariantBuilder:
@@ -113,7 +113,7 @@ class VariantBuilder:
         )
 
     def builder(self, task: Task, number: int, call: KernelCall) -> KernelBuilder:
-        """What holds the kernel of a candidate."""
+        """The kernel builder of a candidate."""
         return call.builder
 
     def _save(

@@ -24,10 +24,10 @@ from adrenoc.errors import AdrenocError
 from adrenoc.tune.session import Answer, Place, Request, Session, read_failure
 
 LATE = 0.9
-"""A session that breaks after so much of a trial's limit was ended for it."""
+"""The share of a trial's limit after which a session that breaks was ended for being late."""
 BUILD_TICK_MS = 100
 BROKEN = (AdrenocError, RuntimeError, ValueError, AttributeError, OSError, MemoryError)
-"""What a session or a device that fails raises."""
+"""The exceptions of a session or a device that fails."""
 
 
 @dataclass(kw_only=True)

@@ -17,7 +17,7 @@ from adrenoc.tuning_log import Actions
 
 US_A_MS = 1e3
 CLEAR = 1.1
-"""How much faster one way has to be for a decision to be right or wrong."""
+"""The factor by which one way has to be faster for a decision to be right or wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class KernelFinding:
     family: str
     kernel: str
     digest: str
-    """Of its signature, as in a tuning log."""
+    """The digest of the kernel's signature, as a tuning log has it."""
     kept_out: bool
     measured: int
     offered: int
@@ -167,6 +167,6 @@ def share_right(joins: Sequence[JoinFinding]) -> tuple[int, int]:
 
 
 def noise_of(kernels: Sequence[KernelFinding]) -> float:
-    """By how much two measurements of the same schedule differ, the median, as a factor."""
+    """The median factor by which two measurements of the same schedule differ."""
     known = [finding.noise for finding in kernels]
     return math.exp(statistics.median(known)) if known else 1.0

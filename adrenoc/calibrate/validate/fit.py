@@ -22,9 +22,9 @@ from adrenoc.target.target import Target
 from adrenoc.tune.refit.fit import Fitted, Key, fit_cost, value_of
 
 THRESHOLDS = (0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.8, 2.5, 4.0)
-"""By what a threshold of `[joins]` is tried to be."""
+"""The values that a fit tries for a threshold of `[joins]`."""
 FEWEST_KERNELS = 3
-"""That constants are fitted to."""
+"""The fewest kernels that constants are fitted to."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from adrenoc.calibrate.validate.fit import Fit
 from adrenoc.calibrate.validate.session import Validation
 
 NAME = "fitted"
-"""Of the source that the values cite."""
+"""The name of the source that fitted values cite."""
 _HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?$")
 
 

@@ -111,11 +111,11 @@ def plan_of(
 
 
 def replace_joins(target: Target, values: Mapping[str, float]) -> Target:
-    """A target with other values of `[joins]`."""
+    """Make a target with other values of `[joins]`."""
     joins = {("joins", key): value for key, value in values.items()}
     return replace(target, cost=replace_values(target.cost, joins))
 
 
 def digests_of(plan: TunePlan) -> frozenset[str]:
-    """Which kernels a plan has."""
+    """The digests of a plan's kernels."""
     return frozenset(task.digest for task in plan.tasks)

@@ -22,20 +22,20 @@ from adrenoc.errors import AdrenocError
 from adrenoc.tune.variant import Variant
 
 TOGETHER = 6
-"""Schedules of a request, beside the chosen one."""
+"""The schedules of a request, beside the chosen one."""
 CONTENDERS = 4
 CONTESTS = 2
 MOST_BASES = 3
-"""Schedules that may fail before the kernel is given up."""
+"""The schedules that may fail before the kernel is given up."""
 
 
 class Launches(Protocol):
-    """What runs candidates: a bench, or a test's own device."""
+    """Anything that runs candidates: a bench, or a test's own device."""
 
     def launch(
         self, variants: Sequence[Variant], reference: Path, *, tolerance: float | None = None
     ) -> Answers:
-        """Times of each of them."""
+        """Launch the candidates: the times of each."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ class Validation:
 
 
 Say = Callable[[str, str], None]
-"""Hears of each layer as it ends, and what came of it."""
+"""Hears of each layer as it ends, and of what came of it."""
 
 
 def run_validation(request: ValidationRequest, *, say: Say = lambda *_: None) -> Validation:
@@ -214,7 +214,8 @@ def timed_of(row: LayerRow, plan: TunePlan, task: Task, times: KernelTimes) -> T
 
 
 def join_of(forms: Forms, times_us: Sequence[Sequence[float]], joined_count: int) -> JoinFinding:
-    """From rounds of all kernels of both ways, those of the joined one first."""
+    """Judge whether to join kernels, from rounds of times of both ways; the joined kernels come
+    first."""
     rounds = [
         (sum(every[:joined_count]), sum(every[joined_count:]))
         for every in zip(*times_us, strict=True)

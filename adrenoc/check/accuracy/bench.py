@@ -96,7 +96,7 @@ class Bench:
         return options.storage_dtype, options.compute_dtype
 
     def fuse(self, preset: str) -> Graph:
-        """The graph of a preset after fusion, with what the compiler keeps in float32."""
+        """Fuse the model as a preset does, with what the compiler keeps in float32."""
         return graph_of(self._run_fusion(preset))
 
     def exact(self, preset: str) -> frozenset[str]:
@@ -139,14 +139,15 @@ class Bench:
         return IdealRun(program_of(state), self._store, self._device)
 
     def expose_layers(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
-        """The same with every layer an output, and the names of the outputs in order."""
+        """Build the model as a preset does, with every layer an output, and the names of the
+        outputs in order."""
         graph = graph_of(self._run_fusion(preset))
         more = [n.output for n in self.layers if n.output not in graph.output_names]
         names = (*graph.outputs, *more)
         return self._build_graph(replace(graph, outputs=names), preset), names
 
     def cut(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
-        """Every layer alone: what a layer makes is an output, what it reads is an input.
+        """Build every layer alone: what a layer makes is an output, what it reads is an input.
 
         The inputs are those of the model and `input_of_cut` of each layer's tensor.
         """

@@ -26,7 +26,7 @@ class Deviation:
 
 
 def deviation(seen: Sequence[Arrays], expected: Sequence[Arrays]) -> Deviation:
-    """The deviation of several sets of outputs, by name, from what is expected of each."""
+    """How far several sets of outputs, by name, are from what is expected of each."""
     largest, squares = 0.0, []
     for made, wanted in zip(seen, expected, strict=True):
         for name, value in wanted.items():

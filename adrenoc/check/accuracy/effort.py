@@ -45,5 +45,5 @@ class Effort:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """What was left untried, for people."""
+        """What was left untried, in words for people."""
         return tuple(f"{count} {what}" for what, count in self._left.items())

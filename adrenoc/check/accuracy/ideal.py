@@ -36,11 +36,11 @@ class Stored:
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """How many tensors and constants are stored in half."""
         return len(self.tensors) + len(self.constants)
 
     def together(self, other: Stored) -> Stored:
-        """What is in one of the two."""
+        """What is stored in half in one of the two."""
         return Stored(
             tensors=self.tensors | other.tensors, constants=self.constants | other.constants
         )
@@ -92,7 +92,7 @@ class IdealRun:
 
     @property
     def graph(self) -> Graph:
-        """Its graph: every tensor is written by a launch of its own."""
+        """The graph that runs, every tensor of which is written by a launch of its own."""
         return self._program.graph
 
     def run(self, inputs: Arrays, rounding: Stored) -> list[np.ndarray]:

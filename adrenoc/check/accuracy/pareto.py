@@ -71,7 +71,7 @@ class Planned:
 
 
 Planner = Callable[[tuple[str, ...]], Planned]
-"""From pinned tensors, by the graph's names."""
+"""From pinned tensors, by the graph's names, to the plan that keeps them in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class FrontierSearch:
         self._runs = 0
 
     def run(self) -> Frontier:
-        """Measure the parts, order them, and walk."""
+        """Measure the parts, order them, and walk from no pin to all of them."""
         parts = self._taken_apart(
             [self._measure_part(group.name, group.units) for group in self._groups]
         )

@@ -78,7 +78,7 @@ class Policies:
         return None, best
 
     def try_candidate(self, candidate: Candidate) -> PolicyPoint:
-        """A candidate with the error of its compiled kernels."""
+        """Run the compiled kernels of a candidate: the candidate with their error."""
         started = time.perf_counter()
         variant = self._bench.whole(self._preset, candidate.tensors)
         error = self._judge.judge_compiled(variant).largest
@@ -97,7 +97,8 @@ class Policies:
         return self._tried[candidate.tensors]
 
     def price(self, candidate: Candidate, plan: Plan | None = None) -> PolicyPoint:
-        """A candidate by the model's own names, with the figures of its plan if effort is left."""
+        """Price a candidate: the model's own names, with the figures of its plan if effort is
+        left."""
         point = PolicyPoint(
             float32_tensors=self._model_names(candidate.tensors),
             groups=candidate.groups if candidate.units else (),
@@ -132,7 +133,7 @@ class Policies:
         return points[number]
 
     def list_points(self) -> tuple[PolicyPoint, ...]:
-        """The points with their costs; those that were tried have the device's error, too."""
+        """List the points with their costs; those that were tried have the device's error, too."""
         found = []
         for candidate in self.frontier.points:
             known = self._tried.get(candidate.tensors)

@@ -80,11 +80,12 @@ class Judge:
         return len(self._samples)
 
     def judge_compiled(self, variant: Variant) -> Deviation:
-        """Of a compiled model."""
+        """How far the outputs of a compiled model are from the reference, over all samples."""
         return self._judge_outputs([variant.run(sample.inputs) for sample in self._samples])
 
     def judge_rounding(self, stored: Stored, samples: int | None = None) -> Deviation:
-        """Of float32 arithmetic with ideal rounding of what is stored; on the first samples."""
+        """How far float32 arithmetic is off that rounds what is stored ideally, over the first
+        `samples`."""
         chosen = self._samples[:samples]
         return self._judge_outputs([self.ideal.run(sample.inputs, stored) for sample in chosen])
 

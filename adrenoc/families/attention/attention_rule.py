@@ -39,7 +39,7 @@ class AttentionWork:
     storage_bytes: int
     power_bytes: int
     query_bytes: int
-    """Of an exponential and of a query's number in local memory."""
+    """Bytes of an exponential, and of a query's number, in local memory."""
 
 
 def attention_rule(context: RuleContext, node: Node) -> KernelCall:

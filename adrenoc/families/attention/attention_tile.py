@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
 
 FOLDED_BYTES = FLOAT_BYTES
-"""Of a number that threads tell each other to fold."""
+"""Bytes of a number that threads hand each other through local memory to fold it."""
 ROWS = LANES
 """Query rows a thread: the lanes of a vector of scores."""
 

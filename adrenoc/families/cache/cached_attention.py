@@ -52,7 +52,7 @@ class CachedTile:
 
     @property
     def work_group(self) -> tuple[int, int, int]:
-        """Threads in x, y, z."""
+        """Threads of a work-group in x, y, z."""
         return self.threads, 1, 1
 
     def turns(self, blocks: int) -> int:
@@ -91,7 +91,7 @@ class CachedOperands:
 
     @property
     def blocks(self) -> int:
-        """Of four numbers of a head."""
+        """Blocks of four numbers that a head has."""
         return self.head // LANES
 
 

@@ -144,11 +144,11 @@ class Counts(NamedTuple):
     k_steps: int
     chunks: int
     texels: int
-    """Of a k-step."""
+    """Texels that a thread reads in one k-step."""
     reads: float
     """Vectors from local memory."""
     waits: float
-    """For buffers and at barriers; those for texels are not among them."""
+    """How often a thread waits for buffers and at barriers; waits for texels are not among them."""
     registers: float
 
 
@@ -187,7 +187,7 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
 
 
 def vector_bytes(work: ConvWork) -> int:
-    """Of four numbers in local memory, which are as arithmetic takes them."""
+    """Bytes of a vector of four in local memory, where numbers lie as arithmetic takes them."""
     return LANES * (2 if work.half else FLOAT_BYTES)
 
 

@@ -51,16 +51,16 @@ from adrenoc.tvmapi import (
 )
 
 LOADS_AT_ONCE = 2
-"""Of weights, that a thread waits for together."""
+"""How many loads of weights a thread asks for before it waits."""
 
 
 class LocalConv:
     """One kernel while it is written; what depends on the kind of numbers can be replaced."""
 
     sum_dtype: str | None = None
-    """Of the sums; None: that of the arithmetic."""
+    """The dtype of the sums; None takes that of the arithmetic."""
     weight_dtype: str | None = None
-    """Of the weights in local memory."""
+    """The dtype of the weights in local memory."""
     long = False
     """Whether sums in floats have parts too."""
     parts_by_chunk = False

@@ -15,13 +15,13 @@ class Plan:
     """What follows from the extents and the tile."""
 
     blocks: int
-    """Input blocks."""
+    """Input blocks of the convolution."""
     window: int
-    """The same, filled up to whole k-steps of all splits by weights of zero."""
+    """Input blocks, filled up by weights of zero to whole k-steps of all splits."""
     taps: int
-    """Of one kernel row."""
+    """Taps of one kernel row."""
     channels: int
-    """Lanes of an input block that hold anything."""
+    """Lanes of an input block that hold a channel."""
     channel_groups: int
     """Work-groups along the output blocks of one image."""
     vectors: int

@@ -27,7 +27,7 @@ class Phases:
     padding: tuple[int, int] = (0, 0)
     """Rows cut from the top and columns cut from the left of the full result."""
     taps: tuple[int, int] = (1, 1)
-    """Of one phase; the shorter ones are filled up with zeros."""
+    """Taps of one phase along H and W; the shorter phases are filled up with zeros."""
 
     def alike(self, axis: int) -> bool:
         """Whether all phases read the same rows or columns."""

@@ -13,12 +13,12 @@ from adrenoc.ir.graph import Node
 
 
 def conv1d_rule(context: RuleContext, node: Node) -> KernelCall:
-    """A convolution along W."""
+    """Make the kernel of a convolution along W."""
     return conv2d_rule(context, lift_to_2d(node))
 
 
 def conv1d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
-    """A transposed convolution along W."""
+    """Make the kernel of a transposed convolution along W."""
     return conv2d_transpose_rule(context, lift_to_2d(node))
 
 

@@ -19,7 +19,8 @@ from adrenoc.ir.graph import Node
 
 
 def conv2d_rule(context: RuleContext, node: Node) -> KernelCall:
-    """A convolution, dense, grouped or depthwise, of an activation by constant weights."""
+    """Make the kernel of a convolution, dense, grouped or depthwise, of an activation by constant
+    weights."""
     kernel_layout = str(node.attrs["kernel_layout"])
     geometry = conv_geometry(context.graph, node)
     oihw = partial(transpose_to_oihw, layout=kernel_layout)

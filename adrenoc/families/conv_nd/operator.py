@@ -32,7 +32,8 @@ from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.options import CompileOptions
 
 MOST_EMPTY_PLACES = 4096
-"""Of a transposed convolution's weights: strides of 32 in both axes pass, with any kernel."""
+"""The places of a transposed convolution's weights, zeros between taps included, that are always
+allowed: strides of 32 in both axes pass, with any kernel."""
 _LETTERS = "data_layout"
 
 

@@ -32,7 +32,8 @@ from adrenoc.target.gpu import Limits
 
 
 def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
-    """A transposed convolution of an activation by constant weights, of rows and columns."""
+    """Make the kernel of a transposed convolution of an activation by constant weights, of rows and
+    columns."""
     x_name, weight_name = node.inputs[:2]
     layout = str(node.attrs["kernel_layout"])
     dilation = (int(node.attrs["dilation"][0]), int(node.attrs["dilation"][1]))

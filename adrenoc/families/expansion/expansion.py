@@ -51,7 +51,7 @@ from adrenoc.tvmapi import (
 )
 
 LOADS_AT_ONCE = 2
-"""Of weights, that a thread waits for together."""
+"""How many loads of weights a thread asks for before it waits."""
 
 
 def expansion(

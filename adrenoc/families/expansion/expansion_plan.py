@@ -10,7 +10,7 @@ from adrenoc.ir.layout import Extents
 from adrenoc.kernels.weights import whole_k_steps
 
 MOST_BLOCKS_A_PART = 8
-"""Input blocks whose products are added up in halves."""
+"""The most input blocks whose products are added up in half precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class ExpansionTile:
 
     rows: int
     columns: int
-    """Of the output, that a work-group makes."""
+    """Columns of the output that a work-group makes."""
     pixels: int
     """Wide pixels, neighbours along W, that a thread computes at a time."""
     out_blocks: int
@@ -28,9 +28,9 @@ class ExpansionTile:
     """Threads that share the wide blocks of the same pixels."""
     made_rows: int = 1
     made_columns: int = 1
-    """Of the output, that a thread makes at a time."""
+    """Columns of the output that a thread makes at a time."""
     unroll: int = 1
-    """Input blocks that a thread asks for at once."""
+    """Input blocks whose texels a thread asks for at once."""
     work_group: tuple[int, int, int]
 
     @property
@@ -85,13 +85,14 @@ class Span:
     count: int
     """Work-groups along the axis."""
     step: int
-    """From the first one that a work-group reads to that of the next."""
+    """Rows, or columns, from the first that one work-group reads to the first of the next."""
     read: int
-    """That a work-group reads, those outside of the image included."""
+    """Rows, or columns, that a work-group reads, those outside of the image included."""
     computed: int
-    """That each work-group computes: the most that any of them reads within the image."""
+    """Rows, or columns, that each work-group computes: the most that any of them reads within the
+    image."""
     extent: int
-    """Of the image."""
+    """Rows, or columns, of the image."""
     padding: int
     shifted: bool
     """Whether some work-group computes what it does not read, to stay within the image."""
@@ -100,7 +101,7 @@ class Span:
     def from_extents(
         extent: int, out: int, made: int, kernel: int, stride: int, dilation: int, padding: int
     ) -> Span:
-        """For work-groups that make `made` of `out`."""
+        """The span of work-groups that make `made` of `out` rows or columns each."""
         count, step = -(-out // made), made * stride
         read = (made - 1) * stride + (kernel - 1) * dilation + 1
         firsts = [number * step - padding for number in range(count)]
@@ -128,7 +129,7 @@ class Region:
     def from_geometry(
         geometry: ConvGeometry, source: Extents, out: Extents, rows: int, columns: int
     ) -> Region:
-        """Below so many rows and columns of the output."""
+        """The region that so many rows and columns of the output need."""
         (kh, kw), (sy, sx), (dy, dx) = geometry.kernel, geometry.strides, geometry.dilation
         top, left = geometry.padding
         return Region(
@@ -153,7 +154,7 @@ class Region:
 
     @property
     def has_padding(self) -> bool:
-        """Whether some of them are not computed."""
+        """Whether some places of the rectangle are not computed."""
         return (
             (self.down.computed, self.across.computed)
             != (

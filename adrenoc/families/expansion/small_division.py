@@ -10,7 +10,7 @@ from adrenoc.kernels.statements import Statements
 from adrenoc.tvmapi import Expr, floordiv, iconst
 
 BITS = 31
-"""Of a number that is not negative."""
+"""The bits of a number that is not negative."""
 
 
 def divide_by_constant(

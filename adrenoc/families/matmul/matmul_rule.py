@@ -33,7 +33,8 @@ class MatmulWork:
 
 
 def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
-    """A product by a constant matrix is a 1 x 1 convolution; of two activations, a batched one.
+    """Make the kernel of a product: by a constant matrix it is a 1 x 1 convolution, of two
+    activations a batched product.
 
     Few vectors by a constant matrix have a kernel of their own.
     """

@@ -9,7 +9,7 @@ from adrenoc.ir.graph import Node
 
 
 def softmax_rule(context: RuleContext, node: Node) -> KernelCall:
-    """One kernel, whichever role the axis plays."""
+    """Make the kernel of a softmax, whichever role its axis plays."""
     kernel = context.kernel(node, node.op)
     x = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()

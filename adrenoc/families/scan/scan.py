@@ -32,7 +32,7 @@ _PLACES = {"N": "n", "C": "block", "H": "h", "W": "w"}
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """From `neutral` on by `combine`; an exclusive one leaves out the element itself."""
+    """A scan from `neutral` on by `combine`; an exclusive one leaves out the element itself."""
 
     neutral: float
     combine: Combine

@@ -13,7 +13,7 @@ _COMBINE = {"cumsum": (0.0, operator.add), "cumprod": (1.0, operator.mul)}
 
 
 def scan_rule(context: RuleContext, node: Node) -> KernelCall:
-    """One kernel, whichever role the axis plays."""
+    """Make the kernel of a scan, whichever role its axis plays."""
     kernel = context.kernel(node, node.op)
     x = kernel.input_or_prologue()
     _, epilogue = kernel.output()

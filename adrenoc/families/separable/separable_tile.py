@@ -39,10 +39,10 @@ class SeparableWork:
 
     depthwise: ConvGeometry
     source: Extents
-    """What the depthwise half reads."""
+    """What the depthwise part reads."""
     pointwise: ConvWork
     finish_work: int
-    """Scalar instructions that make four elements of the sums of the depthwise half."""
+    """Scalar instructions that make four elements of the sums of the depthwise part."""
     finish_texels: int = 0
     """Texels that those read of each block beside the sums."""
 

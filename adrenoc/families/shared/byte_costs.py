@@ -17,7 +17,8 @@ class ByteCosts:
     operators: int = 0
     bytes_clocks: float = 0.0
     floats_clocks: float = 0.0
-    """Of the same, dequantised into the preset's storage and arithmetic, one kernel each."""
+    """Clocks of the same operators in the preset's storage and arithmetic, their inputs
+    dequantised; one kernel each."""
 
     def add(self, as_bytes: float, as_floats: float) -> None:
         """Count one operator; clocks of the whole GPU."""

@@ -20,6 +20,6 @@ class ChannelSums:
     work: Callable[[Graph, Node, CompileOptions], ConvWork | None]
     """None of a node that adds up no channels, as depthwise convolutions do not."""
     clocks: Callable[[Node, ConvWork, CostModel], float]
-    """The least estimate of such work."""
+    """The least estimate of such work, in clocks."""
     in_float: bool
     """Whether its sums can be in float32; not those whose terms lie in memory as halves."""

@@ -23,7 +23,7 @@ class ChannelWeights:
     shape: tuple[int, ...]
     letters: str
     axis: int
-    """Of the result: the one along which the outputs lie."""
+    """The axis of the result along which the outputs lie."""
     groups: int = 1
     transposed: bool = False
 

@@ -11,7 +11,7 @@ class Route(str, Enum):
 
     TEXTURE = "texture"
     BUFFER = "buffer"
-    """At an index that is the same for all threads of a work-group."""
+    """From a buffer, at an index that is the same for all threads of a work-group."""
     LOCAL = "local"
     """Through local memory (`conv2d_local`)."""
 

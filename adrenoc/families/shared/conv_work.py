@@ -27,7 +27,7 @@ class ConvWork:
     channels: int
     """Lanes of an input block that hold anything."""
     storage_bytes: int
-    """Of one element in memory: 2 or 4."""
+    """Bytes of one element in memory: 2 or 4."""
     half: bool
     """Whether arithmetic is in half precision."""
     weight_sets: int = 1

@@ -8,11 +8,11 @@ from adrenoc.families.shared.operator import Counts
 from adrenoc.ir.graph import Graph, Node
 
 SOFTMAX_OPERATIONS = 5
-"""An element: largest, subtract, exp, sum, divide."""
+"""Operations an element: largest, subtract, exp, sum, divide."""
 
 
 def size_of(graph: Graph, name: str) -> int:
-    """Elements of a tensor."""
+    """The number of elements of a tensor."""
     return math.prod(graph.tensors[name].shape)
 
 
@@ -22,12 +22,12 @@ def inputs_per_result(graph: Graph, node: Node) -> int:
 
 
 def positions_of(graph: Graph, name: str) -> int:
-    """Elements of one channel of a placed tensor."""
+    """The number of elements of one channel of a placed tensor."""
     return size_of(graph, name) // graph.operand(name).extents.c
 
 
 def count_per_input_element(operations: int) -> Counts:
-    """So many operations for each element of the first input."""
+    """The operations of a node that does so many for each element of its first input."""
 
     def count(graph: Graph, node: Node) -> int:
         return operations * size_of(graph, node.inputs[0])
@@ -36,10 +36,10 @@ def count_per_input_element(operations: int) -> Counts:
 
 
 def count_per_output_position(graph: Graph, node: Node) -> int:
-    """Each weight is used once for each output position."""
+    """The multiply-adds of a node that uses each weight once for each output position."""
     return size_of(graph, node.inputs[1]) * positions_of(graph, node.output)
 
 
 def count_per_input_position(graph: Graph, node: Node) -> int:
-    """Each weight is used once for each input position."""
+    """The multiply-adds of a node that uses each weight once for each input position."""
     return size_of(graph, node.inputs[1]) * positions_of(graph, node.inputs[0])

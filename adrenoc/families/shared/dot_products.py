@@ -11,7 +11,7 @@ from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import WORDS, Memory
 
 SIXTEEN = WORDS * LANES
-"""Channels of one read."""
+"""Channels that one read of bytes gives."""
 
 
 def pack_rest(weight: np.ndarray, low: int) -> np.ndarray:
@@ -32,7 +32,7 @@ def fits_bytes(weight: np.ndarray) -> bool:
 WORD_BYTES = 4
 
 MOST_PRODUCTS = 65536
-"""In one sum: so many of bytes stay below 2^31."""
+"""The most products of bytes in one sum: so many stay below 2^31."""
 
 
 def suits_dot(context: RuleContext, node: Node, oihw: Oihw, refused: str = "") -> bool:

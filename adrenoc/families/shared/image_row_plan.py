@@ -16,9 +16,9 @@ class Reach(Enum):
 
     WITHIN = "within"
     BEFORE = "before"
-    """Those of the first thread before the row, those of all others within."""
+    """Only numbers of the first thread may lie before the row; all others lie within."""
     BEHIND = "behind"
-    """Those of the last thread behind the row, those of all others within."""
+    """Only numbers of the last thread may lie behind the row; all others lie within."""
     EITHER = "either"
     """One number at a time, each with a test."""
 
@@ -50,13 +50,13 @@ class RowPlan:
     runs: int
     """The channels where each has rows of its own, else 1."""
     step: int
-    """Numbers from one thread's to the next thread's."""
+    """Numbers from one thread's first pixel to that of the next thread."""
     last: int
-    """Of the last thread's first pixel."""
+    """The place in the row of the last thread's first pixel, in numbers."""
     padding: int
     """Columns before a thread's own pixels."""
     columns: tuple[int, ...]
-    """Those that are read, from the first of the padding."""
+    """Columns that a thread reads, from the first of the padding on."""
     aligned: bool
     """Whether every vector begins at a multiple of 16 bytes."""
 

@@ -26,16 +26,17 @@ class Machine:
     texels: float
     registers: int
     dram_bytes: float
-    """A clock, for the whole GPU."""
+    """Bytes a clock that memory moves for the whole GPU."""
     texel_weights: bool
     launch_clocks: float
-    """Of one more kernel in the queue; 0 where the target tells nothing."""
+    """Clocks of one more kernel in the queue; 0 where the target tells nothing."""
     winograd_least_pixels: int
-    """That Winograd's algorithm in three kernels needs: phones have shown what clocks do not."""
+    """The fewest pixels of an output for Winograd's algorithm in three kernels: phones have shown
+    what clocks do not."""
     most_waves: int
-    """That one processor keeps, however few registers they take."""
+    """The most waves that one processor keeps, however few registers they take."""
     waves_together: int
-    """That come and go with each other: one on each of the processors that share local memory."""
+    """Waves that start and end together: one on each of the processors that share local memory."""
     cost: Cost
     """Fitted constants, a table for each family."""
 
@@ -59,7 +60,7 @@ class Machine:
 
     @staticmethod
     def from_performance(performance: Performance, cost: Cost) -> Machine:
-        """From a target's figures and the cost table that it names."""
+        """The machine of a target's figures and of the cost table that it names."""
         p, u = performance, cost.unstated
         processors = (p.compute_units or u.compute_units) * (
             p.micro_sps_per_compute_unit or u.micro_sps_per_compute_unit

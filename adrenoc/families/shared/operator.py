@@ -33,7 +33,7 @@ class Kind(str, Enum):
     """Its body says what it computes, element by element or as a fold."""
     CONVOLUTION = "convolution"
     PRODUCT = "product"
-    """Of matrices."""
+    """A product of matrices."""
     ATTENTION = "attention"
     POOL = "pool"
     REDUCTION = "reduction"
@@ -48,7 +48,7 @@ class Numbers(str, Enum):
     """What the numbers of a result are to those of the first input: for precision to reason by."""
 
     COMPUTED = "computed"
-    """Its body says."""
+    """The operator's body says what they are."""
     WEIGHTED = "weighted"
     """Sums of products, by weights or of activations."""
     SUMMED = "summed"
@@ -58,9 +58,9 @@ class Numbers(str, Enum):
     PICKED = "picked"
     """Each is one of those that are read."""
     SHARES = "shares"
-    """From zero to one."""
+    """Shares of one: from zero to one."""
     LOG_SHARES = "log shares"
-    """At most zero."""
+    """Logarithms of shares: zero at most."""
     NORMED = "normed"
     """About one, whatever is read."""
 
@@ -115,20 +115,22 @@ class Operator:
     follows_batch: FollowsBatch | None
     """Where the batch lies in its result; None for operators that are made later than is asked."""
     multiply_adds: Counts | None
-    """Of the operator as mathematics states it; None where it has no products."""
+    """Multiply-adds of the operator as mathematics states it; None where it has no products."""
     terms: Counts | None
     """How many numbers or products a result adds up; None where none, or nobody asks any more."""
     operations: Counts
-    """Beside multiply-adds and epilogue: what runs over elements."""
+    """Operations that run over elements, beside multiply-adds and the epilogue."""
     typical: Typical | None
-    """What data of about one becomes; None where its body says that, or nobody asks any more."""
+    """What the operator makes of data of about one; None where its body says that, or nobody asks
+    any more."""
 
     fusions: frozenset[Fusion]
     """What it may become a part of."""
     channel_weights: WeightsByChannel | None
     """How its weights lie by channel; None where it has none that stand between channels."""
     channel_sums: ChannelSums | None
-    """Of convolutions that half arithmetic may compute: how to reckon with it in float32."""
+    """How to reckon with the operator in float32; stated of convolutions that half arithmetic may
+    compute."""
 
     @property
     def is_product(self) -> bool:
@@ -137,11 +139,11 @@ class Operator:
 
 
 NO_INPUTS: frozenset[int] = frozenset()
-"""Of an operator of floats alone."""
+"""The whole-number inputs of an operator of floats alone: none."""
 
 
 def refuses_nothing(_node: Node, _tensors: Mapping[str, Tensor]) -> None:
-    """Every case has a rule."""
+    """Refuse no case: every one has a rule."""
 
 
 def any_layout(_node: Node, _position: int, _shape: tuple[int, ...]) -> None:
@@ -171,7 +173,7 @@ def channel_of_result(node: Node, shape: tuple[int, ...], _source: Layout | None
 
 
 def no_operations(_graph: Graph, _node: Node) -> int:
-    """Nothing beside multiply-adds."""
+    """Count no operations beside multiply-adds."""
     return 0
 
 

@@ -10,8 +10,8 @@ import numpy as np
 Compute = Callable[[np.ndarray], np.ndarray]
 
 PART_ELEMENTS = 1 << 18
-"""Of a constant that are computed with at a time: in double precision they stay in a cache, and
-what they become is not held whole beside what is stored."""
+"""Elements of a constant that are computed with at a time: in double precision they stay in a
+cache, and what they become is not held whole beside what is stored."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

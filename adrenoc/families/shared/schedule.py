@@ -56,9 +56,9 @@ class Schedules:
     log: DecisionLog
     tuning: Tuning = field(default_factory=Tuning)
     chosen: dict[str, Choice] = field(default_factory=dict)
-    """By digest of the kernel's signature."""
+    """What was chosen, by digest of the kernel's signature."""
     of_node: dict[str, Choice] = field(default_factory=dict)
-    """By name of the node."""
+    """What was chosen, by name of the node."""
 
     def choose(
         self,

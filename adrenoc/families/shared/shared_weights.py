@@ -36,7 +36,7 @@ def bring_weights(
     at: int = 0,
     at_once: int | None = None,
 ) -> None:
-    """So many loads from load `first` on, to `shared` from vector `at` on.
+    """Bring so many loads, from load `first` on, to `shared` from vector `at` on.
 
     Neighbours load neighbours; `shared` has room for `vectors_held`.  A thread asks for `at_once`
     loads, or for all, before it waits.

@@ -15,9 +15,9 @@ import numpy as np
 from adrenoc.ir.graph import Graph, Node
 
 TRIALS = np.array([1.0, -1.0])
-"""What the inputs are."""
+"""The numbers that stand for the data of an input: one, and minus one."""
 ROWS = 1024
-"""Of a matrix, looked at together."""
+"""Rows of a matrix that are looked at together."""
 _BEYOND_CHANCE = 4.0
 """Sums of terms of both signs are about the root of the sum of their squares; of this many times
 that, they are none by chance: the terms have one sign, nearly."""

@@ -30,7 +30,8 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.tvmapi import Expr, fconst, floordiv, floormod, iconst, splat
 
 MOST_ROWS = 4
-"""Of a tile that one thread transforms: 4 x 4 vectors beside the texels that it reads."""
+"""The most rows of a tile that one thread transforms: 4 x 4 vectors beside the texels that it
+reads."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,7 +52,7 @@ from adrenoc.tvmapi import (
 )
 
 OUTPUTS = 2
-"""Pixels of a tile along an axis: a row of a larger one is made of more than two."""
+"""Pixels of a tile along an axis; a row of a larger tile is made of more than two."""
 
 
 def winograd_conv(

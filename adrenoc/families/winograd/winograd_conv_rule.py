@@ -28,7 +28,7 @@ from adrenoc.target.gpu import Limits
 
 
 def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
-    """The convolution with its epilogue."""
+    """Make the kernel of a convolution with its epilogue, by Winograd's algorithm."""
     tiling: Tiling = node.attrs["tiling"]
     geometry = node.attrs["geometry"]
     work = conv_work(context.graph, node, geometry, context.options)
@@ -73,7 +73,7 @@ def whole_clocks(node: Node, work: ConvWork, costs: CostModel) -> float:
 def conv_candidates(
     work: ConvWork, tiling: Tiling, limits: Limits, costs: Cost, *, textures: bool
 ) -> Iterator[WinogradTile]:
-    """The tiles that suit the extents."""
+    """The tiles that suit the extents of a convolution."""
     own = (Route.TEXTURE, Route.BUFFER) if textures else (Route.BUFFER,)
     cost, wave = costs.winograd_conv, costs.pipes.wave_threads
     most = min(cost.most_threads, limits.max_work_group_size)

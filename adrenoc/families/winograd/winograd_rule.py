@@ -34,7 +34,7 @@ _POINT = ConvGeometry(kernel=(1, 1))
 
 
 def tiles_rule(context: RuleContext, node: Node) -> KernelCall:
-    """The input, transformed tile by tile."""
+    """Make the kernel that transforms the input tile by tile."""
     kernel = context.kernel(node, "winograd_tiles")
     x = kernel.input(node.inputs[0])
     tiles, _ = kernel.output()
@@ -45,7 +45,7 @@ def tiles_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
-    """A product of matrices for each number of a tile."""
+    """Make the kernel that multiplies two matrices for each number of a tile."""
     tiling: Tiling = node.attrs["tiling"]
     x_name, weight_name = node.inputs
     one = conv_work(context.graph, node, _POINT, context.options)
@@ -69,7 +69,8 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
-    """The output's pixels from its tiles, with the convolution's epilogue."""
+    """Make the kernel that makes the output's pixels of its tiles, with the convolution's
+    epilogue."""
     kernel = context.kernel(node, "winograd_pixels")
     planes = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()

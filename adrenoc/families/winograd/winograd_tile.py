@@ -16,11 +16,11 @@ class WinogradTile:
     """The share of one thread and of one work-group."""
 
     tiles: int
-    """Tiles of one plane that a thread multiplies, `columns` apart."""
+    """Tiles of one plane that a thread multiplies; they lie `columns` apart."""
     out_blocks: int
-    """Output blocks that it makes of them."""
+    """Output blocks that a thread makes of each of its tiles."""
     work_group: tuple[int, int, int]
-    """Planes times columns, 1, bands times splits."""
+    """Threads in x, y, z: planes times columns, 1, bands times splits."""
     columns: int
     """Threads beside each other that share their weights."""
     split_k: int

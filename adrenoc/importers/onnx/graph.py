@@ -23,10 +23,12 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 
 
 MOST_ELEMENTS = 2**30
-"""Of one tensor: kernels count in 32 bits, and no phone has the memory for more."""
+"""The most elements of one tensor: kernels count in 32 bits, and no phone has the memory for
+more."""
 
 MOST_AXES = 64
-"""More than any model has, and few enough that TVM has not to think long."""
+"""The most axes of one tensor: more than any model has, and few enough that TVM has not to think
+long."""
 
 MOST_ADDRESSED = 2**58
 """Elements, of sixteen bytes at most: NumPy takes no shape of more, not even of an empty array."""

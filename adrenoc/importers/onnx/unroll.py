@@ -31,7 +31,7 @@ MOST_ITERATIONS = 1024
 """Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
 
 MOST_NODES = 20_000
-"""That the nested graphs of a model may be written out to."""
+"""The most nodes that the nested graphs of a model may be written out to."""
 
 MOST_COPIED = 200_000
 """Nodes that writing them out may copy, with all that these hold: of branches that hold two each,

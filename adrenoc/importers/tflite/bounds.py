@@ -29,7 +29,7 @@ class Budget:
         self._bytes = max(_FREE_BYTES, _MOST_TIMES * size)
 
     def tables(self, count: int) -> int:
-        """So many tables are read; their count again.
+        """Count so many tables that are read, and hand back their count.
 
         Raises:
             ValueError: there are more than any model has.
@@ -40,7 +40,7 @@ class Budget:
         return count
 
     def memory(self, count: int) -> None:
-        """So many bytes are taken for what the file holds.
+        """Count so many bytes that are taken for what the file holds.
 
         Raises:
             ValueError: its tables name the same bytes again and again.

@@ -79,7 +79,7 @@ class TensorInfo:
     axis: int = 0
     is_variable: bool = False
     open_axes: frozenset[int] = frozenset()
-    """Those whose extents the file leaves open; `shape` has what the converter put there."""
+    """The axes whose extents the file leaves open; `shape` has what the converter put there."""
 
     def admits(self, shape: tuple[int, ...]) -> bool:
         """Whether the tensor may have `shape`: it is as the file says but for open axes."""

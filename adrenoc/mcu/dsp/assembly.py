@@ -28,7 +28,7 @@ class Store:
 
     @property
     def name(self) -> str:
-        """As a part of a function's name."""
+        """The store as a part of a function's name."""
         bounds = "" if (self.low, self.high) == INT8 else f"_{self.low + 128}_{self.high + 128}"
         if self.single:
             return "single" + bounds
@@ -36,14 +36,14 @@ class Store:
 
     @property
     def how(self) -> str:
-        """For reports."""
+        """How sums become bytes, in words for reports."""
         if self.single:
             return ", scaled in float32"
         return {None: ", rounded twice", 0: ", shifts by channel"}.get(self.shift, "")
 
     @property
     def words(self) -> int:
-        """Of constants for each channel, beside the bias."""
+        """Words of constants that each channel has beside its bias."""
         return 2 if self.shift else 3
 
     def scale_sums(self, sums: Sequence[str], spare: tuple[str, str], place: int) -> list[str]:

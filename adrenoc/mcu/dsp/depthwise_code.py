@@ -35,7 +35,7 @@ class Strip:
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """The name of the function."""
         return (
             f"depthwise_{self.rows}{'ab'[self.first]}_w{self.width}_u{self.unroll}"
             f"_s{self.step}_c{self.channels}_{self.store.name}"

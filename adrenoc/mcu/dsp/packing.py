@@ -19,7 +19,7 @@ def pairs_of_run(count: int) -> list[tuple[int, int]]:
 
 
 def pad_words(words: int, multiple: int = _WORDS) -> int:
-    """Up to whole groups of words."""
+    """Round words up to whole groups."""
     return -(-words // multiple) * multiple
 
 

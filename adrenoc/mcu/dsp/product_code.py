@@ -14,7 +14,7 @@ _SUMS = ("r0", "r1", "r2", "r3", "r4", "r5")
 _PIXELS = ("r6", "r7", "r8")
 _WEIGHTS = ("r9", "r10")
 MOST_OFFSET = 4095
-"""That an instruction adds to an address."""
+"""The largest offset that an instruction adds to an address, in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """The name of the function."""
         order = "b" if self.between else ""
         return (
             f"products_{self.pixels}x{self.channels}_u{self.unroll}{order}"

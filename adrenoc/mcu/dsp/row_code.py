@@ -29,7 +29,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """The name of the function."""
         return f"products_row_u{self.unroll}{'w' * self.wide}_{self.store.name}"
 
     def instructions(self, groups: int, words: int) -> int:

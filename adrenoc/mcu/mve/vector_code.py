@@ -39,7 +39,7 @@ class VectorBlock:
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """The name of the function."""
         return (
             f"vectors_{self.pixels}x{self.groups * LANES}_k{self.steps}_p{self.stride}"
             f"_c{self.channels}_{self.store.store.name}"

@@ -38,7 +38,7 @@ class VectorStore:
 
     @property
     def rows(self) -> int:
-        """Of constants for a group of four channels."""
+        """Rows of constants that a group of four channels has."""
         return 3 if self.store.shift else 4
 
     def bounds(self, low: str, high: str, spare: str) -> list[str]:
@@ -93,7 +93,7 @@ class VectorStore:
 
 
 def vector_constants(rule: Stored, multiple: int) -> np.ndarray:
-    """For each channel a row: bias, multiplier, offset, and a left shift where it has its own.
+    """A row for each channel: bias, multiplier, offset, and a left shift where it has its own.
 
     Channels of zeros fill it up to a `multiple`.
     """

@@ -31,15 +31,15 @@ class WindowWalk(ABC):
     way: ClassVar[str]
     extension: ClassVar[str]
     weight_bytes: ClassVar[int]
-    """Of eight channels, before their bias and constants."""
+    """Bytes of the weights of eight channels, before their bias and constants."""
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """The name of the function."""
         return f"depthwise_{self.way}_{self.stride}_{self.store.name}"
 
     def code(self) -> str:
-        """Its text: as c/neon_depthwise.c has `window_rows`."""
+        """The text of the function, as c/neon_depthwise.c has `window_rows`."""
         return arm_function(self.name, _SIGNATURE, self._lines(), extension=self.extension)
 
     def _lines(self) -> list[str]:
@@ -145,7 +145,7 @@ _FIRST, _SECOND = 14, 20
 
 @dataclass(frozen=True, kw_only=True)
 class DotWalk(WindowWalk):
-    """By SDOT: a column is two registers, four bytes of each channel; weights too."""
+    """A window by SDOT: a column is two registers, four bytes of each channel; weights too."""
 
     way: ClassVar[str] = "dot"
     extension: ClassVar[str] = "dotprod"
@@ -194,7 +194,7 @@ class DotWalk(WindowWalk):
 
 @dataclass(frozen=True, kw_only=True)
 class ProductWalk(WindowWalk):
-    """By SMULL and SMLAL: a column is three registers from v8 on; weights lie from v17 on.
+    """A window by SMULL and SMLAL: a column is three registers from v8 on; weights lie from v17 on.
 
     `careful` of weights of -128: two products of those may not fit into sixteen bits.
     """
@@ -206,7 +206,7 @@ class ProductWalk(WindowWalk):
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """The name of the function."""
         return super().name + ("_careful" if self.careful else "")
 
     def _weights(self) -> list[str]:

@@ -41,12 +41,12 @@ class ProductTile:
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """The name of the function."""
         end = "_careful" if self.careful else ""
         return f"products_{self.way}_{self.channels}_{self.store.name}{end}"
 
     def code(self) -> str:
-        """Its text."""
+        """The text of the function."""
         extension, way = WAYS[self.way]
         return arm_function(self.name, SIGNATURE, way(self), extension=extension)
 
@@ -295,4 +295,5 @@ WAYS: dict[str, tuple[str, Callable[[ProductTile], list[str]]]] = {
     "dot": ("dotprod", _multiply_fours),
     "i8mm": ("i8mm", _multiply_pairs),
 }
-"""In the order of c/environment.c: the assembler's word for what it needs, and the code."""
+"""The instructions that products can use, in the order of c/environment.c: the assembler's word for
+what each needs, and the code."""

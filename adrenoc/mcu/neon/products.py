@@ -15,7 +15,7 @@ from adrenoc.mcu.plain import images_of
 BLOCK = 8
 """Bytes of each channel that lie side by side."""
 MOST_THREADS = 8
-"""As c/environment.c has it."""
+"""The most threads, as c/environment.c has it."""
 _STRIP_BYTES = 16 << 10
 _MOST_STRIP = 16 * ROWS
 
@@ -98,7 +98,8 @@ def _weights(operator: Convolution, blocks: int) -> np.ndarray:
 
 
 def tile_constants(rule: Stored) -> np.ndarray:
-    """Of each tile: biases and constants of sixteen channels, then of pairs of them, twice."""
+    """The constants of each tile: biases and constants of sixteen channels, then of pairs of them,
+    twice."""
     bias, constants = rule.pad_channels(CHANNELS)
     tiles = len(bias) // CHANNELS
     twice = np.tile(bias.reshape(tiles, CHANNELS // 2, 1, 2), (1, 1, 2, 1))

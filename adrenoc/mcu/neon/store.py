@@ -16,7 +16,7 @@ from adrenoc.mcu.operators import Convolution, Depthwise
 from adrenoc.mcu.sums import sum_range
 
 KINDS = ("twice", "signed", "double", "single")
-"""As c/neon_store.c numbers them.
+"""The ways from sums to bytes, as c/neon_store.c numbers them.
 
 `twice`: a rounded high product, and a shift that rounds halves up: of sums above zero, which are
 the only ones that matter where the clamp begins at the zero point.  `signed`: the same with
@@ -37,13 +37,13 @@ class NeonStore:
 
     @property
     def name(self) -> str:
-        """As a part of a function's name."""
+        """The store as a part of a function's name."""
         numbers = (self.zero, self.low, self.high)
         return "_".join([self.kind, *(str(number + 128) for number in numbers)])
 
     @property
     def how(self) -> str:
-        """For reports."""
+        """How sums become bytes, in words for reports."""
         return {"double": ", scaled in float64", "single": ", scaled in float32"}.get(self.kind, "")
 
     def prepare(self) -> list[str]:
@@ -94,7 +94,7 @@ class NeonStore:
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
-        """Of a layer's struct, for the portable code."""
+        """The fields of a layer's struct, for the portable code."""
         numbers = {"kind": KINDS.index(self.kind), "zero": self.zero}
         numbers |= {"low": self.low, "high": self.high}
         return tuple((key, str(value)) for key, value in numbers.items())

@@ -42,7 +42,7 @@ class WordRule:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """As constants in flash."""
+        """The rule's numbers as constants in flash."""
         made = [
             Array(suffix="multiplier", ctype="int32_t", values=self.multiplier),
             Array(suffix="shift", ctype="int8_t", values=self.shift),

@@ -33,10 +33,12 @@ class Model:
 
     costs: CostModel
     widened: Graph
-    """With the sums in float that the first convolutions of a deep network will have."""
+    """The cost model with the sums in float that the first convolutions of a deep network will
+    have."""
 
     def choose_costs(self, pointwise: Node) -> CostModel:
-        """With the arithmetic that a 1x1 convolution will have, and what it stores."""
+        """The cost model with the arithmetic that a 1x1 convolution will have, and what it
+        stores."""
         if self.widened.precision(pointwise.output).float32:
             return self.costs.in_float32
         wide = self.widened.precision(pointwise.output).wide_sums

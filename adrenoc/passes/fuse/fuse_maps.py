@@ -45,7 +45,8 @@ MAX_OPERATORS = 64
 """Operators that one kernel may compute: what walks expressions recurses as deep as they are."""
 
 MAX_PARTS = 8192
-"""Of one expression: a chain in which each operator reads the last one twice doubles each time."""
+"""The most parts of one expression: a chain in which each operator reads the last one twice doubles
+each time."""
 
 MAX_INPUTS = 8
 """Tensors that one kernel may read; more would crowd the argument list of old drivers."""

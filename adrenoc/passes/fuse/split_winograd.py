@@ -44,7 +44,7 @@ OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
 """Outputs a tile and axis, by what is stored: larger tiles lose more digits than a half has
 (of 256 channels F(2) loses 1e-3 of the range in halves, F(4) 6e-3)."""
 LAUNCHES = 2
-"""That it takes more."""
+"""The launches that the algorithm takes in three kernels beyond that of a convolution as it is."""
 _PLANES = Layout("CHW")
 
 

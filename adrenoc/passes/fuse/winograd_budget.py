@@ -21,7 +21,8 @@ from adrenoc.options import CompileOptions
 from adrenoc.passes.precision.pin_precision import moves
 
 MOST = 1.2
-"""Of the error of rounding alone: what `check-accuracy` calls the floor."""
+"""The largest share of the error of rounding alone, which `check-accuracy` calls the floor, that
+the algorithm may add."""
 SHALLOW = 20
 """Roundings that a network is granted: one of fewer is far from any tolerance with them, too."""
 ADDED, ADDED_BY_PLANES = 3.0, 5.0

@@ -39,7 +39,7 @@ class SecondStore:
 
     blocks: int
     channels: int
-    """Those that are there; the last block may hold fewer than four."""
+    """How many channels its blocks hold; the last block may hold fewer than four."""
 
     source: str
     """The part that they are of."""

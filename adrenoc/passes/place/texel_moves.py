@@ -47,7 +47,7 @@ from adrenoc.tvmapi import (
 )
 
 MOST_TEXELS = 1 << 20
-"""Of a tensor whose every texel is looked at."""
+"""The most texels of a tensor whose every texel is looked at."""
 
 MOST_COPIES = 4
 """Places that one texel goes to: those of an image of twice as many rows and columns."""

@@ -33,7 +33,7 @@ from adrenoc.passes.precision.known import Interval
 from adrenoc.tvmapi import Expr, tvm
 
 GREATEST_EXACT = 2048.0
-"""Up to here a half holds every integer."""
+"""The largest integer up to which a half holds every one."""
 _SQUASHING = ("tirx.exp", "tirx.sigmoid", "tirx.tanh", "tirx.erf")
 """What gates and shares are made by; quanta may be powers of two."""
 

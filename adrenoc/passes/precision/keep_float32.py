@@ -44,7 +44,7 @@ PRECISION_RULES = (
     Rule(keeps="tiny channels that count later", finds=channels),
     Rule(keeps="what weights make too large", finds=weights),
 )
-"""In this order: of several reasons for one tensor the first is told."""
+"""The rules in order: of several reasons for one tensor the first is told."""
 
 
 def keep_float32(graph: Graph, context: Context) -> Graph:

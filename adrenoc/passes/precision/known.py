@@ -154,7 +154,7 @@ class Ends:
         return Ends(bool(self), bool(self), self.why)
 
     def join(self, other: Ends, *, up: bool, down: bool) -> Ends:
-        """These ends, for a reason that one of the two has."""
+        """Join both ends, for a reason that one of the two has."""
         return Ends(up, down, (self.why or other.why) if up or down else "")
 
 
@@ -227,7 +227,7 @@ class Known:
     reads: frozenset[str] = frozenset()
     """The tensors that a part reads; of a tensor none."""
     factors: frozenset[str] = frozenset()
-    """Those of them that it multiplies, or keeps apart from a number."""
+    """The tensors among those read that the expression multiplies, or keeps apart from a number."""
     is_product: bool = False
     """Whether they are products of two tensors, or sums of such."""
     is_inverse: bool = False

@@ -19,9 +19,9 @@ from adrenoc.passes.precision.dynamic_quanta import is_data, led_by
 from adrenoc.passes.precision.known import Interval
 
 MOST_MORE = 0.25
-"""Of all bytes that a run moves: what float32 may add before roundings.  No GPU decides it: a
-network of which half is quantised is at three times that, one of which a layer is not at a tenth.
-"""
+"""The largest share of all bytes that a run moves that float32 may add before roundings. No GPU
+decides it: a network of which half is quantised is at three times that, one of which a layer is not
+at a tenth."""
 
 
 def find_static_sources(

@@ -14,12 +14,13 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ConvTextureCost:
-    """Weights as texels, or from a buffer, each thread its own."""
+    """Fitted numbers of a convolution whose threads each read their own weights, as texels or from
+    a buffer."""
 
     pixels: Sizes
-    """Of a thread, neighbours along W."""
+    """Pixels, neighbours along W, that a thread may make."""
     out_blocks: Sizes
-    """Of a thread."""
+    """Output blocks that a thread may make of each pixel."""
     most_sums: int
     """Vectors of sums a thread: beyond, no listed GPU keeps two waves in flight."""
     narrowest_group: int
@@ -29,148 +30,187 @@ class ConvTextureCost:
     most_whole: int
     """Threads along an axis that a work-group takes as they are, power of two or not."""
     address_registers: int
-    """That coordinates, loop counters and pointers take, as the ISA of built kernels shows."""
+    """Registers that coordinates, loop counters and pointers take, as the ISA of built kernels
+    shows."""
     texel_slots: float
-    """A texture read beside itself: coordinates to float, centred, in a row."""
+    """Slots of a texture read beside the read itself: coordinates to float, centred, in a row."""
     half_load_slots: float
-    """The same of a 16-byte load of halves, which are then taken apart."""
+    """Slots of a 16-byte load of halves beside the load itself; they are then taken apart."""
     float_load_slots: float
+    """Slots of a 16-byte load of floats beside the load itself."""
     loop_slots: float
+    """Slots of one pass of the innermost loop beside reads and multiply-adds."""
     start_slots: float
-    """Before the loops."""
+    """Slots of a thread before its loops."""
     end_slots: float
-    """After them, for each sum."""
+    """Slots after the loops, for each sum."""
     end_alu: float
+    """Arithmetic instructions after the loops, for each sum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvLocalCost:
-    """Weights in local memory.
+    """Fitted numbers of a convolution whose weights lie in local memory.
 
     One pass of the innermost loop, a k-step, takes one input block and one kernel row.
     """
 
     pixels: Sizes
+    """Pixels, neighbours along W, that a thread may make."""
     out_blocks: Sizes
+    """Output blocks that a thread may make of each pixel."""
     most_sums: int
+    """The most vectors of sums that a thread keeps."""
     widths: Sizes
     """Threads along W in a work-group; whole rows where they are short."""
     heights: Sizes
+    """Threads along H in a work-group."""
     most_whole_row: int
-    """Threads along W that are taken as they are."""
+    """The longest row, in threads, that a work-group takes as it is, power of two or not."""
     most_whole_column: int
+    """The longest column, in threads, that a work-group takes as it is."""
     split_k: Sizes
     """Threads that share a sum."""
     unrolls: Sizes
-    """Input blocks a k-step."""
+    """Input blocks that a k-step may take at once."""
     fewest_threads: int
-    """Of a work-group that could share its sums more."""
+    """The fewest threads of a work-group that could split its sums further."""
     shared_bytes: int
     """Local memory for the weights of a work-group: a quarter of what the listed GPUs have, so
     that several work-groups run beside each other."""
     alike_share: float
-    """Of the longest chunk that fits, what one has to have at least of which all are alike."""
+    """The least share of the longest chunk that fits which a shorter chunk has to reach, for the
+    sake of chunks that are all alike."""
     most_padding: float
-    """Input blocks with those that fill up the last k-step, for each that is there."""
+    """The most input blocks, those that fill up the last k-step included, for each that is
+    there."""
     k_step_slots: float
-    """Of a k-step of the loop beside reads and multiply-adds."""
+    """Slots of a k-step beside reads and multiply-adds."""
     k_step_alu: float
+    """Arithmetic instructions of a k-step beside multiply-adds."""
     texel_slots: float
-    """For each texel: its column as a float."""
+    """Slots of each texel that is read: its column as a float."""
     texel_alu: float
+    """Arithmetic instructions of each texel that is read."""
     numbers_alu: float
-    """Of each load of an image's numbers, which has an address of 64 bits."""
+    """Arithmetic instructions of each load of an image's numbers, which has an address of 64
+    bits."""
     pixel_alu: float
-    """Of each texel that is put together of them."""
+    """Arithmetic instructions of each texel that is put together of an image's numbers."""
     chunk_slots: float
-    """To bring a chunk."""
+    """Slots to bring a chunk of weights to local memory, beside its loads."""
     chunk_alu: float
+    """Arithmetic instructions to bring a chunk of weights, beside those of its loads."""
     load_slots: float
-    """For each load of it."""
+    """Slots of each load of a chunk."""
     load_alu: float
+    """Arithmetic instructions of each load of a chunk."""
     chunk_waits: float
+    """How often a thread waits for each chunk: for its loads and at barriers."""
     end_waits: float
+    """How often a thread waits after its loops."""
     texels_a_wait: int
+    """Texels that a thread asks for between two waits."""
     float_loads_a_wait: float
-    """Of the numbers of an image."""
+    """Loads of an image's numbers that a thread asks for between two waits, where they stay
+    floats."""
     half_loads_a_wait: float
-    """The same of those that become halves."""
+    """Loads of an image's numbers that a thread asks for between two waits, where they become
+    halves."""
     end_slots: float
+    """Slots after the loops, for each sum."""
     split_k_slots: float
-    """At the end, for each sum and each halving of the splits."""
+    """Slots after the loops where splits are added, for each sum and each halving of the splits."""
     other_registers: float
-    """That coordinates, loop counters and pointers take."""
+    """Registers that coordinates, loop counters and pointers take."""
     split_k_registers: float
-    """More of them where splits are added."""
+    """Further registers where splits are added."""
     taps_registers: float
-    """Where a row has several taps."""
+    """Further registers where a kernel row has several taps."""
     stride_registers: float
-    """Where the pixels of neighbours lie apart."""
+    """Further registers where the pixels of neighbouring threads lie apart."""
     waiting_weights: int
+    """Vectors of weights that wait in registers for their multiply-adds."""
     stem_registers: float
-    """In place of `other_registers` of the only input block: no loop over k-steps, whose counters
-    and pointers would be kept."""
+    """Registers in place of `other_registers` where there is only one input block: no loop over
+    k-steps, whose counters and pointers would be kept."""
     bands_registers: float
+    """Further registers where threads of a work-group make different bands."""
     stem_weights: int
+    """Vectors of weights that wait in registers where there is only one input block."""
     narrow_row: int
     """Taps of a row of an image whose loads share their addresses."""
     word_registers: float
-    """Of bytes: for each load, which has an address of 64 bits."""
+    """Registers of each load of bytes, which has an address of 64 bits."""
     words_registers: float
-    """Of bytes, beside them."""
+    """Registers of a convolution of bytes beside those of its loads."""
     words_split_k_registers: float
+    """Further registers of a convolution of bytes where splits are added."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvDotCost:
-    """Convolutions that multiply bytes: what a load takes beside itself."""
+    """Fitted numbers of convolutions that multiply bytes: what a load takes beside itself."""
 
     load_work: int
-    """Instructions: its address."""
+    """Instructions of a load's address."""
     edge_work: int
-    """Those of the nearest pixel where it may lie outside, with a choice for each of its words."""
+    """Instructions that find the nearest pixel where one may lie outside, with a choice for each of
+    its words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WinogradConvCost:
-    """Winograd's algorithm in one kernel."""
+    """Fitted numbers of Winograd's algorithm in one kernel."""
 
     tiles: Sizes
-    """Of a plane that a thread multiplies."""
+    """Tiles of a plane that a thread may multiply."""
     out_blocks: Sizes
+    """Output blocks that a thread may make of each tile."""
     columns: Sizes
     """Threads beside each other that share their weights."""
     bands: Sizes
+    """Runs of output blocks that a work-group may make."""
     split_k: Sizes
+    """Threads that may share a sum."""
     chunks: Sizes
     """Input blocks in local memory at a time."""
     unrolls: Sizes
+    """Input blocks whose operands a thread may ask for together."""
     most_threads: int
+    """The most threads of a work-group."""
     most_shared_bytes: int
-    """Of a work-group: so much of a GPU that two of them run beside each other."""
+    """The most bytes of local memory of a work-group: so much of a GPU's that two groups run beside
+    each other."""
     most_sums: int
-    """Of a thread, in vectors."""
+    """The most vectors of sums that a thread keeps."""
     few_columns: int
-    """Below, each weight is read by so few threads that local memory only delays it."""
+    """Columns below which so few threads read each weight that local memory only delays it."""
     most_padding: float
-    """Input blocks with those that fill up the last chunk, for each that is there."""
+    """The most input blocks, those that fill up the last chunk included, for each that is there."""
     widened: float
-    """What a load of halves takes that become floats, for each of floats."""
+    """Times as much as a load of floats that a load takes of halves which become floats."""
     texel_slots: float
-    """A texel of weights in the place of such a load, whatever it holds: a coordinate of its own as
-    a float beside two that it shares."""
+    """Slots of a texel of weights in the place of a load, whatever it holds: a coordinate of its
+    own as a float beside two that it shares."""
     texel_alu: float
+    """Arithmetic instructions of a texel of weights in the place of a load."""
     chunk_waits: float
-    """Most of them at barriers."""
+    """How often a thread waits for each chunk, mostly at barriers."""
     end_waits: float
+    """How often a thread waits after its loops."""
     half_registers: float
-    """That coordinates, loop counters and pointers take, in halves."""
+    """Registers that coordinates, loop counters and pointers take, where arithmetic is in
+    halves."""
     float_registers: float
+    """Registers that coordinates, loop counters and pointers take, where arithmetic is in
+    floats."""
     split_k_registers: float
+    """Further registers where splits are added."""
     load_registers: float
-    """Of a load with its address."""
+    """Registers of a load with its address."""
     texels_a_row: int
-    """That a thread reads for a row of a transformed tile."""
+    """Texels that a thread reads for a row of a transformed tile."""
     waves_at_once: int
     """Waves start in pairs: a kernel with barriers gets half of the registers, and spills the
     rest."""
@@ -181,15 +221,17 @@ class WinogradInstructions:
     """Instructions of Winograd's one kernel beside its multiply-adds, for one thread."""
 
     start: float
+    """Instructions of a thread before its loops."""
     chunk: float
+    """Instructions of each chunk, weights that threads share included."""
     k_step: float
-    """Of the loop over the input blocks of a chunk."""
+    """Instructions of a k-step of the loop over the input blocks of a chunk."""
     own: float
-    """A load of weights that are not shared; others count with the chunk."""
+    """Instructions of a load of weights that are not shared; others count with the chunk."""
     flush: float
-    """Each sum of an input block."""
+    """Instructions for each sum of an input block."""
     end: float
-    """Each output block."""
+    """Instructions for each output block after the loops."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +239,8 @@ class WinogradTransformCost:
     """The transforms before and after, where they are kernels of their own."""
 
     texel_slots: float
-    """Of a texel that is read or stored."""
+    """Slots of a texel that is read or stored."""
     texel_alu: float
+    """Arithmetic instructions of a texel that is read or stored."""
     registers: int
-    """Beside the rows that a thread holds."""
+    """Registers beside the rows that a thread holds."""

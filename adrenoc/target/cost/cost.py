@@ -35,7 +35,7 @@ class Cost:
     """What estimates reckon with, a table of `targets/cost/*.toml` each."""
 
     name: str
-    """Of the file: "a7xx"."""
+    """The name of the file, such as "a7xx"."""
     pipes: PipeCost
     unstated: UnstatedCost
     work_groups: WorkGroupCost

@@ -15,28 +15,35 @@ class DepthwiseCost:
     """A depthwise convolution alone."""
 
     rows: Sizes
+    """Rows of pixels that a thread may make."""
     pixels: Sizes
+    """Pixels of each row that a thread may make."""
     widths: Sizes
     """Threads along W in a work-group."""
     heights: Sizes
+    """Threads along H in a work-group."""
     most_multiplies: int
-    """Of vectors in one kernel: they are written out, and compilers take long over long kernels."""
+    """The most multiply-adds of vectors in one kernel: they are written out, and compilers take
+    long over long kernels."""
     start_slots: float
-    """Of a thread beside its multiply-adds."""
+    """Slots of a thread beside its reads, multiply-adds and stores."""
     texel_slots: float
+    """Slots of each texel that is read."""
     store_slots: float
+    """Slots of each texel that is stored."""
     word_slots: float
-    """A word of bytes: its address in a buffer, that of the nearest pixel inside, and a choice."""
+    """Slots of a word of bytes: its address in a buffer, that of the nearest pixel inside, and a
+    choice."""
     row_slots: float
-    """Of a kernel row that is a k-step of a loop."""
+    """Slots of a kernel row that is one pass of a loop."""
     start_waits: int
-    """Beside those for kernel rows."""
+    """How often a thread waits, beside once for each kernel row."""
     other_registers: int
-    """That have to be free beside vectors, or some of these go to memory."""
+    """Registers that have to be free beside vectors, or some of these go to memory."""
     taps_ahead: float
-    """Registers for each tap, where compilers read ahead."""
+    """Registers for each tap that compilers read ahead."""
     texels_ahead: float
-    """For each texel."""
+    """Registers for each texel that compilers read ahead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,31 +51,41 @@ class SeparableCost:
     """A depthwise convolution with the 1x1 convolution after it."""
 
     shared_bytes: Sizes
-    """Local memory of a work-group that is worth a try."""
+    """Bytes of local memory of a work-group that are worth a try."""
     pixels: Sizes
+    """Pixels, neighbours along W, that a thread may make."""
     out_blocks: Sizes
+    """Output blocks that a thread may make of each pixel."""
     split_k: Sizes
+    """Threads that may share a sum."""
     most_sums: int
+    """The most vectors of sums that a thread keeps."""
     most_texels: int
-    """That a thread asks for at once, where all rows of taps are written out."""
+    """The most texels that a thread asks for at once, where all rows of taps are written out."""
     most_blocks_a_part: int
-    """Input blocks whose products are added up in halves."""
+    """The most input blocks whose products are added up in half precision."""
     fewest_threads: int
+    """The fewest threads of a work-group."""
     texel_alu: float
-    """Of a texel: its column and row as floats."""
+    """Arithmetic instructions of a texel: its column and row as floats."""
     texel_slots: float
+    """Slots of a texel beside its read."""
     row_alu: float
-    """Of a row of taps that stays a k-step of a loop."""
+    """Arithmetic instructions of a row of taps that stays one pass of a loop."""
     row_slots: float
+    """Slots of a row of taps that stays one pass of a loop."""
     chunk_waits: int
+    """How often a thread waits for each chunk."""
     last_waits: int
+    """How often a thread waits after its loops."""
     other_registers: float
+    """Registers that coordinates, loop counters and pointers take."""
     chunk_registers: float
-    """What is kept where chunks follow each other."""
+    """Further registers where chunks follow each other."""
     finish_registers: float
-    """What a bias and an activation between the two take."""
+    """Further registers of a bias and an activation between the two convolutions."""
     stride_registers: float
-    """What coordinates take more where pixels lie apart."""
+    """Further registers of coordinates where pixels lie apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,74 +96,96 @@ class ExpansionCost:
     """
 
     pixels: Sizes
+    """Wide pixels, neighbours along W, that a thread may compute at a time."""
     out_blocks: Sizes
+    """Wide blocks that a thread may compute of each pixel."""
     bands: Sizes
+    """Threads that may share the wide blocks of the same pixels."""
     most_sums: int
+    """The most vectors of sums that a thread keeps."""
     most_blocks: int
-    """Of a work-group."""
+    """The most wide blocks of a work-group."""
     texels_at_once: int
-    """That a thread asks for: of more, compilers keep the weights in registers, too."""
+    """The most texels that a thread asks for at once: of more, compilers keep the weights in
+    registers, too."""
     made_sides: Sizes
-    """Rows, and columns, that a thread makes at a time."""
+    """Rows, and columns, of the output that a thread may make at a time."""
     most_made: int
-    """Pixels that a thread makes at a time."""
+    """The most pixels of the output that a thread makes at a time."""
     made_tried: int
+    """How many rectangles of output pixels are tried for each work-group."""
     fewest_pixels: int
-    """Of the rectangle of one block that is kept."""
+    """The fewest pixels of the rectangle that local memory keeps of one block."""
     most_pixels: int
+    """The most pixels of the rectangle that local memory keeps of one block."""
     fewest_a_side: int
-    """Rows, and columns, of the output that a work-group makes."""
+    """The fewest rows, and columns, of the output that a work-group makes."""
     most_rounds: int
+    """The most times that a work-group's threads begin to compute wide pixels."""
     most_empty: float
-    """Rows and columns of all rectangles, for each that is there."""
+    """The most rows and columns of all rectangles for each that is there."""
     round_alu: float
-    """Of some wide pixels."""
+    """Arithmetic instructions of each time that a thread begins to compute wide pixels."""
     round_slots: float
+    """Slots of each time that a thread begins to compute wide pixels."""
     k_step_alu: float
+    """Arithmetic instructions of a k-step beside multiply-adds."""
     k_step_slots: float
+    """Slots of a k-step beside reads and multiply-adds."""
     texel_alu: float
+    """Arithmetic instructions of a texel that is read."""
     texel_slots: float
+    """Slots of a texel that is read, beside the read itself."""
     half_alu: float
-    """Of a vector that becomes float, and half again."""
+    """Arithmetic instructions of a vector of halves that becomes floats, and halves again."""
     held_alu: float
-    """Of one that becomes float."""
+    """Arithmetic instructions of a vector of halves that becomes floats."""
     store_slots: float
-    """Of a wide pixel that is stored."""
+    """Slots of a wide pixel that is stored to local memory."""
     shifted_slots: float
-    """Of a test whether it belongs to the work-group."""
+    """Slots of a test whether a wide pixel belongs to the work-group."""
     place_alu: float
-    """Of a place in the rectangle."""
+    """Arithmetic instructions that find a place in the rectangle."""
     place_slots: float
+    """Slots that find a place in the rectangle."""
     made_alu: float
-    """Of some output pixels."""
+    """Arithmetic instructions of each time that a thread begins to make output pixels."""
     made_slots: float
+    """Slots of each time that a thread begins to make output pixels."""
     output_alu: float
-    """Of each of them."""
+    """Arithmetic instructions of each output pixel."""
     output_slots: float
+    """Slots of each output pixel."""
     taps_stored: int
-    """Vectors of taps, and of what else is read of each channel, that a thread brings."""
+    """Vectors of taps, and of what else is read of each channel, that a thread brings to local
+    memory."""
     waits: int
-    """Beside once a k-step, and once where it makes output."""
+    """How often a thread waits, beside once a k-step and once where it makes output."""
     wide_half_registers: float
-    """What coordinates and pointers take in the first phase."""
+    """Registers of coordinates and pointers in the first phase, where arithmetic is in halves."""
     wide_float_registers: float
+    """Registers of coordinates and pointers in the first phase, where arithmetic is in floats."""
     made_half_registers: float
-    """The same in the second phase."""
+    """Registers of coordinates and pointers in the second phase, beside wide pixels in halves."""
     made_float_registers: float
+    """Registers of coordinates and pointers in the second phase, beside wide pixels in floats."""
     finished_half_registers: float
-    """For each sum that is finished, beside what is read of each block."""
+    """Registers for each sum of halves that is finished, beside what is read of each block."""
     finished_float_registers: float
+    """Registers for each sum of floats that is finished, beside what is read of each block."""
     bands_half_registers: float
-    """More in halves where threads make different blocks."""
+    """Further registers where threads make different blocks and arithmetic is in halves."""
     saved_half_registers: float
-    """Fewer in halves, in any case."""
+    """Registers that arithmetic in halves takes less, whatever else holds."""
     weights_half_registers: float
-    """For each block of weights of a k-step that waits, in halves."""
+    """Registers, in halves, for each block of weights of a k-step that waits."""
     ahead_half_registers: float
-    """For each wide pixel of the rows that compilers read ahead."""
+    """Registers for each wide pixel in halves, of the rows that compilers read ahead."""
     ahead_float_registers: float
+    """Registers for each wide pixel in floats, of the rows that compilers read ahead."""
     output_half_registers: float
-    """For each output pixel, which is a float beside wide pixels of either kind."""
+    """Registers for each output pixel, which is a float, beside wide pixels in halves."""
     output_float_registers: float
+    """Registers for each output pixel beside wide pixels in floats."""
     looped_rows: int
-    """That they read ahead where the loop over the rows of taps stays one."""
+    """Rows that compilers read ahead where the loop over the rows of taps stays one."""

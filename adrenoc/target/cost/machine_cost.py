@@ -12,27 +12,30 @@ class PipeCost:
     wave_threads: int
     """Threads that run in step where a kernel fills them; half arithmetic is fast only so."""
     threads_a_slot: int
-    """Of a wave, that one issued instruction serves."""
+    """Threads of a wave that one issued instruction serves."""
     bytes_per_clock: float
-    """Of texels and of buffers, each."""
+    """Bytes a clock of texels, and as many of buffers."""
     local_read_clocks: float
-    """Of a wave that reads one vector a thread from local memory, at least."""
+    """The least clocks of a wave that reads one vector a thread from local memory."""
     local_bytes_per_clock: float
-    """Of local memory, if what a read takes grows with its width."""
+    """Bytes a clock from local memory, if what a read takes grows with its width."""
     local_by_width: float
-    """How sure that is: 1 it does, 0.5 nobody knows, and near 0 it does not.  The estimate is that
-    of both, as powers of this and of the rest, so that the least one has the least regret."""
+    """How sure it is that a read's time grows with its width: 1 it does, 0.5 nobody knows, and near
+    0 it does not.  The estimate is that of both, as powers of this and of the rest, so that the
+    least one has the least regret."""
     texture_latency_clocks: int
+    """Clocks from asking for a texel to having it."""
     buffer_latency_clocks: int
+    """Clocks from asking for a number of a buffer to having it."""
     spilled: float
-    """How much longer a thread takes whose registers go to memory."""
+    """How many times as long a thread takes whose registers go to memory."""
     unhidden: float
-    """Of the lesser of the time of the pipes and that of memory, what is not hidden by the other
+    """The share of the lesser of the pipes' time and memory's time that the other does not hide,
     where enough waves are resident."""
     enough_registers: int
     """Full registers a thread that leave enough waves: four on an Adreno 660, six on a 750."""
     local_grain_bytes: int
-    """Local memory is given to work-groups in such pieces."""
+    """Bytes of the pieces in which local memory is given to work-groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +59,9 @@ class WorkGroupCost:
     """Work-groups of kernels that have no other choice."""
 
     most_threads: int
-    """That are worth a try: beyond, no listed GPU keeps two groups in flight."""
+    """The most threads that are worth a try: beyond, no listed GPU keeps two groups in flight."""
     fewest_threads: int
+    """The fewest threads that are worth a try."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +76,11 @@ class JoinCost:
     winograd: float
     """Winograd's algorithm in one kernel, beside the convolution as it is: it loses digits too."""
     winograd_three: float
-    """The same in three kernels, which take memory for planes, beside each single one."""
+    """Winograd's algorithm in three kernels, which take memory for planes, beside each single
+    one."""
     winograd_least_launches: float
-    """What takes less than so many launches has nothing to gain by it, and digits to lose."""
+    """The fewest launches that a convolution has to last for the algorithm: shorter ones have
+    nothing to gain by it, and digits to lose."""
     prologue: float
     """Maps that are computed where a convolution reads, beside a kernel of their own."""
     image: float
@@ -86,4 +92,4 @@ class MapCost:
     """A kernel that computes one element from one."""
 
     texel_instructions: int
-    """Beside its arithmetic: coordinates, conversion, the store."""
+    """Instructions of a texel beside its arithmetic: coordinates, conversion, the store."""

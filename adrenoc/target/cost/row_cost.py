@@ -12,54 +12,69 @@ class GemvCost:
     """Few vectors by a constant matrix."""
 
     splits: Sizes
-    """Threads that share a sum."""
+    """Threads that may share a sum."""
     threads: Sizes
-    """Of a work-group."""
+    """Threads that a work-group may have."""
     unrolls: Sizes
-    """Of schedules alike the first: its weights come from memory, and two reads are under way."""
+    """Input blocks a k-step; of schedules that are alike the first is taken, for its weights come
+    from memory and two reads are under way."""
     texel_slots: float
+    """Slots of each texel that is read."""
     loop_slots: float
+    """Slots of a k-step beside reads and multiply-adds."""
     barrier_clocks: int
-    """Of one step of a fold in local memory: write, barrier, read."""
+    """Clocks of one step of a fold in local memory: write, barrier, read."""
     other_registers: int
+    """Registers that coordinates, loop counters and pointers take."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NBitsCost:
-    """Weights of few bits by one token or many; a step is one word for each output."""
+    """Fitted numbers of products by weights of few bits, for one token or many; a k-step is one
+    word for each output."""
 
     tokens: Sizes
+    """Tokens that a thread may serve."""
     blocks: Sizes
-    """Of four outputs, a thread."""
+    """Blocks of four outputs that a thread may make."""
     most_sums: int
     """Vectors of sums a thread: beyond, few waves are left to hide each other's reads."""
     splits: Sizes
-    """Threads that share a sum."""
+    """Threads that may share a sum."""
     threads: Sizes
-    """Of a work-group."""
+    """Threads that a work-group may have."""
     unrolls: Sizes
+    """Words a thread may ask for at a time."""
     unpack_vectors: float
     """Instructions of four lanes that make floats of four numbers of a word."""
     token_vectors: float
-    """A step, to make a token's eight numbers ready."""
+    """Instructions of four lanes a k-step that make a token's eight numbers ready."""
     read_slots: float
+    """Slots of each read."""
     loop_slots: float
+    """Slots of a k-step beside reads and arithmetic."""
     barrier_clocks: int
-    """Of one step of a fold in local memory: write, barrier, read."""
+    """Clocks of one step of a fold in local memory: write, barrier, read."""
     other_registers: int
+    """Registers that coordinates, loop counters and pointers take."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatmulCost:
-    """A product of two activations."""
+    """Fitted numbers of a product of two activations."""
 
     rows: Sizes
+    """Rows that a thread may make."""
     blocks: Sizes
+    """Blocks of four columns that a thread may make."""
     most_sums: int
     """Vectors of sums a thread: beyond, few waves are left to hide each other's reads."""
     texel_slots: float
+    """Slots of each texel that is read."""
     loop_slots: float
+    """Slots of a k-step beside reads and multiply-adds."""
     address_registers: int
+    """Registers that coordinates, loop counters and pointers take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +84,23 @@ class AttentionCost:
     heights: Sizes
     """Threads along the rows of a work-group."""
     unrolls: Sizes
+    """Blocks of depth, or of four keys, whose texels a thread may ask for before it waits."""
     most_threads: int
+    """The most threads of a work-group."""
     most_key_blocks: int
-    """Vectors of scores by four that stay in registers beside the rest."""
+    """The most vectors of scores, by four, that stay in registers beside the rest."""
     texel_slots: float
+    """Slots of each texel that is read."""
     run_slots: float
-    """Beside reads and multiply-adds: maxima, exponentials, barriers."""
+    """Slots of a run beside reads and multiply-adds: maxima, exponentials, barriers."""
     run_waits: int
-    """How often a run waits beside: at barriers, and for the first texels."""
+    """How often a run waits beside for its texels: at barriers, and for the first texels."""
     exponential_slots: float
+    """Slots of an exponential."""
     registers: int
-    """Of a thread beside its scores, as the ISA of built kernels shows."""
+    """Registers of a thread beside its scores, as the ISA of built kernels shows."""
     key_block_registers: int
+    """Registers of each vector of scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +108,13 @@ class CachedCost:
     """Attention of few tokens over a cache; a run is as many rows as there are threads."""
 
     threads: Sizes
-    """That share a head of a token."""
+    """Threads that may share a head of a token."""
     vector_slots: float
-    """Of a vector of a key or value: its read, and what is multiplied by it."""
+    """Slots of a vector of a key or value: its read, and what is multiplied by it."""
     folds: int
-    """A run, in local memory."""
+    """Folds in local memory that a run takes."""
     fold_clocks: float
+    """Clocks of one step of a fold in local memory: write, barrier, read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,20 +122,22 @@ class RowsCost:
     """Reductions, softmax and norms: threads that share rows."""
 
     teams: Sizes
+    """Threads that may share a row."""
     rows_beside: int
-    """Along W that a work-group takes, where it has teams apart."""
+    """Rows along W that a work-group takes, where its teams are apart."""
     narrow: int
-    """Rows along W below which they are not taken so."""
+    """The fewest rows along W for which teams are apart."""
     threads: int
-    """Of a work-group."""
+    """Threads of a work-group."""
     most_threads: int
-    """A kernel of many registers gets no more than these on some devices."""
+    """The most threads of a work-group: a kernel of many registers gets no more on some devices."""
     texel_slots: float
-    """Coordinates, conversion, and the four lanes folded."""
+    """Slots of each texel: coordinates, conversion, and the four lanes folded."""
     fold_clocks: float
-    """Of a step in local memory, with its barrier."""
+    """Clocks of one step of a fold in local memory, with its barrier."""
     apart: float
     """How many times as long texels take whose rows lie apart."""
     at_once: int
     """Texels that a thread of a team asks for before it waits."""
     registers: int
+    """Registers of a thread."""

@@ -12,7 +12,7 @@ from adrenoc.tune.refit.quality import quality_of
 
 FACTORS = (1 / 8, 1 / 4, 1 / 2, 2.0, 4.0, 8.0)
 WORTH_TELLING = 0.9
-"""Of what regret is above 1: what brings it no further down is not to blame."""
+"""The share to which a constant has to bring the regret above 1 down to be told as its cause."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,15 +28,15 @@ Key = tuple[str, str]
 """Family and name of a constant."""
 
 STEPS = (1.5, 1.25, 1.12, 1.06, 1.03)
-"""Factors that constants are tried at, a round each, until a round changes nothing."""
+"""The factors that constants are tried at, a round each, until a round changes nothing."""
 MOST_ROUNDS = 4
-"""Of each factor."""
+"""The most rounds of each factor that a fit tries."""
 OF_SCALE = 0.02
 PRIOR = 2e-4
 UNUSED = 1e-9
-"""What a constant changes at most, relative, that no estimate depends on."""
+"""The relative change of an estimate up to which it is taken not to depend on a constant."""
 NEVER = frozenset({"unstated"})
-"""Figures of a GPU's own file."""
+"""Figures of a GPU's own file, which no fit changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,11 @@ class Fitted:
 
     cost: Cost
     changed: tuple[tuple[Key, float, float], ...]
-    """Constants that are others now: before, after."""
+    """The constants that were changed: before, after."""
     before: Quality
     after: Quality
     kept_before: Quality
-    """Of kernels that the fit has not seen."""
+    """The quality of the constants as they were, on kernels that the fit has not seen."""
     kept_after: Quality
 
 

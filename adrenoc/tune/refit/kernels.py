@@ -18,7 +18,7 @@ from adrenoc.tune.tasks import Task, TunePlan
 from adrenoc.tuning_log import kernel_digest
 
 CLOCKS_A_MS = 1e3
-"""Of a clock of one MHz."""
+"""Clocks a millisecond of a clock of one MHz."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

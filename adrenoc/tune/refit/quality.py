@@ -12,17 +12,17 @@ from adrenoc.tune.refit.kernels import Measured
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """Of the estimates of some kernels."""
+    """How well estimates choose among the schedules of some kernels."""
 
     kernels: int
     regret: float
     """Time of the schedule of the least estimate over that of the best: geometric mean."""
     worst: float
-    """The largest of them."""
+    """The largest regret of a kernel."""
     rank: float
-    """Spearman's correlation of estimates and times, the mean."""
+    """Spearman's correlation of estimates and times, the mean over kernels."""
     scale: float
-    """Estimate over time: geometric mean."""
+    """Estimate over time: the geometric mean."""
 
     def __str__(self) -> str:
         return (
@@ -49,13 +49,13 @@ def quality_of(kernels: Iterable[Measured], cost: Cost) -> Quality:
 
 
 def regret_of(estimates: Sequence[float], times: Sequence[float]) -> float:
-    """Time of what is chosen over the least."""
+    """The time of the chosen schedule over the least time."""
     chosen = min(range(len(times)), key=lambda number: estimates[number])
     return times[chosen] / min(times)
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's; 1 where one of them has nothing to order."""
+    """Spearman's rank correlation; 1 where one of the two has nothing to order."""
     a, b = _ranks(first), _ranks(second)
     mean = (len(a) - 1) / 2
     spread = math.sqrt(sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b))
