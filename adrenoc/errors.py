@@ -147,7 +147,7 @@ class AppError(AdrenocError):
 
 
 class PolicyError(AdrenocError):
-    """The plan of a model breaks limits that `check` was given."""
+    """A plan breaks limits that were given, or what changed breaks gates."""
 
     exit_code = 33
 

@@ -21,6 +21,7 @@ from rich.text import Text
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
 from adrenoc.files.read import no_color
+from adrenoc.text.amounts import show_bytes, show_ms
 from adrenoc.text.printable import printable
 
 # Wide enough that nothing wraps in a pipe or a file.
@@ -165,13 +166,8 @@ def blank() -> None:
     _print()
 
 
-def ms(time_ms: float) -> str:
-    """A duration with three digits that matter."""
-    if time_ms >= 1000:
-        return f"{time_ms / 1000:.2f} s"
-    if time_ms < 1:
-        return f"{time_ms * 1000:.0f} µs"
-    return f"{time_ms:.{2 if time_ms < 10 else 1 if time_ms < 100 else 0}f} ms"
+ms = show_ms
+size = show_bytes
 
 
 def short(name: str) -> str:
@@ -188,18 +184,6 @@ def short(name: str) -> str:
 def count_of(count: int, noun: str) -> str:
     """`1 slot`, `2 slots`."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-def size(count: int) -> str:
-    """Bytes in the unit that suits."""
-    if count < 1024:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("KiB", "MiB", "GiB"):
-        value /= 1024
-        if value < 1024 or unit == "GiB":
-            break
-    return f"{value:.1f} {unit}"
 
 
 def dims(shape: Iterable[int]) -> str:

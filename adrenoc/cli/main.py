@@ -17,6 +17,7 @@ from adrenoc.cli.check import check_command
 from adrenoc.cli.check_accuracy import check_accuracy_command
 from adrenoc.cli.compile import compile_command
 from adrenoc.cli.devices import devices_command
+from adrenoc.cli.diff import diff_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.fleet import fleet_command
 from adrenoc.cli.inspect import inspect_command
@@ -39,6 +40,7 @@ from adrenoc.cli.terminal import (
 from adrenoc.cli.tune import tune_command
 from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.cli.verify_device import verify_device_command
+from adrenoc.cli.view import view_command
 from adrenoc.cli.warm import warm_command
 from adrenoc.errors import AdrenocError, HostMemoryError
 from adrenoc.files.aside import remove_held
@@ -67,6 +69,8 @@ for _command in (
     check_accuracy_command,
     run_command,
     inspect_command,
+    view_command,
+    diff_command,
     targets_command,
     presets_command,
     devices_command,

@@ -25,6 +25,25 @@ svg { margin: 0 1.5em 1em 0; } svg text { font-size: 11px; fill: var(--quiet); }
 svg line { stroke: var(--line); } svg polyline { stroke: var(--mark); fill: none; stroke-width: 2; }
 svg circle { fill: var(--mark); }
 figure { display: inline-block; margin: 0; } figcaption { font-weight: 600; }
+summary { cursor: pointer; padding: 0.25em 0; } details { border-bottom: 1px solid var(--line); }
+details table { margin: 0.4em 0 1em; } :focus-visible { outline: 2px solid var(--mark); }
+.bar { display: inline-block; height: 0.6em; margin-right: 0.5em; background: var(--mark); }
+.cards { display: flex; flex-wrap: wrap; gap: 0.8em; margin: 1em 0 1.6em; padding: 0; }
+.cards div { border: 1px solid var(--line); border-radius: 6px; padding: 0.5em 1em; }
+.cards dt { color: var(--quiet); font-size: 0.85em; }
+.cards dd { margin: 0; font-size: 1.3em; font-weight: 600; }
+.sides { table-layout: fixed; width: 100%; font: 12px/1.4 ui-monospace, monospace; }
+.sides td { white-space: pre-wrap; overflow-wrap: anywhere; padding: 0 0.5em; border: 0;
+  min-width: 0; }
+.sides td.number { width: 3.2em; color: var(--quiet); border-right: 1px solid var(--line); }
+.sides td.came { background: color-mix(in srgb, var(--good) 16%, transparent); }
+.sides td.went { background: color-mix(in srgb, var(--bad) 14%, transparent); }
+@media print {
+  :root { --ink: #000; --quiet: #444; --line: #bbb; --box: #f4f4f4; --good: #14622a;
+    --bad: #a01020; --mark: #0550ae; --paper: #fff; color-scheme: light; }
+  body { margin: 0; max-width: none; font-size: 10pt; } .wide { overflow: visible; }
+  h2 { break-after: avoid; } tr, figure { break-inside: avoid; }
+}
 """
 
 
@@ -56,6 +75,25 @@ def cell(text: str, kind: str = "") -> str:
 def number(text: str) -> str:
     """A cell of a figure, set to the right."""
     return cell(text, "number")
+
+
+def cards(figures: Sequence[tuple[str, str]]) -> str:
+    """A row of figures, each a name and what it is."""
+    each = "".join(
+        f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in figures
+    )
+    return f"<dl class='cards'>{each}</dl>\n"
+
+
+def bar(share: float, text: str) -> str:
+    """A cell of a figure, and one with a bar as long as the share (0 to 1) that it is."""
+    width = 12 * min(max(share, 0.0), 1.0)
+    return f"{number(text)}<td><span class='bar' style='width:{width:.2f}em'></span></td>"
+
+
+def fold(title: str, body: str, *, is_open: bool = False) -> str:
+    """A part that a click or a key opens; `body` is HTML."""
+    return f"<details{' open' * is_open}><summary>{safe(title)}</summary>\n{body}</details>\n"
 
 
 def safe(text: str) -> str:

@@ -62,6 +62,8 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "run",
         "check-accuracy",
         "inspect",
+        "view",
+        "diff",
         "targets",
         "package",
         "presets",

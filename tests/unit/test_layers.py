@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
     ("prove",),
-    ("calibrate", "fleet", "report"),
+    ("calibrate", "fleet", "report", "views"),
     ("check", "tune"),
     ("compile",),
     ("pipeline",),

@@ -1,0 +1,109 @@
+"""Gates: by how much a figure of a bundle may grow before a build fails.
+
+`launches,size=1%` allows no more launches, and one percent more bytes; `memory=2MiB` and
+`time=30us` allow an amount.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adrenoc.bundle.figures import Figures
+from adrenoc.errors import OptionError
+from adrenoc.text.amounts import show_bytes, show_ms
+from adrenoc.text.spelling import did_you_mean
+
+_BYTES = {"": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3}
+_TIMES = {"": 1.0, "us": 1.0, "ms": 1000.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gated:
+    """The field of `Figures`, how people read it, and the units of an amount."""
+
+    key: str
+    show: Callable[[Any], str] = str
+    units: Mapping[str, float] = field(default_factory=lambda: {"": 1.0})
+
+
+_FIGURES = {
+    "kernels": _Gated(key="kernels"),
+    "launches": _Gated(key="launches"),
+    "copies": _Gated(key="copies"),
+    "memory": _Gated(key="memory_bytes", show=show_bytes, units=_BYTES),
+    "size": _Gated(key="size_bytes", show=show_bytes, units=_BYTES),
+    "time": _Gated(key="time_us", show=lambda us: show_ms(us / 1000), units=_TIMES),
+}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[A-Za-z]*)")
+_HINT = "such as --fail-on launches,size=1%,memory=2MiB,time=30us"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """One figure that may grow by a share of what it was (`share`) and by an `amount`."""
+
+    name: str
+    share: float = 0.0
+    amount: float = 0.0
+    said: str = ""
+
+    def broken_by(self, before: Figures, after: Figures) -> str:
+        """A sentence where the figure grew by more; empty where it did not."""
+        key = _FIGURES[self.name].key
+        was, now = getattr(before, key), getattr(after, key)
+        if was is None or now is None:
+            return (
+                f"{self.name}: not known {'before' if was is None else 'after'}, the target states "
+                "no rates; this gate needs a GPU, such as adreno:750"
+            )
+        if now <= was * (1 + self.share) + self.amount:
+            return ""
+        allowed = f"{self.said} more" if self.said else "no more"
+        show = _FIGURES[self.name].show
+        return f"{self.name}: {show(was)} before, {show(now)} after, allowed {allowed}"
+
+
+def parse_gates(text: str) -> tuple[Gate, ...]:
+    """Gates between commas, each `NAME` or `NAME=TOLERANCE`.
+
+    Raises:
+        OptionError: no gate has that name, or the tolerance is of another form.
+    """
+    return tuple(_parse(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _parse(part: str) -> Gate:
+    name, has_tolerance, tolerance = (piece.strip() for piece in part.partition("="))
+    if name not in _FIGURES:
+        raise OptionError(
+            f'there is no gate "{name}"{did_you_mean(name, list(_FIGURES))}; gates are '
+            f"{', '.join(_FIGURES)}",
+            hint=_HINT,
+        )
+    if not has_tolerance:
+        return Gate(name=name)
+    found = _AMOUNT.fullmatch(tolerance)
+    units = _FIGURES[name].units
+    if found is None or (found[2] != "%" and found[2] not in units) or not _is_finite(found[1]):
+        expected = ", ".join(["5%", *(f"5{unit}" for unit in units)])
+        raise OptionError(
+            f'the gate {name} may grow by "{tolerance}"; expected one of {expected}', hint=_HINT
+        )
+    number = float(found[1])
+    if found[2] == "%":
+        return Gate(name=name, share=number / 100, said=tolerance)
+    return Gate(name=name, amount=number * units[found[2]], said=tolerance)
+
+
+def _is_finite(digits: str) -> bool:
+    return math.isfinite(float(digits))
+
+
+def list_broken(gates: Sequence[Gate], before: Figures, after: Figures) -> tuple[str, ...]:
+    """A sentence for each gate that is broken, in their order."""
+    said = (gate.broken_by(before, after) for gate in gates)
+    return tuple(sentence for sentence in said if sentence)

@@ -1,0 +1,219 @@
+"""`adrenoc diff`: what changed from one bundle, or model, to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adrenoc.cli.guarded import HeavyCommand, OutputPath
+from adrenoc.cli.options import (
+    TargetParam,
+    device_option,
+    json_option,
+    path_argument,
+    preset_option,
+)
+
+if TYPE_CHECKING:
+    from adrenoc.bundle.bundle import Bundle
+    from adrenoc.bundle.gates import Gate
+    from adrenoc.target.target import Target
+    from adrenoc.views.bundle_diff import BundleDiff, ShapeDiff
+
+_TOP = 10
+_MODELS = (".onnx", ".tflite")
+
+
+@click.command("diff", cls=HeavyCommand)
+@path_argument("before")
+@path_argument("after")
+@device_option()
+@preset_option()
+@click.option(
+    "--to-device",
+    type=TargetParam(),
+    metavar="DEVICE",
+    help="Of AFTER, where that is a model.  [default: --device]",
+)
+@click.option(
+    "--to-preset", metavar="PRESET", help="Of AFTER, where that is a model.  [default: --preset]"
+)
+@click.option(
+    "--fail-on",
+    "gates",
+    multiple=True,
+    metavar="GATE[=TOLERANCE],...",
+    help="Fail where one grew: kernels, copies, launches, memory, size, time; by more than a "
+    "tolerance, such as size=1%, memory=2MiB or time=30us.",
+)
+@click.option("--all", "show_all", is_flag=True, help="List every change, not only the first.")
+@click.option(
+    "--html",
+    type=OutputPath(is_file=True),
+    metavar="FILE",
+    help="Write a page with the kernels side by side: one file, for any browser.",
+)
+@json_option()
+@click.pass_context
+def diff_command(
+    ctx: click.Context,
+    before: Path,
+    after: Path,
+    target: Target,
+    preset: str | None,
+    to_device: Target | None,
+    to_preset: str | None,
+    gates: tuple[str, ...],
+    show_all: bool,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Say what changed from BEFORE to AFTER: two bundles, or models, which are compiled for it.
+
+    Kernels, nodes, precision, memory, launches, copies, estimated time, size, decisions.
+    """
+    from adrenoc.bundle.gates import parse_gates
+    from adrenoc.cli import console
+    from adrenoc.errors import PolicyError
+    from adrenoc.files.outputs import write_atomically
+    from adrenoc.views.bundle_diff import diff_bundles
+
+    wanted: tuple[Gate, ...] = tuple(gate for text in gates for gate in parse_gates(text))
+    with ExitStack() as stack:
+        old = stack.enter_context(_open(before, target, preset, quiet=as_json))
+        now = to_device or target, to_preset or preset
+        new = stack.enter_context(_open(after, *now, quiet=as_json))
+        diff = diff_bundles(old, new, gates=wanted)
+        if html is not None:
+            from adrenoc.views.diff_page import diff_html
+
+            write_atomically(html, diff_html(diff, old, new).encode())
+    if as_json:
+        console.print_json(diff)
+        ctx.exit(PolicyError.exit_code if diff.broken else 0)
+    _show(diff, show_all=show_all)
+    if html is not None:
+        console.print_fields([("report", str(html))])
+    if diff.broken:
+        raise PolicyError(
+            f"{after} breaks {len(diff.broken)} of the gates that were given: "
+            + "; ".join(diff.broken),
+            hint=f"adrenoc diff {before} {after} --all",
+        )
+
+
+@contextmanager
+def _open(path: Path, target: Target, preset: str | None, *, quiet: bool) -> Iterator[Bundle]:
+    """The bundle at `path`, or what a model there is compiled to, for as long as the block runs."""
+    from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.cli.view import refuse_firmware
+
+    if path.suffix.lower() not in _MODELS or path.is_dir():
+        refuse_firmware(path)
+        yield open_bundle(path)
+        return
+    from adrenoc.cli.console import ConsoleReporter
+    from adrenoc.compile.make import make_bundle
+    from adrenoc.files.temporary import TemporaryFolder
+    from adrenoc.options import resolve_options
+    from adrenoc.reporter import SilentReporter
+
+    options = resolve_options(target, preset=preset, command_line={}).options
+    with TemporaryFolder("bundle") as folder:
+        output = folder / f"{path.stem}.adrenoc"
+        wanted: dict[str, Any] = {"target": target, "options": options, "output": output}
+        if quiet:
+            make_bundle(path, reporter=SilentReporter(), **wanted)
+        else:
+            with ConsoleReporter() as reporter:
+                reporter.heading(path.name, f"for {target.name}, preset {options.preset}")
+                make_bundle(path, reporter=reporter, **wanted)
+        yield replace(open_bundle(output), path=path)
+
+
+def _show(diff: BundleDiff, *, show_all: bool) -> None:
+    from adrenoc.cli import console
+
+    console.blank()
+    console.print_title(f"{diff.before} → {diff.after}")
+    if diff.same_bytes:
+        console.print_verdict(True, "the two hold the same bytes")
+        return
+    for title, shapes in (("only before", diff.only_before), ("only after", diff.only_after)):
+        if shapes:
+            console.print_fields([(title, ", ".join(shapes))])
+    for shape in diff.shapes:
+        if len(diff.shapes) > 1:
+            console.blank()
+            console.print_title(f"shapes {shape.shapes}")
+        _show_shape(shape, show_all=show_all)
+    _print_some(
+        ("setting", "before", "after"),
+        [(c.subject, c.before, c.after) for c in diff.settings],
+        show_all,
+    )
+    console.blank()
+
+
+def _show_shape(diff: ShapeDiff, *, show_all: bool) -> None:
+    from adrenoc.cli import console
+    from adrenoc.views.figure_rows import list_figures
+    from adrenoc.views.kernel_pairs import NAME
+
+    rows = [row[:4] for row in list_figures(diff.before, diff.after)]
+    console.print_table(("", "before", "after", "change"), rows, right=("before", "after"))
+    if diff.is_equal:
+        console.print_verdict(True, "kernels, nodes, precision and decisions are the same")
+        return
+    real = [kernel for kernel in diff.kernels if kernel.kind != NAME]
+    _print_some(
+        ("kernel", "before", "after", "family", "lines", "what"),
+        [
+            (k.kind, k.before, k.after, k.family, f"+{k.lines[0]} -{k.lines[1]}", k.what)
+            for k in real
+        ],
+        show_all,
+    )
+    _print_some(
+        ("node", "before", "after", "time before", "time after"),
+        [
+            (
+                console.short(node.node),
+                *("" if form is None else f"{form.kernel}, {form.memory}" for form in forms),
+                *(
+                    "" if form is None or form.time_us is None else console.ms(form.time_us / 1000)
+                    for form in forms
+                ),
+            )
+            for node in diff.nodes
+            for forms in ((node.before, node.after),)
+        ],
+        show_all,
+    )
+    _print_some(
+        ("precision", "before", "after"),
+        [(c.subject, c.before or "0", c.after or "0") for c in diff.precision],
+        show_all,
+    )
+    _print_some(
+        ("stage", "subject", "before", "after", "reason"),
+        [(c.stage, console.short(c.subject), c.before, c.after, c.reason) for c in diff.decisions],
+        show_all,
+    )
+
+
+def _print_some(columns: tuple[str, ...], rows: list[tuple[str, ...]], show_all: bool) -> None:
+    """A table; of a long one the first rows, and how many there are."""
+    from adrenoc.cli import console
+
+    if not rows:
+        return
+    console.blank()
+    console.print_table(columns, rows if show_all else rows[:_TOP])
+    if len(rows) > _TOP and not show_all:
+        console.print_fields([(f"and {len(rows) - _TOP} more", "(--all lists them)")])

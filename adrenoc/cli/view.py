@@ -1,0 +1,78 @@
+"""`adrenoc view`: the report of a bundle in the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from adrenoc.cli.guarded import Command, OutputPath
+from adrenoc.cli.options import json_option, path_argument
+
+
+@click.command("view", cls=Command)
+@path_argument("bundle")
+@click.option(
+    "-o",
+    "--output",
+    type=OutputPath(is_file=True),
+    metavar="FILE",
+    help="Write the page there, and open nothing.",
+)
+@json_option()
+def view_command(bundle: Path, output: Path | None, as_json: bool) -> None:
+    """Show the report of BUNDLE in the browser: a file, no server.
+
+    Figures, what each launch costs, kernels with their texts, memory, decisions.
+    """
+    from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.cli import console
+    from adrenoc.files.outputs import write_atomically
+    from adrenoc.views.bundle_page import bundle_html
+
+    refuse_firmware(bundle)
+    opened = open_bundle(bundle)
+    html = bundle_html(opened).encode()
+    path = output or _kept_page(opened.manifest.name)
+    write_atomically(path, html)
+    shown = output is None and _show_in_browser(path)
+    if as_json:
+        console.print_json({"report": str(path), "opened": shown})
+        return
+    console.print_fields([("report", str(path))])
+    if output is None and not shown:
+        console.print_fields([("", "no browser could be started here: open the file yourself")])
+
+
+def _kept_page(name: str) -> Path:
+    """Where a page lies that nobody named: a browser reads it after this process has ended."""
+    from adrenoc.files.read import cache_folder
+
+    folder = cache_folder() / "pages"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.html"
+
+
+def _show_in_browser(path: Path) -> bool:
+    import webbrowser
+
+    try:
+        return webbrowser.open(path.resolve().as_uri())
+    except webbrowser.Error:
+        return False
+
+
+def refuse_firmware(path: Path) -> None:
+    """Refuse a folder of C, which is no bundle.
+
+    Raises:
+        BundleError: it is one.
+    """
+    from adrenoc.errors import BundleError
+    from adrenoc.mcu.folder import is_firmware
+
+    if is_firmware(path):
+        raise BundleError(
+            f"{path} is a folder of C for a core; expected a bundle of OpenCL kernels",
+            hint=f"adrenoc inspect {path}",
+        )
