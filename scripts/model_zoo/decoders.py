@@ -31,7 +31,8 @@ class DecoderShape:
     `bits` 0 leaves weights in float; `zeros` packs zero points; `packed` makes one product of
     queries, keys and values; `embedding_bits` 4 is GatherBlockQuantized; `half` is float16 for all
     that is float; `positions` makes position_ids an input; `rotary_apart` rotates by nodes of
-    RotaryEmbedding, which read it.
+    RotaryEmbedding, which read it; `plain` takes the standard's operators alone
+    (`plain_decoders.py`).
     """
 
     kind: str = "qwen3"
@@ -54,6 +55,7 @@ class DecoderShape:
     half: bool = False
     positions: bool = False
     rotary_apart: bool = False
+    plain: int = 0
     seed: int = 0
 
     @property
@@ -62,12 +64,16 @@ class DecoderShape:
 
     @property
     def has_positions(self) -> bool:
-        return self.positions or self.rotary_apart
+        return self.positions or self.rotary_apart or (self.plain > 0 and self.kind != "learned")
 
 
 def make_decoder(shape: DecoderShape) -> onnx.ModelProto:
     """Make the model; it takes its weights with it."""
-    return _Decoder(shape).make()
+    if shape.plain:
+        from model_zoo.plain_decoders import make_plain_decoder
+
+        return make_plain_decoder(shape)
+    return Decoder(shape).make()
 
 
 def genai_config(shape: DecoderShape, file: str = "model.onnx") -> str:
@@ -103,7 +109,7 @@ def genai_config(shape: DecoderShape, file: str = "model.onnx") -> str:
     return json.dumps({"model": model, "search": {"max_length": shape.context}}, indent=4) + "\n"
 
 
-class _Decoder:
+class Decoder:
     """The nodes and weights of one decoder, from the embedding to the logits."""
 
     def __init__(self, shape: DecoderShape) -> None:
@@ -114,22 +120,22 @@ class _Decoder:
 
     def make(self) -> onnx.ModelProto:
         s = self.shape
-        self._lengths()
-        root = self._embedding()
+        self.lengths()
+        root = self.embedding()
         skip = ""
         for layer in range(s.layers):
             prefix = f"/model/layers.{layer}"
-            root, normed = self._norm(f"{prefix}/input_layernorm", root, skip)
-            mixed = self._attention(prefix, layer, normed)
-            root, normed = self._norm(f"{prefix}/post_attention_layernorm", root, mixed)
-            skip = self._mlp(prefix, normed)
-        _, normed = self._norm("/model/final_norm", root, skip, last=True)
-        self._product("/lm_head", normed, s.hidden, s.vocabulary, gain=6.0, out="logits")
-        return self._finish()
+            root, normed = self.norm(f"{prefix}/input_layernorm", root, skip)
+            mixed = self.attention(prefix, layer, normed)
+            root, normed = self.norm(f"{prefix}/post_attention_layernorm", root, mixed)
+            skip = self.mlp(prefix, normed)
+        _, normed = self.norm("/model/final_norm", root, skip, last=True)
+        self.product("/lm_head", normed, s.hidden, s.vocabulary, gain=6.0, out="logits")
+        return self.finish()
 
     # Parts
 
-    def _lengths(self) -> None:
+    def lengths(self) -> None:
         """The mask's part: how many tokens there are in all, less one, and the mask's length."""
         self.constant("one", np.array([1], np.int64))
         self.constant("one_scalar", np.array(1, np.int64))
@@ -148,7 +154,7 @@ class _Decoder:
         frequencies = s.theta ** (-np.arange(0, s.head, 2) / s.head)
         return np.arange(s.context)[:, None] * frequencies[None]
 
-    def _embedding(self) -> str:
+    def embedding(self) -> str:
         s = self.shape
         table = self.weights(s.vocabulary, s.hidden) * np.sqrt(s.hidden)
         if s.embedding_bits == 0:
@@ -166,9 +172,9 @@ class _Decoder:
         self.contrib("GatherBlockQuantized", inputs, ["embedded"], **attrs)
         return "embedded"
 
-    def _norm(self, name: str, root: str, skip: str, *, last: bool = False) -> tuple[str, str]:
+    def norm(self, name: str, root: str, skip: str, *, last: bool = False) -> tuple[str, str]:
         """The residual sum and its norm."""
-        weight = self.floats(f"{name}/weight", self._gains(self.shape.hidden))
+        weight = self.floats(f"{name}/weight", self.gains(self.shape.hidden))
         out = f"{name}/out"
         attrs = {"axis": -1, "epsilon": 1e-6, "stash_type": 1}
         if not skip:
@@ -180,13 +186,13 @@ class _Decoder:
         )
         return f"{name}/sum", out
 
-    def _attention(self, prefix: str, layer: int, x: str) -> str:
+    def attention(self, prefix: str, layer: int, x: str) -> str:
         s = self.shape
         widths = [s.heads * s.head, s.kv_heads * s.head, s.kv_heads * s.head]
         names = [f"{prefix}/attn/{letter}" for letter in "qkv"]
         if s.packed:
             whole = f"{prefix}/attn/qkv_proj"
-            self._product(whole, x, s.hidden, sum(widths), out=f"{whole}/out")
+            self.product(whole, x, s.hidden, sum(widths), out=f"{whole}/out")
             q, k, v = f"{whole}/out", "", ""
             if s.kind == "qwen3" or s.rotary_apart:
                 sizes = self.constant(f"{whole}/sizes", np.array(widths, np.int64))
@@ -194,7 +200,7 @@ class _Decoder:
                 q, k, v = names
         else:
             for name, width in zip(names, widths, strict=True):
-                self._product(f"{name}_proj", x, s.hidden, width, out=name)
+                self.product(f"{name}_proj", x, s.hidden, width, out=name)
             q, k, v = names
         if s.kind == "qwen3":
             q = self._head_norm(f"{prefix}/attn/q_norm", q, widths[0])
@@ -219,7 +225,7 @@ class _Decoder:
             inputs += ["cos_cache", "sin_cache", *(["position_ids"] if s.positions else [])]
         self.contrib("GroupQueryAttention", inputs, [out, *present], **attrs)
         mixed = f"{prefix}/attn/o_proj"
-        return self._product(mixed, out, widths[0], s.hidden, gain=0.5, out=f"{mixed}/out")
+        return self.product(mixed, out, widths[0], s.hidden, gain=0.5, out=f"{mixed}/out")
 
     def _rotate(self, name: str, x: str) -> str:
         """The rotation by a node of its own."""
@@ -232,7 +238,7 @@ class _Decoder:
         s = self.shape
         heads = self.constant(f"{name}/heads", np.array([0, -1, s.head], np.int64))
         whole = self.constant(f"{name}/whole", np.array([0, -1, width], np.int64))
-        weight = self.floats(f"{name}/weight", self._gains(s.head))
+        weight = self.floats(f"{name}/weight", self.gains(s.head))
         self.node("Reshape", [x, heads], [f"{name}/split"])
         self.node(
             "SimplifiedLayerNormalization",
@@ -245,18 +251,18 @@ class _Decoder:
         self.node("Reshape", [f"{name}/normed", whole], [f"{name}/out"])
         return f"{name}/out"
 
-    def _mlp(self, prefix: str, x: str) -> str:
+    def mlp(self, prefix: str, x: str) -> str:
         s, mlp = self.shape, f"{prefix}/mlp"
-        self._product(f"{mlp}/gate_proj", x, s.hidden, s.mlp, out=f"{mlp}/gate")
-        self._product(f"{mlp}/up_proj", x, s.hidden, s.mlp, out=f"{mlp}/up")
+        self.product(f"{mlp}/gate_proj", x, s.hidden, s.mlp, out=f"{mlp}/gate")
+        self.product(f"{mlp}/up_proj", x, s.hidden, s.mlp, out=f"{mlp}/up")
         self.node("Sigmoid", [f"{mlp}/gate"], [f"{mlp}/sigmoid"])
         self.node("Mul", [f"{mlp}/gate", f"{mlp}/sigmoid"], [f"{mlp}/silu"])
         self.node("Mul", [f"{mlp}/silu", f"{mlp}/up"], [f"{mlp}/gated"])
-        return self._product(
+        return self.product(
             f"{mlp}/down_proj", f"{mlp}/gated", s.mlp, s.hidden, gain=0.5, out=f"{mlp}/out"
         )
 
-    def _product(
+    def product(
         self, name: str, x: str, k: int, n: int, *, gain: float = 1.0, out: str = ""
     ) -> str:
         s = self.shape
@@ -286,7 +292,7 @@ class _Decoder:
         mixed: np.ndarray = (directions + _NOISE * noise) / np.sqrt(columns)
         return mixed
 
-    def _gains(self, size: int) -> np.ndarray:
+    def gains(self, size: int) -> np.ndarray:
         gains: np.ndarray = self.random.uniform(0.7, 1.3, size)
         return gains
 
@@ -307,7 +313,7 @@ class _Decoder:
             helper.make_node(op, inputs, outputs, name=outputs[0], domain=CONTRIB, **attrs)
         )
 
-    def _finish(self) -> onnx.ModelProto:
+    def finish(self) -> onnx.ModelProto:
         s, total = self.shape, "total_sequence_length"
         value = helper.make_tensor_value_info
         new = ["batch_size", "sequence_length"]
@@ -366,6 +372,8 @@ def _pack_nibbles(values: np.ndarray) -> np.ndarray:
 
 KINDS: dict[str, dict[str, Any]] = {
     "tiny": asdict(DecoderShape()),
+    "optimum": {**asdict(DecoderShape()), "plain": 14, "bits": 0},
+    "opset23": {**asdict(DecoderShape()), "plain": 23, "bits": 0},
     "qwen3-0.6b": {
         **asdict(DecoderShape()),
         "layers": 28,

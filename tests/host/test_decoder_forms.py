@@ -1,4 +1,4 @@
-"""Decoders as exporters write them for other machines: positions, halves, the rotation apart."""
+"""Decoders as exporters write them: positions, halves, the rotation apart, standard operators."""
 
 from __future__ import annotations
 
@@ -47,6 +47,19 @@ CASES = {
         DecoderShape(
             **TINY, kind="llama", half=True, rotary_apart=True, zeros=True, embedding_bits=4
         ),
+        JOINED,
+    ),
+    "spelt out, a window": (
+        DecoderShape(**TINY, plain=14, bits=0, kind="llama", window=6, softcap=3.0),
+        JOINED,
+    ),
+    "spelt out, learned positions": (
+        DecoderShape(**TINY, plain=14, kind="learned", bits=0, kv_heads=4),
+        "",
+    ),
+    "the standard's attention": (DecoderShape(**TINY, plain=23, bits=0), JOINED),
+    "the standard's in 4 bits and halves": (
+        DecoderShape(**TINY, plain=23, kind="llama", half=True, window=5),
         JOINED,
     ),
 }

@@ -149,6 +149,8 @@ class _Folder:
         """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
         for index, name in enumerate(node.input):
             node.input[index] = self._alias.get(name, name)
+        if node.op_type == "Concat" and is_standard(node):
+            self._drop_empty_parts(node)
         counted = bool(find_counted_inputs(self.graph, node))
         if counted:
             state_shape(self.graph, node)
@@ -156,8 +158,6 @@ class _Folder:
             instead = step(node)
             if instead is not None:
                 return instead
-        if node.op_type == "Concat":
-            self._drop_empty_parts(node)
         infer_types(self.graph, node)
         counts = is_standard(node) and node.op_type in COUNTS
         if counted:
@@ -257,7 +257,8 @@ class _Folder:
         if node.op_type in ("Optional", "OptionalGetElement"):
             held = node.input[0] if node.input else ""
             return held if held in self.graph.types else ""
-        return str(node.input[0]) if node.op_type == "Identity" else ""
+        alone = node.op_type == "Concat" and len(node.input) == 1
+        return str(node.input[0]) if alone or node.op_type == "Identity" else ""
 
     def _fold_shape(self, node: onnx.NodeProto) -> bool:
         known = self.graph.types.get(node.input[0])

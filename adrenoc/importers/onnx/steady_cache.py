@@ -23,13 +23,15 @@ from adrenoc.decision import Decision
 from adrenoc.errors import OptionError, UnsupportedOperatorError
 from adrenoc.importers.onnx.cached import APPEND_ROWS, FIRST_ROW
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
+from adrenoc.importers.onnx.join_attention import PAST_LENGTH, join_attention
 from adrenoc.importers.onnx.join_rotations import join_rotations
+from adrenoc.importers.onnx.probe import MASK, POSITIONS, TOKENS
 
-PAST_LENGTH, NEXT_TOKEN, FILLED = "past_length", "next_token", "filled"
-"""The input that says how many rows are there, and the outputs of one token and of several."""
+NEXT_TOKEN, FILLED = "next_token", "filled"
+"""The outputs of one token and of several."""
 
-TOKENS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
-"""As exporters call them."""
+LOGITS = "logits"
+"""As exporters call it."""
 
 Caches = Sequence[tuple[str, str]]
 
@@ -44,6 +46,7 @@ def keep_cache(graph: OnnxGraph, caches: Caches) -> list[Decision]:
     tokens = next(spec for spec in graph.inputs if spec.name == TOKENS).shape[-1]
     past = {name for name, _ in caches}
     rows = next(spec for spec in graph.inputs if spec.name in past).shape[2]
+    opened = join_attention(graph, caches, tokens, rows)
     bounds = (0, max(rows - tokens, 0))
     graph.inputs.append(TensorSpec(name=PAST_LENGTH, shape=(1,), dtype="int32", bounds=bounds))
     graph.types[PAST_LENGTH] = TensorType(element=TensorProto.INT32, shape=(1,))
@@ -67,6 +70,7 @@ def keep_cache(graph: OnnxGraph, caches: Caches) -> list[Decision]:
     graph.inputs = [*kept, *held]
     graph.outputs = [*results, *(present for _, present in caches)]
     return [
+        *opened,
         Decision(
             subject=f"{len(caches)} states",
             taken=f"caches of {rows} rows, written in place",
@@ -123,7 +127,9 @@ def _know_first_rows(graph: OnnxGraph) -> list[onnx.NodeProto]:
     for node in graph.nodes:
         if node.op_type != "GroupQueryAttention" or len(node.input) < 6:
             continue
-        if _is_sum_of_mask(makers, node.input[5]):
+        if node.input[5] == PAST_LENGTH:
+            counted.append(node)
+        elif _is_sum_of_mask(makers, node.input[5]):
             node.input[5] = PAST_LENGTH
             node.attribute.append(helper.make_attribute(FIRST_ROW, 1))
             counted.append(node)

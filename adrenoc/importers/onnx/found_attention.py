@@ -1,0 +1,361 @@
+"""Attention over a growing past as exporters spell it out: scores, mask, softmax, mix.
+
+    present = Concat(past, new, axis 2)
+    scores = MatMul(q * a, transposed(repeated(present keys)) * b) * c + mask
+    y = MatMul(Softmax(scores), repeated(present values))
+
+or by one node of the standard's Attention.  Graphs are read folded (`probe.py`): shapes, masks and
+scales are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
+from adrenoc.importers.onnx.probe import evaluate_chain
+
+_MOVES = (
+    "Reshape",
+    "Transpose",
+    "Expand",
+    "Unsqueeze",
+    "Squeeze",
+    "Mul",
+    "Div",
+    "Cast",
+    "Identity",
+)
+"""What stands between a cache and the product that reads it."""
+FAR = -1e4
+"""What is added to scores that are not to count is below."""
+MOST_STEPS = 24
+"""Between two tensors that belong together: chains of exporters are far shorter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundCache:
+    """The new rows [1, heads, tokens, head] of a cache, and the tensors that hold it with them."""
+
+    past: str
+    present: str
+    new: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundMask:
+    """A constant that says which rows count: booleans, or numbers that are added.
+
+    With `turned` its true ones do not.
+    """
+
+    name: str
+    turned: bool = False
+
+
+@dataclass(kw_only=True)
+class FoundAttention:
+    """One attention: `query` [1, heads, tokens, head] gives `out` of the same shape."""
+
+    query: str
+    keys: FoundCache
+    values: FoundCache
+    out: str
+    scale: float = 1.0
+    cap: float = 0.0
+    masks: list[FoundMask] = field(default_factory=list)
+    causal: bool = False
+
+
+class AttentionFinder:
+    """Looks for attentions over `caches`, by what holds them with the new rows."""
+
+    def __init__(self, graph: OnnxGraph, caches: Sequence[tuple[str, str]]) -> None:
+        self.graph = graph
+        self.makers = {name: node for node in graph.nodes for name in node.output if name}
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in graph.nodes:
+            for name in dict.fromkeys(node.input):
+                self.readers.setdefault(name, []).append(node)
+        self.caches: dict[str, FoundCache] = {}
+        for past, present in caches:
+            found = self._grown(past, present)
+            if found is not None:
+                self.caches[found.present] = found
+
+    def find(self) -> list[FoundAttention]:
+        """All that are found, in the order of the graph."""
+        found = []
+        for node in self.graph.nodes:
+            if not is_standard(node):
+                continue
+            one = None
+            if node.op_type == "Softmax":
+                one = self._of_softmax(node)
+            elif node.op_type == "Attention":
+                one = self._of_node(node)
+            if one is not None:
+                found.append(one)
+        return found
+
+    def _grown(self, past: str, present: str) -> FoundCache | None:
+        """A cache whose new rows are behind the old."""
+        name = self._through(present, ("Identity",))
+        node = self.makers.get(name)
+        if node is None or not is_standard(node):
+            return None
+        if node.op_type == "Concat":
+            axis = attributes(node).get("axis")
+            if len(node.input) == 2 and node.input[0] == past and axis in (2, -2):
+                return FoundCache(past=past, present=name, new=node.input[1])
+        if node.op_type == "Attention" and len(node.input) > 5:
+            at = list(node.input).index(past) if past in node.input else 0
+            if at in (4, 5) and list(node.output).index(name) == at - 3:
+                return FoundCache(past=past, present=name, new=node.input[at - 3])
+        return None
+
+    def _through(self, name: str, ops: tuple[str, ...]) -> str:
+        """The tensor before nodes of these operators."""
+        while (node := self.makers.get(name)) is not None and node.op_type in ops:
+            name = node.input[0]
+        return name
+
+    def _of_softmax(self, softmax: onnx.NodeProto) -> FoundAttention | None:
+        axis = attributes(softmax).get("axis", -1)
+        known = self.graph.types.get(softmax.input[0])
+        if known is None or known.shape is None or axis not in (-1, len(known.shape) - 1):
+            return None
+        mixed = self._find_mix(softmax)
+        values = None if mixed is None else self._cache_behind(mixed.input[1], turned=False)
+        scores = _Scores(self)
+        product = scores.read(softmax.input[0])
+        if mixed is None or values is None or product is None:
+            return None
+        keys = self._cache_behind(product.input[1], turned=True)
+        if keys is None or values[1] != 1.0:
+            return None
+        query, before = self._unscaled(product.input[0])
+        scale = scores.scale * keys[1] * before
+        return FoundAttention(
+            query=query,
+            keys=keys[0],
+            values=values[0],
+            out=mixed.output[0],
+            scale=scale,
+            cap=scores.cap,
+            masks=scores.masks,
+        )
+
+    def _of_node(self, node: onnx.NodeProto) -> FoundAttention | None:
+        """The standard's own operator, on heads that are apart."""
+        own = attributes(node)
+        plain = {"qk_matmul_output_mode": 0, "softmax_precision": 1}
+        known = self.graph.types.get(node.input[0])
+        if any(own.get(name, value) != value for name, value in plain.items()):
+            return None
+        if known is None or known.shape is None or len(known.shape) != 4 or len(node.input) > 6:
+            return None
+        if len(node.output) > 3 and node.output[3]:
+            return None
+        found = []
+        for at, name in enumerate(node.input[1:3], start=1):
+            inside = node.output[at] if len(node.output) > at else ""
+            held = (
+                (self.caches[inside], 1.0)
+                if inside in self.caches
+                else self._cache_behind(name, turned=False)
+            )
+            if held is None or held[1] != 1.0:
+                return None
+            found.append(held[0])
+        masks = [FoundMask(name=n) for n in node.input[3:4] if n]
+        if any(mask.name not in self.graph.constants for mask in masks):
+            return None
+        scale: object = own.get("scale")
+        cap: object = own.get("softcap", 0.0)
+        return FoundAttention(
+            query=node.input[0],
+            keys=found[0],
+            values=found[1],
+            out=node.output[0],
+            scale=known.shape[3] ** -0.5 if scale is None else float(str(scale)),
+            cap=float(str(cap)),
+            masks=masks,
+            causal=bool(own.get("is_causal", 0)),
+        )
+
+    def _find_mix(self, softmax: onnx.NodeProto) -> onnx.NodeProto | None:
+        """The product of the weights and the values."""
+        name = softmax.output[0]
+        for _ in range(MOST_STEPS):
+            readers = self.readers.get(name, [])
+            checked = [one for one in readers if one.op_type == "IsNaN"]
+            others = [one for one in readers if one.op_type != "IsNaN"]
+            if len(others) != 1:
+                return None
+            node = others[0]
+            if node.op_type == "MatMul":
+                return node if node.input[0] == name else None
+            if node.op_type == "Where" and checked and node.input[0] == checked[0].output[0]:
+                if node.input[2] != name or not self._is_zero(node.input[1]):
+                    return None
+            elif node.op_type not in ("Cast", "Identity", "Dropout"):
+                return None
+            name = node.output[0]
+        return None
+
+    def _is_zero(self, name: str) -> bool:
+        value = self.graph.constants.get(name)
+        return value is not None and not value.any()
+
+    def _cache_behind(self, name: str, *, turned: bool) -> tuple[FoundCache, float] | None:
+        """The cache that a product reads, with what it is multiplied by.
+
+        How its heads are repeated is looked at by numbers: each has to stand for those of a group.
+        """
+        chain: list[onnx.NodeProto] = []
+        source, at = name, name
+        while source not in self.caches:
+            node = self.makers.get(source)
+            if node is None or node.op_type not in _MOVES or len(chain) == MOST_STEPS:
+                return None
+            chain.append(node)
+            computed = [n for n in node.input if n not in self.graph.constants]
+            if len(computed) != 1:
+                return None
+            source = computed[0]
+        scale = self._scale_of_chain(chain[::-1], source, at, turned=turned)
+        return None if scale is None else (self.caches[source], scale)
+
+    def _scale_of_chain(
+        self, chain: Sequence[onnx.NodeProto], source: str, result: str, *, turned: bool
+    ) -> float | None:
+        """What a cache is multiplied by; None where it does not come out by its heads."""
+        made = self.graph.types.get(source)
+        if made is None or made.shape is None:
+            return None
+        numbers = np.random.default_rng(0).standard_normal(made.shape)
+        held = numbers.astype(made.dtype)
+        seen = evaluate_chain(self.graph, chain, source, held, result) if chain else held
+        if seen is None or seen.ndim not in (3, 4):
+            return None
+        seen = seen[None] if seen.ndim == 3 else seen
+        expected = np.repeat(held, max(seen.shape[1] // made.shape[1], 1), axis=1)
+        if turned:
+            expected = expected.transpose(0, 1, 3, 2)
+        if seen.shape != expected.shape:
+            return None
+        ratio = float(np.median(seen.astype(np.float64) / expected))
+        if not np.allclose(seen, expected * ratio, rtol=1e-3, atol=1e-6):
+            return None
+        return 1.0 if abs(ratio - 1) < 1e-7 else ratio
+
+    def _unscaled(self, name: str) -> tuple[str, float]:
+        """The tensor that is multiplied by numbers, and their product."""
+        scale = 1.0
+        while (node := self.makers.get(name)) is not None:
+            factor = scalar_factor(self.graph, node)
+            if factor is None:
+                break
+            name, scale = factor[0], scale * factor[1]
+        return name, scale
+
+
+@dataclass
+class _Scores:
+    """Scales, caps and masks between a product and its softmax."""
+
+    finder: AttentionFinder
+    scale: float = 1.0
+    cap: float = 0.0
+    masks: list[FoundMask] = field(default_factory=list)
+
+    def read(self, name: str) -> onnx.NodeProto | None:
+        """Follow a tensor back to the product of queries and keys."""
+        graph = self.finder.graph
+        for _ in range(MOST_STEPS):
+            node = self.finder.makers.get(name)
+            if node is None:
+                return None
+            if node.op_type == "MatMul":
+                return node
+            factor = scalar_factor(graph, node)
+            before = self._mask_before(node)
+            if factor is not None:
+                name, self.scale = factor[0], self.scale * factor[1]
+            elif node.op_type == "Tanh" and not self.cap and self.scale > 0:
+                self.cap, self.scale = self.scale, 1.0
+                name = node.input[0]
+                inner = self.finder.makers.get(name)
+                divided = None if inner is None else scalar_factor(graph, inner)
+                if divided is None or abs(divided[1] * self.cap - 1) > 1e-5:
+                    return None
+                name = divided[0]
+            elif before:
+                name = before
+            elif node.op_type in ("Cast", "Identity"):
+                name = node.input[0]
+            else:
+                return None
+        return None
+
+    def _mask_before(self, node: onnx.NodeProto) -> str:
+        """The scores that a node masks; empty where it does something else."""
+        constants = self.finder.graph.constants
+        if node.op_type == "Add":
+            for at in (0, 1):
+                if node.input[at] in constants and self.scale == 1.0:
+                    self.masks.append(FoundMask(name=node.input[at]))
+                    return str(node.input[1 - at])
+        if node.op_type == "Where" and node.input[0] in constants and self.scale == 1.0:
+            for at, other in ((1, 2), (2, 1)):
+                filled = constants.get(node.input[other])
+                if filled is not None and node.input[at] not in constants and (filled <= FAR).all():
+                    self.masks.append(FoundMask(name=node.input[0], turned=at == 2))
+                    return str(node.input[at])
+        return ""
+
+
+def scalar_factor(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, float] | None:
+    """The tensor that a node multiplies by one number, and the number."""
+    if node.op_type not in ("Mul", "Div") or len(node.input) != 2:
+        return None
+    for at in (0, 1) if node.op_type == "Mul" else (1,):
+        value = graph.constants.get(node.input[at])
+        if value is not None and value.size == 1 and node.input[1 - at] not in graph.constants:
+            number = float(value.reshape(-1)[0])
+            factor = number if node.op_type == "Mul" else 1 / number
+            return str(node.input[1 - at]), factor
+    return None
+
+
+def read_mask(
+    values: Mapping[str, np.ndarray], masks: Sequence[FoundMask], tokens: int, rows: int
+) -> np.ndarray | None:
+    """Which rows each token sees, [tokens, rows]; None where a mask says something else."""
+    seen = np.ones((tokens, rows), bool)
+    for mask in masks:
+        value = values.get(mask.name)
+        if value is None:
+            return None
+        if value.dtype == bool:
+            allowed = ~value if mask.turned else value
+        elif (hidden := value <= FAR).any() or not value.any():
+            if value[~hidden].any():
+                return None
+            allowed = ~hidden
+        else:
+            return None
+        try:
+            wide = np.broadcast_to(allowed, (*allowed.shape[:-2], tokens, rows))
+        except ValueError:
+            return None
+        flat = wide.reshape(-1, tokens, rows)
+        if not (flat == flat[:1]).all():
+            return None
+        seen &= flat[0]
+    return seen

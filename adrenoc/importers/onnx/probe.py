@@ -1,0 +1,96 @@
+"""What a decoder's graph computes of extents, masks and positions alone, for a past of some rows.
+
+Exporters write masks and positions in as many ways as there are exporters; with the extents known
+and a mask of ones all of that is constants, whichever way they took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from adrenoc.importers.onnx.fold import fold_constants
+from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
+
+MASK, POSITIONS, TOKENS = "attention_mask", "position_ids", "input_ids"
+"""As exporters call them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prober:
+    """A graph whose inputs get other extents: `caches` are its pasts."""
+
+    graph: OnnxGraph
+    caches: frozenset[str]
+
+    def fold(self, tokens: int, past: int, outputs: Sequence[str] = ()) -> OnnxGraph:
+        """A copy, folded, for so many tokens behind so many; of `outputs` alone where some are."""
+        source = self.graph
+        copy = OnnxGraph(
+            nodes=[_copy(node) for node in source.nodes],
+            inputs=list(source.inputs),
+            outputs=list(outputs or source.outputs),
+            opset=source.opset,
+            constants=dict(source.constants),
+            types=dict(source.types),
+        )
+        if outputs:
+            copy.drop_unused()
+        for spec in source.inputs:
+            shape = list(spec.shape)
+            if spec.name in self.caches:
+                shape[2] = past
+            elif spec.name == MASK:
+                shape[-1] = tokens + past
+            elif spec.name in (POSITIONS, TOKENS):
+                shape[-1] = tokens
+            copy.types[spec.name] = replace(source.types[spec.name], shape=tuple(shape))
+            if spec.name == MASK:
+                copy.set_constant(MASK, np.ones(shape, spec.dtype))
+            elif spec.name == POSITIONS:
+                rows = np.arange(past, past + tokens, dtype=spec.dtype)
+                copy.set_constant(POSITIONS, np.broadcast_to(rows, shape).copy())
+        fold_constants(copy)
+        return copy
+
+    def values(self, names: Sequence[str], tokens: int, past: int) -> dict[str, np.ndarray]:
+        """What tensors that hang on extents alone hold then."""
+        folded = self.fold(tokens, past, names)
+        return {name: folded.constants[name] for name in names if name in folded.constants}
+
+    def find_hanging(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that are computed of an input, if only of its extents."""
+        touched = {spec.name for spec in self.graph.inputs}
+        for node in self.graph.nodes:
+            if touched.intersection(node.input):
+                touched.update(name for name in node.output if name)
+        return [name for name in names if name in touched]
+
+
+def evaluate_chain(
+    graph: OnnxGraph, nodes: Sequence[onnx.NodeProto], given: str, value: np.ndarray, result: str
+) -> np.ndarray | None:
+    """What `nodes` make of `value` in place of the tensor `given`; None where they do more."""
+    held = {n: graph.constants[n] for node in nodes for n in node.input if n in graph.constants}
+    element = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+    types = {n: graph.types[n] for n in held}
+    types[given] = TensorType(element=element, shape=value.shape)
+    part = OnnxGraph(
+        nodes=[_copy(node) for node in nodes],
+        inputs=[],
+        outputs=[result],
+        opset=graph.opset,
+        constants={**held, given: value},
+        types=types,
+    )
+    fold_constants(part)
+    return part.constants.get(result)
+
+
+def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy

@@ -1,0 +1,203 @@
+"""Decoders in the standard's operators alone, as optimum and torch's exporters write them.
+
+`plain` 14 spells attention, norms and rotation out and lets the past grow by Concat; 23 has the
+standard's own Attention (with the past inside), RMSNormalization and RotaryEmbedding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from model_zoo.decoders import Decoder
+
+_FAR = np.finfo(np.float32).min
+
+
+class PlainDecoder(Decoder):
+    """The same decoder, its contributed operators in standard ones."""
+
+    opset = 17
+
+    def lengths(self) -> None:
+        """Mask and angles, of shapes and position_ids."""
+        for name, value in (("zero", 0), ("one_scalar", 1), ("two", 2)):
+            self.constant(name, np.array(value, np.int64))
+        for axis in (-1, 0, 1, 2):
+            self.constant(f"axis{axis}", np.array([axis], np.int64))
+        self.node("Shape", ["past_key_values.0.key"], ["past/shape"])
+        self.node("Gather", ["past/shape", "two"], ["past/length"], axis=0)
+        self.node("Shape", ["input_ids"], ["new/shape"])
+        self.node("Gather", ["new/shape", "one_scalar"], ["new/length"], axis=0)
+        self.node("Add", ["past/length", "new/length"], ["all/length"])
+        self._mask()
+        if self.shape.kind == "learned":
+            return
+        self._angles_at_positions()
+
+    def _mask(self) -> None:
+        s = self.shape
+        self.node("Range", ["zero", "all/length", "one_scalar"], ["mask/others"])
+        self.node("Range", ["past/length", "all/length", "one_scalar"], ["mask/mine"])
+        self.node("Unsqueeze", ["mask/mine", "axis1"], ["mask/column"])
+        self.node("LessOrEqual", ["mask/others", "mask/column"], ["mask/causal"])
+        seen = "mask/causal"
+        if s.window > 0:
+            self.constant("window", np.array(s.window, np.int64))
+            self.node("Sub", ["mask/column", "window"], ["mask/before"])
+            self.node("Greater", ["mask/others", "mask/before"], ["mask/within"])
+            self.node("And", [seen, "mask/within"], ["mask/both"])
+            seen = "mask/both"
+        self.node("Cast", ["attention_mask"], ["mask/there"], to=TensorProto.BOOL)
+        self.node("Unsqueeze", ["mask/there", "axis1"], ["mask/there3"])
+        self.node("Unsqueeze", ["mask/there3", "axis1"], ["mask/there4"])
+        self.node("And", [seen, "mask/there4"], ["mask/seen"])
+        self.floats("nothing", np.array(0.0))
+        self.floats("far", np.array(_FAR if not s.half else -6e4))
+        self.node("Where", ["mask/seen", "nothing", "far"], ["mask"])
+
+    def _angles_at_positions(self) -> None:
+        s = self.shape
+        frequencies = s.theta ** (-np.arange(0, s.head, 2) / s.head)
+        self.constant("frequencies", frequencies.astype(np.float32))
+        self.node("Cast", ["position_ids"], ["positions"], to=TensorProto.FLOAT)
+        self.node("Unsqueeze", ["positions", "axis2"], ["positions3"])
+        self.node("Mul", ["positions3", "frequencies"], ["angles"])
+        if s.plain < 23:
+            self.node("Concat", ["angles", "angles"], ["both_angles"], axis=-1)
+        element = helper.np_dtype_to_tensor_dtype(s.float_type)
+        for op in ("Cos", "Sin"):
+            cast = op if s.plain >= 23 else f"{op}3"
+            self.node(op, ["angles" if s.plain >= 23 else "both_angles"], [f"{op}/float"])
+            self.node("Cast", [f"{op}/float"], [cast], to=element)
+            if s.plain < 23:
+                self.node("Unsqueeze", [cast, "axis1"], [op])
+
+    def embedding(self) -> str:
+        """With learned positions, rows of theirs are added."""
+        embedded = super().embedding()
+        s = self.shape
+        if s.kind != "learned":
+            return embedded
+        self.floats("places", self.weights(s.context, s.hidden) * np.sqrt(s.hidden))
+        self.node("Range", ["past/length", "all/length", "one_scalar"], ["places/at"])
+        self.node("Gather", ["places", "places/at"], ["places/rows"])
+        self.node("Add", [embedded, "places/rows"], ["placed"])
+        return "placed"
+
+    def norm(self, name: str, root: str, skip: str, *, last: bool = False) -> tuple[str, str]:
+        """The residual sum and its norm."""
+        total = root
+        if skip:
+            total = f"{name}/sum"
+            self.node("Add", [root, skip], [total])
+        weight = self.floats(f"{name}/weight", self.gains(self.shape.hidden))
+        return total, self._scaled(name, total, weight)
+
+    def _scaled(self, name: str, x: str, weight: str) -> str:
+        out = f"{name}/out"
+        if self.shape.plain >= 23:
+            self.node("RMSNormalization", [x, weight], [out], axis=-1, epsilon=1e-6)
+            return out
+        self.floats(f"{name}/epsilon", np.array(1e-6))
+        self.floats(f"{name}/power", np.array(2.0))
+        self.node("Pow", [x, f"{name}/power"], [f"{name}/square"])
+        self.node("ReduceMean", [f"{name}/square"], [f"{name}/mean"], axes=[-1])
+        self.node("Add", [f"{name}/mean", f"{name}/epsilon"], [f"{name}/raised"])
+        self.node("Sqrt", [f"{name}/raised"], [f"{name}/root"])
+        self.node("Reciprocal", [f"{name}/root"], [f"{name}/inverse"])
+        self.node("Mul", [x, f"{name}/inverse"], [f"{name}/normed"])
+        self.node("Mul", [weight, f"{name}/normed"], [out])
+        return out
+
+    def attention(self, prefix: str, layer: int, x: str) -> str:
+        """Separate projections; heads apart; the rotation where there is one."""
+        s, parts = self.shape, []
+        for letter, heads in (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)):
+            name = f"{prefix}/attn/{letter}"
+            self.product(f"{name}_proj", x, s.hidden, heads * s.head, out=name)
+            shape = self.constant(f"{name}/heads", np.array([0, 0, heads, s.head], np.int64))
+            self.node("Reshape", [name, shape], [f"{name}/split"])
+            part = f"{name}/split"
+            if s.kind == "qwen3" and letter != "v":
+                weight = self.floats(f"{name}_norm/weight", self.gains(s.head))
+                part = self._scaled(f"{name}_norm", part, weight)
+            self.node("Transpose", [part], [f"{name}/apart"], perm=[0, 2, 1, 3])
+            turned = letter != "v" and s.kind != "learned"
+            parts.append(self._turn(f"{name}/apart") if turned else f"{name}/apart")
+        past = [f"past_key_values.{layer}.{kind}" for kind in ("key", "value")]
+        present = [f"present.{layer}.{kind}" for kind in ("key", "value")]
+        mix = self._one_node if s.plain >= 23 else self._spelt_out
+        out = mix(prefix, parts, past, present)
+        self.node("Transpose", [out], [f"{prefix}/attn/joined"], perm=[0, 2, 1, 3])
+        width = s.heads * s.head
+        shape = self.constant(f"{prefix}/attn/whole", np.array([0, 0, width], np.int64))
+        self.node("Reshape", [f"{prefix}/attn/joined", shape], [f"{prefix}/attn/rows"])
+        mixed = f"{prefix}/attn/o_proj"
+        rows = f"{prefix}/attn/rows"
+        return self.product(mixed, rows, width, s.hidden, gain=0.5, out=f"{mixed}/out")
+
+    def _turn(self, x: str) -> str:
+        s, out = self.shape, f"{x}/turned"
+        if s.plain >= 23:
+            self.node("RotaryEmbedding", [x, "Cos", "Sin"], [out], interleaved=0)
+            return out
+        half = self.constant(f"{x}/half", np.array([s.head // 2], np.int64))
+        end = self.constant(f"{x}/end", np.array([2**31], np.int64))
+        self.node("Mul", [x, "Cos"], [f"{x}/cos"])
+        self.node("Slice", [x, "axis0", half, "axis-1"], [f"{x}/first"])
+        self.node("Slice", [x, half, end, "axis-1"], [f"{x}/second"])
+        self.node("Neg", [f"{x}/second"], [f"{x}/negative"])
+        self.node("Concat", [f"{x}/negative", f"{x}/first"], [f"{x}/swapped"], axis=-1)
+        self.node("Mul", [f"{x}/swapped", "Sin"], [f"{x}/sin"])
+        self.node("Add", [f"{x}/cos", f"{x}/sin"], [out])
+        return out
+
+    def _one_node(self, prefix: str, parts: list[str], past: list[str], present: list[str]) -> str:
+        out = f"{prefix}/attn/out"
+        attrs = {"scale": float(self.shape.head**-0.5), "softcap": float(self.shape.softcap)}
+        self.node("Attention", [*parts, "mask", *past], [out, *present], **attrs)
+        return out
+
+    def _spelt_out(self, prefix: str, parts: list[str], past: list[str], present: list[str]) -> str:
+        s, at = self.shape, f"{prefix}/attn"
+        group = s.heads // s.kv_heads
+        repeated = []
+        for name, old, new in zip(present, past, parts[1:], strict=True):
+            self.node("Concat", [old, new], [name], axis=2)
+            self.node("Unsqueeze", [name, "axis2"], [f"{name}/one"])
+            ones = self.constant(f"{name}/ones", np.array([1, 1, group, 1, 1], np.int64))
+            self.node("Expand", [f"{name}/one", ones], [f"{name}/group"])
+            shape = self.constant(f"{name}/flat", np.array([1, s.heads, -1, s.head], np.int64))
+            self.node("Reshape", [f"{name}/group", shape], [f"{name}/all"])
+            repeated.append(f"{name}/all")
+        self.node("Transpose", [repeated[0]], [f"{at}/turned_keys"], perm=[0, 1, 3, 2])
+        self.node("MatMul", [parts[0], f"{at}/turned_keys"], [f"{at}/products"])
+        self.floats(f"{at}/root", np.array(np.sqrt(s.head)))
+        self.node("Div", [f"{at}/products", f"{at}/root"], [f"{at}/scaled"])
+        scores = f"{at}/scaled"
+        if s.softcap:
+            self.floats(f"{at}/cap", np.array(s.softcap))
+            self.node("Div", [scores, f"{at}/cap"], [f"{at}/small"])
+            self.node("Tanh", [f"{at}/small"], [f"{at}/bent"])
+            self.node("Mul", [f"{at}/bent", f"{at}/cap"], [f"{at}/capped"])
+            scores = f"{at}/capped"
+        self.node("Add", [scores, "mask"], [f"{at}/masked"])
+        self.node("Softmax", [f"{at}/masked"], [f"{at}/weights"], axis=-1)
+        self.node("MatMul", [f"{at}/weights", repeated[1]], [f"{at}/out"])
+        return f"{at}/out"
+
+    def finish(self) -> onnx.ModelProto:
+        """The model in the opset that has its operators."""
+        model = super().finish()
+        opset = max(self.shape.plain, self.opset)
+        next(one for one in model.opset_import if not one.domain).version = opset
+        return model
+
+
+def make_plain_decoder(shape: Any) -> onnx.ModelProto:
+    """Make the model; it takes its weights with it."""
+    return PlainDecoder(shape).make()

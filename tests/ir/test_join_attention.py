@@ -1,0 +1,117 @@
+"""Attention over a growing past that is spelt out: what is found, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from adrenoc.compile.decoder_plan import plan_decoder
+from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.importers import import_model
+from adrenoc.importers.decoder_form import find_decoder
+from adrenoc.importers.imported import Imported
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from model_zoo.decoders import DecoderShape, make_decoder
+
+SMALL = DecoderShape(layers=1, context=24, bits=0, kind="llama", plain=14, hidden=32, mlp=32)
+
+
+def read(model: onnx.ModelProto, folder: Path, tokens: int = 4) -> Imported:
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    form = find_decoder(path)
+    assert form is not None
+    plan = plan_decoder(form, 24, (tokens,))
+    shapes = next(s for s in plan.buckets if dict(s)["input_ids"] == (1, tokens))
+    return import_model(path, shapes=dict(shapes), caches=plan.caches)
+
+
+def node_of(model: onnx.ModelProto, output: str) -> onnx.NodeProto:
+    return next(node for node in model.graph.node if output in node.output)
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 23, 24])
+def test_a_past_that_grows_is_read_in_place(tmp_path: Path, tokens: int) -> None:
+    imported = read(make_decoder(SMALL), tmp_path, tokens)
+    told = {d.subject: d.taken for d in imported.decisions}
+    assert told["1 attentions"] == "read and write their caches in place"
+    assert told["2 rotations"] == "computed where keys are written and queries are read"
+    kept = [spec.shape for spec in imported.inputs if spec.name.startswith("past_key")]
+    assert kept == [(1, 2, 24, 16)] * 2
+    text = imported.module.script()
+    assert "softmax" not in text
+
+
+def test_other_masks_are_refused(tmp_path: Path) -> None:
+    """A prefix that all tokens see, and a bias that grows with the distance."""
+    model = make_decoder(SMALL)
+    node_of(model, "mask/causal").op_type = "GreaterOrEqual"
+    with pytest.raises(UnsupportedOperatorError, match="hides other rows than those after each"):
+        read(model, tmp_path)
+    model = make_decoder(SMALL)
+    made = node_of(model, "mask")
+    made.output[0] = "mask/plain"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(0.1), "slope"))
+    at = list(model.graph.node).index(made) + 1
+    biased = [
+        onnx.helper.make_node("Cast", ["mask/others"], ["mask/far"], to=onnx.TensorProto.FLOAT),
+        onnx.helper.make_node("Mul", ["mask/far", "slope"], ["mask/bias"]),
+        onnx.helper.make_node("Add", ["mask/plain", "mask/bias"], ["mask"]),
+    ]
+    for node in reversed(biased):
+        model.graph.node.insert(at, node)
+    with pytest.raises(UnsupportedOperatorError, match="hides other rows than those after each"):
+        read(model, tmp_path)
+
+
+def test_other_readers_of_a_cache_are_refused(tmp_path: Path) -> None:
+    model = make_decoder(SMALL)
+    joined = node_of(model, "/model/layers.0/attn/joined")
+    at = list(model.graph.node).index(joined)
+    most = onnx.helper.make_node(
+        "ReduceMax", ["present.0.key"], ["most"], keepdims=1, name="look at all keys"
+    )
+    model.graph.node.insert(at, most)
+    added = onnx.helper.make_node("Add", [joined.input[0], "most"], ["with most"])
+    model.graph.node.insert(at + 1, added)
+    joined.input[0] = "with most"
+    with pytest.raises(UnsupportedOperatorError, match="beside attention read caches: 'look at"):
+        read(model, tmp_path)
+
+
+def test_attention_of_another_form_is_refused_for_all_caches(tmp_path: Path) -> None:
+    model = make_decoder(SMALL)
+    node_of(model, "/model/layers.0/attn/weights").op_type = "LogSoftmax"
+    with pytest.raises(UnsupportedOperatorError, match=r"2 of 2 caches .*'present.0.key', 'pres"):
+        read(model, tmp_path)
+
+
+def test_heads_that_are_repeated_otherwise_are_refused(tmp_path: Path) -> None:
+    """Head i of the queries reads head i modulo 2, as no cache is read."""
+    model = make_decoder(SMALL)
+    for name in ("present.0.key", "present.0.value"):
+        node_of(model, f"{name}/one").input[1] = "axis1"
+        ones = next(c for c in model.graph.initializer if c.name == f"{name}/ones")
+        ones.CopyFrom(onnx.numpy_helper.from_array(np.array([1, 2, 1, 1, 1]), ones.name))
+    with pytest.raises(UnsupportedOperatorError, match="2 of 2 caches are read by no attention"):
+        read(model, tmp_path)
+
+
+def test_what_else_hangs_on_the_past_is_refused(tmp_path: Path) -> None:
+    model = make_decoder(SMALL)
+    joined = node_of(model, "/model/layers.0/attn/joined")
+    at = list(model.graph.node).index(joined)
+    model.graph.node.insert(
+        at, onnx.helper.make_node("Cast", ["all/length"], ["length"], to=onnx.TensorProto.FLOAT)
+    )
+    scaled = onnx.helper.make_node("Div", [joined.input[0], "length"], ["by length"])
+    model.graph.node.insert(at + 1, scaled)
+    joined.input[0] = "by length"
+    with pytest.raises(UnsupportedOperatorError, match="'length'; expected attention alone to"):
+        read(model, tmp_path)
