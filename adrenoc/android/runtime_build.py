@@ -146,12 +146,7 @@ def build_runtime(
         f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
         f"tvm-ffi-{version('apache-tvm-ffi')} {digest[:12]}"
     )
-    places = (cache if cache is not None else cache_folder()) / "runtime"
-    try:
-        private_folder(places.parent)
-        private_folder(places)
-    except OSError as error:
-        raise output_error(places, error) from error
+    places = _open_places(cache if cache is not None else cache_folder())
     place = places / key
     cached = not what_is_wrong(place, RUNTIME_FOLDER)
     if not cached:
@@ -169,6 +164,21 @@ def build_runtime(
                 _check(made, toolchain, files=programs)
                 _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
+
+
+def _open_places(cache: Path) -> Path:
+    """The folder of a cache where runtimes lie, for this user alone.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    places = cache / "runtime"
+    try:
+        private_folder(places.parent)
+        private_folder(places)
+    except OSError as error:
+        raise output_error(places, error) from error
+    return places
 
 
 def _drop(place: Path) -> None:

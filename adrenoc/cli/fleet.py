@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,15 +10,52 @@ import click
 
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
-from adrenoc.cli.options import MOST_SECONDS, FiniteRange, TargetParam, json_option, preset_option
+from adrenoc.cli.options import (
+    MOST_SECONDS,
+    FiniteRange,
+    TargetParam,
+    give_options,
+    json_option,
+    preset_option,
+)
 
 if TYPE_CHECKING:
     from adrenoc.fleet.members import Member, Tracked
+    from adrenoc.fleet.plan import FleetOptions
     from adrenoc.fleet.table import Line
     from adrenoc.fleet.work import Job, Result
     from adrenoc.target.target import Target
 
 _DEEDS = ("run", "verify-device", "calibrate", "tune")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Given:
+    """The options of `adrenoc fleet`, as they were typed."""
+
+    models: tuple[Path, ...]
+    servers: tuple[str, ...]
+    tracker: str | None
+    serials: tuple[str, ...]
+    keys: tuple[str, ...]
+    target: Target | None
+    preset: str | None
+    deeds: tuple[str, ...]
+    check: bool
+    tolerance: float | None
+    repeat: int
+    budget_s: float
+    limit_s: float
+    patience_s: float
+    timeout_s: float
+    jobs: int
+    again: bool
+    baseline: Path | None
+    slower_percent: float
+    folder: Path
+    page: Path | None
+    junit: Path | None
+    as_json: bool
 
 
 @click.command("fleet", cls=Command)
@@ -151,33 +189,8 @@ _DEEDS = ("run", "verify-device", "calibrate", "tune")
 )
 @json_option()
 @click.pass_context
-def fleet_command(
-    ctx: click.Context,
-    /,
-    models: tuple[Path, ...],
-    servers: tuple[str, ...],
-    tracker: str | None,
-    serials: tuple[str, ...],
-    keys: tuple[str, ...],
-    target: Target | None,
-    preset: str | None,
-    deeds: tuple[str, ...],
-    check: bool,
-    tolerance: float | None,
-    repeat: int,
-    budget_s: float,
-    limit_s: float,
-    patience_s: float,
-    timeout_s: float,
-    jobs: int,
-    again: bool,
-    baseline: Path | None,
-    slower_percent: float,
-    folder: Path,
-    page: Path | None,
-    junit: Path | None,
-    as_json: bool,
-) -> None:
+@give_options(_Given)
+def fleet_command(ctx: click.Context, given: _Given) -> None:
     """Run MODELs on many devices at once: right, how fast, how much memory, in one table.
 
     Each bundle is made once for each kind of GPU.  A device that leaves is a row of the table, and
@@ -185,49 +198,26 @@ def fleet_command(
     """
     from adrenoc.cli import console
     from adrenoc.errors import CheckFailedError
-    from adrenoc.files.outputs import write_atomically
     from adrenoc.fleet.fleet import run_fleet
-    from adrenoc.fleet.plan import FleetOptions
     from adrenoc.fleet.store import Store
     from adrenoc.fleet.table import lines_of, read_fleet_baseline
 
-    if not models and not set(deeds) <= {"verify-device", "calibrate"}:
+    if not given.models and not set(given.deeds) <= {"verify-device", "calibrate"}:
         raise click.UsageError("Missing argument 'MODEL...'")
-    members, tracked = _places(servers, tracker, serials, keys)
-    options = FleetOptions(
-        models=models,
-        deeds=tuple(dict.fromkeys(deeds)),
-        target="" if target is None else target.option,
-        preset=preset or "",
-        check=check,
-        tolerance=tolerance,
-        repeat=repeat,
-        budget_s=budget_s,
-        limit_s=limit_s,
-        patience_s=patience_s,
-        timeout_s=timeout_s,
-        jobs=jobs,
-    )
-    before = None if baseline is None else read_fleet_baseline(baseline)
+    members, tracked = _places(given.servers, given.tracker, given.serials, given.keys)
+    before = None if given.baseline is None else read_fleet_baseline(given.baseline)
     report = run_fleet(
-        options,
+        _fleet_options(given),
         members,
         tracked,
-        Store(folder),
-        again=again,
-        on_end=_silent if as_json else _say,
+        Store(given.folder),
+        again=given.again,
+        on_end=_silent if given.as_json else _say,
     )
-    lines = lines_of(report, before, slower_percent=slower_percent)
-    if page is not None:
-        from adrenoc.fleet.page import fleet_html
-
-        write_atomically(page, fleet_html(lines))
-    if junit is not None:
-        from adrenoc.fleet.junit import junit_xml
-
-        write_atomically(junit, junit_xml(lines))
+    lines = lines_of(report, before, slower_percent=given.slower_percent)
+    _write_reports(given, lines)
     bad = [line for line in lines if line.is_bad]
-    if as_json:
+    if given.as_json:
         console.print_json({"fleet": lines})
         ctx.exit(CheckFailedError.exit_code if bad else 0)
     _show(lines)
@@ -238,6 +228,39 @@ def fleet_command(
             f"{_describe_line(bad[0])}",
             hint="--again does again what was wrong or failed; -o OTHER measures all anew",
         )
+
+
+def _fleet_options(given: _Given) -> FleetOptions:
+    from adrenoc.fleet.plan import FleetOptions
+
+    return FleetOptions(
+        models=given.models,
+        deeds=tuple(dict.fromkeys(given.deeds)),
+        target="" if given.target is None else given.target.option,
+        preset=given.preset or "",
+        check=given.check,
+        tolerance=given.tolerance,
+        repeat=given.repeat,
+        budget_s=given.budget_s,
+        limit_s=given.limit_s,
+        patience_s=given.patience_s,
+        timeout_s=given.timeout_s,
+        jobs=given.jobs,
+    )
+
+
+def _write_reports(given: _Given, lines: tuple[Line, ...]) -> None:
+    """Write the table as a page and as JUnit's XML, where they are asked for."""
+    from adrenoc.files.outputs import write_atomically
+
+    if given.page is not None:
+        from adrenoc.fleet.page import fleet_html
+
+        write_atomically(given.page, fleet_html(lines))
+    if given.junit is not None:
+        from adrenoc.fleet.junit import junit_xml
+
+        write_atomically(given.junit, junit_xml(lines))
 
 
 def _describe_line(line: Line) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -282,6 +283,19 @@ def join_options(*options: Decorator) -> Decorator:
         for option in reversed(options):
             command = option(command)
         return command
+
+    return decorate
+
+
+def give_options(record: type[Any]) -> Decorator:
+    """Hand a command its options as one `record`, a dataclass with a field for each of them."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(ctx: click.Context, /, **given: Any) -> Any:
+            return command(ctx, record(**given))
+
+        return run
 
     return decorate
 

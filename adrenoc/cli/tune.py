@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
+    give_options,
     json_option,
     model_options,
     seed_option,
@@ -25,6 +26,36 @@ if TYPE_CHECKING:
     from adrenoc.target.target import Target
     from adrenoc.tune.progress import TuneObserver, TuneProgress
     from adrenoc.tune.tune_model import TuneRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Given:
+    """The options of `adrenoc tune`, as they were typed."""
+
+    model: Path
+    target: Target | Core
+    preset: str | None
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    servers: tuple[str, ...]
+    tracker: str | None
+    adb: str | None
+    key: str
+    cl_device: str
+    trials: int
+    budget: float
+    limit_s: float
+    output: Path | None
+    more_logs: tuple[Path, ...]
+    offline: bool
+    analyser: str | None
+    executor: str | None
+    seed: int
+    as_json: bool
+
+    @property
+    def log(self) -> Path:
+        """The log to write, or to go on with."""
+        return self.output or Path(f"{self.model.stem}.tune.json")
 
 
 @click.command("tune", cls=HeavyCommand)
@@ -108,28 +139,8 @@ if TYPE_CHECKING:
 @seed_option("Of the search.", default=1)
 @json_option()
 @click.pass_context
-def tune_command(
-    ctx: click.Context,
-    model: Path,
-    target: Target | Core,
-    preset: str | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    servers: tuple[str, ...],
-    tracker: str | None,
-    adb: str | None,
-    key: str,
-    cl_device: str,
-    trials: int,
-    budget: float,
-    limit_s: float,
-    output: Path | None,
-    more_logs: tuple[Path, ...],
-    offline: bool,
-    analyser: str | None,
-    executor: str | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+@give_options(_Given)
+def tune_command(ctx: click.Context, given: _Given) -> None:
     """Measure schedules of MODEL's kernels and keep them in a log.
 
     `adrenoc compile MODEL --tuning-log FILE` takes the best.  Ctrl-C stops at any time, and the
@@ -138,49 +149,53 @@ def tune_command(
     """
     from adrenoc.mcu.core import Core
 
-    log = output or Path(f"{model.stem}.tune.json")
+    target = given.target
     if isinstance(target, Core):
         from adrenoc.cli.tune_firmware import tune_core
 
-        limits = trials, budget, limit_s
-        tune_core(ctx, model, target, log, limits, more_logs, executor, as_json=as_json)
+        limits = given.trials, given.budget, given.limit_s
+        wishes = given.more_logs, given.executor
+        tune_core(ctx, given.model, target, given.log, limits, *wishes, as_json=given.as_json)
         return
-    if executor is not None:
+    if given.executor is not None:
         raise click.UsageError("--executor is for microcontrollers")
     from adrenoc.cli.show_tune import JsonObserver, LiveObserver, show_result
+
+    if given.analyser is not None and not given.offline:
+        raise click.UsageError("--analyser goes with --offline")
+    request, places = _request_of(given, target), _places(given)
+    if given.as_json:
+        json_observer = JsonObserver()
+        json_observer.result(_run(given, request, places, json_observer), request.log)
+        return
+    with LiveObserver(given.model.name, target.name) as observer:
+        result = _run(given, request, places, observer)
+    show_result(result, given.model, target.option, given.log)
+
+
+def _request_of(given: _Given, target: Target) -> TuneRequest:
     from adrenoc.options import resolve_options
     from adrenoc.tune.tune_model import TuneRequest
 
-    if analyser is not None and not offline:
-        raise click.UsageError("--analyser goes with --offline")
-    resolved = resolve_options(target, preset=preset, command_line={"shapes": shapes or None})
-    places = _places(servers, tracker, adb, key, limit_s)
-    request = TuneRequest(
-        model=model,
+    said = {"shapes": given.shapes or None}
+    return TuneRequest(
+        model=given.model,
         target=target,
-        options=resolved.options,
-        log=log,
-        trials=trials,
-        budget_s=budget,
-        seed=seed,
-        cl_device=cl_device,
-        limit_s=limit_s,
-        more_logs=more_logs,
+        options=resolve_options(target, preset=given.preset, command_line=said).options,
+        log=given.log,
+        trials=given.trials,
+        budget_s=given.budget,
+        seed=given.seed,
+        cl_device=given.cl_device,
+        limit_s=given.limit_s,
+        more_logs=given.more_logs,
     )
-    if as_json:
-        json_observer = JsonObserver()
-        json_observer.result(_run(request, places, offline, analyser, json_observer), request.log)
-        return
-    with LiveObserver(model.name, target.name) as observer:
-        result = _run(request, places, offline, analyser, observer)
-    show_result(result, model, target.option, log)
 
 
 def _run(
+    given: _Given,
     request: TuneRequest,
     places: tuple[PlaceChoice, ...],
-    offline: bool,
-    analyser: str | None,
     observer: TuneObserver,
 ) -> TuneProgress:
     from adrenoc.cli.place_options import reach
@@ -189,8 +204,8 @@ def _run(
     from adrenoc.tune.tune_model import tune_model, tune_offline
 
     reporter = EventReporter(observer)
-    if offline:
-        analyse = Analyser(analyser) if analyser is not None else None
+    if given.offline:
+        analyse = Analyser(given.analyser) if given.analyser is not None else None
         return tune_offline(request, analyse, reporter=reporter, observer=observer)
     with ExitStack() as stack:
         addresses = tuple(stack.enter_context(reach(place)) for place in places)
@@ -199,17 +214,17 @@ def _run(
         return tune_model(request, reporter=reporter, observer=observer)
 
 
-def _places(
-    servers: tuple[str, ...], tracker: str | None, adb: str | None, key: str, limit_s: float
-) -> tuple[PlaceChoice, ...]:
+def _places(given: _Given) -> tuple[PlaceChoice, ...]:
     """The devices that the options name; none is this machine's."""
     from adrenoc.cli.place_options import choose_place
 
-    if servers and (tracker is not None or adb is not None):
+    is_one = given.tracker is not None or given.adb is not None
+    if given.servers and is_one:
         raise click.UsageError("--rpc, --tracker and --adb name different places")
-    wanted: list[tuple[str | None, str | None, str | None]] = [(s, None, None) for s in servers]
-    if tracker is not None or adb is not None:
-        wanted = [(None, tracker, adb)]
+    wanted: list[tuple[str | None, str | None, str | None]]
+    wanted = [(server, None, None) for server in given.servers]
+    if is_one:
+        wanted = [(None, given.tracker, given.adb)]
     return tuple(
         choose_place(
             cl_device="",
@@ -217,8 +232,8 @@ def _places(
             tracker=known_by,
             adb=phone,
             runtime=None,
-            key=key,
-            timeout_s=limit_s,
+            key=given.key,
+            timeout_s=given.limit_s,
         )
         for server, known_by, phone in wanted
     )

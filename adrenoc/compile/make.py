@@ -100,11 +100,7 @@ def make_bundle(
             "that it has letters, digits, `_`, `.` and `-` alone"
         )
     with inputs_kept(lambda: files.paths):
-        if options.tuning_log is not None:
-            log = find_log(options.tuning_log)
-            _, warning = choose_trials(read_log(log), target.measured_as, str(log))
-            if warning:
-                reporter.warn(warning)
+        _warn_of_log(options, target, reporter)
         if tar:
             check_file_can_be_written(output)
         else:
@@ -131,6 +127,16 @@ def make_bundle(
         cached=cached,
         time_ms=_ms_since(started),
     )
+
+
+def _warn_of_log(options: CompileOptions, target: Target, reporter: Reporter) -> None:
+    """Say before the long work what is odd about the tuning log, where one is given."""
+    if options.tuning_log is None:
+        return
+    log = find_log(options.tuning_log)
+    _, warning = choose_trials(read_log(log), target.measured_as, str(log))
+    if warning:
+        reporter.warn(warning)
 
 
 @dataclass(frozen=True, kw_only=True)

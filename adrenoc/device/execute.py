@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.clml import clml_ms, prepare_regions, textures_ms
 from adrenoc.device.compiled_for import other_gpu_notes
-from adrenoc.device.gpu_state import clock_notes, read_gpu_state
+from adrenoc.device.gpu_state import GpuState, clock_notes, read_gpu_state
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.profile import Launch, kernel_times, node_times
 from adrenoc.device.result import (
     HintUse,
     LaunchReport,
+    ProgramReport,
     Progress,
     RegionRun,
     RunOptions,
@@ -54,11 +55,78 @@ def execute(
     Raises:
         RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
     """
-    from tvm import relax
-
     # Before anything uses the device: its context is made by them.
     _set_hints(place, options)
     memory = _MemoryMeter(place)
+    loaded = _load(place, bundle, options)
+    runner = _Runner(place, bundle, loaded.machine, inputs, loaded.constants, options.recording)
+    progress.first_ms = runner.run_ms()
+    memory_bytes = memory.peak_bytes()
+    progress.outputs = runner.take_outputs()
+    states = [_time_warm_runs(runner, place, options, progress)]
+    sustained = _sustain(runner, options)
+    launching = runner.launching()
+    outputs = runner.take_outputs()
+    notes = _differences(progress.outputs, outputs)
+    if steps:
+        outputs = runner.walk([inputs, *steps])
+    among = () if others is None else _run_among(runner, inputs, others)
+    states.append(read_gpu_state(place.function("adrenoc.runtime.gpu_state")))
+    launches = _profile(runner, place) if options.profile else []
+    regions = loaded.regions
+    if options.profile and regions:
+        regions = _time_regions(runner, place, bundle, regions, launches)
+    return RunResult(
+        device=str(place.facts["name"]),
+        driver=str(place.facts["driver"]),
+        outputs=outputs,
+        among_others=among,
+        times=loaded.times(progress.first_ms, progress.warm_ms),
+        memory_bytes=memory_bytes,
+        sustained=sustained,
+        programs=loaded.programs,
+        hints=_hints(place, options),
+        launching=launching,
+        regions=regions,
+        kernels=kernel_times(launches),
+        nodes=node_times(launches, bundle.launches()),
+        gpu=tuple(state for state in states if state.is_known),
+        notes=(*_notes(place, bundle, loaded, states), *notes),
+    )
+
+
+def _notes(
+    place: Place, bundle: Bundle, loaded: _Loaded, states: Sequence[GpuState]
+) -> Iterator[str]:
+    """What a user should know of the device, of the kernels' programs, and of clocks."""
+    yield from other_gpu_notes(bundle, place.facts)
+    if loaded.programs is not None:
+        yield from loaded.programs.notes()
+    yield from clock_notes(states, place.facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loaded:
+    """A bundle at a place, with its kernels built: what was loaded, and how long both took."""
+
+    machine: Any
+    constants: list[Any]
+    programs: ProgramReport | None
+    regions: tuple[RegionRun, ...]
+    load_ms: float
+    build_ms: float
+
+    def times(self, first_ms: float, warm_ms: list[float]) -> Times:
+        """These times with those of the runs."""
+        return Times.from_runs(
+            load_ms=self.load_ms, build_ms=self.build_ms, first_ms=first_ms, warm_ms=warm_ms
+        )
+
+
+def _load(place: Place, bundle: Bundle, options: RunOptions) -> _Loaded:
+    """Load a bundle and build its kernels, the one beside the other."""
+    from tvm import relax
+
     device = place.device()
     started = time.perf_counter()
     module = place.load(bundle)
@@ -71,56 +139,27 @@ def execute(
         started = time.perf_counter()
         programs = wait_for_kernels()
     regions = prepare_regions(place, module)
-    build_ms = ms_since(started)
+    return _Loaded(
+        machine=machine,
+        constants=constants,
+        programs=programs,
+        regions=regions,
+        load_ms=load_ms,
+        build_ms=ms_since(started),
+    )
 
-    runner = _Runner(place, bundle, machine, inputs, constants, options.recording)
-    progress.first_ms = runner.run_ms()
-    memory_bytes = memory.peak_bytes()
-    progress.outputs = runner.take_outputs()
+
+def _time_warm_runs(
+    runner: _Runner, place: Place, options: RunOptions, progress: Progress
+) -> GpuState:
+    """Time the warm runs; the state of the GPU as they begin."""
     for _ in range(options.warmup):
         runner.run_ms()
     # Not earlier: a GPU that idles has another clock.
-    states = [read_gpu_state(place.function("adrenoc.runtime.gpu_state"))]
+    state = read_gpu_state(place.function("adrenoc.runtime.gpu_state"))
     for _ in range(max(1, options.repeat)):
         progress.warm_ms.append(runner.run_ms())
-    sustained = _sustain(runner, options)
-    launching = runner.launching()
-    outputs = runner.take_outputs()
-    notes = _differences(progress.outputs, outputs)
-    if steps:
-        outputs = runner.walk([inputs, *steps])
-    among = () if others is None else _run_among(runner, inputs, others)
-    states.append(read_gpu_state(place.function("adrenoc.runtime.gpu_state")))
-    launches = _profile(runner, place) if options.profile else []
-    if options.profile and regions:
-        regions = _time_regions(runner, place, bundle, regions, launches)
-    return RunResult(
-        device=str(place.facts["name"]),
-        driver=str(place.facts["driver"]),
-        outputs=outputs,
-        among_others=among,
-        times=Times.from_runs(
-            load_ms=load_ms,
-            build_ms=build_ms,
-            first_ms=progress.first_ms,
-            warm_ms=progress.warm_ms,
-        ),
-        memory_bytes=memory_bytes,
-        sustained=sustained,
-        programs=programs,
-        hints=_hints(place, options),
-        launching=launching,
-        regions=regions,
-        kernels=kernel_times(launches),
-        nodes=node_times(launches, bundle.launches()),
-        gpu=tuple(state for state in states if state.is_known),
-        notes=(
-            *other_gpu_notes(bundle, place.facts),
-            *(() if programs is None else programs.notes()),
-            *clock_notes(states, place.facts),
-            *notes,
-        ),
-    )
+    return state
 
 
 def _set_hints(place: Place, options: RunOptions) -> None:

@@ -114,16 +114,19 @@ def selection(boxes: int, classes: int, rules: Suppression) -> Any:
     A row holds the number of the box, its class and its score, best first; where there are no
     more, the number is -1.
     """
-    least = (
-        float(rules.least)
-        if not rules.least_counts
-        else float(np.nextafter(np.float32(rules.least), np.float32(-np.inf)))
-    )
-    limit = (
-        float(rules.overlap)
-        if not rules.overlap_counts
-        else float(np.nextafter(np.float32(rules.overlap), np.float32(-np.inf)))
-    )
+    least = _exclude(rules.least, counts=rules.least_counts)
+    limit = _exclude(rules.overlap, counts=rules.overlap_counts)
+    return _select_best(boxes, classes, rules, least, limit)
+
+
+def _exclude(bound: float, *, counts: bool) -> float:
+    """The number that is exceeded by what is above `bound`, and by the bound where it counts."""
+    if not counts:
+        return float(bound)
+    return float(np.nextafter(np.float32(bound), np.float32(-np.inf)))
+
+
+def _select_best(boxes: int, classes: int, rules: Suppression, least: float, limit: float) -> Any:
     by_class, total, decay = min(rules.by_class, boxes), rules.total, float(rules.decay)
     everything = boxes * classes
 

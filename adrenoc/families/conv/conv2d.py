@@ -8,6 +8,7 @@ through the texture cache.  Zero padding is the sampler's border: no test inside
 from __future__ import annotations
 
 from itertools import product
+from typing import NamedTuple
 
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
@@ -17,6 +18,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.runs import Runs
+from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.sums import add_products, adds_in_runs, total_dtype
 from adrenoc.kernels.weights import group_window
 from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
@@ -41,35 +43,13 @@ def conv2d(
         weight: `weights.pack_conv` for the texture route, `conv_weights.pack_uniform` else
         out: roles N, O, OH, OW
     """
-    e, source = out.extents, x.extents
-    per_image = -(-e.blocks // tile.out_blocks)
-    columns = -(-e.w // tile.pixels)
-    if columns * e.h == 1:  # a vector: neighbouring threads make neighbouring blocks
-        gz, gx, gy = builder.threads(e.n * per_image, 1, 1, work_group=tile.work_group)
-    else:
-        gx, gy, gz = builder.threads(columns, e.h, e.n * per_image, work_group=tile.work_group)
-    n, group = (iconst(0), gz) if e.n == 1 else (floordiv(gz, per_image), floormod(gz, per_image))
-    first_out = builder.let(group * iconst(tile.out_blocks), "ob")
-    window, per_in = group_window(e.c, source.c, geometry.groups)
-    first_in: Expr = iconst(0)
-    if geometry.groups > 1:
-        of_group = floordiv(first_out * iconst(LANES), e.c // geometry.groups) * iconst(per_in)
-        first_in = builder.let(floordiv(of_group, LANES), "ib")
-    kh, kw = geometry.kernel
-    weights: ConvWeights
-    if tile.route is Route.TEXTURE:
-        weights = TextureWeights(builder, weight, first_out, tile.out_blocks)
-    else:
-        weights = UniformWeights(
-            builder,
-            weight.buffer,
-            group,
-            taps=kh * kw,
-            columns=window * LANES,
-            out_blocks=tile.out_blocks,
-        )
-    left = builder.let(gx * iconst(tile.pixels), "x")
-    row0 = builder.let(gy * iconst(geometry.strides[0]) - iconst(geometry.padding[0]), "row")
+    source, (kh, kw) = x.extents, geometry.kernel
+    thread = _start_thread(builder, geometry, tile, x, out)
+    window = thread.window
+    weights = _choose_weights(builder, tile, weight, thread, taps=kh * kw)
+    left = builder.let(thread.column * iconst(tile.pixels), "x")
+    row0 = thread.row * iconst(geometry.strides[0]) - iconst(geometry.padding[0])
+    row0 = builder.let(row0, "row")
     col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
     channels = source.c if window == 1 and geometry.groups == 1 else LANES
     products = kh * kw * window * channels
@@ -81,12 +61,12 @@ def conv2d(
 
     def multiply(ky: Expr, i: Expr) -> None:
         row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
-        in_block = first_in + i
+        in_block = thread.first_in + i
         if geometry.groups > 1:
             # The window of a last group may end behind the last block.  Its weights are zero
             # there, but what lies behind the last block need not be a number.
             in_block = builder.let(minimum(in_block, iconst(source.blocks - 1)), "in")
-        step = _Step(builder, x, weights, runs, tile, n, in_block, i, channels)
+        step = _Step(builder, x, weights, runs, tile, thread.n, in_block, i, channels)
         if unrolled is not None:
             for tap in unrolled:
                 step.tap(ky * iconst(kw) + iconst(tap), row, col0, geometry, tap)
@@ -99,6 +79,73 @@ def conv2d(
     # Loops that compilers unroll once more ask for texels early, in registers of other threads.
     with builder.loop(kh, "ky", rolled=True) as ky:
         runs.loop(window, kw * channels, "i", lambda i: multiply(ky, i), rolled=True)
+    _store(builder, tile, out, epilogue, thread, left, sums)
+
+
+class _Thread(NamedTuple):
+    """What a thread makes: pixels from a row and a column on, of blocks of one image.
+
+    `group` counts the runs of `tile.out_blocks` output blocks, of which `first_out` is the first;
+    it reads `window` input blocks from `first_in` on.
+    """
+
+    n: Expr
+    row: Expr
+    column: Expr
+    group: Expr
+    first_out: Expr
+    first_in: Expr
+    window: int
+
+
+def _start_thread(
+    builder: KernelBuilder, geometry: ConvGeometry, tile: ConvTile, x: Access, out: Access
+) -> _Thread:
+    """Start the threads, and name what one of them makes."""
+    e = out.extents
+    per_image = -(-e.blocks // tile.out_blocks)
+    columns = -(-e.w // tile.pixels)
+    if columns * e.h == 1:  # a vector: neighbouring threads make neighbouring blocks
+        gz, gx, gy = builder.threads(e.n * per_image, 1, 1, work_group=tile.work_group)
+    else:
+        gx, gy, gz = builder.threads(columns, e.h, e.n * per_image, work_group=tile.work_group)
+    n, group = (iconst(0), gz) if e.n == 1 else (floordiv(gz, per_image), floormod(gz, per_image))
+    first_out = builder.let(group * iconst(tile.out_blocks), "ob")
+    window, per_in = group_window(e.c, x.extents.c, geometry.groups)
+    first_in: Expr = iconst(0)
+    if geometry.groups > 1:
+        of_group = floordiv(first_out * iconst(LANES), e.c // geometry.groups) * iconst(per_in)
+        first_in = builder.let(floordiv(of_group, LANES), "ib")
+    return _Thread(n, gy, gx, group, first_out, first_in, window)
+
+
+def _choose_weights(
+    builder: KernelBuilder, tile: ConvTile, weight: Access, thread: _Thread, *, taps: int
+) -> ConvWeights:
+    """The weights of the thread's output blocks, by the route of the tile."""
+    if tile.route is Route.TEXTURE:
+        return TextureWeights(builder, weight, thread.first_out, tile.out_blocks)
+    return UniformWeights(
+        builder,
+        weight.buffer,
+        thread.group,
+        taps=taps,
+        columns=thread.window * LANES,
+        out_blocks=tile.out_blocks,
+    )
+
+
+def _store(
+    builder: KernelBuilder,
+    tile: ConvTile,
+    out: Access,
+    epilogue: Epilogue,
+    thread: _Thread,
+    left: Expr,
+    sums: Registers,
+) -> None:
+    """Store what lies inside of the output."""
+    e, first_out = out.extents, thread.first_out
     for part in epilogue.parts(tile.out_blocks, tile.pixels):
         for p, b in product(range(tile.pixels), part):
             block = first_out + iconst(b) if tile.out_blocks > 1 else first_out
@@ -107,7 +154,8 @@ def conv2d(
                 block < iconst(e.blocks) if e.blocks % tile.out_blocks and b else None,
             )
             with builder.when(inside):
-                epilogue.write(n, block, gy, left + iconst(p), sums[b * tile.pixels + p])
+                at = b * tile.pixels + p
+                epilogue.write(thread.n, block, thread.row, left + iconst(p), sums[at])
 
 
 def _both(a: Expr | None, b: Expr | None) -> Expr | None:

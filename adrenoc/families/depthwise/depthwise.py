@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -63,7 +64,6 @@ def depthwise(
         out: roles N, C, OH, OW
     """
     e, taps = out.extents, geometry.kernel[0] * geometry.kernel[1]
-    wx, wy, wz = tile.work_group
     gx, gy, gz = builder.threads(
         -(-e.w // tile.pixels),
         -(-e.h // tile.rows),
@@ -72,15 +72,16 @@ def depthwise(
         cooperate=True,
     )
     kind = tap_dtype or builder.compute
-    shared = _bring(builder, weight, kind, taps, e.blocks, e.n, (wx, wy, wz))
-    if e.n * e.blocks % wz:  # threads beyond the last block read it too, for a buffer has an end
+    shared = _bring(builder, weight, kind, taps, e.blocks, e.n, tile.work_group)
+    if (
+        e.n * e.blocks % tile.work_group[2]
+    ):  # threads beyond the last block read it too, for a buffer has an end
         gz = builder.let(minimum(gz, iconst(e.n * e.blocks - 1)), "z")
     n, block = (iconst(0), gz) if e.n == 1 else (floordiv(gz, e.blocks), floormod(gz, e.blocks))
     top = builder.let(gy * iconst(tile.rows), "y")
     left = builder.let(gx * iconst(tile.pixels), "x")
-    strides, padding = geometry.strides, geometry.padding
-    row0 = builder.let(top * iconst(strides[0]) - iconst(padding[0]), "row")
-    col0 = builder.let(left * iconst(strides[1]) - iconst(padding[1]), "col")
+    row0 = builder.let(top * iconst(geometry.strides[0]) - iconst(geometry.padding[0]), "row")
+    col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
     first_tap = builder.let(builder.local[2] * iconst(taps), "wi")
     taps_of = (sums_of or TapSums)(
         builder=builder,
@@ -92,15 +93,14 @@ def depthwise(
         rolled=rolls(geometry, tap_dtype),
     )
     sums = taps_of.rectangle(n, block, row0, col0, first_tap)
+    finish = finished or (lambda value, _block: value)
     with builder.when(builder.inside):
-        for r in range(tile.rows):
+        for r, p in product(range(tile.rows), range(tile.pixels)):
             in_column = top + iconst(r) < iconst(e.h) if r and e.h % tile.rows else None
-            for p in range(tile.pixels):
-                in_row = left + iconst(p) < iconst(e.w) if p and e.w % tile.pixels else None
-                with builder.when(in_column), builder.when(in_row):
-                    value = sums[r * tile.pixels + p]
-                    value = value if finished is None else finished(value, block)
-                    epilogue.write(n, block, top + iconst(r), left + iconst(p), value)
+            in_row = left + iconst(p) < iconst(e.w) if p and e.w % tile.pixels else None
+            with builder.when(in_column), builder.when(in_row):
+                value = finish(sums[r * tile.pixels + p], block)
+                epilogue.write(n, block, top + iconst(r), left + iconst(p), value)
 
 
 def rolls(geometry: ConvGeometry, tap_dtype: str | None) -> bool:

@@ -115,19 +115,7 @@ def _kernel(operator: Convolution, network: Network, rule: Stored, vectors: _Vec
     reach = steps * STEP
     direct = _direct(operator, pixels, depth, reach)
     adds = operator.joined is not None
-    # By whether pixels are gathered, and whether they are single ones at the end.
-    wanted = {
-        (way, single)
-        for way, count in ((0, direct), (1, pixels - direct))
-        for single in (0, 1)
-        if (single and count % group) or (not single and count >= group)
-    }
-    blocks = {
-        (way, single): _block(
-            operator, rule, vectors, 1 if single else group, reach if way else depth
-        )
-        for way, single in sorted(wanted)
-    }
+    blocks = _blocks(operator, rule, vectors, (direct, pixels - direct), (depth, reach))
     names = [
         ", ".join(blocks[way, single].name if (way, single) in blocks else "0" for single in (0, 1))
         for way in (0, 1)
@@ -169,6 +157,27 @@ def _kernel(operator: Convolution, network: Network, rule: Stored, vectors: _Vec
         gap_bytes=_gap(operator, pixels),
         gap_source=1 if adds else None,
     )
+
+
+def _blocks(
+    operator: Convolution,
+    rule: Stored,
+    vectors: _Vectors,
+    counts: tuple[int, int],
+    strides: tuple[int, int],
+) -> dict[tuple[int, int], VectorBlock]:
+    """The functions that are needed, by (whether pixels are gathered, whether single ones).
+
+    `counts` are the pixels that are read where they lie, and those that are gathered; `strides` are
+    the bytes from one such pixel to the next.
+    """
+    group = vectors.pixels
+    return {
+        (way, single): _block(operator, rule, vectors, 1 if single else group, strides[way])
+        for way, count in enumerate(counts)
+        for single in (0, 1)
+        if (single and count % group) or (not single and count >= group)
+    }
 
 
 def _direct(operator: Convolution, pixels: int, depth: int, reach: int) -> int:
