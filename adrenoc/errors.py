@@ -69,7 +69,7 @@ class OutputError(AdrenocError):
 
 
 class ToolError(AdrenocError):
-    """An outside tool (compiler, linker) failed."""
+    """An outside tool (compiler, linker, the runtime of a reference) failed."""
 
     exit_code = 19
 

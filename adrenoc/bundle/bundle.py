@@ -8,6 +8,7 @@ NAME.adrenoc/
     launches.json        what each launch computes, by the model's names, with its work
     target.toml          the user's own target file, where it was compiled for one
     decisions.json       what the compiler chose, and why
+    proof.json           inputs and what comes of them, where `adrenoc prove` put it
     programs/            kernels built for one device and driver, where `adrenoc warm` put some
 """
 
@@ -56,6 +57,7 @@ LAUNCHES = "launches.json"
 TARGET = "target.toml"
 KERNELS = "kernels"
 PROGRAMS = "programs"
+PROOF = "proof.json"
 
 _DECISION_KEYS = ("stage", "subject", "taken", "reason")
 _COPY_BYTES = 1 << 20
@@ -263,14 +265,24 @@ def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
     Raises:
         OutputError: the bundle cannot be written.
     """
+    put_files(bundle, {f"{PROGRAMS}/{name}": content for name, content in programs.items()})
+
+
+def put_files(bundle: Bundle, contents: Mapping[str, bytes]) -> None:
+    """Put files into a bundle, folder or tar, by their paths in it, all or nothing.
+
+    Raises:
+        OutputError: the bundle cannot be written.
+    """
     with _temporary(bundle.path) as scratch:
         root = scratch / "bundle"
         shutil.copytree(bundle.root, root)
-        (root / PROGRAMS).mkdir(exist_ok=True)
-        for name, content in programs.items():
-            (root / PROGRAMS / name).write_bytes(content)
-        kept = [e for e in bundle.manifest.files if Path(e.path).parent != Path(PROGRAMS)]
-        files = sorted([*kept, *_entries(root, (root / PROGRAMS).iterdir())], key=_path_of)
+        for path, content in contents.items():
+            (root / path).parent.mkdir(exist_ok=True)
+            (root / path).write_bytes(content)
+        kept = [entry for entry in bundle.manifest.files if entry.path not in contents]
+        made = _entries(root, (root / path for path in contents))
+        files = sorted([*kept, *made], key=lambda entry: entry.path)
         manifest = replace(bundle.manifest, files=tuple(files))
         (root / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
         if bundle.unpacked is not None:
@@ -282,10 +294,6 @@ def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
 
 def _entries(root: Path, paths: Iterable[Path]) -> list[FileEntry]:
     return [file_entry(root, path) for path in paths]
-
-
-def _path_of(entry: FileEntry) -> str:
-    return entry.path
 
 
 def _temporary(path: Path) -> TemporaryFolder:

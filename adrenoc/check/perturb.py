@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.check.reference import import_runtime
+from adrenoc.check.runtimes import import_runtime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.tflite.float_weights import serialise
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.check.reference import BLOCK_PRODUCT, import_runtime
+from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime
 from adrenoc.importers.formats import find_model_files
 
 _QUANTISED_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")

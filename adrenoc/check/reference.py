@@ -1,42 +1,29 @@
-"""Runs the model file itself with onnxruntime or LiteRT, for numbers to hold ours against."""
+"""What onnxruntime or LiteRT computes of a model file, for numbers to hold ours against.
+
+They run in a process of their own, which is started once and serves all calls: where one crashes on
+a model, that is an error in a sentence, and what was done so far is not lost.
+"""
 
 from __future__ import annotations
 
-import difflib
+import os
+import pickle
+import signal
+import subprocess
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from adrenoc.check.inputs import Inputs
-from adrenoc.errors import DependencyError, InputError, ModelFormatError
-from adrenoc.host.onnx_runtime import import_onnxruntime
+from adrenoc import errors
+from adrenoc.errors import ToolError
+from adrenoc.host.proc import own_module
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.onnx.second_opinion import runtime_errors
-from adrenoc.importers.tflite.float_weights import widen_weights
-from adrenoc.text.spelling import list_first
 
-ONNX_RUNTIME = "onnxruntime"
-SIGNED_BYTES = ("session.qdqisint8allowed", "1")
-"""onnxruntime's setting by which it computes on signed bytes between conversions, everywhere as on
-arm64 (source: onnxruntime_session_options_config_keys.h)."""
-
-EXACT_PRODUCTS = ("session.qdq_matmulnbits_accuracy_level", "1")
-"""onnxruntime's setting by which it multiplies weights of 4 bits in float, as the file says, and
-rounds no data to bytes for it (source: the same)."""
-
-BLOCK_PRODUCT, _ROUNDING = "MatMulNBits", "accuracy_level"
-"""onnxruntime's operator of weights of few bits, and its leave to round data to bytes for it."""
-
-PLAIN, REFERENCE_KERNELS, UNSIGNED = "plain kernels", "reference kernels", "unsigned bytes"
-"""Other ways in which a runtime computes the same model."""
-
-# Protobuf refuses to serialise more.
-_PROTOBUF_MAX_BYTES = 2**31 - 1
+Arrays = dict[str, np.ndarray]
 
 
 def run_reference(
@@ -46,7 +33,7 @@ def run_reference(
     tensors: Iterable[str] = (),
     optimise: bool = True,
     threads: int = 0,
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     """Run `model` on `inputs`; return its outputs and the intermediate `tensors`, all by name.
 
     With `optimise` off, onnxruntime fuses nothing and LiteRT uses its plain kernels: slower, but
@@ -58,266 +45,126 @@ def run_reference(
         InputError: an input is missing or does not fit, or a tensor is unknown.
         DependencyError: the package that runs this format is not installed.
         ModelFormatError: the runtime refuses the model.
+        ToolError: it crashed.
     """
-    wanted = tuple(dict.fromkeys(tensors))
-    plain = not optimise or bool(wanted)
-    if find_model_files(model).format == "tflite":
-        return _run_tflite(model, inputs, wanted, plain=plain, threads=threads)
-    return _run_onnx(model, inputs, wanted, plain=plain, threads=threads)
-
-
-def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run a TFLite `model` by LiteRT's reference kernels, whose integers are the format's own.
-
-    Raises:
-        InputError: an input is missing or does not fit.
-        DependencyError: LiteRT is not installed.
-        ModelFormatError: it refuses the model.
-    """
-    return _run_tflite(model, inputs, (), plain=True, threads=0, kernels=REFERENCE_KERNELS)
-
-
-def reference_version(kind: str) -> str:
-    """The package that computes the reference for models of this format, with its version.
-
-    Raises:
-        DependencyError: it is not installed.
-    """
-    package = "ai-edge-litert" if kind == "tflite" else "onnxruntime"
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError as error:
-        raise DependencyError(
-            f"{package}, which computes the reference for this model, is not installed",
-            hint="pip install 'adrenoc[check]'",
-        ) from error
-
-
-def other_kernels(
-    model: Path, inputs: Mapping[str, np.ndarray]
-) -> dict[str, dict[str, np.ndarray]]:
-    """The outputs of the runtime's other kernels for the same model, by the name of the kernels.
-
-    Each rounds in its own way; those that refuse the model are left out.
-    """
-    tflite = find_model_files(model).format == "tflite"
-    found = {}
-    for kernels in (PLAIN, REFERENCE_KERNELS if tflite else UNSIGNED):
-        with suppress(InputError, ModelFormatError):
-            run = _run_tflite if tflite else _run_onnx
-            found[kernels] = run(model, inputs, (), plain=True, threads=0, kernels=kernels)
+    more = {"tensors": tuple(tensors), "optimise": optimise, "threads": threads}
+    found: Arrays = _ask("run_reference", model, inputs, **more)
     return found
 
 
-def import_runtime(package: str, module: str, what: str) -> ModuleType:
-    """A module of a package that is needed for this format alone.
+def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> Arrays:
+    """Run a TFLite `model` by LiteRT's reference kernels, whose integers are the format's own.
 
     Raises:
-        DependencyError: it cannot be imported.
+        InputError, DependencyError, ModelFormatError, ToolError: see `run_reference`.
     """
-    import importlib
-
-    try:
-        return import_onnxruntime() if module == ONNX_RUNTIME else importlib.import_module(module)
-    except ImportError as error:
-        raise DependencyError(
-            f"{package}, which computes the reference for {what} models, cannot be imported: "
-            f"{error}",
-            hint="pip install 'adrenoc[check]'",
-        ) from error
+    found: Arrays = _ask("run_reference_kernels", model, inputs)
+    return found
 
 
-def _run_onnx(
-    model: Path,
-    inputs: Mapping[str, np.ndarray],
-    tensors: tuple[str, ...],
-    *,
-    plain: bool,
-    threads: int,
-    kernels: str = PLAIN,
-) -> dict[str, np.ndarray]:
-    runtime = import_runtime(ONNX_RUNTIME, ONNX_RUNTIME, "ONNX")
-    errors = runtime_errors()
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4  # It prints what it also raises.
-    options.intra_op_num_threads = threads
-    options.add_session_config_entry(*EXACT_PRODUCTS)
-    if kernels != UNSIGNED:
-        options.add_session_config_entry(*SIGNED_BYTES)
-    if plain and kernels != UNSIGNED:
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    rounds = plain and kernels == PLAIN and _may_round_products(model)
-    source = _expose_tensors(model, tensors) if tensors or rounds else str(model)
-    try:
-        session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    except errors as error:
-        raise ModelFormatError(
-            f"onnxruntime refuses {model}: {error}", hint="python -m onnx.bin.checker MODEL"
-        ) from error
-    feeds = _select(model, inputs, [value.name for value in session.get_inputs()])
-    names = [value.name for value in session.get_outputs()]
-    try:
-        results = session.run(names, feeds)
-    except errors as error:
-        raise _cannot_run("onnxruntime", model, inputs, error) from error
-    return dict(zip(names, results, strict=True))
+def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Arrays]:
+    """The outputs of the runtime's other kernels for the same model, by the name of the kernels.
+
+    Each rounds in its own way; those that refuse the model are left out.
+
+    Raises:
+        ToolError: one of them crashed.
+    """
+    found: dict[str, Arrays] = _ask("other_kernels", model, inputs)
+    return found
 
 
-def _cannot_run(
-    runtime: str, model: Path, inputs: Mapping[str, np.ndarray], error: Exception
-) -> InputError:
-    """Whose numbers may be at fault: those drawn here, or those given."""
-    drawn = inputs.drawn if isinstance(inputs, Inputs) else frozenset()
-    random = [name for name in inputs if name in drawn]
-    whole = [name for name in random if inputs[name].dtype.kind in "iub"]
-    if whole:
-        names = list_first((f"'{name}'" for name in whole), between=", ")
-        return InputError(
-            f"{runtime} cannot run {model}: {error}; {names} hold random numbers, as none were "
-            "given, and these may not fit what the model does with them",
-            hint=f"--input {whole[0]}=FILE.npy with numbers that fit",
-        )
-    if random and len(random) == len(inputs):
-        return InputError(
-            f"{runtime} cannot run {model} on random numbers: {error}",
-            hint=f"--input {random[0]}=FILE.npy, or look for the fault in {runtime}",
-        )
-    return InputError(
-        f"{runtime} cannot run {model} on the arrays given: {error}",
-        hint="check the numbers in them: indices have to lie within what they index",
+class Apart:
+    """The process that computes: started by the first question, and again after it has gone."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._lock = threading.Lock()
+
+    def ask(self, model: Path, question: object) -> tuple[str, Any]:
+        """Its answer to a question about a model.
+
+        Raises:
+            ToolError: the runtime crashed.
+        """
+        with self._lock:
+            process = self._running()
+            is_whole = False
+            try:
+                answer: tuple[str, Any] = _exchange(process, question)
+                is_whole = True
+                return answer
+            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                raise _gone(model, self.end()) from error
+            finally:
+                if not is_whole:  # what it still says would be taken for the next answer
+                    self.end()
+
+    def end(self) -> int:
+        """End it, if it has not gone by itself; its exit code."""
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return 0
+        for pipe in (process.stdin, process.stdout):
+            with suppress(OSError):  # what was not written has nobody to read it
+                if pipe is not None:
+                    pipe.close()
+        try:
+            return process.wait(timeout=_GONE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        """The process; one that another process started, before it was forked, is not ours."""
+        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+            self._owner = os.getpid()
+            self._process = subprocess.Popen(
+                own_module("adrenoc.check.reference_process"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        return self._process
+
+
+APART = Apart()
+_GONE_S = 2.0
+"""Between the end of what a process says and its own."""
+
+
+def _exchange(process: subprocess.Popen[bytes], question: object) -> Any:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    pickle.dump(question, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+    process.stdin.flush()
+    return pickle.load(process.stdout)
+
+
+def _ask(function: str, model: Path, inputs: Mapping[str, np.ndarray], **more: object) -> Any:
+    kind, answer = APART.ask(model, (_folder(), function, model, inputs, more))
+    if kind == "refused":
+        name, message, hint = answer
+        raise getattr(errors, name)(message, hint=hint)
+    if kind == "memory":
+        raise MemoryError
+    return answer
+
+
+def _folder() -> str:
+    """Where relative paths begin; "" where that folder has gone."""
+    with suppress(OSError):
+        return str(Path.cwd())
+    return ""
+
+
+def _gone(model: Path, code: int) -> Exception:
+    """What it means that the process has ended."""
+    if code >= 0:  # its own words are on stderr
+        return RuntimeError(f"the process that computes the reference ended with {code}")
+    runtime = "LiteRT" if find_model_files(model).format == "tflite" else "onnxruntime"
+    return ToolError(
+        f"{runtime} crashed ({signal.Signals(-code).name}) as it computed {model}, so there is "
+        "nothing to compare with",
+        hint=f"look for the fault in {runtime}, or run without a comparison",
     )
-
-
-def tensor_names(model: Path) -> frozenset[str]:
-    """The names of all tensors that a model computes."""
-    if find_model_files(model).format == "tflite":
-        runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
-        details = runtime.Interpreter(model_path=str(model)).get_tensor_details()
-        return frozenset(str(detail["name"]) for detail in details)
-    import onnx
-
-    graph = onnx.load(str(model), load_external_data=False).graph
-    return frozenset(name for node in graph.node for name in node.output)
-
-
-def _may_round_products(model: Path) -> bool:
-    """Whether a product of the model lets onnxruntime round the data first."""
-    import onnx
-
-    nodes = onnx.load(str(model), load_external_data=False).graph.node
-    products = [node for node in nodes if node.op_type == BLOCK_PRODUCT]
-    return any(a.name == _ROUNDING for node in products for a in node.attribute)
-
-
-def _expose_tensors(model: Path, tensors: tuple[str, ...]) -> bytes:
-    """The model, serialised, with `tensors` among its outputs, and with products in float."""
-    import onnx
-
-    from adrenoc.importers.onnx.load import load_onnx
-
-    proto, _ = load_onnx(find_model_files(model))
-    known = {name for node in proto.graph.node for name in node.output if name}
-    present = {value.name for value in proto.graph.output}
-    for node in proto.graph.node:
-        if node.op_type == BLOCK_PRODUCT:
-            exact = [a for a in node.attribute if a.name != _ROUNDING]
-            del node.attribute[:]
-            node.attribute.extend(exact)
-    for name in tensors:
-        _check_tensor(model, name, known)
-        if name not in present:
-            proto.graph.output.append(onnx.ValueInfoProto(name=name))
-    if proto.ByteSize() > _PROTOBUF_MAX_BYTES:
-        raise InputError(
-            f"{model} holds {proto.ByteSize()} bytes with its weights; intermediate tensors can be "
-            f"read from models up to {_PROTOBUF_MAX_BYTES} bytes",
-            hint="compare its outputs alone",
-        )
-    return proto.SerializeToString()
-
-
-def _check_tensor(model: Path, name: str, known: Iterable[str]) -> None:
-    names = list(known)
-    if name in names:
-        return
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    raise InputError(
-        f"{model} computes no tensor '{name}'",
-        hint=f"ask for '{near[0]}'" if near else "list its tensors with netron or onnx",
-    )
-
-
-def _select(
-    model: Path, inputs: Mapping[str, np.ndarray], names: list[str]
-) -> dict[str, np.ndarray]:
-    missing = [name for name in names if name not in inputs]
-    if missing:
-        raise InputError(
-            f"{model} takes {list_first(map(repr, names), between=', ')}; there is no array for "
-            f"{list_first(map(repr, missing), between=', ')}",
-            hint=f"--input {missing[0]}=FILE.npy",
-        )
-    return {name: inputs[name] for name in names}
-
-
-def _run_tflite(
-    model: Path,
-    inputs: Mapping[str, np.ndarray],
-    tensors: tuple[str, ...],
-    *,
-    plain: bool,
-    threads: int,
-    kernels: str = PLAIN,
-) -> dict[str, np.ndarray]:
-    interpreter = _interpreter(
-        model, kernels=kernels if plain else "", keep_all=bool(tensors), threads=threads
-    )
-    details = interpreter.get_input_details()
-    feeds = _select(model, inputs, [d["name"] for d in details])
-    for detail in details:
-        _check_feed(model, detail, feeds[detail["name"]])
-        interpreter.set_tensor(detail["index"], feeds[detail["name"]])
-    try:
-        interpreter.invoke()
-    except RuntimeError as error:
-        raise _cannot_run("LiteRT", model, inputs, error) from error
-    wanted = {d["name"]: d["index"] for d in interpreter.get_output_details()}
-    known = {d["name"]: d["index"] for d in interpreter.get_tensor_details()}
-    for name in tensors:
-        _check_tensor(model, name, known)
-        wanted.setdefault(name, known[name])
-    return {name: np.array(interpreter.get_tensor(index)) for name, index in wanted.items()}
-
-
-def _interpreter(model: Path, *, kernels: str, keep_all: bool, threads: int) -> Any:
-    """LiteRT with the model; where its data are float, its weights are, too."""
-    runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
-    schema = import_runtime("ai-edge-litert", "ai_edge_litert.schema_py_generated", "TFLite")
-    types = runtime.OpResolverType
-    chosen = {PLAIN: types.BUILTIN_WITHOUT_DEFAULT_DELEGATES, REFERENCE_KERNELS: types.BUILTIN_REF}
-    arguments = {
-        "num_threads": threads or None,
-        "experimental_preserve_all_tensors": keep_all,
-        "experimental_op_resolver_type": chosen.get(kernels, types.AUTO),
-    }
-    try:
-        interpreter = runtime.Interpreter(model_path=str(model), **arguments)
-        floats = widen_weights(model.read_bytes(), schema)
-        if floats is not None:
-            interpreter = runtime.Interpreter(model_content=floats, **arguments)
-        interpreter.allocate_tensors()
-    except (RuntimeError, ValueError) as error:
-        raise ModelFormatError(
-            f"LiteRT refuses {model}: {error}", hint="convert or download the model again"
-        ) from error
-    return interpreter
-
-
-def _check_feed(model: Path, detail: dict[str, Any], array: np.ndarray) -> None:
-    shape, dtype = tuple(int(d) for d in detail["shape"]), np.dtype(detail["dtype"])
-    if array.shape != shape or array.dtype != dtype:
-        raise InputError(
-            f"the array for '{detail['name']}' of {model} is {array.dtype} {list(array.shape)}; "
-            f"expected {dtype} {list(shape)}",
-            hint=f"--input {detail['name']}=FILE.npy with that shape",
-        )

@@ -24,6 +24,7 @@ from adrenoc.cli.inspect import inspect_command
 from adrenoc.cli.interrupts import Interrupts, Terminated, end_process, interrupts
 from adrenoc.cli.package import package_command
 from adrenoc.cli.presets import presets_command
+from adrenoc.cli.prove import prove_command
 from adrenoc.cli.report import report_command
 from adrenoc.cli.run import run_command
 from adrenoc.cli.runtime import runtime_command
@@ -83,6 +84,7 @@ for _command in (
     calibrate_command,
     fleet_command,
     report_command,
+    prove_command,
     verify_device_command,
     warm_command,
 ):

@@ -234,7 +234,7 @@ def _compare_tensor(
     range_error = max_error / scale
     what = f"by {range_error:.1e} of the output's range"
     differing = np.count_nonzero(error) / max(1, error.size)
-    if _chooses(expected) and differing < range_error:
+    if holds_choices(expected) and differing < range_error:
         range_error, what = differing, f"in {differing:.1e} of its labels"
     reason = ""
     if bad_values:
@@ -254,7 +254,7 @@ def _compare_tensor(
     )
 
 
-def _chooses(expected: np.ndarray) -> bool:
+def holds_choices(expected: np.ndarray) -> bool:
     """Whether whole numbers are labels, indices or masks, and no quanta."""
     import numpy as np
 

@@ -9,16 +9,11 @@ import pytest
 from onnx import helper
 
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.check import reference
+from adrenoc.check import runtimes
 from adrenoc.check.inputs import make_inputs
 from adrenoc.check.quanta import read_quanta
-from adrenoc.check.reference import (
-    PLAIN,
-    REFERENCE_KERNELS,
-    UNSIGNED,
-    other_kernels,
-    run_reference,
-)
+from adrenoc.check.reference import other_kernels, run_reference
+from adrenoc.check.runtimes import PLAIN, REFERENCE_KERNELS, UNSIGNED
 from adrenoc.errors import DependencyError, InputError, ModelFormatError
 from tests.models import graph, write, write_network
 from tests.tflite.build import ModelBuilder, T
@@ -100,7 +95,7 @@ def test_model_that_the_runtime_refuses(tmp_path: Path) -> None:
 def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(DependencyError) as caught:
-        reference.run_reference(two_steps(tmp_path), make_inputs([SPEC]))
+        runtimes.run_reference(two_steps(tmp_path), make_inputs([SPEC]))
     assert caught.value.hint == "pip install 'adrenoc[check]'"
 
 

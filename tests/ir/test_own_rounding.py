@@ -10,7 +10,8 @@ from onnx import helper
 
 from adrenoc.check import own_rounding
 from adrenoc.check.own_rounding import PERTURBED, judge_outputs, run_perturbed
-from adrenoc.check.reference import PLAIN, run_reference
+from adrenoc.check.reference import run_reference
+from adrenoc.check.runtimes import PLAIN
 from tests.models import graph, write
 
 pytest.importorskip("onnxruntime")

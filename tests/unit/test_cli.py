@@ -67,6 +67,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "targets",
         "package",
         "presets",
+        "prove",
         "devices",
         "doctor",
         "fleet",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
-from adrenoc.check.reference import reference_version
+from adrenoc.check.runtimes import reference_version
 from adrenoc.compile.cache import cache_key
 from adrenoc.decision import Decision
 from adrenoc.errors import AdrenocError

@@ -45,7 +45,8 @@ typedef enum adrenoc_status {
   ADRENOC_OUT_OF_MEMORY = 6, /* of the host or of the device */
   ADRENOC_INTERNAL = 7,      /* a defect of the runtime */
   ADRENOC_NOT_READY = 8,     /* a run that was started goes on */
-  ADRENOC_UNSUPPORTED = 9    /* the device or the system lacks what this call needs */
+  ADRENOC_UNSUPPORTED = 9,   /* the device or the system lacks what this call needs */
+  ADRENOC_WRONG_RESULTS = 10 /* adrenoc_verify: the device computes other numbers */
 } adrenoc_status;
 
 typedef struct adrenoc_model adrenoc_model;
@@ -229,6 +230,25 @@ ADRENOC_API void* adrenoc_opencl_device(const adrenoc_model* model);
 
 /* Compute; returns when the outputs are there. */
 ADRENOC_API adrenoc_status adrenoc_run(adrenoc_model* model);
+
+/* What adrenoc_verify did.  Set `struct_bytes` to sizeof(adrenoc_verdict) first. */
+typedef struct adrenoc_verdict {
+  uint32_t struct_bytes;
+  uint32_t was_kept; /* 1: the verdict of an earlier start, from the cache folder; nothing ran */
+  uint32_t runs;     /* of the model */
+  double ms;
+} adrenoc_verdict;
+
+/* Does this driver compute what it should?  Runs the model some times, of each bucket, on the inputs
+ * of the proof that `adrenoc prove` put into the bundle, and compares with the reference's numbers
+ * there, and bits with bits.  Nothing of the app's is touched: what was chosen and bound stays.  The
+ * verdict lies in the cache folder by device, driver, bundle and runtime: where these are the same,
+ * the next call runs nothing.
+ * ADRENOC_OK: it does.  ADRENOC_WRONG_RESULTS: it does not, and adrenoc_last_error says where in one
+ * sentence: load the bundle with the device "cpu", or another one.  ADRENOC_DEVICE_FAILED: it refused
+ * a call, or two earlier proofs never ended.  ADRENOC_UNSUPPORTED: the bundle carries no proof.
+ * `verdict` may be NULL, and is filled in with the first two. */
+ADRENOC_API adrenoc_status adrenoc_verify(adrenoc_model* model, adrenoc_verdict* verdict);
 
 /* Compute `runs` times (at least once) and wait once, at the end: what a stream of inputs costs.
  * The bound inputs move once, before, and the outputs once, after.  `ms` becomes the time of one

@@ -139,6 +139,22 @@ class Model {
   [[nodiscard]] void* opencl_device() const { return adrenoc_opencl_device(model_.get()); }
 
   void run() { check(adrenoc_run(model_.get())); }
+  // Whether this driver computes what the bundle's proof says; `wrong` says in a sentence what it
+  // does not, and is empty where all is right.
+  struct Verdict {
+    std::string wrong;
+    bool was_kept = false;
+    uint32_t runs = 0;
+    double ms = 0;
+  };
+  Verdict verify() {
+    adrenoc_verdict plain{};
+    plain.struct_bytes = sizeof(plain);
+    const adrenoc_status status = adrenoc_verify(model_.get(), &plain);
+    if (status != ADRENOC_WRONG_RESULTS) check(status);
+    const bool is_right = status == ADRENOC_OK;
+    return {is_right ? "" : adrenoc_last_error(), plain.was_kept != 0, plain.runs, plain.ms};
+  }
   struct Pace {
     double ms;
     double host_ms;

@@ -35,6 +35,7 @@ constexpr char kUsage[] =
     "  --opencl LIBRARY       the OpenCL library to open\n"
     "  --cache FOLDER         where built kernels are kept for the next start\n"
     "  --qualcomm-programs    keep them as Qualcomm's own rule says\n"
+    "  --verify               only say whether the driver computes what the bundle's proof says\n"
     "  --no-record            run all through TVM's virtual machine\n"
     "  --perf-hint LEVEL      ask the driver for a low, normal or high clock\n"
     "  --priority LEVEL       ask it to let others go first, or this; \"notes\" tell what became\n"
@@ -56,6 +57,7 @@ struct Arguments {
   long warmup = 0;
   long queue = 0;
   std::string profile;
+  bool verify = false;
   adrenoc::Options options;
 };
 
@@ -107,6 +109,10 @@ Arguments parse(int count, char** values) {
     }
     if (option == "--trust-files") {
       arguments.options.trust_files = true;
+      continue;
+    }
+    if (option == "--verify") {
+      arguments.verify = true;
       continue;
     }
     if (option == "--no-record") {
@@ -243,8 +249,20 @@ void print_result(const adrenoc_launching& launching, const adrenoc::Model& mode
       quoted_lines(notes).c_str());
 }
 
+void verify(adrenoc::Model* model) {
+  const adrenoc::Model::Verdict verdict = model->verify();
+  std::printf("{\"right\": %s, \"wrong\": %s, \"kept\": %s, \"runs\": %u, \"ms\": %.3f}\n",
+              verdict.wrong.empty() ? "true" : "false", quoted(verdict.wrong).c_str(),
+              verdict.was_kept ? "true" : "false", verdict.runs, verdict.ms);
+  if (!verdict.wrong.empty()) throw adrenoc::Error(ADRENOC_WRONG_RESULTS);
+}
+
 void run(const Arguments& arguments) {
   adrenoc::Model model(arguments.bundle, arguments.options);
+  if (arguments.verify) {
+    verify(&model);
+    return;
+  }
   choose_shapes(arguments.shapes, &model);
   const std::vector<adrenoc::Tensor> inputs = model.inputs();
   const std::vector<adrenoc::Tensor> outputs = model.outputs();

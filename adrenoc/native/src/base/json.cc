@@ -288,6 +288,14 @@ bool Json::boolean() const {
   refuse("true or false");
 }
 
+double Json::number() const {
+  if (const auto* integer = std::get_if<int64_t>(&value_)) return static_cast<double>(*integer);
+  if (const auto* number = std::get_if<double>(&value_)) return *number;
+  refuse("a number");
+}
+
+bool Json::is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
+
 uint64_t Json::count() const {
   if (integer() < 0) refuse("0 or more");
   return static_cast<uint64_t>(integer());

@@ -30,6 +30,9 @@ class Json {
   [[nodiscard]] const std::string& text() const;
   [[nodiscard]] int64_t integer() const;
   [[nodiscard]] bool boolean() const;
+  // With or without a fraction.
+  [[nodiscard]] double number() const;
+  [[nodiscard]] bool is_null() const;
   // An integer of 0 or more.
   [[nodiscard]] uint64_t count() const;
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <limits>
 
+#include "base/half.h"
+
 namespace adrenoc_runtime {
 namespace {
 
@@ -19,26 +21,6 @@ double number_of(double value) { return value; }
 template <typename Integer>
 double number_of(Integer value) {
   return static_cast<double>(value);
-}
-
-// IEEE half, in the bits of an integer that nothing else here is.
-struct Half {
-  uint16_t bits;
-};
-
-double number_of(Half half) {
-  const int exponent = half.bits >> 10 & 0x1f;
-  const int mantissa = half.bits & 0x3ff;
-  double value = 0;
-  if (exponent == 0x1f) {
-    value = mantissa == 0 ? std::numeric_limits<double>::infinity()
-                          : std::numeric_limits<double>::quiet_NaN();
-  } else if (exponent == 0) {
-    value = std::ldexp(mantissa, -24);
-  } else {
-    value = std::ldexp(mantissa + 1024, exponent - 25);
-  }
-  return (half.bits & 0x8000) != 0 ? -value : value;
 }
 
 struct Difference {

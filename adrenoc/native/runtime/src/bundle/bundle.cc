@@ -21,6 +21,7 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLibrary = "model.so";
 constexpr const char* kParams = "params.safetensors";
 constexpr const char* kFallback = "cpu.so";
+constexpr const char* kProof = "proof.json";
 constexpr const char* kPrograms = "programs/";
 constexpr const char* kBuckets = "buckets.json";
 constexpr const char* kHere = ".";  // the bucket that is the bundle itself
@@ -87,7 +88,9 @@ void Bundle::read_archive(std::string_view archive, bool verify) {
 }
 
 void Bundle::read(const FindFile& find, bool verify) {
-  manifest_ = read_manifest(find(kManifest));
+  const std::string_view manifest = find(kManifest);
+  manifest_ = read_manifest(manifest);
+  digest_ = sha256_hex(manifest);
   if (manifest_.machine != kMachine) {
     refuse_bundle("the bundle is for " + manifest_.machine + " (" + manifest_.target +
                   "), this machine is " + kMachine);
@@ -101,6 +104,8 @@ void Bundle::read(const FindFile& find, bool verify) {
     library_files_.push_back(library_in_memory(checked(find, kFallback, verify), kFallback));
     fallback_path_ = path_of(library_files_.back());
   }
+  // A copy: it is read when somebody asks, and what the bundle came from may be gone by then.
+  if (manifest_.files.count(kProof) != 0) proof_ = checked(find, kProof, verify);
   std::vector<std::string> folders = {kHere};
   if (manifest_.files.count(kBuckets) != 0) {
     BucketList list = read_buckets(checked(find, kBuckets, verify));

@@ -36,6 +36,10 @@ class Bundle {
   [[nodiscard]] const Batch& batch() const { return batch_; }
   // Where the model's code for the CPU can be opened; "" where the bundle carries none.
   [[nodiscard]] const std::string& fallback_path() const { return fallback_path_; }
+  // SHA-256 of the manifest, which has the digests of all other files.
+  [[nodiscard]] const std::string& digest() const { return digest_; }
+  // Inputs with what has to come of them (proof/proof.h); "" where the bundle carries none.
+  [[nodiscard]] const std::string& proof() const { return proof_; }
   // A file of built kernels that came with the bundle, by its name.
   [[nodiscard]] std::optional<std::string_view> programs(const std::string& name) const;
 
@@ -54,6 +58,8 @@ class Bundle {
   std::vector<Bucket> buckets_;
   Batch batch_;
   std::string fallback_path_;
+  std::string digest_;
+  std::string proof_;
   std::map<std::string, StoredTensor> params_;
   std::map<std::string, std::string_view> programs_;
 };

@@ -54,6 +54,8 @@ const char* adrenoc_status_text(adrenoc_status status) {
       return "not ready";
     case ADRENOC_UNSUPPORTED:
       return "not supported";
+    case ADRENOC_WRONG_RESULTS:
+      return "wrong results";
   }
   return "unknown status";
 }

@@ -29,6 +29,25 @@ adrenoc_status adrenoc_run_repeatedly(adrenoc_model* model, uint32_t runs, doubl
   });
 }
 
+adrenoc_status adrenoc_verify(adrenoc_model* model, adrenoc_verdict* verdict) {
+  return guarded([&] {
+    require(model, "model");
+    if (verdict != nullptr && verdict->struct_bytes == 0) {
+      throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the verdict is 0");
+    }
+    const adrenoc_runtime::Model::Verdict found = model->model.verify();
+    if (verdict != nullptr) {
+      adrenoc_verdict told{};
+      told.struct_bytes = verdict->struct_bytes;
+      told.was_kept = found.was_kept ? 1 : 0;
+      told.runs = found.runs;
+      told.ms = found.ms;
+      std::memcpy(verdict, &told, std::min<size_t>(told.struct_bytes, sizeof(told)));
+    }
+    if (!found.wrong.empty()) throw Failure(ADRENOC_WRONG_RESULTS, found.wrong);
+  });
+}
+
 const char* adrenoc_profile(adrenoc_model* model) {
   const char* text = nullptr;
   guarded([&] {

@@ -7,11 +7,11 @@
 #include <tvm/runtime/device_api.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <utility>
 
 #include "base/failure.h"
+#include "base/stopwatch.h"
 #include "bundle/loader_name.h"
 #include "clml/backends.h"
 #include "clml/module.h"
@@ -28,17 +28,6 @@ namespace {
 namespace ffi = tvm::ffi;
 using tvm::runtime::DeviceAPI;
 using tvm::runtime::Tensor;
-
-class Stopwatch {
- public:
-  [[nodiscard]] double ms() const {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_ = Clock::now();
-};
 
 // Records when each kernel runs, until it is asked for what it saw or goes away.
 class Profiling {
@@ -85,7 +74,9 @@ bool is_of_device(const Failure& failure, const LoadOptions& options) {
 }  // namespace
 
 Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
-    : bundle_(std::move(bundle)) {
+    : bundle_(std::move(bundle)),
+      cache_folder_(options.cache_folder),
+      no_record_(options.no_record) {
   if (bundle_->fallback_path().empty()) {
     load_on_device(options);
   } else if (options.device == "cpu") {
@@ -283,6 +274,10 @@ Model::Pace Model::run_in_a_row(uint32_t runs) {
   memory.give_back();
   times_.runs += runs;
   return {ms, host_ms};
+}
+
+Model::Verdict Model::verify() {
+  return at_work([this] { return prove(); });
 }
 
 const char* Model::profile() {

@@ -18,6 +18,8 @@
 #include "model/program.h"
 #include "modules/program_build.h"
 #include "opencl/hints.h"
+#include "proof/proof.h"
+#include "proof/verdict_store.h"
 
 namespace adrenoc_runtime {
 
@@ -69,6 +71,14 @@ class Model {
     double host_ms;
   };
   [[nodiscard]] Pace run_repeatedly(uint32_t runs);
+  // Whether the device computes what the bundle's proof says; what was chosen and bound stays.
+  struct Verdict {
+    std::string wrong;  // in a sentence; "" where all is right
+    bool was_kept = false;
+    uint32_t runs = 0;
+    double ms = 0;
+  };
+  [[nodiscard]] Verdict verify();
   // JSON: [kernel, start_ns, end_ns] of each launch of one run; good until the next call.
   [[nodiscard]] const char* profile();
   [[nodiscard]] adrenoc_times times() const;
@@ -93,6 +103,10 @@ class Model {
   auto at_work(Work work) -> decltype(work());
   void run_once();
   [[nodiscard]] Pace run_in_a_row(uint32_t runs);
+  [[nodiscard]] Verdict prove();
+  [[nodiscard]] std::string prove_bucket(const Trial& trial, uint32_t* runs);
+  [[nodiscard]] VerdictStore verdicts() const;
+  [[nodiscard]] std::string shown_device() const;
   [[nodiscard]] const char* run_profiled();
   void load_on_device(const LoadOptions& options);
   void load_on_cpu(const std::string& reason);
@@ -122,6 +136,8 @@ class Model {
   std::string device_name_;
   std::unique_ptr<CpuModel> cpu_;  // instead of programs
   std::string cpu_reason_;
+  std::string cache_folder_;
+  bool no_record_ = false;
   std::vector<Program> programs_;  // one a bucket
   std::vector<Tensors> inputs_;    // of each program, for what comes from the host
   Chosen chosen_;

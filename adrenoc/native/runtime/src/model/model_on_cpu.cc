@@ -1,7 +1,7 @@
 // A model where no OpenCL device computes: by the code for the CPU that its bundle carries.
-#include <chrono>
 #include <vector>
 
+#include "base/stopwatch.h"
 #include "model/model.h"
 #include "opencl/device.h"
 
@@ -24,10 +24,9 @@ void Model::run_on_cpu() {
   std::vector<void*> outputs;
   for (const BoundInput& input : bound_inputs_) inputs.push_back(input.host);
   for (const BoundOutput& output : bound_outputs_) outputs.push_back(output.host);
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
+  const Stopwatch computing;
   cpu_->compute(inputs, outputs);
-  times_.compute_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  times_.compute_ms = computing.ms();
   if (times_.runs == 0) times_.first_compute_ms = times_.compute_ms;
   ++times_.runs;
 }

@@ -100,6 +100,14 @@ JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_bind(JNIEnv* env, jclass,
                       : adrenoc_bind_output(model_of(handle), place, data, bytes));
 }
 
+JNIEXPORT jstring JNICALL Java_org_adrenoc_sample_Adrenoc_verify(JNIEnv* env, jclass,
+                                                                 jlong handle) {
+  const adrenoc_status status = adrenoc_verify(model_of(handle), nullptr);
+  if (status == ADRENOC_WRONG_RESULTS) return env->NewStringUTF(adrenoc_last_error());
+  check(env, status);
+  return nullptr;
+}
+
 JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_run(JNIEnv* env, jclass, jlong handle) {
   check(env, adrenoc_run(model_of(handle)));
 }

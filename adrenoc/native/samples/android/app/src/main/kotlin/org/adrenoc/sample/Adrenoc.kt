@@ -39,6 +39,12 @@ class Adrenoc(assets: AssetManager, name: String, cacheFolder: String) : AutoClo
         buffers[false to index] = buffer
     }
 
+    /**
+     * What the phone's driver computes wrongly, in a sentence; null where all is right.  Needs a bundle
+     * that `adrenoc prove` put a proof into.  Takes some runs, and nothing once a driver is known.
+     */
+    fun verify(): String? = verify(handle)
+
     fun run() = run(handle)
 
     /** Runs so often without waiting in between; the milliseconds of one run. */
@@ -76,6 +82,7 @@ class Adrenoc(assets: AssetManager, name: String, cacheFolder: String) : AutoClo
         @JvmStatic private external fun count(handle: Long, ofInputs: Boolean): Int
         @JvmStatic
         private external fun bind(handle: Long, isInput: Boolean, index: Int, buffer: ByteBuffer)
+        @JvmStatic private external fun verify(handle: Long): String?
         @JvmStatic private external fun run(handle: Long)
         @JvmStatic private external fun runRepeatedly(handle: Long, runs: Int): Double
         @JvmStatic private external fun trim(handle: Long)

@@ -1,0 +1,53 @@
+"""The process in which the reference computes: questions come by stdin, answers go by stdout."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+from adrenoc.check.runtimes import other_kernels, run_reference, run_reference_kernels
+from adrenoc.errors import AdrenocError
+
+_FUNCTIONS = {
+    function.__name__: function
+    for function in (run_reference, run_reference_kernels, other_kernels)
+}
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    # An interruption is for who asks, and ends this process by the end of the questions.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the runtimes print is no answer
+        while True:
+            try:
+                question = pickle.load(sys.stdin.buffer)
+            except EOFError:
+                return
+            try:
+                pickle.dump(_answer(*question), answers, protocol=pickle.HIGHEST_PROTOCOL)
+                answers.flush()
+            except BrokenPipeError:
+                return
+
+
+def _answer(
+    folder: str, function: str, model: Any, inputs: Any, more: dict[str, Any]
+) -> tuple[str, Any]:
+    with suppress(OSError):
+        os.chdir(folder)
+    try:
+        return "done", _FUNCTIONS[function](model, inputs, **more)
+    except AdrenocError as error:
+        return "refused", (type(error).__name__, error.message, error.hint)
+    except MemoryError:
+        return "memory", None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+// IEEE half, in the bits of an integer.
+#ifndef ADRENOC_NATIVE_BASE_HALF_H_
+#define ADRENOC_NATIVE_BASE_HALF_H_
+
+#include <cstdint>
+
+namespace adrenoc_runtime {
+
+struct Half {
+  uint16_t bits;
+};
+
+[[nodiscard]] double number_of(Half half);
+
+// Of a number that a half holds exactly, and no smaller than its normal ones; others are cut.
+[[nodiscard]] Half exact_half(double value);
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_BASE_HALF_H_
