@@ -89,14 +89,14 @@ class Apart:
             ToolError: the runtime crashed.
         """
         with self._lock:
-            process = self._running()
+            process = self._ensure_process()
             is_whole = False
             try:
                 answer: tuple[str, Any] = _exchange(process, question)
                 is_whole = True
                 return answer
             except (OSError, EOFError, pickle.UnpicklingError) as error:
-                raise _gone(model, self.end()) from error
+                raise _explain_end(model, self.end()) from error
             finally:
                 if not is_whole:  # what it still says would be taken for the next answer
                     self.end()
@@ -116,7 +116,7 @@ class Apart:
             process.kill()
             return process.wait()
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _ensure_process(self) -> subprocess.Popen[bytes]:
         """The process; one that another process started, before it was forked, is not ours."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self._owner = os.getpid()
@@ -158,7 +158,7 @@ def _folder() -> str:
     return ""
 
 
-def _gone(model: Path, code: int) -> Exception:
+def _explain_end(model: Path, code: int) -> Exception:
     """What it means that the process has ended."""
     if code >= 0:  # its own words are on stderr
         return RuntimeError(f"the process that computes the reference ended with {code}")

@@ -34,7 +34,7 @@ def prove_command(bundle: Path, model: Path, seed: int, as_json: bool) -> None:
         return
     console.print_title(opened.manifest.name, f"with numbers of {proof.reference}")
     fields = [
-        ("compared", f"{proof.values} numbers{_shapes(len(proof.trials))}"),
+        ("compared", f"{proof.values} numbers{_tell_shapes(len(proof.trials))}"),
         ("in the bundle", console.size(size)),
     ]
     fields += [("left out", what) for what in proof.left_out]
@@ -42,5 +42,5 @@ def prove_command(bundle: Path, model: Path, seed: int, as_json: bool) -> None:
     console.print_fields(fields)
 
 
-def _shapes(count: int) -> str:
+def _tell_shapes(count: int) -> str:
     return f" in {count} shapes" if count > 1 else ""

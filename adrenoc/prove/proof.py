@@ -217,13 +217,13 @@ def _sample_output(
         part=f"the output `{name}`",
         first=0,
         stride=stride,
-        values=tuple(_to_plain(value) for value in numbers[::stride]),
+        values=tuple(_shorten(value) for value in numbers[::stride]),
         allowed=allowed,
         may_differ=may_differ,
     )
 
 
-def _to_plain(value: np.generic) -> float | None:
+def _shorten(value: np.generic) -> float | None:
     """In as few digits as tell it from its neighbours; None for what is no number."""
     if value.dtype.kind in "biu":
         return int(value)
