@@ -38,7 +38,7 @@ def prove_command(bundle: Path, model: Path, seed: int, as_json: bool) -> None:
         ("in the bundle", console.size(size)),
     ]
     fields += [("left out", what) for what in proof.left_out]
-    fields.append(("next", "adrenoc_verify of adrenoc.h, in an app; adrenoc_run --verify"))
+    fields.append(("next", "adrenoc_verify of adrenoc.h, in an app"))
     console.print_fields(fields)
 
 
