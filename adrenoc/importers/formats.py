@@ -334,6 +334,11 @@ def _external(model: Path, name: str) -> Path:
 def _not_a_model(path: Path, head: bytes, why: str) -> str:
     if head.startswith(b"version https://git-lfs"):
         return f"{path} is a Git LFS pointer, not the model itself"
+    if head.startswith(b"LITERTLM") or (head[:2] == b"PK" and path.suffix.lower() == ".task"):
+        return (
+            f"{path} is a container of LiteRT-LM, with a tokeniser and TFLite models whose prefill "
+            "and decode signatures share caches; expected a decoder in ONNX"
+        )
     if head[:2] == b"PK":
         return f"{path} is a zip archive (a PyTorch checkpoint?); expected ONNX or TFLite"
     text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
@@ -345,6 +350,8 @@ def _not_a_model(path: Path, head: bytes, why: str) -> str:
 
 def _format_hint(path: Path) -> str:
     suffix = path.suffix.lower()
+    if suffix in (".litertlm", ".task"):
+        return "export the same model by onnxruntime-genai's builder or optimum, to ONNX"
     if suffix in (".pt", ".pth", ".ckpt"):
         return "export it first: torch.onnx.export(model, inputs, 'model.onnx')"
     if suffix in (".pb", ".h5", ".keras"):

@@ -32,7 +32,8 @@ class DecoderShape:
     queries, keys and values; `embedding_bits` 4 is GatherBlockQuantized; `half` is float16 for all
     that is float; `positions` makes position_ids an input; `rotary_apart` rotates by nodes of
     RotaryEmbedding, which read it; `plain` takes the standard's operators alone
-    (`plain_decoders.py`).
+    (`plain_decoders.py`), with `multi_head` onnxruntime's MultiHeadAttention; `fused_norms` has
+    those of queries and keys in GroupQueryAttention; `qdq` opens weights by DequantizeLinear.
     """
 
     kind: str = "qwen3"
@@ -56,6 +57,9 @@ class DecoderShape:
     positions: bool = False
     rotary_apart: bool = False
     plain: int = 0
+    multi_head: bool = False
+    fused_norms: bool = False
+    qdq: bool = False
     seed: int = 0
 
     @property
@@ -194,7 +198,7 @@ class Decoder:
             whole = f"{prefix}/attn/qkv_proj"
             self.product(whole, x, s.hidden, sum(widths), out=f"{whole}/out")
             q, k, v = f"{whole}/out", "", ""
-            if s.kind == "qwen3" or s.rotary_apart:
+            if (s.kind == "qwen3" and not s.fused_norms) or s.rotary_apart:
                 sizes = self.constant(f"{whole}/sizes", np.array(widths, np.int64))
                 self.node("Split", [q, sizes], names, axis=-1)
                 q, k, v = names
@@ -202,7 +206,13 @@ class Decoder:
             for name, width in zip(names, widths, strict=True):
                 self.product(f"{name}_proj", x, s.hidden, width, out=name)
             q, k, v = names
-        if s.kind == "qwen3":
+        norms = ["", ""]
+        if s.kind == "qwen3" and s.fused_norms:
+            norms = [
+                self.floats(f"{prefix}/attn/{letter}_norm/weight", self.gains(s.head))
+                for letter in "qk"
+            ]
+        elif s.kind == "qwen3":
             q = self._head_norm(f"{prefix}/attn/q_norm", q, widths[0])
             k = self._head_norm(f"{prefix}/attn/k_norm", k, widths[1])
         if s.rotary_apart:
@@ -223,6 +233,9 @@ class Decoder:
         inputs = [q, k, v, *past, "seqlens_k", "total_length"]
         if not s.rotary_apart:
             inputs += ["cos_cache", "sin_cache", *(["position_ids"] if s.positions else [])]
+        if norms[0]:
+            inputs += [*[""] * (14 - len(inputs)), *norms]
+            attrs["qk_norm_epsilon"] = 1e-6
         self.contrib("GroupQueryAttention", inputs, [out, *present], **attrs)
         mixed = f"{prefix}/attn/o_proj"
         return self.product(mixed, out, widths[0], s.hidden, gain=0.5, out=f"{mixed}/out")
@@ -272,11 +285,29 @@ class Decoder:
             self.node("MatMul", [x, f"{name}/weight"], [out])
             return out
         packed, scales, zeros = quantise(weight, s.block, zeros=s.zeros)
+        if s.qdq:
+            return self._opened_product(name, x, (packed, scales), out)
         inputs = [x, self.constant(f"{name}/q", packed), self.floats(f"{name}/s", scales)]
         if zeros is not None:
             inputs.append(self.constant(f"{name}/z", zeros))
         attrs = {"K": k, "N": n, "bits": 4, "block_size": s.block, "accuracy_level": 0}
         self.contrib("MatMulNBits", inputs, [out], **attrs)
+        return out
+
+    def _opened_product(
+        self, name: str, x: str, weights: tuple[np.ndarray, np.ndarray], out: str
+    ) -> str:
+        """A product by signed weights in 4 bits that a node opens."""
+        packed, scales = weights
+        codes = np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1).astype(int) - 8
+        four = helper.make_tensor(f"{name}/q", TensorProto.INT4, codes.shape, codes.ravel())
+        self.constants.append(four)
+        opened, turned = f"{name}/opened", f"{name}/turned"
+        inputs = [four.name, self.floats(f"{name}/s", scales)]
+        attrs = {"axis": -1, "block_size": self.shape.block}
+        self.node("DequantizeLinear", inputs, [opened], **attrs)
+        self.node("Transpose", [opened], [turned], perm=[1, 0])
+        self.node("MatMul", [x, turned], [out])
         return out
 
     # Numbers

@@ -20,7 +20,10 @@ _FAR = np.finfo(np.float32).min
 class PlainDecoder(Decoder):
     """The same decoder, its contributed operators in standard ones."""
 
-    opset = 17
+    @property
+    def model_opset(self) -> int:
+        """Of the model: the oldest that optimum writes, or a newer one that is asked for."""
+        return max(self.shape.plain, 17)
 
     def lengths(self) -> None:
         """Mask and angles, of shapes and position_ids."""
@@ -105,7 +108,11 @@ class PlainDecoder(Decoder):
         self.floats(f"{name}/epsilon", np.array(1e-6))
         self.floats(f"{name}/power", np.array(2.0))
         self.node("Pow", [x, f"{name}/power"], [f"{name}/square"])
-        self.node("ReduceMean", [f"{name}/square"], [f"{name}/mean"], axes=[-1])
+        square, mean = f"{name}/square", f"{name}/mean"
+        if self.model_opset < 18:
+            self.node("ReduceMean", [square], [mean], axes=[-1])
+        else:
+            self.node("ReduceMean", [square, "axis-1"], [mean])
         self.node("Add", [f"{name}/mean", f"{name}/epsilon"], [f"{name}/raised"])
         self.node("Sqrt", [f"{name}/raised"], [f"{name}/root"])
         self.node("Reciprocal", [f"{name}/root"], [f"{name}/inverse"])
@@ -131,6 +138,8 @@ class PlainDecoder(Decoder):
         past = [f"past_key_values.{layer}.{kind}" for kind in ("key", "value")]
         present = [f"present.{layer}.{kind}" for kind in ("key", "value")]
         mix = self._one_node if s.plain >= 23 else self._spelt_out
+        if s.multi_head:
+            mix = self._multi_head
         out = mix(prefix, parts, past, present)
         self.node("Transpose", [out], [f"{prefix}/attn/joined"], perm=[0, 2, 1, 3])
         width = s.heads * s.head
@@ -155,6 +164,24 @@ class PlainDecoder(Decoder):
         self.node("Mul", [f"{x}/swapped", "Sin"], [f"{x}/sin"])
         self.node("Add", [f"{x}/cos", f"{x}/sin"], [out])
         return out
+
+    def _multi_head(
+        self, prefix: str, parts: list[str], past: list[str], present: list[str]
+    ) -> str:
+        """onnxruntime's operator, whose heads lie in one row."""
+        s, flat = self.shape, []
+        for part in parts:
+            self.node("Transpose", [part], [f"{part}/tokens"], perm=[0, 2, 1, 3])
+            shape = self.constant(f"{part}/shape", np.array([0, 0, s.heads * s.head], np.int64))
+            self.node("Reshape", [f"{part}/tokens", shape], [f"{part}/flat"])
+            flat.append(f"{part}/flat")
+        out, apart = f"{prefix}/attn/flat", f"{prefix}/attn/out"
+        inputs = [*flat, "", "", "mask", *past]
+        self.contrib("MultiHeadAttention", inputs, [out, *present], num_heads=s.heads)
+        shape = self.constant(f"{out}/shape", np.array([0, 0, s.heads, s.head], np.int64))
+        self.node("Reshape", [out, shape], [f"{out}/split"])
+        self.node("Transpose", [f"{out}/split"], [apart], perm=[0, 2, 1, 3])
+        return apart
 
     def _one_node(self, prefix: str, parts: list[str], past: list[str], present: list[str]) -> str:
         out = f"{prefix}/attn/out"
@@ -193,7 +220,7 @@ class PlainDecoder(Decoder):
     def finish(self) -> onnx.ModelProto:
         """The model in the opset that has its operators."""
         model = super().finish()
-        opset = max(self.shape.plain, self.opset)
+        opset = self.model_opset
         next(one for one in model.opset_import if not one.domain).version = opset
         return model
 

@@ -20,6 +20,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
+from adrenoc.check.reference import EXACT_PRODUCTS
 from adrenoc.decision import DecisionLog
 from adrenoc.importers.imported import Imported
 from adrenoc.native import opencl
@@ -334,8 +335,10 @@ class Ops:
 
     def reference(self) -> dict[str, np.ndarray]:
         if self._expected is None:
+            options = onnxruntime.SessionOptions()
+            options.add_session_config_entry(*EXACT_PRODUCTS)
             session = onnxruntime.InferenceSession(
-                self._model().SerializeToString(), providers=["CPUExecutionProvider"]
+                self._model().SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
             values = session.run(self._outputs, self._inputs)
             self._expected = dict(zip(self._outputs, values, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -64,3 +65,52 @@ def test_what_the_kernel_does_not_cover_is_opened(device: Any) -> None:
     ops.output(product(ops, ops.input(3, 39), 39, 10, block=16))
     ops.check(device, "fp32")
     assert "n_bits" not in ops.kernels
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("kind", ["int4", "uint4", "uint4 with zeros"])
+def test_products_that_a_node_opens_stay_in_4_bits(device: Any, kind: str, turned: bool) -> None:
+    """As files for runtimes without an operator for them are written (`use_qdq`)."""
+    ops = Ops(opset=21)
+    random = np.random.default_rng(3)
+    k, n, block = 64, 24, 32
+    low, high = (-8, 8) if kind == "int4" else (0, 16)
+    dtype = np.dtype(getattr(ml_dtypes, kind.removesuffix(" with zeros")))
+    shape, axis = ((n, k), 1) if turned else ((k, n), 0)
+    scales = (n, k // block) if turned else (k // block, n)
+    operands = [
+        ops.const(random.integers(low, high, shape), dtype),
+        ops.const(random.uniform(0.01, 0.03, scales)),
+    ]
+    if "zeros" in kind:
+        operands.append(ops.const(random.integers(low, high, scales), dtype))
+    weights = ops("DequantizeLinear", *operands, axis=axis, block_size=block)
+    if turned:
+        weights = ops("Transpose", weights, perm=[1, 0])
+    ops.output(ops("MatMul", ops.input(1, 3, k), weights))
+    ops.check(device, "fp32")
+    assert ops.kernels.count("n_bits") == 1, ops.kernels
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint8 in 8 bits", "int4", "uint4"])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_tables_in_blocks(device: Any, kind: str, zeros: bool) -> None:
+    ops = Ops(opset=21)
+    random = np.random.default_rng(4)
+    rows, depth, block, bits = 11, 64, 32, 8 if "in 8" in kind else 4
+    dtype = np.dtype(getattr(ml_dtypes, kind)) if kind.endswith("int4") else np.dtype(np.uint8)
+    low, high = {"int4": (-8, 8), "uint4": (0, 16)}.get(kind, (0, 256))
+    packs = 2 if kind == "uint8" else 1
+    operands = [
+        ops.const(random.integers(low, high, (rows, depth // packs)), dtype),
+        ops.const(np.array([[3, 0, 10]]), np.int64),
+        ops.const(random.uniform(0.01, 0.03, (rows, depth // block))),
+    ]
+    if zeros:
+        operands.append(
+            ops.const(random.integers(low, high, (rows, depth // block // packs)), dtype)
+        )
+    attrs = {"bits": bits, "block_size": block, "gather_axis": 0, "quantize_axis": 1}
+    table = ops("GatherBlockQuantized", *operands, domain=DOMAIN, **attrs)
+    ops.output(ops("Add", table, ops.input(1, 3, depth)))
+    ops.check(device, "fp32")

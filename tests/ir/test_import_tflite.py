@@ -205,3 +205,25 @@ def test_a_mean_of_plain_integers_is_refused(tmp_path: Path) -> None:
 def test_a_result_of_another_dtype_is_refused(tmp_path: Path) -> None:
     said = refused_at(tmp_path, "LESS", dtype="float32", result="float32")
     assert "comes out as bool, not as float32" in said
+
+
+def test_language_models_of_several_calls_are_refused(tmp_path: Path) -> None:
+    schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
+    flatbuffers = pytest.importorskip("flatbuffers")
+    path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
+    whole = schema.ModelT.InitFromObj(schema.Model.GetRootAs(path.read_bytes(), 0))
+    for keys, refused in ((["prefill_128", "decode"], True), (["train", "infer"], False)):
+        whole.signatureDefs = []
+        for key in keys:
+            one = schema.SignatureDefT()
+            one.signatureKey = key
+            one.inputs, one.outputs, one.subgraphIndex = [], [], 0
+            whole.signatureDefs.append(one)
+        builder = flatbuffers.Builder(1 << 16)
+        builder.Finish(whole.Pack(builder), b"TFL3")
+        path.write_bytes(builder.Output())
+        if not refused:
+            assert import_model(path, shapes={}).outputs
+            continue
+        with pytest.raises(errors.UnsupportedOperatorError, match="prefill_128, decode of a lang"):
+            import_model(path, shapes={})

@@ -4,8 +4,8 @@
     scores = MatMul(q * a, transposed(repeated(present keys)) * b) * c + mask
     y = MatMul(Softmax(scores), repeated(present values))
 
-or by one node of the standard's Attention.  Graphs are read folded (`probe.py`): shapes, masks and
-scales are constants.
+or by one node: the standard's Attention, or onnxruntime's MultiHeadAttention.  Graphs are read
+folded (`probe.py`): shapes, masks and scales are constants.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
+from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
 from adrenoc.importers.onnx.probe import evaluate_chain
 
@@ -31,6 +32,7 @@ _MOVES = (
     "Identity",
 )
 """What stands between a cache and the product that reads it."""
+MULTI_HEAD = "MultiHeadAttention"
 FAR = -1e4
 """What is added to scores that are not to count is below."""
 MOST_STEPS = 24
@@ -39,7 +41,10 @@ MOST_STEPS = 24
 
 @dataclass(frozen=True, kw_only=True)
 class FoundCache:
-    """The new rows [1, heads, tokens, head] of a cache, and the tensors that hold it with them."""
+    """The new rows of a cache, and the tensors that hold it with them.
+
+    They are [1, heads, tokens, head], or [1, tokens, heads * head] as MultiHeadAttention has them.
+    """
 
     past: str
     present: str
@@ -59,7 +64,7 @@ class FoundMask:
 
 @dataclass(kw_only=True)
 class FoundAttention:
-    """One attention: `query` [1, heads, tokens, head] gives `out` of the same shape."""
+    """One attention: `query`, in one of the two forms of `FoundCache`, gives `out` in the same."""
 
     query: str
     keys: FoundCache
@@ -91,10 +96,12 @@ class AttentionFinder:
         """All that are found, in the order of the graph."""
         found = []
         for node in self.graph.nodes:
-            if not is_standard(node):
-                continue
             one = None
-            if node.op_type == "Softmax":
+            if node.domain == DOMAIN and node.op_type == MULTI_HEAD:
+                one = self._of_fused(node)
+            elif not is_standard(node):
+                continue
+            elif node.op_type == "Softmax":
                 one = self._of_softmax(node)
             elif node.op_type == "Attention":
                 one = self._of_node(node)
@@ -106,7 +113,14 @@ class AttentionFinder:
         """A cache whose new rows are behind the old."""
         name = self._through(present, ("Identity",))
         node = self.makers.get(name)
-        if node is None or not is_standard(node):
+        if node is None:
+            return None
+        fused = node.domain == DOMAIN and node.op_type == MULTI_HEAD
+        if fused and past in node.input[6:8] and name in node.output:
+            at = list(node.output).index(name)
+            if node.input[5 + at] == past:
+                return FoundCache(past=past, present=name, new=node.input[at])
+        if not is_standard(node):
             return None
         if node.op_type == "Concat":
             axis = attributes(node).get("axis")
@@ -188,6 +202,39 @@ class AttentionFinder:
             causal=bool(own.get("is_causal", 0)),
         )
 
+    def _of_fused(self, node: onnx.NodeProto) -> FoundAttention | None:
+        """onnxruntime's operator, with the past inside or joined before it; no biases."""
+        own, given = attributes(node), [*node.input, *[""] * (10 - len(node.input))]
+        known = self.graph.types.get(node.input[0])
+        mask = given[5]
+        if any(given[at] for at in (3, 4, 8, 9)) or not own.get("num_heads"):
+            return None
+        if known is None or known.shape is None or len(known.shape) != 3:
+            return None
+        if mask and mask not in self.graph.constants:
+            return None
+        heads = int(str(own["num_heads"]))
+        found = []
+        for at in (1, 2):
+            inside = node.output[at] if len(node.output) > at else ""
+            if inside in self.caches:
+                found.append(self.caches[inside])
+                continue
+            held = self._cache_behind(given[at], turned=False, heads=heads)
+            if held is None or held[1] != 1.0:
+                return None
+            found.append(held[0])
+        scale = float(str(own.get("scale", 0.0)))
+        return FoundAttention(
+            query=node.input[0],
+            keys=found[0],
+            values=found[1],
+            out=node.output[0],
+            scale=scale or (known.shape[2] // heads) ** -0.5,
+            masks=[FoundMask(name=mask)] if mask else [],
+            causal=bool(own.get("unidirectional", 0)),
+        )
+
     def _find_mix(self, softmax: onnx.NodeProto) -> onnx.NodeProto | None:
         """The product of the weights and the values."""
         name = softmax.output[0]
@@ -212,8 +259,12 @@ class AttentionFinder:
         value = self.graph.constants.get(name)
         return value is not None and not value.any()
 
-    def _cache_behind(self, name: str, *, turned: bool) -> tuple[FoundCache, float] | None:
+    def _cache_behind(
+        self, name: str, *, turned: bool, heads: int = 0
+    ) -> tuple[FoundCache, float] | None:
         """The cache that a product reads, with what it is multiplied by.
+
+        With `heads` all of a token lie in one row.
 
         How its heads are repeated is looked at by numbers: each has to stand for those of a group.
         """
@@ -228,11 +279,17 @@ class AttentionFinder:
             if len(computed) != 1:
                 return None
             source = computed[0]
-        scale = self._scale_of_chain(chain[::-1], source, at, turned=turned)
+        scale = self._scale_of_chain(chain[::-1], source, at, turned=turned, heads=heads)
         return None if scale is None else (self.caches[source], scale)
 
     def _scale_of_chain(
-        self, chain: Sequence[onnx.NodeProto], source: str, result: str, *, turned: bool
+        self,
+        chain: Sequence[onnx.NodeProto],
+        source: str,
+        result: str,
+        *,
+        turned: bool,
+        heads: int,
     ) -> float | None:
         """What a cache is multiplied by; None where it does not come out by its heads."""
         made = self.graph.types.get(source)
@@ -243,6 +300,8 @@ class AttentionFinder:
         seen = evaluate_chain(self.graph, chain, source, held, result) if chain else held
         if seen is None or seen.ndim not in (3, 4):
             return None
+        if heads and seen.ndim == 3 and seen.shape[2] % heads == 0:
+            seen = seen.reshape(*seen.shape[:2], heads, -1).transpose(0, 2, 1, 3)
         seen = seen[None] if seen.ndim == 3 else seen
         expected = np.repeat(held, max(seen.shape[1] // made.shape[1], 1), axis=1)
         if turned:

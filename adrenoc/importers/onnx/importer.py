@@ -18,6 +18,7 @@ from adrenoc.errors import (
 )
 from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.imported import Imported
+from adrenoc.importers.onnx.block_weights import keep_block_weights
 from adrenoc.importers.onnx.counted import mask_outputs
 from adrenoc.importers.onnx.differences import note_differences
 from adrenoc.importers.onnx.fold import fold_constants
@@ -85,6 +86,7 @@ def import_onnx(
     graph = _prepare(model, shapes)
     decisions += _tell_left_out(model.graph, graph)
     del model  # its weights are in `graph` now
+    decisions += keep_block_weights(graph)
     if caches:
         decisions += keep_cache(graph, caches)
     _put_states_last(graph, states, caches)

@@ -26,8 +26,10 @@ from adrenoc.errors import UnsupportedOperatorError
 from adrenoc.importers.onnx.cached import FIRST_ROW
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.found_attention import (
+    MULTI_HEAD,
     AttentionFinder,
     FoundAttention,
+    FoundCache,
     read_mask,
 )
 from adrenoc.importers.onnx.found_rotation import FoundRotation, find_rotation
@@ -57,8 +59,8 @@ def join_attention(
             else hangs on how long the past is.
     """
     makers = {name: node for node in graph.nodes for name in node.output}
-    kinds = {makers[p].op_type for _, p in caches if p in makers and makers[p].domain == ""}
-    if not kinds & {"Concat", "Attention", "Identity"}:
+    kinds = {makers[present].op_type for _, present in caches if present in makers}
+    if not kinds & {"Concat", "Attention", "Identity", MULTI_HEAD}:
         return []
     decisions = fuse_qdq(graph)
     prober = Prober(graph=graph, caches=frozenset(past for past, _ in caches))
@@ -161,7 +163,8 @@ class _Joiner:
         window = self._window(one)
         self.windows.append(window)
         q, (k, v) = one.query, (one.keys.new, one.values.new)
-        (heads, head), (kept, _) = self._heads(q), self._heads(k)
+        kept, head = self._extents_of(one.keys)
+        heads = self._width(q) // head
         nodes: list[onnx.NodeProto] = []
         turned = [find_rotation(self.finder, name) for name in (q, k)]
         tables = [self._tables_of(rotation) for rotation in turned]
@@ -186,7 +189,10 @@ class _Joiner:
             **{FIRST_ROW: 1},
         )
         nodes.append(node)
-        self._hand_out(nodes, one.out, mixed, heads, head)
+        if self._is_flat(q):
+            node.output[0] = one.out
+        else:
+            self._hand_out(nodes, one.out, mixed, heads, head)
         self._insert(nodes, one)
 
     def _insert(self, nodes: list[onnx.NodeProto], one: FoundAttention) -> None:
@@ -236,6 +242,23 @@ class _Joiner:
             seen = seen & np.tril(np.ones(seen.shape, bool), past)
         return seen
 
+    def _is_flat(self, name: str) -> bool:
+        """Whether a tensor is [1, tokens, heads * head]."""
+        known = self.graph.types.get(name)
+        return known is not None and known.shape is not None and len(known.shape) == 3
+
+    def _width(self, name: str) -> int:
+        """Numbers of all heads of a token."""
+        if self._is_flat(name):
+            return (self.graph.types[name].shape or (0,))[-1]
+        heads, head = self._heads(name)
+        return heads * head
+
+    def _extents_of(self, cache: FoundCache) -> tuple[int, int]:
+        """Heads and numbers a head that a cache keeps."""
+        shape = self.graph.types[cache.past].shape or ()
+        return shape[1], shape[3]
+
     def _heads(self, name: str) -> tuple[int, int]:
         """Heads and numbers a head of a tensor [1, heads, tokens, head].
 
@@ -256,6 +279,8 @@ class _Joiner:
 
     def _rows(self, nodes: list[onnx.NodeProto], name: str) -> str:
         """[1, heads, tokens, head] as [1, tokens, heads * head]."""
+        if self._is_flat(name):
+            return name
         heads, head = self._heads(name)
         maker = self.finder.makers.get(name)
         apart = ""

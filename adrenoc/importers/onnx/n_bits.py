@@ -21,7 +21,10 @@ from adrenoc.importers.onnx.writer import CannotWriteError, Writer
 N_BITS = "adrenoc.NBits"
 """Our own operator: x, bytes [N, blocks, block / 2], scales [N, blocks], perhaps zero points."""
 
-_KEPT_BITS, _WORD_INPUTS = 4, 8
+_KEPT_BITS, _BYTE, _WORD_INPUTS = 4, 8, 8
+
+_TYPED = {"int4": 8, "uint4": 0}
+"""Types of four bits -> what makes numbers from 0 to 15 of them, which is their zero then."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -131,41 +134,58 @@ def _gather_block_quantized(write: Writer) -> None:
     axes = (int(write.number("gather_axis", 0)), int(write.number("quantize_axis", 1)))
     if table is None or steps is None or (zeros and given is None):
         raise CannotWriteError("its table is computed, expected constants")
+    typed = _TYPED.get(str(table.dtype))
+    bits = bits if typed is None else _KEPT_BITS
     if (
-        table.dtype != np.uint8
-        or bits != _KEPT_BITS
+        (table.dtype != np.uint8 and typed is None)
+        or bits not in (_KEPT_BITS, _BYTE)
         or table.ndim != 2
-        or axes
-        not in (
-            (0, 1),
-            (0, -1),
-        )
+        or axes not in ((0, 1), (0, -1))
     ):
         raise CannotWriteError(
             f"its table is of {table.dtype} with {bits} bits, gathered along axis {axes[0]} and "
-            f"quantised along {axes[1]}; expected uint8 with 4 bits along axes 0 and 1"
+            f"quantised along {axes[1]}; expected 4 or 8 bits along axes 0 and 1"
         )
+    if typed is not None:
+        data = write.array(_pack_pairs(table.astype(np.int8) + typed))
+        given = None if given is None else given.astype(np.float32) + typed
     shape = write.shape(ids)
-    depth, blocks = 2 * table.shape[1], steps.shape[1]
+    depth, blocks = (
+        table.shape[1] * (1 if typed is not None or bits == _BYTE else 2),
+        steps.shape[1],
+    )
     if blocks * block != depth:
         raise CannotWriteError(f"its rows of {depth} are no whole blocks of {block}")
     dtype = int(write.element(scales))
-    whole = write("Cast", write("Gather", data, ids, axis=0), to=6)
-    sixteen = write.array(np.array(16, np.int32))
-    high = write("Div", whole, sixteen)
-    low = write("Sub", whole, write("Mul", high, sixteen))
-    apart = [write.reshape(part, *shape, depth // 2, 1) for part in (low, high)]
-    codes = write("Concat", *apart, axis=len(shape) + 1)
+    whole = write("Gather", data, ids, axis=0)
+    codes = whole if bits == _BYTE else _split_nibbles(write, whole, (*shape, depth // 2, 1))
     grouped = write.reshape(write("Cast", codes, to=dtype), *shape, blocks, block)
     if given is not None:
         points = _zero_points(given, len(table), blocks, bits)
         held = write.array(points.astype(steps.dtype))
         zero = write.reshape(write("Gather", held, ids, axis=0), *shape, blocks, 1)
     else:
-        zero = write.array(np.array(1 << (bits - 1), steps.dtype))
+        middle = 1 << (bits - 1) if typed is None else typed
+        zero = write.array(np.array(middle, steps.dtype))
     step = write.reshape(write("Gather", scales, ids, axis=0), *shape, blocks, 1)
     opened = write("Mul", write("Sub", grouped, zero), step)
     write.reshape(opened, *shape, depth, out=write.result)
+
+
+def _pack_pairs(codes: np.ndarray) -> np.ndarray:
+    """Rows of numbers from 0 to 15 as bytes, the first in the low bits."""
+    wide = codes.astype(np.uint8)
+    return np.asarray(wide[:, 0::2] | (wide[:, 1::2] << np.uint8(4)))
+
+
+def _split_nibbles(write: Writer, data: str, shape: tuple[int, ...]) -> str:
+    """Bytes as the two numbers of each, along a last axis."""
+    whole = write("Cast", data, to=6)
+    sixteen = write.array(np.array(16, np.int32))
+    high = write("Div", whole, sixteen)
+    low = write("Sub", whole, write("Mul", high, sixteen))
+    apart = [write.reshape(part, *shape) for part in (low, high)]
+    return write("Concat", *apart, axis=len(shape) - 1)
 
 
 N_BITS_REWRITES: dict[str, Callable[[Writer], None]] = {

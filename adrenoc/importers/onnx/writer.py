@@ -127,8 +127,12 @@ class Writer:
     ) -> str:
         """Add an operator of our own (`own_ops.py`), whose result is of the dtype of `like`."""
         output = self(op, *inputs, out=out, **attrs)
-        self._graph.types[output] = TensorType(element=self.element(like), shape=tuple(shape))
+        self.know(output, like=like, shape=shape)
         return output
+
+    def know(self, name: str, *, like: str, shape: Sequence[int]) -> None:
+        """Say of what is written its shape, and that it is of the dtype of `like`."""
+        self._graph.types[name] = TensorType(element=self.element(like), shape=tuple(shape))
 
     def reshape(self, x: str, *shape: int, out: str = "") -> str:
         """Reshape to fixed extents."""

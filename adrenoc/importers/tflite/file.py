@@ -150,6 +150,8 @@ class TFLiteFile:
     """A verified model; the first graph is the main one."""
 
     graphs: tuple[GraphInfo, ...]
+    signatures: tuple[str, ...] = ()
+    """Keys of the ways in which the file may be called, where it lists any."""
 
     @property
     def main(self) -> GraphInfo:
@@ -189,7 +191,14 @@ class _Reader:
         count = self.budget.tables(self.model.SubgraphsLength())
         if count < 1:
             raise ValueError("it holds no graph")
-        return TFLiteFile(graphs=tuple(self._graph(i) for i in range(count)))
+        return TFLiteFile(
+            graphs=tuple(self._graph(i) for i in range(count)), signatures=self._signatures()
+        )
+
+    def _signatures(self) -> tuple[str, ...]:
+        count = self.budget.tables(self.model.SignatureDefsLength())
+        keys = (self.model.SignatureDefs(i).SignatureKey() for i in range(count))
+        return tuple((key or b"").decode("utf-8") for key in keys)
 
     @cached_property
     def buffers(self) -> list[np.ndarray | None]:

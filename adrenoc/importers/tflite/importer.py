@@ -71,6 +71,7 @@ def import_tflite(
     content, sha256 = files.read()
     file = _put_states_last(read_tflite(files.paths[0], content), states)
     main = file.main
+    _check_signatures(file)
     _check_operators(file)
     for i in main.outputs:
         _spec(main.tensors[i])
@@ -108,6 +109,17 @@ def _put_states_last(file: TFLiteFile, states: Sequence[tuple[str, str]]) -> TFL
     order = {present: at for at, (_, present) in enumerate(states, start=1)}
     outputs = sorted(main.outputs, key=lambda i: order.get(main.tensors[i].name, 0))
     return replace(file, graphs=(replace(main, outputs=tuple(outputs)), *rest))
+
+
+def _check_signatures(file: TFLiteFile) -> None:
+    """Refuse language models, whose prefill and decode are calls that share caches."""
+    keys = [key for key in file.signatures if key == "decode" or key.startswith("prefill")]
+    if len(file.signatures) > 1 and keys:
+        raise UnsupportedOperatorError(
+            f"the file has the signatures {list_first(keys, between=', ')} of a language model, "
+            "which share caches; adrenoc takes one call of a TFLite file, and decoders in ONNX",
+            hint="export the same model by onnxruntime-genai's builder or optimum, to ONNX",
+        )
 
 
 def _check_operators(file: TFLiteFile) -> None:
