@@ -20,8 +20,9 @@ from adrenoc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from adrenoc.check.verdict import NodeVerdict, Totals, Verdict
+    from adrenoc.check.verdict import NodeVerdict, Policy, Totals, Verdict
     from adrenoc.mcu.core import Core
+    from adrenoc.options import CompileOptions
     from adrenoc.target.target import Target
 
 _TOP = 10
@@ -100,25 +101,14 @@ def check_command(
             "--max-flash-kib, --max-ram-kib, --spare-flash-kib and --tuning-log are for "
             "microcontrollers here"
         )
-    from adrenoc.check.check_model import check_model
     from adrenoc.check.verdict import Policy
     from adrenoc.cli import console
     from adrenoc.options import resolve_options
-    from adrenoc.reporter import SilentReporter
 
     policy = Policy(**limits)
     said = {"shapes": shapes or None, "clml": clml, "clml_version": clml_version}
     options = resolve_options(target, preset=preset, command_line=said).options
-    if as_json:
-        verdict = check_model(
-            model, target=target, options=options, policy=policy, reporter=SilentReporter()
-        )
-    else:
-        with console.ConsoleReporter() as reporter:
-            reporter.heading(model.name, f"for {target.name}, preset {options.preset}")
-            verdict = check_model(
-                model, target=target, options=options, policy=policy, reporter=reporter
-            )
+    verdict = _check(model, target, options, policy, silent=as_json)
     if html is not None:
         from adrenoc.check.report.page import write_page
 
@@ -133,6 +123,21 @@ def check_command(
         console.print_fields([("report", str(html))])
     if verdict.broken:
         raise _policy_error(verdict)
+
+
+def _check(
+    model: Path, target: Target, options: CompileOptions, policy: Policy, *, silent: bool
+) -> Verdict:
+    from adrenoc.check.check_model import check_model
+    from adrenoc.cli import console
+    from adrenoc.reporter import SilentReporter
+
+    if silent:
+        quiet = SilentReporter()
+        return check_model(model, target=target, options=options, policy=policy, reporter=quiet)
+    with console.ConsoleReporter() as reporter:
+        reporter.heading(model.name, f"for {target.name}, preset {options.preset}")
+        return check_model(model, target=target, options=options, policy=policy, reporter=reporter)
 
 
 def _policy_error(verdict: Verdict) -> Any:

@@ -134,8 +134,9 @@ def _find_holder(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None
         if order is None:
             continue
         dtype = str(lender.value.dtype)
-        for form in _FORMS.get(dtype, (dtype,)):
-            places = _places(lender, form)
+        packed = _pack_indices(lender)
+        for form in _FORMS.get(dtype, (dtype,)) if packed else ():
+            places = _places(lender, packed, form)
             if places is None:
                 continue
             shape = [weights.shape[axis] for axis in order]
@@ -176,24 +177,33 @@ def _order_of(weights: np.ndarray, constant: np.ndarray) -> tuple[int, ...] | No
     return None
 
 
-def _places(lender: _Lender, form: str) -> np.ndarray | None:
-    """Of each element of the constant, where it lies among those of the packed one."""
+def _pack_indices(lender: _Lender) -> list[np.ndarray]:
+    """The digits of each element's index, plus one, packed as weights are: the lowest first.
+
+    Nothing where what is packed so has another size than the constant.
+    """
     constant, pack = lender.packing.constant, lender.packing.pack
     numbers = np.arange(constant.size, dtype=np.int64).reshape(constant.shape)
-    held, power = np.zeros(0, np.int64), 1
-    filled = np.zeros(0, bool)
+    found, power = [], 1
     while power <= constant.size:
-        told = (numbers // power % _BASE + 1).astype(constant.dtype)
-        packed = pack(told)
+        packed = pack((numbers // power % _BASE + 1).astype(constant.dtype))
         if packed.nbytes != lender.value.nbytes:
-            return None
-        digits = packed.reshape(-1).view(form)
+            return []
+        found.append(packed.reshape(-1))
+        power *= _BASE
+    return found
+
+
+def _places(lender: _Lender, packed: list[np.ndarray], form: str) -> np.ndarray | None:
+    """Of each element of the constant, where it lies among those of the packed one."""
+    constant = lender.packing.constant
+    views = [one.view(form) for one in packed]
+    for digits in views:
         if not ((digits >= 0) & (digits <= _BASE)).all() or (digits != np.rint(digits)).any():
             return None
-        if power == 1:
-            held, filled = np.zeros(digits.size, np.int64), digits > 0
-        held += (digits.astype(np.int64) - 1) * power
-        power *= _BASE
+    filled, held = views[0] > 0, np.zeros(views[0].size, np.int64)
+    for place, digits in enumerate(views):
+        held += (digits.astype(np.int64) - 1) * _BASE**place
     places = np.full(constant.size, -1, np.int64)
     if not filled.any() or held[filled].max() >= constant.size or held[filled].min() < 0:
         return None

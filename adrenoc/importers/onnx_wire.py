@@ -18,10 +18,10 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 _MODEL_IR_VERSION, _MODEL_GRAPH, _MODEL_FUNCTIONS = 1, 7, 25
 _FUNCTION_NODE = 7
-_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
+_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT = 1, 5, 11, 12
 _NODE_ATTRIBUTE = 5
 _ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
-_TENSOR_DIMS, _TENSOR_DATA_TYPE, _TENSOR_EXTERNAL_DATA = 1, 2, 13
+_TENSOR_DIMS, _TENSOR_DATA_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA = 1, 2, 8, 13
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 
 _BITS = {
@@ -94,6 +94,41 @@ def outline(path: Path) -> OnnxOutline:
                     if number_ == _FUNCTION_NODE and a >= 0:
                         _walk_node(view, a, b, found)
         return OnnxOutline(has_graph=has_graph and has_version, external=tuple(found.external))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphPorts:
+    """The messages (ValueInfoProto) of a graph's inputs and outputs, and its constants' names."""
+
+    inputs: tuple[bytes, ...]
+    outputs: tuple[bytes, ...]
+    constants: frozenset[str]
+
+
+def graph_ports(path: Path) -> GraphPorts:
+    """Read what goes in and out of the graph in the file at `path`, past nodes and weights.
+
+    Raises:
+        WireError: the file is not one whole protobuf message.
+        TooManyNodesError: nothing could be made of the model.
+    """
+    inputs, outputs, constants = [], [], set()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        found = _Found()
+        graphs = [f for f in found.fields(view, 0, len(view)) if f[0] == _MODEL_GRAPH and f[1] >= 0]
+        for _, start, end in graphs:
+            for number, first, last in found.fields(view, start, end):
+                if first < 0:
+                    continue
+                if number == _GRAPH_INPUT:
+                    inputs.append(view[first:last])
+                elif number == _GRAPH_OUTPUT:
+                    outputs.append(view[first:last])
+                elif number == _GRAPH_INITIALIZER:
+                    for part, a, b in found.fields(view, first, last):
+                        if part == _TENSOR_NAME and a >= 0:
+                            constants.add(view[a:b].decode("utf-8", "replace"))
+    return GraphPorts(inputs=tuple(inputs), outputs=tuple(outputs), constants=frozenset(constants))
 
 
 @dataclass

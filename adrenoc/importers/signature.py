@@ -9,6 +9,7 @@ from typing import Any
 
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, graph_ports
 
 Extent = int | str | None
 """Of an axis: fixed, by a name that several share, or not said."""
@@ -68,15 +69,15 @@ def _of_onnx(path: Path) -> Signature:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(path.read_bytes())
-    except DecodeError:
+        found = graph_ports(path)
+        inputs = [onnx.ValueInfoProto.FromString(value) for value in found.inputs]
+        outputs = [onnx.ValueInfoProto.FromString(value) for value in found.outputs]
+    except (WireError, TooManyNodesError, DecodeError):
         return UNKNOWN
-    constants = {tensor.name for tensor in proto.graph.initializer}
     return Signature(
-        inputs=_ports(value for value in proto.graph.input if value.name not in constants),
-        outputs=_ports(proto.graph.output),
+        inputs=_ports(value for value in inputs if value.name not in found.constants),
+        outputs=_ports(outputs),
     )
 
 

@@ -232,7 +232,8 @@ class Bench:
 
     def _build_machine(self, state: State) -> MachineVariant:
         state = _run(state, _PLANNED_STAGE, STAGES[-1].name)
-        return MachineVariant(state.executable, program_of(state), plan_of(state), self._device)
+        program, plan = program_of(state), plan_of(state)
+        return MachineVariant(state.executable, program, plan, self._store, self._device)
 
 
 def input_of_cut(tensor: str) -> str:

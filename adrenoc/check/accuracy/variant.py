@@ -73,10 +73,14 @@ class KernelStore:
             if structural_equal(known, named):
                 return function
         module = build_kernel(named, self._target)
-        build_cached(module, self._number, self._programs)
+        self.build(module)
         function = module[_KERNEL]
         alike.append((named, function))
         return function
+
+    def build(self, module: Any) -> None:
+        """Build all kernels of a module side by side, as far as none was kept."""
+        build_cached(module, self._number, self._programs)
 
 
 class SteppedVariant:
@@ -119,10 +123,14 @@ class SteppedVariant:
 class MachineVariant:
     """Runs a built program in TVM's virtual machine."""
 
-    def __init__(self, executable: Any, program: Program, plan: Plan, device: Any) -> None:
+    def __init__(
+        self, executable: Any, program: Program, plan: Plan, store: KernelStore, device: Any
+    ) -> None:
         self.plan = plan
         self._device, self._inputs = device, program.graph.inputs
-        self._main = relax.VirtualMachine(executable, [device, tvm.cpu()])["main"]
+        module = executable.jit()
+        store.build(module)  # else each kernel would be built by itself, as it is first launched
+        self._main = relax.VirtualMachine(module, [device, tvm.cpu()])["main"]
         self._params = list(upload(program, device).values())
 
     def run(self, inputs: Arrays) -> list[np.ndarray]:

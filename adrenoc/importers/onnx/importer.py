@@ -78,11 +78,7 @@ def import_onnx(
     from adrenoc.importers.onnx.convert import convert, supported_operators
 
     decisions: list[Decision] = []
-    model, sha256 = load_onnx(files)
-    model = _convert_opset(_check(model, files, decisions), files, decisions)
-    if model.functions:
-        model = inline_functions(model, decisions)
-        check_sound(model, opset=_opset(model))  # its nodes are what their callers make of them
+    model, sha256 = _load(files, decisions)
     graph = _prepare(model, shapes)
     decisions += _tell_left_out(model.graph, graph)
     del model  # its weights are in `graph` now
@@ -121,6 +117,16 @@ def import_onnx(
         nodes={name: node.name for node in graph.nodes for name in node.output if node.name},
         states=kept,
     )
+
+
+def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto, str]:
+    """The model of an opset that is translated, without functions, and the digest of its file."""
+    model, sha256 = load_onnx(files)
+    model = _convert_opset(_check(model, files, decisions), files, decisions)
+    if model.functions:
+        model = inline_functions(model, decisions)
+        check_sound(model, opset=_opset(model))  # its nodes are what their callers make of them
+    return model, sha256
 
 
 def _put_states_last(

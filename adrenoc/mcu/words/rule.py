@@ -134,11 +134,27 @@ def _real_factor(real: float) -> tuple[int, int, int]:
 
 
 def _check_nudge(real: float, mantissa: int, shift: int, nudge: int) -> None:
-    """Whether all steps lie where float64 has them."""
-    for number in range(1, _STEPS + 1):
-        first = int((number - 0.5) / real) - 1
-        for total in range(first, first + 4):
-            reached = total * real >= number - 0.5
-            product = (total * mantissa >> 32) + (1 << (shift - 33)) + nudge
-            if reached != (product >> (shift - 32) >= number):
-                raise _OutsideError(f"has the factor {real!r}, whose halves no integer gives")
+    """See that all steps lie where float64 has them: look at the four sums about each.
+
+    Raises:
+        _OutsideError: one of them does not.
+    """
+    numbers = np.arange(1, _STEPS + 1)
+    first = ((numbers - 0.5) / real).astype(np.int64) - 1
+    totals = (first[:, None] + np.arange(4)).reshape(-1)
+    numbers = numbers.repeat(4)[totals <= _MOST_SUM]  # no sum is beyond
+    totals = totals[totals <= _MOST_SUM]
+    reached = totals * real >= numbers - 0.5
+    if int(totals.max()) * mantissa >> 32 >= 1 << 62:
+        totals = totals.astype(object)  # slower, for integers of any length
+    products = _multiply_high(totals, mantissa) + (1 << (shift - 33)) + nudge
+    if (reached != (products >> (shift - 32) >= numbers)).any():
+        raise _OutsideError(f"has the factor {real!r}, whose halves no integer gives")
+
+
+def _multiply_high(sums: np.ndarray, mantissa: int) -> np.ndarray:
+    """`sums * mantissa >> 32` of sums up to 2^42 and 53 bits, in 64 bits where the result fits."""
+    high, low = mantissa >> 32, mantissa & 0xFFFFFFFF
+    # The sum in two parts of 21 bits, for its product with `low` has 74.
+    upper, lower = (sums >> 21) * low, (sums & (1 << 21) - 1) * low
+    return sums * high + (upper >> 11) + (((upper & (1 << 11) - 1) << 21) + lower >> 32)

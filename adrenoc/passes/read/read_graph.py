@@ -91,9 +91,16 @@ class _Reader:
             self._read_prim_func(var, self.module[call.args[0]], args, call.args[0].name_hint)
         elif name == "relax.call_dps_packed":
             self._read_region(var, call)
-        elif self._stays_whole(var, call, name):
-            return
-        elif (parts := expand_call(call, name, var.name)) is not None:
+        elif (refused := self._keep_whole(var, call, name)) is not None:
+            self._read_apart(var, call, name, refused)
+
+    def _read_apart(self, var: Any, call: Any, name: str, refused: str) -> None:
+        """Read an operator in parts or as loop nests; `refused` says why it is not one node."""
+        parts = expand_call(call, name, var.name)
+        if refused:
+            how = "as a plain loop nest" if parts is None else "in parts"
+            self.log.add(var.name, f"{OF_RELAX[name].name} {how}", refused)
+        if parts is not None:
             self._read_parts(var, call, parts)
         elif name in FOLD_NESTS:
             args = [self._name_of(a) for a in call.args]
@@ -120,11 +127,14 @@ class _Reader:
         self.names[var] = outputs[0] if len(fields) == 1 else tuple(outputs)
         return outputs
 
-    def _stays_whole(self, var: Any, call: Any, name: str) -> bool:
-        """Keep an operator of a family as one node, unless it is a case that no rule covers."""
+    def _keep_whole(self, var: Any, call: Any, name: str) -> str | None:
+        """Keep an operator of a family as one node, unless it is a case that no rule covers.
+
+        None where it is kept; else why a case is not, empty for what no family has.
+        """
         whole = OF_RELAX.get(name)
         if whole is None or not _is_tensor(var):
-            return False
+            return ""
         output = self._declare(var, var.name)
         node = Node(
             name=output,
@@ -137,10 +147,7 @@ class _Reader:
         reason = self.avoided.get(whole.name) or refusal(node, whole, self.tensors)
         if reason is None:
             self.nodes.append(node)
-            return True
-        how = "as a plain loop nest" if expand_call(call, name, var.name) is None else "in parts"
-        self.log.add(output, f"{whole.name} {how}", reason)
-        return False
+        return reason
 
     def _read_parts(self, var: Any, call: Any, parts: Any) -> None:
         """Read an operator as the simpler ones that it is made of, a function of its arguments."""
