@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,25 +22,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing"
     )
+    parser.addoption(
+        "--opencl",
+        default="",
+        metavar="NAME",
+        help="run on this driver of the system, a file of /etc/OpenCL/vendors, such as pocl",
+    )
+    parser.addoption(
+        "--optimised", action="store_true", help="drivers optimise the kernels of all tests"
+    )
 
 
 @pytest.fixture(scope="session")
-def device() -> Any:
-    """An OpenCL device with images: the software one where it is installed."""
-    from adrenoc import native
-    from adrenoc.errors import DeviceError
-    from adrenoc.native import opencl
+def optimising_device(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Any:
+    """An OpenCL device with images: the software one where it is installed, or `--opencl`."""
+    from tests.opencl.implementation import open_devices
 
-    installed = native.use_software_device()
-    native.load()
-    try:
-        found = opencl.devices()
-    except DeviceError as error:
-        if installed:  # a driver that does not work must not pass for one that is not there
-            raise
-        pytest.skip(f"no OpenCL on this machine: {error}")
+    found = open_devices(request.config.getoption("--opencl"), tmp_path_factory.mktemp("layer"))
     if not found or not found[0]["images"]["supported"]:
         pytest.skip("no OpenCL device with images on this machine")
     import tvm
 
     return tvm.opencl(0)
+
+
+@pytest.fixture(scope="module")
+def device(request: pytest.FixtureRequest, optimising_device: Any) -> Iterator[Any]:
+    """The device, whose driver does not optimise kernels: those of a test run once.
+
+    What a module with `OPTIMISED = True` has it run is built as users have it; so is all that runs
+    in processes of its own.
+    """
+    from tests.opencl.implementation import plain_builds
+
+    if request.config.getoption("--optimised") or getattr(request.module, "OPTIMISED", False):
+        yield optimising_device
+        return
+    with plain_builds():
+        yield optimising_device

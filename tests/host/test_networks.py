@@ -29,6 +29,7 @@ from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.models import write, write_network
 
+OPTIMISED = True
 # Small enough that building the kernels takes seconds; odd channel counts come with the widths.
 NETWORKS: dict[str, dict[str, Any]] = {
     "mobilenet_v2": {"size": 32, "width": 0.25},

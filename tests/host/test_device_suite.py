@@ -1,0 +1,37 @@
+"""Every kernel family in every memory is right on the implementation of OpenCL that tests run on.
+
+The cases are those of `adrenoc verify-device`; other tests of this folder ask for more, of fewer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.device.opencl import pick_device
+from adrenoc.device.run import run_bundle
+from adrenoc.prove.cases.table import CASES
+from adrenoc.prove.judge import judge
+from adrenoc.prove.suite import all_suites, make_suite
+from adrenoc.target.target import load_target
+
+SUITES = {suite.name: suite for suite in all_suites(CASES, half_type=True)}
+
+
+@pytest.mark.every_opencl
+@pytest.mark.parametrize("name", ("fp32, textures", "fp32, buffers", "mixed, textures"))
+def test_every_family(device: Any, tmp_path: Path, name: str) -> None:
+    suite = SUITES[name]
+    target = load_target("host")
+    _, facts = pick_device("")
+    has_half = "cl_khr_fp16" in facts["extensions"]
+    if not has_half:
+        limits = replace(target.limits, fp16=False)
+        target = replace(target, gpu=replace(target.gpu, limits=limits))
+    made = make_suite(suite, target, tmp_path)
+    outputs = run_bundle(made.bundle, inputs=made.inputs, repeat=1, warmup=0).outputs
+    wrong = [str(finding) for finding in judge(made, outputs)]
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,97 @@
+"""Which implementation of OpenCL the tests of this process run on, and how it builds kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.errors import DeviceError
+
+VENDORS = Path("/etc/OpenCL/vendors")
+LAYERS = "OPENCL_LAYERS"
+_SOURCE = Path(__file__).with_name("plain_builds.c")
+_held: list[ctypes.CDLL] = []
+"""The layer, where the loader took it."""
+
+
+def open_devices(implementation: str, folder: Path) -> list[dict[str, Any]]:
+    """Load the runtime, and have the loader open its drivers; the facts of each device.
+
+    An empty `implementation` is the software device where it is installed, beside what the system
+    has; else the system's driver of that name (`/etc/OpenCL/vendors/NAME.icd`) alone.  The driver
+    gets a layer, made in `folder`, by which `plain_builds` has kernels built.
+    """
+    from adrenoc import native
+    from adrenoc.native import opencl
+
+    is_there = bool(implementation)
+    with pytest.MonkeyPatch.context() as patch:  # processes that are started later have no layer
+        library = _build_layer(folder)
+        if library is not None and LAYERS not in os.environ:
+            patch.setenv(LAYERS, str(library))
+            _held.append(ctypes.CDLL(str(library)))
+        if implementation:
+            _see_alone(VENDORS / f"{implementation}.icd")
+        else:
+            is_there = native.use_software_device()
+            native.load()
+        try:
+            return opencl.devices()
+        except DeviceError as error:
+            if is_there:  # a driver that does not work must not pass for one that is not there
+                raise
+            pytest.skip(f"no OpenCL on this machine: {error}")
+
+
+def _see_alone(driver: Path) -> None:
+    """Whatever asks for devices in this process gets those of one driver of the system."""
+    if not driver.is_file():
+        known = ", ".join(sorted(path.stem for path in VENDORS.glob("*.icd"))) or "none"
+        raise pytest.UsageError(f"--opencl {driver.stem}: no {driver}; there are: {known}")
+    from adrenoc import native
+
+    os.environ["OCL_ICD_VENDORS"] = str(driver)
+    native.load()
+    native.use_software_device = lambda: False
+
+
+def _build_layer(folder: Path) -> Path | None:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    library = folder / "libplain_builds.so"
+    words = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden")
+    command = [compiler, *words, "-shared", "-fPIC", "-o", str(library), str(_SOURCE)]
+    subprocess.run(command, check=True)
+    return library
+
+
+@contextmanager
+def plain_builds() -> Iterator[None]:
+    """Kernels, and what launches them, are not optimised: they run once.
+
+    The two compilers take half the time of a test of operators otherwise.
+    """
+    from adrenoc.codegen import build
+
+    optimised = build.tvm_target
+
+    def plain_target(target: Any) -> Any:
+        made = optimised(target)
+        return made.with_host(type(made)({**made.host.export(), "opt-level": 0}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "tvm_target", plain_target)
+        for layer in _held:
+            layer.plain_builds(1)
+        yield
+        for layer in _held:
+            layer.plain_builds(0)
