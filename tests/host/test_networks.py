@@ -44,10 +44,14 @@ DEEP_TOLERANCE = {"squeezenet": 2e-2}
 """In halves, where the default is not for it: 26 layers whose last range is a tenth of the first,
 each off by no more than a half is (`adrenoc check-accuracy` finds no other cause)."""
 CONVOLUTIONAL = tuple(name for name in NETWORKS if name != "vit")
+ON_EVERY_OPENCL = (("mobilenet_v2", "fp32"), ("unet", "mixed"), ("vit", "fp32"))
 CASES = [
-    *((name, preset) for name in NETWORKS for preset in ("fp32", "mixed")),
-    ("unet", "fp16"),
-    ("mixed_small", "buffer"),
+    pytest.param(*case, marks=[pytest.mark.every_opencl] * (case in ON_EVERY_OPENCL))
+    for case in (
+        *((name, preset) for name in NETWORKS for preset in ("fp32", "mixed")),
+        ("unet", "fp16"),
+        ("mixed_small", "buffer"),
+    )
 ]
 
 
