@@ -33,6 +33,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Skip what asks a driver that was named for halves that it does not have."""
+    outcome = yield
+    wanted = pyfuncitem.config.getoption("--opencl")
+    if not (wanted and outcome.excinfo) or pyfuncitem.funcargs.get("preset") == "fp32":
+        return
+    from tests.opencl.implementation import asks_for_halves
+
+    if asks_for_halves(outcome.excinfo[1]):
+        outcome.force_exception(pytest.skip.Exception(f"{wanted} has no cl_khr_fp16"))
+
+
 @pytest.fixture(scope="session")
 def optimising_device(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

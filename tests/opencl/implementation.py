@@ -74,6 +74,15 @@ def _build_layer(folder: Path) -> Path | None:
     return library
 
 
+def asks_for_halves(error: BaseException) -> bool:
+    """Whether a test ended because the driver, as OpenCL allows, does not compute in halves."""
+    from adrenoc.native import opencl
+
+    said = str(error)
+    names_it = "it has no cl_khr_fp16" in said or "Half precision floating point" in said
+    return names_it and not opencl.devices()[0]["fp16"]
+
+
 @contextmanager
 def plain_builds() -> Iterator[None]:
     """Kernels, and what launches them, are not optimised: they run once.
