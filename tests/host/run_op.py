@@ -20,7 +20,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from adrenoc.check.reference import EXACT_PRODUCTS
+from adrenoc.check.runtimes import EXACT_PRODUCTS
 from adrenoc.decision import DecisionLog
 from adrenoc.importers.imported import Imported
 from adrenoc.native import opencl
