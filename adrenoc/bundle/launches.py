@@ -16,7 +16,8 @@ from adrenoc.text.json_text import read_json
 class LaunchInfo:
     """One launch of an OpenCL kernel.
 
-    `node` is the model's own name of what it computes, or the name of its tensor.  `flops` counts
+    `node` is the model's own name of what it computes, or the name of its tensor; `tensors` are the
+    model's names of what it makes, empty in bundles of older versions.  `flops` counts
     a multiply-add as two; `bytes` counts each tensor that it touches once; `floor_us` is the least
     time that the target's figures allow (`adrenoc.target.roofline`), None where they do not tell.
     """
@@ -26,6 +27,7 @@ class LaunchInfo:
     flops: int
     bytes: int
     floor_us: float | None = None
+    tensors: tuple[str, ...] = ()
 
 
 def launches_to_json(launches: Sequence[LaunchInfo]) -> str:
@@ -50,10 +52,11 @@ def launches_from_json(text: str, *, where: str) -> tuple[LaunchInfo, ...]:
 
 
 def _launch(entry: dict[str, Any]) -> LaunchInfo:
-    launch = LaunchInfo(**entry)
+    launch = LaunchInfo(**{**entry, "tensors": tuple(entry.get("tensors", ()))})
     floor = launch.floor_us
     is_whole = type(launch.flops) is int and type(launch.bytes) is int
-    is_named = isinstance(launch.kernel, str) and isinstance(launch.node, str)
+    named = (launch.kernel, launch.node, *launch.tensors)
+    is_named = all(isinstance(name, str) for name in named)
     is_time = floor is None or (type(floor) in (int, float) and math.isfinite(floor))
     if not (is_whole and is_named and is_time):
         raise ValueError("a launch has a value of another type")

@@ -16,6 +16,7 @@ from adrenoc.cli.options import (
     firmware_options,
     json_option,
     memory_option,
+    model_explorer_option,
     model_options,
 )
 
@@ -58,6 +59,7 @@ _COUNT = click.IntRange(min=0)
     metavar="FILE",
     help="Write a report with the graph and the memory over time: one file, for any browser.",
 )
+@model_explorer_option("place, bytes and least time of each node")
 @firmware_options()
 @click.option(
     "--tuning-log",
@@ -78,6 +80,7 @@ def check_command(
     clml_version: int | None,
     show_all: bool,
     html: Path | None,
+    explorer: Path | None,
     tuning_log: str | None,
     as_json: bool,
     **limits: Any,
@@ -109,18 +112,14 @@ def check_command(
     said = {"shapes": shapes or None, "clml": clml, "clml_version": clml_version}
     options = resolve_options(target, preset=preset, command_line=said).options
     verdict = _check(model, target, options, policy, silent=as_json)
-    if html is not None:
-        from adrenoc.check.report.page import write_page
-
-        write_page(verdict, html)
+    written = _write(verdict, html, explorer)
     if as_json:
         console.print_json(verdict)
         if verdict.broken:
             click.get_current_context().exit(_policy_error(verdict).exit_code)
         return
     _show(verdict, show_all=show_all)
-    if html is not None:
-        console.print_fields([("report", str(html))])
+    console.print_fields([("written", str(path)) for path in written])
     if verdict.broken:
         raise _policy_error(verdict)
 
@@ -138,6 +137,21 @@ def _check(
     with console.ConsoleReporter() as reporter:
         reporter.heading(model.name, f"for {target.name}, preset {options.preset}")
         return check_model(model, target=target, options=options, policy=policy, reporter=reporter)
+
+
+def _write(verdict: Verdict, html: Path | None, explorer: Path | None) -> tuple[Path, ...]:
+    """The report and the node data that were asked for; the files that were written."""
+    written: tuple[Path, ...] = ()
+    if html is not None:
+        from adrenoc.check.report.page import write_page
+
+        write_page(verdict, html)
+        written = (html,)
+    if explorer is not None:
+        from adrenoc.views.node_data import figures_of_check, write_node_data
+
+        written += write_node_data(explorer, figures_of_check(verdict))
+    return written
 
 
 def _policy_error(verdict: Verdict) -> Any:

@@ -15,6 +15,7 @@ from adrenoc.cli.options import (
     effort_option,
     inputs_option,
     json_option,
+    model_explorer_option,
     path_argument,
     seed_option,
     shape_option,
@@ -80,6 +81,7 @@ _WORST_LAYERS = 8
     help="Take policy N of the list in place of what meets --tolerance; needs one --preset.",
 )
 @click.option("--all", "show_all", is_flag=True, help="List every layer, not only the worst.")
+@model_explorer_option("what each layer adds to the error, and the error so far")
 @json_option()
 @click.pass_context
 def check_accuracy_command(
@@ -96,6 +98,7 @@ def check_accuracy_command(
     output: Path | None,
     point: int | None,
     show_all: bool,
+    explorer: Path | None,
     as_json: bool,
 ) -> None:
     """Compare each layer of MODEL in half precision with the reference, and find a remedy."""
@@ -129,10 +132,16 @@ def check_accuracy_command(
             report = check_accuracy(model, reporter=reporter, **arguments)
     if output is not None:
         _write(report, output)
+    written: tuple[Path, ...] = ()
+    if explorer is not None:
+        from adrenoc.views.node_data import figures_of_accuracy, write_node_data
+
+        written = write_node_data(explorer, figures_of_accuracy(report))
     if as_json:
         console.print_json(finite(asdict(report)))
     else:
         _show(report, output, show_all)
+        console.print_fields([("written", str(path)) for path in written])
     ctx.exit(0 if report.passed else CheckFailedError.exit_code)
 
 

@@ -21,8 +21,8 @@ _LIMITS = ("max_flash_kib", "max_ram_kib")
 _WISHES = ("tuning_log", "spare_flash_kib")
 
 
-def refuse_others(ctx: click.Context, allowed: Collection[str]) -> None:
-    """Refuse options that mean nothing for a microcontroller or a CPU.
+def refuse_others(ctx: click.Context, allowed: Collection[str], what: str = "folders of C") -> None:
+    """Refuse options that mean nothing for `what`, such as a microcontroller or a CPU.
 
     Raises:
         click.UsageError: one was given.
@@ -30,7 +30,7 @@ def refuse_others(ctx: click.Context, allowed: Collection[str]) -> None:
     for param in ctx.command.params:
         given = ctx.get_parameter_source(param.name or "")
         if given is click.core.ParameterSource.COMMANDLINE and param.name not in allowed:
-            raise click.UsageError(f"{param.opts[-1]} is not for folders of C", ctx)
+            raise click.UsageError(f"{param.opts[-1]} is not for {what}", ctx)
 
 
 def compile_firmware(

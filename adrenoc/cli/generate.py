@@ -29,6 +29,13 @@ class Generated:
     context_full: bool
 
 
+_TAKEN = (
+    *("bundle", "prompt_ids", "max_tokens", "reference", "tolerance"),
+    *("keep_programs", "qualcomm_programs", "as_json"),
+)
+"""Parameters of `run` that generating takes, beside those of the place."""
+
+
 def run_if_prompted(
     ctx: click.Context,
     path: Path,
@@ -52,8 +59,10 @@ def run_if_prompted(
         return False
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli.decoder import parse_numbers
+    from adrenoc.cli.firmware import refuse_others
     from adrenoc.cli.place_options import choose_place, programs_of
 
+    refuse_others(ctx, {*_TAKEN, *where}, "--prompt-ids")
     place = choose_place(**where)
     if place.is_remote:
         raise click.UsageError(

@@ -15,6 +15,7 @@ import adrenoc
 from adrenoc.cli.calibrate import calibrate_command
 from adrenoc.cli.check import check_command
 from adrenoc.cli.check_accuracy import check_accuracy_command
+from adrenoc.cli.compare import compare_command
 from adrenoc.cli.compile import compile_command
 from adrenoc.cli.devices import devices_command
 from adrenoc.cli.diff import diff_command
@@ -72,6 +73,7 @@ for _command in (
     inspect_command,
     view_command,
     diff_command,
+    compare_command,
     targets_command,
     presets_command,
     devices_command,

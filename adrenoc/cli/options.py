@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from adrenoc.cli.guarded import InputPath
+from adrenoc.cli.guarded import InputPath, OutputPath
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
@@ -369,6 +369,18 @@ def memory_option() -> Decorator:
         type=click.IntRange(min=1),
         metavar="M",
         help="GPU memory to stay within: beyond it, plan again or fail.",
+    )
+
+
+def model_explorer_option(what: str) -> Decorator:
+    """`--model-explorer`: figures to show over the plain model."""
+    return click.option(
+        "--model-explorer",
+        "explorer",
+        type=OutputPath(is_file=True),
+        metavar="FILE.json",
+        help=f"Write {what} as node data for Model Explorer, by tensor: a file a figure, "
+        "FILE.FIGURE.json.",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from adrenoc.cli.options import (
     InputParam,
     NumbersParam,
     json_option,
+    model_explorer_option,
     path_argument,
     seed_option,
     shape_option,
@@ -28,13 +29,14 @@ from adrenoc.cli.place_options import (
     programs_of,
     reach,
 )
+from adrenoc.cli.rounding_floor import check_floor, measure_floor, plain_floor, show_floor
 from adrenoc.cli.run_firmware import run_if_firmware
+from adrenoc.cli.write_views import write_run_views
 
 if TYPE_CHECKING:
     import numpy as np
 
     from adrenoc.bundle.bundle import Bundle
-    from adrenoc.check.accuracy.result import Floor as RoundingFloor
     from adrenoc.check.inputs import InputFile
     from adrenoc.device.compare import CheckResult
     from adrenoc.device.result import RunOptions, RunResult
@@ -97,6 +99,15 @@ if TYPE_CHECKING:
     help="Compare the times with a run whose --json output is there.",
 )
 @click.option("--profile", is_flag=True, help="Show the time of each kernel.")
+@click.option(
+    "--perfetto",
+    "trace_file",
+    type=OutputPath(is_file=True),
+    metavar="FILE",
+    help="Write a trace for ui.perfetto.dev or chrome://tracing: load, runs, each kernel of "
+    "--profile, clocks.",
+)
+@model_explorer_option("the measured time of each launch (with --profile)")
 @click.option(
     "--program-cache/--no-program-cache",
     "keep_programs",
@@ -188,6 +199,8 @@ def run_command(
     pause_ms: float,
     baseline: Path | None,
     profile: bool,
+    trace_file: Path | None,
+    explorer: Path | None,
     keep_programs: bool,
     no_record: bool,
     qualcomm_programs: bool,
@@ -225,7 +238,7 @@ def run_command(
     from adrenoc.device.result import RunOptions
     from adrenoc.errors import CheckFailedError
 
-    _check_floor(with_floor, reference)
+    check_floor(with_floor, reference)
     check_steps(steps, layers_of, with_floor=with_floor)
     place = choose_place(**where)
     before = None if baseline is None else read_baseline(baseline)
@@ -241,7 +254,7 @@ def run_command(
         repeat=repeat,
         sustain_s=sustain_s,
         pause_ms=pause_ms,
-        profile=profile,
+        profile=profile or trace_file is not None or explorer is not None,
         recording="off" if no_record else "best",
         programs=programs_of(place, keep_programs, qualcomm_programs),
         perf_hint=perf_hint or "",
@@ -249,6 +262,7 @@ def run_command(
         threads=threads or 0,
     )
     result = _run(opened, place, inputs, options, save=save, steps=several.later)
+    views = write_run_views(opened, result, trace_file, explorer)
     compared = None if before is None else compare_with(before, result)
     limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
@@ -269,14 +283,13 @@ def run_command(
                 reporter=reporter,
             )
         checked = layers.result
-    floor = None
-    if with_floor and reference is not None and expected is not None:
-        floor = _rounding_floor(opened, reference, inputs, result, expected)
+    floor = measure_floor(with_floor, opened, reference, inputs, result, expected)
     if as_json:
-        console.print_json({**plain_run(result, checked, compared), **_plain_floor(floor)})
+        console.print_json({**plain_run(result, checked, compared), **plain_floor(floor)})
         ctx.exit(CheckFailedError.exit_code if checked and not checked.passed else 0)
     show_run(opened, result, checked, compared)
-    _show_floor(floor)
+    console.print_fields([("written", str(view)) for view in views])
+    show_floor(floor)
     if layers_of is not None:
         layers.raise_if_failed()
     elif checked is not None:
@@ -298,46 +311,6 @@ def _judge(
     if model is None:
         return compare(outputs, expected, tolerance=tolerance)
     return judge_outputs(model, inputs, outputs, expected, tolerance=tolerance)
-
-
-def _check_floor(with_floor: bool, reference: Path | None) -> None:
-    if with_floor and reference is None:
-        raise click.UsageError("--rounding-floor is for --check MODEL")
-
-
-def _rounding_floor(
-    bundle: Bundle,
-    model: Path,
-    inputs: Mapping[str, np.ndarray],
-    result: RunResult,
-    expected: Mapping[str, np.ndarray],
-) -> RoundingFloor:
-    from adrenoc.check.accuracy.bundle_floor import floor_of_bundle
-    from adrenoc.cli import console
-
-    with console.ConsoleReporter() as reporter:
-        return floor_of_bundle(
-            bundle,
-            model,
-            inputs=inputs,
-            outputs=result.outputs,
-            expected=expected,
-            reporter=reporter,
-        )
-
-
-def _plain_floor(floor: RoundingFloor | None) -> dict[str, Any]:
-    from adrenoc.cli.show_accuracy import finite
-
-    return {} if floor is None else {"rounding_floor": finite(asdict(floor))}
-
-
-def _show_floor(floor: RoundingFloor | None) -> None:
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import floor_text
-
-    if floor is not None:
-        console.print_fields([("rounding floor", floor_text(floor))])
 
 
 def _run(

@@ -25,6 +25,7 @@ def plain_run(
         "device": result.device,
         "driver": result.driver,
         "times": result.times,
+        "warm_ms": result.warm_ms,
         "sustained": result.sustained,
         "programs": result.programs,
         "hints": result.hints,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from adrenoc.device.gpu_state import GpuState, why_not_comparable
 from adrenoc.device.result import RunResult
@@ -38,23 +40,35 @@ class Baseline:
     gpu: tuple[GpuState, ...]
 
 
+Read = TypeVar("Read")
+
+
 def read_baseline(path: Path) -> Baseline:
     """The run whose `--json` output is in the file `path`.
 
     Raises:
         InputError: the file is missing, or holds something else.
     """
+    return read_printed_run(path, _take_baseline)
+
+
+def _take_baseline(told: Any) -> Baseline:
+    before = {key: told[key] for key in ("device", "driver", "gpu")}
+    before["p50_ms"] = told["times"]["p50_ms"]
+    baseline: Baseline = Decoder(_wrong).read(Baseline, before, "")
+    check_time("times.p50_ms", baseline.p50_ms)
+    check_clocks(baseline.gpu)
+    return baseline
+
+
+def read_printed_run(path: Path, take: Callable[[Any], Read]) -> Read:
+    """What `take` finds in the run whose `--json` output is in the file `path`.
+
+    Raises:
+        InputError: the file is missing, or holds something else.
+    """
     try:
-        told = read_json(read_plain(path))
-        before = {key: told[key] for key in ("device", "driver", "gpu")}
-        before["p50_ms"] = told["times"]["p50_ms"]
-        baseline: Baseline = Decoder(_wrong).read(Baseline, before, "")
-        if not 0 < baseline.p50_ms <= _MOST_MS:
-            raise _wrong("times.p50_ms", f"is {baseline.p50_ms:g}, expected more than 0")
-        clocks = [clock for s in baseline.gpu for clock in (s.clock_mhz, s.max_clock_mhz)]
-        if min(clocks, default=0) < 0:
-            raise _wrong("gpu", f"has a clock of {min(clocks):g} MHz, expected 0 or more")
-        return baseline
+        return take(read_json(read_plain(path)))
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror or error}",
@@ -68,6 +82,27 @@ def read_baseline(path: Path) -> Baseline:
         ) from error
 
 
+def check_time(place: str, time_ms: float) -> None:
+    """Refuse a time that no run takes.
+
+    Raises:
+        ValueError: saying so.
+    """
+    if not 0 < time_ms <= _MOST_MS:
+        raise _wrong(place, f"is {time_ms:g}, expected more than 0")
+
+
+def check_clocks(states: Sequence[GpuState]) -> None:
+    """Refuse clocks that no GPU has.
+
+    Raises:
+        ValueError: saying so.
+    """
+    clocks = [clock for state in states for clock in (state.clock_mhz, state.max_clock_mhz)]
+    if min(clocks, default=0) < 0:
+        raise _wrong("gpu", f"has a clock of {min(clocks):g} MHz, expected 0 or more")
+
+
 def _wrong(place: str, what: str) -> ValueError:
     return ValueError(f"{place.removeprefix(': ')} {what}")
 
@@ -78,12 +113,13 @@ def compare_with(before: Baseline, result: RunResult) -> Comparison:
     return Comparison(
         baseline_p50_ms=p50_ms,
         speedup=p50_ms / result.times.p50_ms if result.times.p50_ms else 0.0,
-        not_comparable=_difference(before, result),
-        unknown=_unread_clocks(before.gpu, result.gpu),
+        not_comparable=find_difference(before, result),
+        unknown=name_unread_clocks(before.gpu, result.gpu),
     )
 
 
-def _unread_clocks(then: tuple[GpuState, ...], now: tuple[GpuState, ...]) -> str:
+def name_unread_clocks(then: tuple[GpuState, ...], now: tuple[GpuState, ...]) -> str:
+    """Whose clock could not be read; empty where both were."""
     was_read, is_read = (any(state.clock_mhz for state in states) for states in (then, now))
     if was_read and is_read:
         return ""
@@ -92,7 +128,24 @@ def _unread_clocks(then: tuple[GpuState, ...], now: tuple[GpuState, ...]) -> str
     return f"{'this' if was_read else 'that'} run's clock could not be read"
 
 
-def _difference(before: Baseline, result: RunResult) -> str:
+class Ran(Protocol):
+    """What tells where a run was."""
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+
+    @property
+    def driver(self) -> str:
+        """Its driver's version."""
+
+    @property
+    def gpu(self) -> tuple[GpuState, ...]:
+        """What could be read of it."""
+
+
+def find_difference(before: Ran, result: Ran) -> str:
+    """Why the times of two runs say nothing against each other; empty where they do."""
     was, this = (device.partition(" at ")[0] for device in (before.device, result.device))
     if was != this:
         return f"that was on {was}, this is {this}"

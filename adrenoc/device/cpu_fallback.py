@@ -108,6 +108,7 @@ def run_on_cpu(
         device="CPU",
         outputs=dict(zip(names, outputs, strict=True)),
         times=Times.from_runs(load_ms=load_ms, build_ms=0.0, first_ms=first_ms, warm_ms=warm_ms),
+        warm_ms=tuple(warm_ms),
         notes=(
             f"computed on the CPU, on {counted}, by the code that the bundle carries: {reason}",
         ),

@@ -13,6 +13,7 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.clml import clml_ms, prepare_regions, textures_ms
 from adrenoc.device.compiled_for import other_gpu_notes
 from adrenoc.device.gpu_state import GpuState, clock_notes, read_gpu_state
+from adrenoc.device.memory_meter import MemoryMeter
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.profile import Launch, kernel_times, node_times
 from adrenoc.device.result import (
@@ -27,6 +28,7 @@ from adrenoc.device.result import (
     Times,
     ms_since,
 )
+from adrenoc.device.trace import Tracer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,10 +59,10 @@ def execute(
     """
     # Before anything uses the device: its context is made by them.
     _set_hints(place, options)
-    memory = _MemoryMeter(place)
-    loaded = _load(place, bundle, options)
-    runner = _Runner(place, bundle, loaded.machine, inputs, loaded.constants, options.recording)
-    progress.first_ms = runner.run_ms()
+    memory = MemoryMeter(place, progress.tracer)
+    loaded = _load(place, bundle, options, progress.tracer)
+    runner = _Runner(place, bundle, loaded, inputs, options.recording, progress.tracer)
+    progress.first_ms = runner.run_ms("first run")
     memory_bytes = memory.peak_bytes()
     progress.outputs = runner.take_outputs()
     states = [_time_warm_runs(runner, place, options, progress)]
@@ -71,7 +73,7 @@ def execute(
     if steps:
         outputs = runner.walk([inputs, *steps])
     among = () if others is None else _run_among(runner, inputs, others)
-    states.append(read_gpu_state(place.function("adrenoc.runtime.gpu_state")))
+    states.append(_read_state(place, progress.tracer))
     launches = _profile(runner, place) if options.profile else []
     regions = loaded.regions
     if options.profile and regions:
@@ -91,6 +93,8 @@ def execute(
         kernels=kernel_times(launches),
         nodes=node_times(launches, bundle.launches()),
         gpu=tuple(state for state in states if state.is_known),
+        warm_ms=tuple(progress.warm_ms),
+        trace=progress.tracer.finish(),
         notes=(*_notes(place, bundle, loaded, states), *notes),
     )
 
@@ -123,21 +127,24 @@ class _Loaded:
         )
 
 
-def _load(place: Place, bundle: Bundle, options: RunOptions) -> _Loaded:
+def _load(place: Place, bundle: Bundle, options: RunOptions, tracer: Tracer) -> _Loaded:
     """Load a bundle and build its kernels, the one beside the other."""
     from tvm import relax
 
     device = place.device()
     started = time.perf_counter()
-    module = place.load(bundle)
+    with tracer.span("open the library"):
+        module = place.load(bundle)
     with start_build(place, bundle, module, options.programs) as wait_for_kernels:
         # Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
         machine = relax.VirtualMachine(module, [device, place.cpu()])
-        constants = place.constants(bundle)
-        device.sync()
+        with tracer.span("upload constants"):
+            constants = place.constants(bundle)
+            device.sync()
         load_ms = ms_since(started)
         started = time.perf_counter()
-        programs = wait_for_kernels()
+        with tracer.span("wait for kernels that are built"):
+            programs = wait_for_kernels()
     regions = prepare_regions(place, module)
     return _Loaded(
         machine=machine,
@@ -154,11 +161,18 @@ def _time_warm_runs(
 ) -> GpuState:
     """Time the warm runs; the state of the GPU as they begin."""
     for _ in range(options.warmup):
-        runner.run_ms()
+        runner.run_ms("warm-up")
     # Not earlier: a GPU that idles has another clock.
-    state = read_gpu_state(place.function("adrenoc.runtime.gpu_state"))
+    state = _read_state(place, progress.tracer)
     for _ in range(max(1, options.repeat)):
         progress.warm_ms.append(runner.run_ms())
+    return state
+
+
+def _read_state(place: Place, tracer: Tracer) -> GpuState:
+    """Clock and heat at this moment."""
+    state = read_gpu_state(place.function("adrenoc.runtime.gpu_state"))
+    tracer.read_gpu(state)
     return state
 
 
@@ -189,25 +203,27 @@ class _Runner:
         self,
         place: Place,
         bundle: Bundle,
-        machine: Any,
+        loaded: _Loaded,
         inputs: Mapping[str, np.ndarray],
-        constants: list[Any],
         recording: str,
+        tracer: Tracer,
     ) -> None:
         import tvm
 
+        self.tracer = tracer
         self._place = place
         self._specs = bundle.manifest.outputs
         self._first = {name: inputs[name] for name in bundle.manifest.states}
         self._presents = bundle.kept_states
         self._device = place.device()
         self._names = [spec.name for spec in bundle.manifest.inputs]
-        given = [tvm.runtime.tensor(inputs[name], self._device) for name in self._names]
+        with tracer.span("upload inputs"):
+            given = [tvm.runtime.tensor(inputs[name], self._device) for name in self._names]
         # Held here: over RPC the other side knows their addresses alone.
-        self._arguments = [*given, *constants]
-        self._bound = self._bind(machine, recording)
+        self._arguments = [*given, *loaded.constants]
+        self._bound = self._bind(loaded.machine, recording)
         # Not `set_input`: over RPC it copies textures to buffers.
-        main = machine["main"]
+        main = loaded.machine["main"]
         self._run: Callable[[], Any] = partial(main, *self._arguments)
         if self._bound is not None:
             self._run = place.look_up(self._bound, "run")
@@ -226,10 +242,10 @@ class _Runner:
             if name in inputs:
                 tensor.copyfrom(inputs[name])
 
-    def run_ms(self) -> float:
+    def run_ms(self, name: str = "run") -> float:
         """Run once, from the states that were given; returns how long it took."""
         self._reset()
-        return self._run_on_ms()
+        return self._run_on_ms(name)
 
     def walk(self, steps: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Run once for each of `steps`, from the states that were given on; all outputs."""
@@ -249,13 +265,16 @@ class _Runner:
         if self._first:
             self.give(self._first)
 
-    def _run_on_ms(self) -> float:
+    def _run_on_ms(self, name: str = "run") -> float:
         """Run once, from the states that the last run left; returns how long it took."""
         # Gone before the next run, which else would need memory for its outputs beside these.
         self._result = None
         begun = time.perf_counter()
-        self._result = self._run()
-        self._device.sync()
+        with self.tracer.span(name):
+            with self.tracer.span("launch"):
+                self._result = self._run()
+            with self.tracer.span("wait"):
+                self._device.sync()
         return ms_since(begun)
 
     def launching(self) -> LaunchReport | None:
@@ -272,26 +291,6 @@ class _Runner:
         }
         held = dict(zip(self._names, self._arguments, strict=False))
         return found | {present: held[past].numpy() for past, present in self._presents}
-
-
-class _MemoryMeter:
-    """Measures what the runtime holds on a device, from now on."""
-
-    def __init__(self, place: Place) -> None:
-        self._number = place.number
-        self._stats = place.function("adrenoc.opencl.memory_stats")
-        release = place.function("adrenoc.opencl.release_pool")
-        if release is not None:
-            release(place.number)
-        self._before = self._read("allocated_bytes")
-
-    def peak_bytes(self) -> int | None:
-        """The most that was held since then, beyond what was held before."""
-        peak = self._read("peak_bytes")
-        return None if peak is None or self._before is None else peak - self._before
-
-    def _read(self, key: str) -> int | None:
-        return None if self._stats is None else int(json.loads(self._stats(self._number))[key])
 
 
 def _run_among(
@@ -330,13 +329,15 @@ def _profile(runner: _Runner, place: Place) -> list[Launch]:
     stop = _require(place, "adrenoc.opencl.profile_stop")
     start(place.number)
     try:
-        runner.run_ms()
+        runner.run_ms("profiled run")
     finally:
-        launches = json.loads(stop(place.number))
-    return [
+        told = json.loads(stop(place.number))
+    launches = [
         Launch(kernel=name.removesuffix(_DEVICE), start_ns=start, end_ns=end)
-        for name, start, end in launches
+        for name, start, end in told
     ]
+    runner.tracer.note_launches(launches)
+    return launches
 
 
 def _time_regions(

@@ -32,6 +32,7 @@ class NodeTime:
     gflops: float
     gb_per_s: float
     of_roofline: float | None
+    tensors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,4 +83,5 @@ def _node_time(launch: Launch, info: LaunchInfo) -> NodeTime:
         gflops=info.flops / seconds / 1e9,
         gb_per_s=info.bytes / seconds / 1e9,
         of_roofline=None if floor_ms is None else floor_ms / 1e3 / seconds,
+        tensors=info.tensors,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from adrenoc.device.gpu_state import GpuState
 from adrenoc.device.profile import KernelTime, NodeTime
+from adrenoc.device.trace import RunTrace, Tracer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -224,6 +225,7 @@ class RunResult:
     what the manifest plans as `memory.peak_bytes`; None where the runtime does not tell.
     `outputs` are those of the last run; a note says so where the first gave others.
     `among_others` are those of runs that came between runs of other inputs, where that was asked.
+    `warm_ms` are the warm runs one by one.
     `gpu` holds the state of the GPU before and after the runs, where it can be read; `notes` say
     what a reader of the times should know.
     """
@@ -243,6 +245,8 @@ class RunResult:
     nodes: tuple[NodeTime, ...] = ()
     gpu: tuple[GpuState, ...] = ()
     notes: tuple[str, ...] = ()
+    warm_ms: tuple[float, ...] = ()
+    trace: RunTrace = field(default_factory=RunTrace)
 
 
 class Progress:
@@ -252,6 +256,7 @@ class Progress:
         self.outputs: dict[str, np.ndarray] = {}
         self.first_ms: float | None = None
         self.warm_ms: list[float] = []
+        self.tracer = Tracer()
 
     def __str__(self) -> str:
         if self.first_ms is None:

@@ -64,6 +64,7 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         "inspect",
         "view",
         "diff",
+        "compare",
         "targets",
         "package",
         "presets",

@@ -35,6 +35,7 @@ def list_launches(
                 flops=work.work.flops,
                 bytes=work.work.bytes_read + work.work.bytes_written,
                 floor_us=None if floor_us is None else round(floor_us, 3),
+                tensors=tuple(node.names),
             )
         )
     return tuple(launches)
