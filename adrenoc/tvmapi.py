@@ -312,6 +312,15 @@ def load_numbers(buffer: Buffer, base: Expr, offset: int, count: int, *, aligned
     return tirx.call_extern("float32x4", name, buffer.data, base, offset)
 
 
+def load_texel(buffer: Buffer, at: Expr) -> Expr:
+    """Vector number `at` of a buffer of floats or of halves, whatever its shape, as four floats.
+
+    Macros of `prelude.cl`.
+    """
+    name = "LOAD_HALF4" if str(buffer.dtype) == "float16" else "LOAD_FLOAT4"
+    return tirx.call_extern("float32x4", name, buffer.data, at, 0)
+
+
 def share_words(buffer: Buffer, index: Expr, words: Expr) -> Stmt:
     """The statement that stores four words into an array in local memory, whatever its type.
 

@@ -106,7 +106,8 @@ class Node:
     `RESULT`.  `parts` are bodies that an operator's kernel has names for.  `fused` names the
     operators inside, `also` further nodes whose results the kernel computes and no memory holds.
     `stores` are the tensors that it writes, where they are not its output alone: ranges of the
-    output in other memory, with the output among them or not.
+    output in other memory, with the output among them or not.  `changes` are tensors of other
+    forms that it changes in place beside that, each an input under an earlier name.
     """
 
     RESULT = "@result"
@@ -123,11 +124,13 @@ class Node:
     fused: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     stores: tuple[Store, ...] = ()
+    changes: tuple[str, ...] = ()
 
     @property
     def writes(self) -> tuple[str, ...]:
         """The tensors that its kernel writes."""
-        return tuple(dict.fromkeys(store.tensor for store in self.stores)) or (self.output,)
+        made = tuple(dict.fromkeys(store.tensor for store in self.stores)) or (self.output,)
+        return (*made, *self.changes)
 
     @property
     def is_map(self) -> bool:

@@ -10,6 +10,7 @@ from adrenoc.passes.fuse.fuse_attention import fuse_attention
 from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
 from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse.fuse_shuffles import fuse_shuffles
+from adrenoc.passes.fuse.fuse_steps import fuse_steps
 from adrenoc.passes.fuse.read_flattened import read_flattened
 from adrenoc.passes.fuse.read_images import read_images
 from adrenoc.passes.place.assign_layouts import assign_layouts
@@ -265,6 +266,11 @@ STAGES: tuple[Stage, ...] = (
         phase=Phase.CHOOSE,
         after={"fuse_prologues": "what a prologue saves a convolution, a pair cannot"},
         asks={"widen_sums": "whether the sums of a pair stay in float"},
+    ),
+    placed_stage(
+        "fuse_steps",
+        run_on_graph(fuse_steps, makes=("operator:step_attention", "operator:join_parts")),
+        phase=Phase.CHOOSE,
     ),
     placed_stage(
         "split_winograd",

@@ -40,16 +40,17 @@ def append_rows_nest(builder: Any, call: Any) -> Any:
     """Give each element of the cache, old or new."""
     attrs = call.attrs
 
-    def compute(cache: Any, x: Any, position: Any, *tables: Any) -> Any:
+    def compute(cache: Any, x: Any, position: Any, *others: Any) -> Any:
         tokens, head = x.shape[1], cache.shape[3]
+        tables, gains = _tables_and_gains(attrs, others)
+        read = _norm(attrs, x, int(cache.shape[1]), int(head), gains)
 
         def element(n: Any, h: Any, row: Any, j: Any) -> Any:
             token = row - position[0]
             inside = tirx.all(token >= 0, token < tokens)
-            first = int(attrs["first"]) + h * head
 
             def new(at: Any) -> Any:
-                return x[n, tirx.max(tirx.min(token, tokens - 1), 0), first + at]
+                return read(h, tirx.max(tirx.min(token, tokens - 1), 0), at)
 
             value = _rotate(attrs, new, tables, row, j).astype(str(cache.dtype))
             return te.if_then_else(inside, value, cache[n, h, row, j])
@@ -64,11 +65,11 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
     attrs = call.attrs
     heads, window = int(attrs["heads"]), int(attrs["window"])
 
-    def compute(q: Any, position: Any, keys: Any, values: Any, *tables: Any) -> Any:
+    def compute(q: Any, position: Any, keys: Any, values: Any, *others: Any) -> Any:
         _, kv_heads, rows, head = (int(extent) for extent in keys.shape)
         tokens, group, dtype = int(q.shape[1]), heads // kv_heads, str(q.dtype)
         far = tirx.const(-3.0e4 if dtype == "float16" else -3.0e38, dtype)
-        scores = _scores(attrs, q, position, keys, tables)
+        scores = _scores(attrs, q, position, keys, others)
 
         def hide(h: Any, t: Any, r: Any) -> Any:
             at = position[0] + t
@@ -97,16 +98,18 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
     return builder.call_te(compute, *call.args, primfunc_name_hint="cached_attention")
 
 
-def _scores(attrs: Any, q: Any, position: Any, keys: Any, tables: Any) -> Any:
+def _scores(attrs: Any, q: Any, position: Any, keys: Any, others: Any) -> Any:
     """[head, token, row] of rotated, scaled queries times keys, bounded where there is a cap."""
     heads, cap = int(attrs["heads"]), float(attrs["cap"])
     _, kv_heads, rows, head = (int(extent) for extent in keys.shape)
     tokens, group, dtype = int(q.shape[1]), heads // kv_heads, str(q.dtype)
 
+    tables, gains = _tables_and_gains(attrs, others)
+    read = _norm(attrs, q, heads, head, gains)
+
     def query(h: Any, token: Any, j: Any) -> Any:
-        first = int(attrs["first"]) + h * head
         at = tirx.min(position[0] + token, rows - 1)
-        turned = _rotate(attrs, lambda i: q[0, token, first + i], tables, at, j)
+        turned = _rotate(attrs, lambda i: read(h, token, i), tables, at, j)
         return turned * tirx.const(float(attrs["scale"]), dtype)
 
     turned = te.compute((heads, tokens, head), query, name="turned")
@@ -133,6 +136,33 @@ def _powers(masked: Any) -> tuple[Any, Any]:
     )
     total = te.compute((heads, tokens), lambda h, t: te.sum(power[h, t, b], axis=b), name="total")
     return power, total
+
+
+def _tables_and_gains(attrs: Any, others: Any) -> tuple[Any, Any]:
+    """Cosines and sines where it rotates, and the weights of a norm where it has one."""
+    count = 2 if int(attrs["rotated"]) else 0
+    return others[:count], others[count:]
+
+
+def _norm(attrs: Any, x: Any, heads: int, head: int, gains: Any) -> Any:
+    """Reads number `j` of a head of a token, less its length where there are weights of a norm."""
+    first = int(attrs["first"])
+    if not gains:
+        return lambda h, token, j: x[0, token, first + h * head + j]
+    tokens, dtype, k = int(x.shape[1]), "float32", te.reduce_axis((0, head), "k")
+
+    def square(h: Any, token: Any) -> Any:
+        value = x[0, token, first + h * head + k].astype(dtype)
+        return te.sum(value * value, axis=k)
+
+    squares = te.compute((heads, tokens), square, name="squares")
+
+    def normed(h: Any, token: Any, j: Any) -> Any:
+        mean = squares[h, token] / head + tirx.const(float(attrs["epsilon"]), dtype)
+        value = x[0, token, first + h * head + j].astype(dtype) / te.sqrt(mean)
+        return (value * gains[0][j].astype(dtype)).astype(str(x.dtype))
+
+    return normed
 
 
 def _rotate(attrs: Any, read: Any, tables: Any, position: Any, j: Any) -> Any:

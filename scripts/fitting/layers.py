@@ -25,6 +25,10 @@ class Layer(small.Layer):
     families: str = "conv|depthwise|dense|gemv|matmul|winograd"
     """The kernels to show, as a regular expression."""
 
+    def model(self) -> onnx.ModelProto:
+        """The layer's model; its weights are the same each time."""
+        return in_bits_model(self) if self.op == "MatMulNBits" else super().model()
+
 
 def quantised_model(layer: Layer) -> onnx.ModelProto:
     """The same convolution as QLinearConv, of bytes that an operator before it made."""
@@ -47,6 +51,26 @@ def quantised_model(layer: Layer) -> onnx.ModelProto:
         helper.make_node("Softmax", ["d"], ["y"]),
     ]
     return onnx_model(nodes, {"x": layer.shape}, ["y"], constants)
+
+
+def in_bits_model(layer: Layer) -> onnx.ModelProto:
+    """A product by weights of few bits in blocks, between a ReLU and a softmax."""
+    rng = np.random.default_rng(0)
+    (outputs, depth), block, bits = layer.weights, layer.attrs["block_size"], layer.attrs["bits"]
+    blocks = depth // block
+    attrs = {"K": depth, "N": outputs, "accuracy_level": 0, **layer.attrs}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node(layer.op, ["r", "w", "s"], ["c"], domain="com.microsoft", **attrs),
+        helper.make_node("Softmax", ["c"], ["y"]),
+    ]
+    constants = {
+        "w": rng.integers(0, 256, (outputs, blocks, block * bits // 8)).astype(np.uint8),
+        "s": rng.uniform(0.01, 0.02, (outputs, blocks)).astype(np.float32),
+    }
+    model = onnx_model(nodes, {"x": layer.shape}, ["y"], constants)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
 
 
 def conv(kernel: int, stride: int, channels: int, out: int, size: int, groups: int = 1) -> Layer:
@@ -155,6 +179,19 @@ def dense(name: str, shape: tuple[int, ...], columns: int) -> Layer:
     )
 
 
+def in_bits(tokens: int, depth: int, outputs: int, *, bits: int = 4, block: int = 32) -> Layer:
+    """A product of some tokens by weights of few bits, in blocks with scales of their own."""
+    return Layer(
+        name=f"{bits} bits {tokens}x{depth}x{outputs}",
+        op="MatMulNBits",
+        shape=(1, tokens, depth),
+        weights=(outputs, depth),
+        macs=tokens * depth * outputs,
+        attrs={"bits": bits, "block_size": block},
+        families="n_bits",
+    )
+
+
 def lines(op: str, shape: tuple[int, ...], families: str, *weights: int) -> Layer:
     """An operator that folds lines: `macs` are its elements."""
     label = f"{families} {'x'.join(map(str, shape[1:]))}"
@@ -208,4 +245,10 @@ LAYERS = (
     attention(3, 197, 64),
     attention(12, 197, 64),
     dense("gemm 197x192x768", (1, 197, 192), 768),
+    in_bits(1, 2048, 2048),
+    in_bits(1, 2048, 6144),
+    in_bits(1, 6144, 2048),
+    in_bits(1, 2048, 151936),
+    in_bits(4, 2048, 2048),
+    in_bits(512, 2048, 2048),
 )

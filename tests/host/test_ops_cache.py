@@ -65,6 +65,18 @@ CASES: dict[str, dict[str, Any]] = {
     "half rotated": {"tokens": 2, "rows": 40, "before": 20, "size": 32, "packed": False},
     "not rotated": {"tokens": 2, "rows": 40, "before": 20, "rotated": 0},
 }
+STEPS: dict[str, dict[str, Any]] = {
+    "many rows": {"rows": 300, "before": 270},
+    "no row before": {"rows": 40, "before": 0},
+    "the last row": {"rows": 40, "before": 39, "packed": False},
+    "a window": {"rows": 200, "before": 150, "local_window_size": 7},
+    "capped": {"rows": 90, "before": 70, "softcap": 0.7, "scale": 0.9},
+    "interleaved, three to one": {"rows": 40, "before": 20, "rotary_interleaved": 1, "heads": 6},
+    "half rotated": {"rows": 40, "before": 20, "size": 32, "packed": False},
+    "six to one, not rotated": {"rows": 70, "before": 66, "heads": 6, "kept": 1, "rotated": 0},
+    "heads of 48": {"rows": 150, "before": 140, "heads": 3, "kept": 3, "size": 48},
+}
+"""Of one token: it adds its rows itself."""
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
@@ -73,8 +85,20 @@ def test_attention_over_a_cache(device: Any, preset: str) -> None:
     for case in CASES.values():
         attention(ops, **case)
     ops.check(device, preset)
-    assert ops.kernels.count("cached_attention") == len(CASES)
-    assert ops.kernels.count("append_rows") == 2 * len(CASES)
+    more = sum(case["tokens"] > 1 for case in CASES.values())
+    assert ops.kernels.count("cached_attention") == more
+    assert ops.kernels.count("append_rows") == 2 * more
+    assert not ops.fallbacks
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
+def test_attention_of_one_token(device: Any, preset: str) -> None:
+    ops = Ops()
+    for case in STEPS.values():
+        attention(ops, tokens=1, **case)
+    ops.check(device, preset)
+    assert ops.kernels.count("step_attention") == ops.kernels.count("join_parts") == len(STEPS)
+    assert "append_rows" not in ops.kernels
     assert not ops.fallbacks
 
 

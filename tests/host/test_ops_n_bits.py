@@ -41,13 +41,17 @@ def test_products_of_4_bits(device: Any, preset: str) -> None:
         ((5, 72), 33, 32, "float"),
         ((2, 3, 3, 64), 50, 64, "packed"),
         ((1, 17, 128), 21, 128, ""),
+        ((1, 130, 272), 70, 16, "packed"),
+        ((9, 72), 40, 256, ""),
     ]
     for number, (shape, n, block, zeros) in enumerate(shapes):
         x = ops.input(*shape)
         y = product(ops, x, shape[-1], n, block=block, zeros=zeros, seed=number)
         ops.output(ops("Add", y, ops.weight(n)))
     ops.check(device, preset)
-    assert ops.kernels.count("n_bits") == len(shapes), ops.kernels
+    of_many = sum(int(np.prod(shape[:-1])) > 8 for shape, *_ in shapes)
+    assert ops.kernels.count("n_bits_matrix") == of_many, ops.kernels
+    assert ops.kernels.count("n_bits") == len(shapes) - of_many, ops.kernels
     assert not ops.fallbacks
 
 

@@ -1,4 +1,5 @@
-"""New keys or values of some tokens, written into their rows of a cache; keys are rotated first.
+"""New keys or values of some tokens, written into their rows of a cache; keys may be normed by
+their heads, and rotated, first.
 
 One thread makes four numbers of one head of one token.  The cache is [1, heads, rows, head], row
 by row; the first new row is a number in memory.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adrenoc.families.cache.head_norm import HeadNorm, norm_head
 from adrenoc.families.cache.rotation import (
     Rotation,
     head_texel,
@@ -27,6 +29,7 @@ class NewRows:
     x: Access
     position: Access
     rotation: Rotation | None
+    norm: HeadNorm | None
     tokens: int
     heads: int
     head: int
@@ -35,13 +38,13 @@ class NewRows:
 
 
 def append_rows(builder: KernelBuilder, new: NewRows, cache: Access) -> None:
-    """Emit cache[0, head, position + token, :] = rotated x[token, first + head * size :]."""
+    """Emit cache[0, head, position + token, :] = x[token, first + head * size :], made ready."""
     blocks = new.head // LANES
     block, head, token = builder.threads(blocks, new.heads, new.tokens)
     row = builder.let(cast(new.position.element([iconst(0)]), "int32") + token, "row")
     position = known_position(builder, new.position, token, new.rows)
     start = head * iconst(blocks) + iconst(new.first // LANES)
-    read = head_texel(new.x, token, start)
+    read = norm_head(builder, new.norm, blocks, head_texel(new.x, token, start))
     value = rotate(builder, new.rotation, position, block, blocks, read)
     stored = str(cache.spec.dtype)
     with builder.when((row >= iconst(0)) & (row < iconst(new.rows))):

@@ -14,6 +14,7 @@ from adrenoc.families.cache.cached_attention import (
     CachedTile,
     cached_attention,
 )
+from adrenoc.families.cache.head_norm import HeadNorm
 from adrenoc.families.cache.rotation import Rotation
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.families.shared.machine import Machine
@@ -33,14 +34,15 @@ class CachedWork:
 
 
 def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Inputs: the cache, new rows, the first row's number, perhaps cosines and sines."""
-    cache, x, position, *tables = node.inputs
+    """Inputs: the cache, new rows, the first row's number; perhaps cosines, sines, gains."""
+    cache, x, position, *others = node.inputs
     kernel = context.kernel(node, "append_rows")
     _, heads, rows, head = context.graph.tensors[cache].shape
     new = NewRows(
         x=kernel.input(x),
         position=kernel.input(position),
-        rotation=_rotation(kernel, node, tables),
+        rotation=rotation_of(kernel, node, others),
+        norm=gains_of(kernel, node, others),
         tokens=tokens_of(context.graph.tensors[x].shape),
         heads=heads,
         head=head,
@@ -53,10 +55,9 @@ def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Inputs: queries, the first one's row, keys, values, perhaps cosines and sines."""
+    """Inputs: queries, the first one's row, keys, values; perhaps cosines, sines, gains."""
     attrs = node.attrs
     q, position, keys, values, *others = node.inputs
-    tables = others[: 2 if attrs["rotated"] else 0]
     _, kv_heads, rows, head = context.graph.tensors[keys].shape
     tokens, heads = tokens_of(context.graph.tensors[q].shape), int(attrs["heads"])
     work = CachedWork(heads=heads * tokens, rows=rows, blocks=head // LANES)
@@ -73,7 +74,8 @@ def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
         keys=kernel.input(keys),
         values=kernel.input(values),
         position=kernel.input(position),
-        rotation=_rotation(kernel, node, tables),
+        rotation=rotation_of(kernel, node, others),
+        norm=gains_of(kernel, node, others),
         tokens=tokens,
         heads=heads,
         kv_heads=kv_heads,
@@ -115,16 +117,26 @@ def estimate_clocks(work: CachedWork, tile: CachedTile, machine: Machine) -> flo
     return groups * runs * run
 
 
-def _rotation(kernel: NodeKernel, node: Node, tables: list[str]) -> Rotation | None:
-    if not tables:
+def rotation_of(kernel: NodeKernel, node: Node, others: list[str]) -> Rotation | None:
+    """How heads are turned, by the first two of `others`; None where they are not."""
+    if not node.attrs["rotated"]:
         return None
-    cos, sin = (kernel.flat(name, "angles", np.ravel, _widen, "float32") for name in tables)
+    cos, sin = (kernel.flat(name, "angles", np.ravel, _widen, "float32") for name in others[:2])
     return Rotation(
         cos=cos,
         sin=sin,
         width=int(node.attrs["rotated"]),
         interleaved=bool(node.attrs["interleaved"]),
     )
+
+
+def gains_of(kernel: NodeKernel, node: Node, others: list[str], number: int = 0) -> HeadNorm | None:
+    """How heads are normed, by a tensor behind the tables in `others`; None where they are not."""
+    if not node.attrs["normed"]:
+        return None
+    name = others[number + (2 if node.attrs["rotated"] else 0)]
+    gains = kernel.flat(name, "gains", np.ravel, _widen, "float32")
+    return HeadNorm(gains=gains, epsilon=float(node.attrs["epsilon"]))
 
 
 def _widen(table: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adrenoc.families.cache.head_norm import HeadNorm, norm_head
 from adrenoc.families.cache.rotation import (
     Rotation,
     head_texel,
@@ -79,6 +80,7 @@ class CachedOperands:
     values: Access
     position: Access
     rotation: Rotation | None
+    norm: HeadNorm | None
     tokens: int
     heads: int
     kv_heads: int
@@ -135,6 +137,7 @@ def _share_query(
     query = builder.allocate_shared(o.blocks, dtype=ACCUMULATOR)
     read = head_texel(o.q, token, head * iconst(o.blocks) + iconst(o.first // LANES))
     with builder.when(member < iconst(o.blocks)):
+        read = norm_head(builder, o.norm, o.blocks, read)
         value = rotate(builder, o.rotation, position, member, o.blocks, read)
         query[member] = value * splat(fconst(o.scale, ACCUMULATOR))
     builder.barrier()

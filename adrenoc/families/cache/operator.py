@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from adrenoc.families.cache.cache_rules import append_rows_rule, cached_attention_rule, tokens_of
+from adrenoc.families.cache.step_rules import JOIN, STEP, join_parts_rule, step_attention_rule
 from adrenoc.families.shared.batch import Batch
 from adrenoc.families.shared.counts import SOFTMAX_OPERATIONS
 from adrenoc.families.shared.operator import (
@@ -15,6 +16,7 @@ from adrenoc.families.shared.operator import (
     Operator,
     channel_of_result,
     channels_last_at,
+    made_by_passes,
     same_layout,
 )
 from adrenoc.families.shared.typical import TypicalRun, one_of
@@ -23,7 +25,9 @@ from adrenoc.ir.layout import LANES
 from adrenoc.relax.own import APPEND_ROWS, CACHED_ATTENTION
 
 
-def _refuses_heads(node: Node, tensors: Mapping[str, Tensor], cache: str, x: str) -> str | None:
+def _refuses_heads(
+    node: Node, tensors: Mapping[str, Tensor], cache: str, x: str, others: Sequence[str]
+) -> str | None:
     """What both kernels need: whole texels of a head, and of each half of what is rotated."""
     batch, _, _, head = tensors[cache].shape
     shape = tensors[x].shape
@@ -35,18 +39,18 @@ def _refuses_heads(node: Node, tensors: Mapping[str, Tensor], cache: str, x: str
     whole = LANES * (1 + apart)
     if head % LANES or int(node.attrs["first"]) % LANES or rotated % whole:
         return f"heads of {head} with {rotated} rotated, expected whole texels of both"
-    tables = node.inputs[-2:] if rotated else ()
-    if any(tensors[name].value is None for name in tables):
-        return "its cosines and sines are computed, expected constants"
+    if any(tensors[name].value is None for name in others):
+        return "its cosines, sines or gains are computed, expected constants"
     return None
 
 
 def _refuses_rows(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
-    return _refuses_heads(node, tensors, *node.inputs[:2])
+    cache, x, _, *others = node.inputs
+    return _refuses_heads(node, tensors, cache, x, others)
 
 
 def _refuses_attention(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
-    return _refuses_heads(node, tensors, node.inputs[2], node.inputs[0])
+    return _refuses_heads(node, tensors, node.inputs[2], node.inputs[0], node.inputs[4:])
 
 
 def _follows_no_batch(_batch: Batch, _node: Node) -> None:
@@ -69,6 +73,17 @@ def _softmax_operations(graph: Graph, node: Node) -> int:
     rows = graph.tensors[node.inputs[2]].shape[2]
     tokens = tokens_of(graph.tensors[node.inputs[0]].shape)
     return SOFTMAX_OPERATIONS * tokens * int(node.attrs["heads"]) * rows
+
+
+def _step_multiply_adds(graph: Graph, node: Node) -> int:
+    """With all rows there."""
+    _, _, rows, head = graph.tensors[node.inputs[2]].shape
+    return 2 * int(node.attrs["heads"]) * rows * head
+
+
+def _joining_operations(graph: Graph, node: Node) -> int:
+    """Two for each number of a part."""
+    return 2 * int(np.prod(graph.tensors[node.inputs[0]].shape))
 
 
 def _terms(graph: Graph, node: Node) -> int:
@@ -134,5 +149,20 @@ OPERATORS = (
         fusions=frozenset(),
         channel_weights=None,
         channel_sums=None,
+    ),
+    made_by_passes(
+        STEP,
+        Kind.ATTENTION,
+        step_attention_rule,
+        multiply_adds=_step_multiply_adds,
+        operations=_softmax_operations,
+    ),
+    made_by_passes(
+        JOIN,
+        Kind.MAP,
+        join_parts_rule,
+        numbers=Numbers.AVERAGED,
+        multiply_adds=None,
+        operations=_joining_operations,
     ),
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adrenoc.families.n_bits.opened import WORD_INPUTS, place_of, take_number
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -24,7 +25,6 @@ from adrenoc.kernels.team import ACCUMULATOR, Team, plus
 from adrenoc.kernels.walk import widen
 from adrenoc.tvmapi import (
     Expr,
-    cast,
     construct,
     fconst,
     floordiv,
@@ -34,12 +34,8 @@ from adrenoc.tvmapi import (
     load_vector,
     minimum,
     splat,
-    tirx,
 )
 
-BITS = 4
-WORD_INPUTS = 8
-"""Inputs of a word: two texels of a token."""
 _TEXELS = WORD_INPUTS // LANES
 
 
@@ -203,7 +199,7 @@ class _Thread:
             block = step * iconst(_TEXELS) + iconst(i)
             texel = builder.let(widen(self._operands.x.texel(n, block, h, w)), "x")
             total = texel if total is None else total + texel
-            places = [2.0 ** (-BITS * (LANES * i + j)) for j in range(LANES)]
+            places = [place_of(LANES * i + j) for j in range(LANES)]
             factors = construct([fconst(f, ACCUMULATOR) for f in places])
             divided.append(builder.let(texel * factors, "xs"))
         assert total is not None
@@ -218,8 +214,7 @@ class _Thread:
         builder, operands = self._builder, self._operands
         parts: list[Expr] = []
         for i in range(WORD_INPUTS):
-            mask = tirx.Broadcast(tirx.const(15 << (BITS * i), "uint32"), LANES)
-            column = builder.let(cast(tirx.BitwiseAnd(word, mask), "float32x4"), "q")
+            column = take_number(builder, word, i)
             for p, (numbers, _) in enumerate(tokens):
                 product = splat(numbers[i]) * column
                 if i == 0:

@@ -8,22 +8,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adrenoc import tvmapi
+from adrenoc.families.conv.conv_tile_local import (
+    bytes_of,
+    local_bytes,
+    local_candidates,
+    local_counts,
+    vector_bytes,
+    waves_of,
+    weights_of,
+)
+from adrenoc.families.conv.split_k import vectors_added
 from adrenoc.families.n_bits.n_bits import (
-    WORD_INPUTS,
     NBitsOperands,
     NBitsTile,
     n_bits,
     pack_blocks,
     pack_words,
 )
-from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.families.n_bits.n_bits_matrix import BLOCKS_A_WORD, n_bits_matrix
+from adrenoc.families.n_bits.opened import WORD_INPUTS
+from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.families.shared.conv_tile_shape import ConvTile
+from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
 from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.shared_weights import vectors_held
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
+from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.kernels.work_group import power_of_two
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import bytes_of
+
+HALF_BYTES = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +57,18 @@ class NBitsWork:
 def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
     """`attrs`: `block`, the inputs of a scale, and `zero` where no zero points are inputs.
 
-    Sums are in float whatever the preset: with one token the kernel waits for its weights.
+    Few tokens wait for their weights, and their sums are in float whatever the preset; of many,
+    the weights are opened once for all.
     """
-    x_name, words_name, scales_name, *zeros_name = node.inputs[: 4 if node.attrs["zeros"] else 3]
     e = context.graph.operand(node.output).extents
+    if e.n * e.h * e.w > context.cost.n_bits.tokens[-1]:
+        return _matrix_rule(context, node)
     work = NBitsWork(
         tokens=e.n * e.h * e.w,
-        steps=-(-context.graph.operand(x_name).extents.c // WORD_INPUTS),
+        steps=-(-context.graph.operand(node.inputs[0]).extents.c // WORD_INPUTS),
         out_blocks=e.blocks,
-        storage_bytes=bytes_of(context.options.storage_dtype),
-        zeros=bool(zeros_name),
+        storage_bytes=tvmapi.bytes_of(context.options.storage_dtype),
+        zeros=bool(node.attrs["zeros"]),
     )
     machine = context.machine
     tile = context.choose(
@@ -59,21 +78,96 @@ def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
         lambda tile: estimate_clocks(work, tile, machine),
     )
     kernel = context.kernel(node, "n_bits")
-    x = kernel.input(x_name)
-    words = kernel.flat(words_name, "n_bits_words", pack_words, np.asarray, "uint8")
-    scales = kernel.pack_constant(scales_name, "n_bits", pack_blocks)
-    zeros = kernel.pack_constant(zeros_name[0], "n_bits", pack_blocks) if zeros_name else None
-    operands = NBitsOperands(
-        x=x,
-        words=words,
-        scales=scales,
-        zeros=zeros,
-        zero=float(node.attrs["zero"]),
-        block=int(node.attrs["block"]),
-    )
+    operands = operands_of(kernel, node)
     out, epilogue = kernel.output()
     n_bits(kernel.builder, tile, operands, out, epilogue)
     return kernel.call()
+
+
+def _matrix_rule(context: RuleContext, node: Node) -> KernelCall:
+    work, machine = pointwise_work(context.graph, node, context.options), context.machine
+    tile = context.choose(
+        node,
+        "n_bits_matrix",
+        matrix_candidates(work, context.limits, machine.cost),
+        lambda tile: matrix_clocks(work, tile, machine),
+    )
+    kernel = context.kernel(node, "n_bits_matrix", half=work.half)
+    operands = operands_of(kernel, node)
+    out, epilogue = kernel.output()
+    n_bits_matrix(kernel.builder, tile, operands, out, epilogue)
+    return kernel.call()
+
+
+def operands_of(kernel: NodeKernel, node: Node) -> NBitsOperands:
+    """Declare what a product reads."""
+    x, words, scales, *zeros = node.inputs[: 4 if node.attrs["zeros"] else 3]
+    return NBitsOperands(
+        x=kernel.input(x),
+        words=kernel.flat(words, "n_bits_words", pack_words, np.asarray, "uint8"),
+        scales=kernel.pack_constant(scales, "n_bits", pack_blocks),
+        zeros=kernel.pack_constant(zeros[0], "n_bits", pack_blocks) if zeros else None,
+        zero=float(node.attrs["zero"]),
+        block=int(node.attrs["block"]),
+    )
+
+
+def matrix_candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
+    """Tiles that bring whole words."""
+    for tile in local_candidates(work, limits, costs):
+        whole = tile.chunk * tile.split_k % BLOCKS_A_WORD == 0
+        if whole and matrix_bytes(work, tile) <= limits.local_mem_bytes:
+            yield tile
+
+
+def matrix_bytes(work: ConvWork, tile: ConvTile) -> int:
+    """Local memory of a work-group: sums of halves are floats, which lie beside the weights."""
+    held = local_bytes(work, tile)
+    if not work.half:
+        return held
+    threads = math.prod(tile.work_group or (1, 1, 1))
+    span = min(tile.chunk * tile.split_k, whole_k_steps(work.in_blocks, tile.k_step))
+    vectors = LANES * tile.out_blocks * tile.bands * span
+    weights = vectors_held(vectors, threads, half=True) * LANES * HALF_BYTES
+    added = vectors_added(tile.pixels * tile.out_blocks, tile.split_k, threads)
+    return weights + added * LANES * FLOAT_BYTES
+
+
+def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
+    """Clocks of the 1x1 convolution, and of opening its weights for each work-group."""
+    costs, cost = machine.cost.n_bits, machine.cost.pipes
+    counts = local_counts(work, tile, machine)
+    threads = math.prod(tile.work_group or (1, 1, 1))
+    vectors = LANES * tile.out_blocks * tile.bands * tile.chunk * tile.split_k
+    words = counts.chunks * math.ceil(vectors / WORD_INPUTS / threads)
+    opening = words * (costs.open_slots + costs.read_slots * 2)
+    registers = counts.registers
+    if work.half:  # parts of sums are widened as they are added to these
+        sums = tile.pixels * tile.out_blocks
+        opening += counts.k_steps * sums * LANES * (2.0 - 1.0 / machine.half_rate)
+        registers += sums / 2
+    alu = counts.alu + opening
+    stored = words * WORD_INPUTS
+    texels = counts.k_steps * counts.texels
+    busiest = max(
+        machine.wave * (alu + machine.cost.conv_local.texel_alu * texels) / machine.lanes,
+        machine.wave * texels / machine.texels_of(work.load_bytes),
+    )
+    slots = counts.slots + opening + (1 + machine.cost.conv_local.texel_slots) * texels
+    waits = counts.waits + words + counts.k_steps
+    serial = machine.slots_a_wave * slots + waits * cost.buffer_latency_clocks
+    resident = machine.resident_waves(registers)
+    waves = waves_of(work, tile, machine.wave)
+    weights = weights_of(work, tile) * LANES
+    moved = bytes_of(work, tile) - weights * work.storage_bytes + weights // 2
+    return machine.hedge(
+        busiest,
+        counts.reads + stored,
+        vector_bytes(work),
+        lambda busy: machine.overlap_with_memory(
+            machine.clocks(waves, busy, serial, resident), machine.memory_clocks(moved), resident
+        ),
+    )
 
 
 def candidates(work: NBitsWork, limits: Limits, costs: Cost) -> Iterator[NBitsTile]:

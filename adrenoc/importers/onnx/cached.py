@@ -7,7 +7,8 @@ Before -> after:
     values = adrenoc.AppendRows(past values, qkv, row)
     y = adrenoc.CachedAttention(qkv, row, keys, values)
 
-`row` is the number of the first new row, which is how many tokens there were before.
+Norms of the heads of queries and keys (`q_norm_weight`) are computed where these rotate.  `row` is
+the number of the first new row, which is how many tokens there were before.
 
 Source: onnxruntime's ContribOperators reference: GroupQueryAttention, and version 1.31 of it tried.
 """
@@ -23,9 +24,10 @@ import numpy as np
 from adrenoc.importers.onnx.writer import CannotWriteError, Writer
 
 APPEND_ROWS = "adrenoc.AppendRows"
-"""Our own operator: cache [1, heads, rows, head], x, first row [1], perhaps cosines and sines."""
+"""Our own operator: cache [1, heads, rows, head], x, first row [1], perhaps cosines and sines, and
+perhaps the weights of a norm of each head."""
 CACHED_ATTENTION = "adrenoc.CachedAttention"
-"""Our own operator: x, first row [1], keys, values, perhaps cosines and sines."""
+"""Our own operator: x, first row [1], keys, values; perhaps tables and weights as above."""
 
 FIRST_ROW = "adrenoc_first_row"
 """Attribute of a GroupQueryAttention whose length is the number of its first row."""
@@ -70,6 +72,7 @@ def _group_query_attention(write: Writer) -> None:
     caches = []
     for number, (past, (x, first)) in enumerate(zip(_PAST, heads.parts[1:], strict=True)):
         turned = rotation if number == 0 else {"rotated": 0, "interleaved": 0}
+        gains, normed = _read_norm(write, heads, _NORMS[1] if number == 0 else None)
         caches.append(
             write.own(
                 APPEND_ROWS,
@@ -77,21 +80,25 @@ def _group_query_attention(write: Writer) -> None:
                 x,
                 row,
                 *(tables if number == 0 else []),
+                *gains,
                 shape=_cache_shape(write, past, heads),
                 out=write.output(1 + number),
                 like=x,
                 first=first,
                 **turned,
+                **normed,
             )
         )
     q, first = heads.parts[0]
     window = int(write.number("local_window_size", -1))
+    gains, normed = _read_norm(write, heads, _NORMS[0])
     write.own(
         CACHED_ATTENTION,
         q,
         row,
         *caches,
         *tables,
+        *gains,
         shape=(*write.shape(q)[:2], heads.queries * heads.size),
         out=write.result,
         like=q,
@@ -101,6 +108,7 @@ def _group_query_attention(write: Writer) -> None:
         cap=write.number("softcap", 0.0),
         window=max(window, 0),
         **rotation,
+        **normed,
     )
 
 
@@ -180,6 +188,19 @@ def _read_rotation(write: Writer, heads: _Heads) -> tuple[dict[str, Any], list[s
     kept = [write.array(value[:needed]) for value in values if value is not None]
     interleaved = int(write.number("rotary_interleaved", 0))
     return {"rotated": 2 * half, "interleaved": interleaved}, kept
+
+
+def _read_norm(
+    write: Writer, heads: _Heads, position: int | None
+) -> tuple[list[str], dict[str, Any]]:
+    """The weights of a norm of each head, and what the operator is told of it."""
+    name = "" if position is None else write.input(position)
+    if not name:
+        return [], {"normed": 0, "epsilon": 0.0}
+    value = write.value(name)
+    if value is None or value.shape != (heads.size,):
+        raise CannotWriteError(f"the norm of its heads is by '{name}', expected {heads.size} gains")
+    return [name], {"normed": 1, "epsilon": write.number("qk_norm_epsilon", 1e-6)}
 
 
 def _cache_shape(write: Writer, past: int, heads: _Heads) -> tuple[int, ...]:

@@ -36,7 +36,8 @@ def _append_rows(node: Node) -> relax.Expr:
         operands,
         shape=node.shape(),
         dtype=dtype_of(operands[0]),
-        **_whole_attrs(node, "first", "rotated", "interleaved"),
+        epsilon=float(node.attrs["epsilon"]),
+        **_whole_attrs(node, "first", "rotated", "interleaved", "normed"),
     )
 
 
@@ -50,7 +51,8 @@ def _cached_attention(node: Node) -> relax.Expr:
         dtype=dtype_of(operands[0]),
         scale=float(node.attrs["scale"]),
         cap=float(node.attrs["cap"]),
-        **_whole_attrs(node, "heads", "first", "rotated", "interleaved", "window"),
+        epsilon=float(node.attrs["epsilon"]),
+        **_whole_attrs(node, "heads", "first", "rotated", "interleaved", "normed", "window"),
     )
 
 

@@ -24,6 +24,7 @@ from adrenoc.errors import OptionError, UnsupportedOperatorError
 from adrenoc.importers.onnx.cached import APPEND_ROWS, FIRST_ROW
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
 from adrenoc.importers.onnx.join_attention import PAST_LENGTH, join_attention
+from adrenoc.importers.onnx.join_heads import join_heads
 from adrenoc.importers.onnx.join_rotations import join_rotations
 from adrenoc.importers.onnx.probe import MASK, POSITIONS, TOKENS
 
@@ -52,6 +53,7 @@ def keep_cache(graph: OnnxGraph, caches: Caches) -> list[Decision]:
     graph.types[PAST_LENGTH] = TensorType(element=TensorProto.INT32, shape=(1,))
     counted = _know_first_rows(graph)
     joined = join_rotations(graph, counted, POSITIONS)
+    joined += join_heads(graph, counted)
     _check_tables(graph, rows)
     before = [*_mask_nodes(graph, tokens), *_position_nodes(graph, tokens, rows)]
     if tokens == 1:

@@ -51,7 +51,7 @@ def _check_order(graph: Graph) -> None:
             if name in elsewhere and placed[name] < _texels(graph, name):
                 continue  # another kernel writes the rest
             again = _blocks(graph, name) & made
-            if again and graph.owner(name) != _changed_owner(graph, node):
+            if again and graph.owner(name) not in _changed_owners(graph, node):
                 raise DefectError(f"{node.name} writes blocks of {name} a second time")
             made |= _blocks(graph, name)
         _check_images(graph, node)
@@ -60,10 +60,11 @@ def _check_order(graph: Graph) -> None:
             raise DefectError(f"nothing makes the output {name}")
 
 
-def _changed_owner(graph: Graph, node: Node) -> str | None:
-    """The memory that a node changes a part of; None of most."""
+def _changed_owners(graph: Graph, node: Node) -> set[str]:
+    """The memory that a node changes a part of; none of most."""
     position = changed_input(node)
-    return None if position is None else graph.owner(node.inputs[position])
+    changed = () if position is None else (node.inputs[position],)
+    return {graph.owner(name) for name in (*changed, *node.changes)}
 
 
 def _blocks(graph: Graph, name: str) -> set[tuple[str, int]]:

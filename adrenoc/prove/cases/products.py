@@ -102,8 +102,8 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         family="append_rows",
-        name="one new row",
-        build=partial(_attend_to_cache, tokens=1, rows=40, before=37),
+        name="two new rows",
+        build=partial(_attend_to_cache, tokens=2, rows=40, before=37),
     ),
     Case(
         family="cached_attention",
@@ -113,6 +113,16 @@ CASES: tuple[Case, ...] = (
     Case(family="matmul", name="three of data with data", build=_batched_matmul),
     Case(
         family="matmul", name="of a flattened image", build=_matmul_of_flattened, fusion="flattened"
+    ),
+    Case(
+        family="step_attention",
+        name="one token after 130",
+        build=partial(_attend_to_cache, tokens=1, rows=150, before=130),
+    ),
+    Case(
+        family="join_parts",
+        name="one token after 20",
+        build=partial(_attend_to_cache, tokens=1, rows=40, before=20),
     ),
     Case(
         family="attention",

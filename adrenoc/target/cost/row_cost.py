@@ -49,6 +49,8 @@ class NBitsCost:
     """Instructions of four lanes that make floats of four numbers of a word."""
     token_vectors: float
     """Instructions of four lanes a k-step that make a token's eight numbers ready."""
+    open_slots: float
+    """Slots that make floats of a word of four outputs, where many tokens share them."""
     read_slots: float
     """Slots of each read."""
     loop_slots: float
@@ -108,7 +110,15 @@ class CachedCost:
     """Attention of few tokens over a cache; a run is as many rows as there are threads."""
 
     threads: Sizes
-    """Threads that may share a head of a token."""
+    """Threads that may share a head of a token, or a part of the rows."""
+    lanes: Sizes
+    """Threads of these that may share a row, which they read beside each other."""
+    groups: float
+    """Work-groups of one token that a processor is to have."""
+    least_rows: int
+    """Rows of a part, at least, with a full cache."""
+    registers: int
+    """Registers of a thread beside the queries that it holds."""
     vector_slots: float
     """Slots of a vector of a key or value: its read, and what is multiplied by it."""
     folds: int

@@ -1,0 +1,163 @@
+"""Rules for the attention of one new token: over parts of the rows, and what joins these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from adrenoc.families.cache.cache_rules import gains_of, rotation_of
+from adrenoc.families.cache.join_parts import OF_SCORES, join_parts, write_part
+from adrenoc.families.cache.step_attention import step_attention
+from adrenoc.families.cache.step_operands import StepOperands, StepTile
+from adrenoc.families.shared.context import KernelCall, RuleContext
+from adrenoc.families.shared.machine import Machine
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.work_group import power_of_two
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.gpu import Limits
+
+STEP, JOIN = "step_attention", "join_parts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWork:
+    """Extents: heads of keys, query heads for each, blocks of a head, rows, parts of these."""
+
+    kept: int
+    group: int
+    blocks: int
+    rows: int
+    splits: int
+    element_bytes: int
+
+
+def count_splits(kept: int, rows: int, machine: Machine) -> int:
+    """In how many parts to take the rows: a GPU needs several groups for each processor."""
+    cost = machine.cost.cached
+    wanted = math.ceil(machine.processors * cost.groups / kept)
+    return max(1, min(power_of_two(wanted), power_of_two(max(rows // cost.least_rows, 1))))
+
+
+def parts_shape(splits: int, queries: int, head: int) -> tuple[int, ...]:
+    """The shape of what the parts leave."""
+    return (splits, queries, head + OF_SCORES)
+
+
+def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Inputs: queries, the row's number, keys, values, the new key and the new value; then tables
+    and gains of queries and of keys, where `attrs` say so.  It changes keys and values."""
+    attrs, graph = node.attrs, context.graph
+    q, position, keys, _, key, value, *others = node.inputs
+    work = work_of(graph, node, keys)
+    machine = context.machine
+    tile = context.choose(
+        node,
+        STEP,
+        candidates(work, context.limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine, context.limits),
+    )
+    kernel = context.kernel(node, STEP)
+    heads = (kernel.input(q), kernel.input(key), kernel.input(value))
+    position_access = kernel.input(position)
+    rotation = rotation_of(kernel, node, others)
+    norms = tuple(gains_of(kernel, node, others, number) for number in range(2))
+    caches = [kernel.builder.output(graph.operand(name)) for name in node.changes]
+    out = kernel.builder.output(graph.operand(node.output))
+    kernel.arguments += [*node.changes, node.output]
+    kernel.written = 1 + len(node.changes)
+    operands = StepOperands(
+        heads=heads,
+        firsts=tuple(attrs["firsts"]),
+        norms=(norms[0], norms[1]),
+        rotation=rotation,
+        position=position_access,
+        keys=caches[0],
+        values=caches[1],
+        queries=work.kept * work.group,
+        kept=work.kept,
+        head=work.blocks * LANES,
+        rows=work.rows,
+        scale=float(attrs["scale"]),
+        window=int(attrs["window"]),
+        cap=float(attrs["cap"]),
+        splits=work.splits,
+    )
+    write_part(kernel.builder, step_attention(kernel.builder, tile, operands), out)
+    return kernel.call()
+
+
+def join_parts_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Input: the parts."""
+    kernel = context.kernel(node, JOIN)
+    parts = kernel.input(node.inputs[0])
+    _, epilogue = kernel.output()
+    join_parts(kernel.builder, parts, epilogue)
+    return kernel.call()
+
+
+def work_of(graph: Graph, node: Node, keys: str) -> StepWork:
+    """The extents of a node."""
+    _, kept, rows, head = graph.tensors[keys].shape
+    spec = graph.operand(keys)
+    return StepWork(
+        kept=kept,
+        group=int(node.attrs["heads"]) // kept,
+        blocks=head // LANES,
+        rows=rows,
+        splits=graph.tensors[node.output].shape[0],
+        element_bytes=2 if spec.dtype == "float16" else 4,
+    )
+
+
+def fits_step(head: int, group: int, limits: Limits, machine: Machine) -> str | None:
+    """Why no schedule fits heads of so many numbers, so many queries to one of keys."""
+    if next(_tiles(head // LANES, group, limits, machine.cost), None) is not None:
+        return None
+    return f"{group} query heads of {head} to one of keys take more local memory than there is"
+
+
+def candidates(work: StepWork, limits: Limits, costs: Cost) -> Iterator[StepTile]:
+    """Powers of two of threads that hold a head, and of lanes that share its blocks evenly."""
+    return _tiles(work.blocks, work.group, limits, costs)
+
+
+def _tiles(blocks: int, group: int, limits: Limits, costs: Cost) -> Iterator[StepTile]:
+    cost = costs.cached
+    for threads in cost.threads:
+        if not blocks <= threads <= limits.max_work_group_size:
+            continue
+        for lanes in cost.lanes:
+            tile = StepTile(threads=threads, lanes=lanes)
+            if blocks % lanes == 0 and tile.shared_bytes(blocks, group) <= limits.local_mem_bytes:
+                yield tile
+
+
+def estimate_clocks(work: StepWork, tile: StepTile, machine: Machine, limits: Limits) -> float:
+    """Clocks with half of the rows there: scores, agreeing on them, values."""
+    cost, rates = machine.cost.cached, machine.cost.pipes
+    rows = math.ceil(work.rows / (2 * work.splits))
+    runs = math.ceil(rows / tile.threads)
+    vectors = tile.lanes * (work.blocks // tile.lanes) + math.ceil(
+        tile.threads / tile.turns(work.blocks)
+    )
+    alu = vectors * (cost.vector_slots + LANES * work.group) / machine.lanes
+    waves = math.ceil(tile.threads / machine.wave) * work.kept * work.splits
+    held = work.group * (work.blocks // tile.lanes + 1) + cost.registers
+    beside = min(
+        machine.resident_waves(held),
+        machine.waves_of_groups(
+            tile.threads,
+            tile.shared_bytes(work.blocks, work.group),
+            limits.local_mem_bytes,
+        )
+        or 1,
+    )
+    busiest = runs * min(machine.wave, tile.threads) * alu
+    serial = runs * (
+        cost.folds * cost.fold_clocks + 2 * tile.lanes * rates.buffer_latency_clocks + busiest
+    )
+    pipes = machine.clocks(waves, busiest, serial, beside)
+    memory = machine.memory_clocks(work.kept * work.rows * work.blocks * LANES * work.element_bytes)
+    return machine.overlap_with_memory(pipes, memory, beside)

@@ -1,0 +1,115 @@
+"""Products of many tokens by weights of few bits, which are opened once for all of a work-group.
+
+It is the 1x1 convolution whose weights lie in local memory (`local_conv.py`): what brings them
+there reads words of eight inputs of four outputs, and leaves the numbers that they stand for.
+"""
+
+from __future__ import annotations
+
+from adrenoc.families.conv.local_conv import LocalConv
+from adrenoc.families.conv.local_plan import plan_of
+from adrenoc.families.n_bits.n_bits import NBitsOperands
+from adrenoc.families.n_bits.opened import WORD_INPUTS, open_word
+from adrenoc.families.shared.conv_geometry import ConvGeometry
+from adrenoc.families.shared.conv_tile_shape import ConvTile
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.statements import Registers, SharedArray
+from adrenoc.kernels.sums import adds_in_runs
+from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.walk import widen
+from adrenoc.tvmapi import (
+    Expr,
+    cast,
+    fconst,
+    floordiv,
+    floormod,
+    iconst,
+    if_then_else,
+    load_vector,
+    minimum,
+    splat,
+)
+
+POINT = ConvGeometry(kernel=(1, 1))
+BLOCKS_A_WORD = WORD_INPUTS // LANES
+"""Input blocks of a word."""
+
+
+def n_bits_matrix(
+    builder: KernelBuilder,
+    tile: ConvTile,
+    operands: NBitsOperands,
+    out: Access,
+    epilogue: Epilogue,
+) -> None:
+    """Emit out[t, :] = x[t, :] . weight for each token t, which are all of N, H and W."""
+    kernel = _Opening(builder, tile, operands, out)
+    kernel.accumulate(weights_by_row=False)
+    kernel.write(epilogue, out.extents)
+
+
+class _Opening(LocalConv):
+    """Of halves, the products of a few input blocks are added up as such, their sums as floats."""
+
+    def __init__(
+        self, builder: KernelBuilder, tile: ConvTile, operands: NBitsOperands, out: Access
+    ) -> None:
+        x, grid = operands.x, out.extents
+        plan = plan_of(POINT, tile, x.extents, grid)
+        self.sum_dtype = ACCUMULATOR if builder.compute != ACCUMULATOR else None
+        self.long = builder.compute != ACCUMULATOR or adds_in_runs(
+            out, plan.window * LANES // tile.split_k
+        )
+        super().__init__(builder, POINT, tile, plan, x, operands.words, grid)
+        self._operands = operands
+        self._row = operands.words.spec.shape[0] // (LANES * grid.blocks)
+
+    def _add(self, partial: Registers) -> None:
+        for at in range(self.tile.pixels * self.tile.out_blocks):
+            self.sums[at] = self.sums[at] + widen(partial[at])
+
+    def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
+        """Open the weights of these input blocks, two blocks of four outputs at a time."""
+        steps = span // BLOCKS_A_WORD
+        items = steps * self.tile.out_blocks * self.tile.bands
+        first = self.b.let(floordiv(start, BLOCKS_A_WORD), "first")
+        for done in range(0, items, self.threads):
+            item = self.b.let(self.thread + iconst(done), "item")
+            with self.b.when(item < iconst(items) if items - done < self.threads else None):
+                self._open(item, first, steps, shared)
+
+    def _open(self, item: Expr, first: Expr, steps: int, shared: SharedArray) -> None:
+        """One word: neighbouring threads read neighbouring words of an output block."""
+        builder, tile, operands = self.b, self.tile, self._operands
+        of_group = builder.let(floordiv(item, steps), "of")
+        local_step = builder.let(floormod(item, steps), "mine")
+        step, there = first + local_step, self.plan.blocks // BLOCKS_A_WORD
+        at_step = builder.let(minimum(step, iconst(there - 1)), "step")
+        blocks, last = tile.out_blocks * tile.bands, self.grid.blocks - 1
+        block = builder.let(self.super * iconst(blocks) + of_group, "block")
+        if self.plan.supers * blocks > self.grid.blocks:
+            block = builder.let(minimum(block, iconst(last)), "block")
+        place = block * iconst(self._row) + at_step
+        word = builder.let(load_vector(operands.words.buffer, place, 0, "uint32"), "word")
+        zero, group = iconst(0), builder.let(floordiv(at_step, operands.block // WORD_INPUTS), "g")
+        with builder.computing(ACCUMULATOR):
+            scale = widen(operands.scales.texel(zero, zero, block, group))
+            if self.plan.window > self.plan.blocks:
+                nothing = splat(fconst(0.0, ACCUMULATOR))
+                scale = if_then_else(step < iconst(there), scale, nothing)
+            scale = builder.let(scale, "scale")
+            offset = splat(fconst(operands.zero, ACCUMULATOR))
+            if operands.zeros is not None:
+                offset = widen(operands.zeros.texel(zero, zero, block, group))
+            offset = builder.let(scale * offset, "offset")
+            opened = open_word(builder, word, scale, offset)
+        band = floordiv(of_group, tile.out_blocks) * iconst(LANES * tile.out_blocks)
+        beside = band + floormod(of_group, tile.out_blocks)
+        to = builder.let(local_step * iconst(BLOCKS_A_WORD * self.plan.vectors) + beside, "to")
+        for number, value in enumerate(opened):
+            at = number // LANES * self.plan.vectors + number % LANES * tile.out_blocks
+            stored = cast(value, f"{builder.compute}x{LANES}")
+            shared[to + iconst(at)] = stored

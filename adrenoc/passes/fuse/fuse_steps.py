@@ -1,0 +1,132 @@
+"""Attention of one token over caches writes the new rows itself, in parts where that is faster.
+
+Before -> after:
+    keys' = append_rows(keys, qkv); values' = append_rows(values, qkv)
+    y = cached_attention(qkv, keys', values')
+
+    parts, keys', values' = step_attention(qkv, keys, values)
+    y = join_parts(parts)
+
+Heads of keys alone leave a GPU idle, so that the rows are taken in several parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from adrenoc.families.cache.cache_rules import tokens_of
+from adrenoc.families.cache.step_rules import JOIN, STEP, count_splits, fits_step, parts_shape
+from adrenoc.families.operators import changed_input
+from adrenoc.ir.graph import Graph, Node, Placement, Tensor
+from adrenoc.ir.layout import channels_last
+from adrenoc.ir.operand import Memory
+from adrenoc.passes.context import Context
+
+_ATTENTION = "cached_attention"
+_KEYS, _VALUES = 2, 3
+_X, _FIRST = 1, 3
+"""Of what adds rows: the input that holds them, and the first behind their number."""
+
+
+def fuse_steps(graph: Graph, context: Context) -> Graph:
+    """Join attentions of one token with what adds its rows."""
+    for node in graph.nodes:
+        if node.op != _ATTENTION or tokens_of(graph.tensors[node.inputs[0]].shape) != 1:
+            continue
+        appends = [graph.producers.get(node.inputs[at]) for at in (_KEYS, _VALUES)]
+        rows = [one for one in appends if one is not None and changed_input(one) is not None]
+        reason = _refusal(graph, context, node, rows)
+        if reason is not None:
+            context.log.add(node.name, "new rows written by kernels of their own", reason)
+            continue
+        graph = _join(graph, context, node, (rows[0], rows[1]))
+    return graph
+
+
+def _refusal(graph: Graph, context: Context, node: Node, rows: list[Node]) -> str | None:
+    """Why an attention cannot write the new rows."""
+    if len(rows) < 2 or rows[0] is rows[1]:
+        return "keys or values are not made by adding rows"
+    order = {one.output: number for number, one in enumerate(graph.nodes)}
+    early = [
+        reader
+        for row in rows
+        for reader in graph.consumers[row.output]
+        if order[reader.output] < order[node.output]
+    ]
+    if early:
+        return f"{early[0].name} reads them before it"
+    _, kept, _, head = graph.tensors[node.inputs[_KEYS]].shape
+    group = int(node.attrs["heads"]) // kept
+    return _refusal_of_forms(node, *rows) or fits_step(
+        head, group, context.limits, context.costs.machine
+    )
+
+
+def _refusal_of_forms(node: Node, keys: Node, values: Node) -> str | None:
+    """Why the three are no form that one kernel has."""
+    tables = 2 if node.attrs["rotated"] else 0
+    obstacles = {
+        "they count rows by other numbers": {keys.inputs[2], values.inputs[2]} != {node.inputs[1]},
+        "values are rotated or normed": values.attrs["rotated"] or values.attrs["normed"],
+        "keys and queries turn by other tables": keys.inputs[_FIRST : _FIRST + tables]
+        != node.inputs[4 : 4 + tables],
+        "keys and queries are made ready in other ways": any(
+            keys.attrs[name] != node.attrs[name]
+            for name in ("rotated", "interleaved", "normed", "epsilon")
+        ),
+    }
+    return next((reason for reason, found in obstacles.items() if found), None)
+
+
+def _join(graph: Graph, context: Context, node: Node, rows: tuple[Node, Node]) -> Graph:
+    keys, values = rows
+    _, kept, count, head = graph.tensors[node.inputs[_KEYS]].shape
+    splits = count_splits(kept, count, context.costs.machine)
+    queries = int(node.attrs["heads"])
+    shape = parts_shape(splits, queries, head)
+    parts = Tensor(name=f"{node.output}_parts", shape=shape, dtype="float32")
+    tables = 2 if node.attrs["rotated"] else 0
+    others = node.inputs[4 : 4 + tables]
+    gains = (*node.inputs[4 + tables :][:1], *keys.inputs[_FIRST + tables :])
+    step = Node(
+        name=f"{node.name}_parts",
+        op=STEP,
+        inputs=(
+            *node.inputs[:2],
+            keys.inputs[0],
+            values.inputs[0],
+            keys.inputs[_X],
+            values.inputs[_X],
+            *others,
+            *(gains if node.attrs["normed"] else ()),
+        ),
+        output=parts.name,
+        attrs={
+            **node.attrs,
+            "firsts": tuple(int(one.attrs["first"]) for one in (node, keys, values)),
+        },
+        fused=(*keys.operators, *values.operators, *node.operators),
+        changes=(keys.output, values.output),
+    )
+    joined = replace(
+        node,
+        op=JOIN,
+        inputs=(parts.name, *(name for name in node.inputs if _is_of_epilogue(node, name))),
+        attrs={},
+        fused=(JOIN,),
+    )
+    context.log.add(
+        node.name,
+        f"writes its new rows, over {splits} parts of the rows",
+        f"{kept} heads of keys, {context.costs.machine.processors} processors",
+    )
+    made = {node.output: (step, joined), keys.output: (), values.output: ()}
+    nodes = [new for old in graph.nodes for new in made.get(old.output, (old,))]
+    placed = Placement(memory=Memory.BLOCKED, layout=channels_last(len(shape)), dtype=parts.dtype)
+    graph = replace(graph, placements={**graph.placements, parts.name: placed})
+    return graph.replace_nodes(nodes, [parts])
+
+
+def _is_of_epilogue(node: Node, name: str) -> bool:
+    return node.epilogue is not None and name in node.epilogue.sources.values()
