@@ -103,14 +103,15 @@ class Node:
     A map or a fold computes its `body`.  A `prologue` is what a reduction folds, or a convolution
     reads, in place of the elements of its first input (`PROLOGUE_SHAPE`).  `epilogue` is applied
     to the result of any operator before it is stored, and reads that result under the name
-    `RESULT`.  `parts` are bodies that an operator's kernel has names for.  `fused` names the
-    operators inside, `also` further nodes whose results the kernel computes and no memory holds.
-    `stores` are the tensors that it writes, where they are not its output alone: ranges of the
-    output in other memory, with the output among them or not.  `changes` are tensors of other
-    forms that it changes in place beside that, each an input under an earlier name.
+    `RESULT`, and under `BESIDE` what the kernel computes beside it.  `parts` are bodies that an
+    operator's kernel has names for.  `fused` names the operators inside, `also` further nodes whose
+    results the kernel computes and no memory holds.  `stores` are the tensors that it writes, where
+    they are not its output alone: ranges of the output in other memory, with the output among them
+    or not.  `changes` are tensors of other forms that it changes in place beside that, each an
+    input under an earlier name.
     """
 
-    RESULT = "@result"
+    RESULT, BESIDE = "@result", "@beside"
 
     name: str
     op: str

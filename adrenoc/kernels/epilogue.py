@@ -94,13 +94,22 @@ class Epilogue:
         self._reads = body is not None and any(n != Node.RESULT for n in body.sources.values())
         self._finished = Finished(builder, body, accesses, out.spec)
 
-    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
+    def write(
+        self,
+        n: Expr,
+        block: Expr,
+        h: Expr,
+        w: Expr,
+        value: Expr,
+        given: Mapping[str, Expr] | None = None,
+    ) -> None:
         """Store the finished four channels at a position inside of the output."""
         if self._plain:
             self._out.write(n, block, h, w, value)
             return
         with self._builder.computing(ACCUMULATOR):
-            self._out.write(n, block, h, w, self._finished.value(n, block, h, w, value))
+            finished = self._finished.value(n, block, h, w, value, given)
+            self._out.write(n, block, h, w, finished)
 
     def parts(self, blocks: int, pixels: int) -> Iterator[range]:
         """The blocks of so many pixels each, a few at a time; what is written there stays apart.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from adrenoc.passes.fuse.fuse_around_concats import fuse_around_concats
 from adrenoc.passes.fuse.fuse_attention import fuse_attention
 from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
+from adrenoc.passes.fuse.fuse_products import fuse_products
 from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse.fuse_shuffles import fuse_shuffles
 from adrenoc.passes.fuse.fuse_steps import fuse_steps
@@ -266,6 +267,11 @@ STAGES: tuple[Stage, ...] = (
         phase=Phase.CHOOSE,
         after={"fuse_prologues": "what a prologue saves a convolution, a pair cannot"},
         asks={"widen_sums": "whether the sums of a pair stay in float"},
+    ),
+    placed_stage(
+        "fuse_products",
+        run_on_graph(fuse_products),
+        phase=Phase.CHOOSE,
     ),
     placed_stage(
         "fuse_steps",

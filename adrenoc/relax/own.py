@@ -16,7 +16,7 @@ from tvm.ir import op as registry
 from adrenoc.relax.own_nests import append_rows_nest, cached_attention_nest, n_bits_nest
 
 N_BITS = "adrenoc.n_bits"
-"""x [..., K] by weights in 4 bits: bytes, scales and perhaps zero points."""
+"""x [..., K] by weights in 2, 4 or 8 bits: bytes, scales and perhaps zero points."""
 APPEND_ROWS = "adrenoc.append_rows"
 """A cache [1, heads, rows, head] with the rows of some tokens from a given one on."""
 CACHED_ATTENTION = "adrenoc.cached_attention"

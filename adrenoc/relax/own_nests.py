@@ -6,25 +6,24 @@ from typing import Any
 
 from tvm import te, tirx
 
-_BITS = 4
-
 
 def n_bits_nest(builder: Any, call: Any) -> Any:
     """Open each weight where it is read."""
-    block, zero = int(call.attrs["block"]), float(call.attrs["zero"])
+    block, zero, bits = (call.attrs[name] for name in ("block", "zero", "bits"))
+    a_byte = 8 // int(bits)
     has_zeros = bool(call.attrs["zeros"])
 
     def compute(x: Any, packed: Any, scales: Any, *zeros: Any) -> Any:
         k = te.reduce_axis((0, x.shape[-1]), "k")
 
         def weight(n: Any) -> Any:
-            at = tirx.floordiv(k, block)
-            byte = packed[n, at, tirx.floordiv(tirx.floormod(k, block), 2)].astype("int32")
-            low, high = tirx.floormod(byte, 1 << _BITS), tirx.floordiv(byte, 1 << _BITS)
-            code = te.if_then_else(tirx.floormod(k, 2) == 0, low, high).astype(str(x.dtype))
-            middle = (
-                zeros[0][n, at].astype(str(x.dtype)) if has_zeros else tirx.const(zero, x.dtype)
-            )
+            at = tirx.floordiv(k, int(block))
+            byte = packed[n, at, tirx.floordiv(tirx.floormod(k, int(block)), a_byte)]
+            shift = tirx.floormod(k, a_byte) * int(bits)
+            code = tirx.floormod(byte.astype("int32") >> shift, 1 << int(bits)).astype(str(x.dtype))
+            middle = tirx.const(float(zero), x.dtype)
+            if has_zeros:
+                middle = zeros[0][n, at].astype(str(x.dtype))
             return (code - middle) * scales[n, at].astype(str(x.dtype))
 
         def total(*at: Any) -> Any:
@@ -157,12 +156,12 @@ def _norm(attrs: Any, x: Any, heads: int, head: int, gains: Any) -> Any:
 
     squares = te.compute((heads, tokens), square, name="squares")
 
-    def normed(h: Any, token: Any, j: Any) -> Any:
+    def read_normed(h: Any, token: Any, j: Any) -> Any:
         mean = squares[h, token] / head + tirx.const(float(attrs["epsilon"]), dtype)
         value = x[0, token, first + h * head + j].astype(dtype) / te.sqrt(mean)
         return (value * gains[0][j].astype(dtype)).astype(str(x.dtype))
 
-    return normed
+    return read_normed
 
 
 def _rotate(attrs: Any, read: Any, tables: Any, position: Any, j: Any) -> Any:

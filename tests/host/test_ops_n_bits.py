@@ -1,4 +1,4 @@
-"""Products by weights in 4 bits, beside onnxruntime's."""
+"""Products by weights in 2, 4 and 8 bits, beside onnxruntime's."""
 
 from __future__ import annotations
 
@@ -14,22 +14,49 @@ DOMAIN = "com.microsoft"
 
 
 def product(
-    ops: Ops, x: str, k: int, n: int, *, block: int = 32, zeros: str = "", seed: int = 0
+    ops: Ops,
+    x: str,
+    k: int,
+    n: int,
+    *,
+    block: int = 32,
+    zeros: str = "",
+    seed: int = 0,
+    bits: int = 4,
 ) -> str:
     """A product by random weights; `zeros` are absent, `packed` or `float`."""
     random = np.random.default_rng(seed)
-    blocks = -(-k // block)
+    blocks, middle = -(-k // block), 1 << (bits - 1)
     operands = [
         x,
-        ops.const(random.integers(0, 256, (n, blocks, block // 2)), np.uint8),
-        ops.const(random.uniform(0.01, 0.03, (n, blocks))),
+        ops.const(random.integers(0, 256, (n, blocks, block * bits // 8)), np.uint8),
+        ops.const(random.uniform(0.08, 0.24, (n, blocks)) / middle),
     ]
     if zeros == "packed":
-        operands.append(ops.const(random.integers(0, 256, (n, -(-blocks // 2))), np.uint8))
+        operands.append(ops.const(random.integers(0, 256, (n, -(-blocks * bits // 8))), np.uint8))
     if zeros == "float":
-        operands.append(ops.const(random.uniform(4, 11, (n, blocks))))
-    attrs = {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": 1}
+        operands.append(ops.const(random.uniform(0.5, 1.5, (n, blocks)) * middle))
+    attrs = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": 1}
     return ops("MatMulNBits", *operands, domain=DOMAIN, **attrs)
+
+
+@pytest.mark.parametrize("bits", [2, 8])
+@pytest.mark.parametrize("preset", ["fp32", "fp16"])
+def test_products_of_2_and_of_8_bits(device: Any, preset: str, bits: int) -> None:
+    ops = Ops()
+    cases = [
+        ((1, 1, 96), 42, 32, ""),
+        ((3, 80), 7, 16, "packed"),
+        ((1, 19, 144), 33, 64, "float" if bits < 8 else "packed"),  # onnxruntime has no others
+        ((12, 64), 24, 256, "packed"),
+    ]
+    for number, (shape, n, block, zeros) in enumerate(cases):
+        x = ops.input(*shape)
+        y = product(ops, x, shape[-1], n, block=block, zeros=zeros, seed=number, bits=bits)
+        ops.output(ops("Add", y, ops.weight(n)))
+    ops.check(device, preset)
+    assert ops.kernels.count("n_bits") == ops.kernels.count("n_bits_matrix") == 2, ops.kernels
+    assert not ops.fallbacks
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "buffer", "fp16"])
@@ -118,3 +145,20 @@ def test_tables_in_blocks(device: Any, kind: str, zeros: bool) -> None:
     table = ops("GatherBlockQuantized", *operands, domain=DOMAIN, **attrs)
     ops.output(ops("Add", table, ops.input(1, 3, depth)))
     ops.check(device, "fp32")
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16"])
+def test_products_of_few_tokens_take_in_norms_and_gates(device: Any, preset: str) -> None:
+    ops = Ops()
+    for tokens in (1, 5, 12):
+        x = ops.input(1, tokens, 64)
+        gains = ops.const(np.linspace(0.5, 1.5, 64))
+        normed = ops("SimplifiedLayerNormalization", x, gains, axis=-1, epsilon=1e-5)
+        gate = product(ops, normed, 64, 40, zeros="packed", seed=1)
+        up = product(ops, normed, 64, 40, zeros="packed", seed=2)
+        gated = ops("Mul", ops("Mul", gate, ops("Sigmoid", gate)), up)
+        ops.output(ops("Add", product(ops, gated, 40, 24, seed=3, block=16), ops.weight(24)))
+    ops.check(device, preset)
+    assert ops.kernels.count("n_bits") == 2 * 2, ops.kernels
+    assert ops.kernels.count("n_bits_matrix") == 3, ops.kernels
+    assert ops.kernels.count("rms_norm") == 1, ops.kernels

@@ -29,7 +29,7 @@ from adrenoc.families.depthwise import depthwise_rule
 from adrenoc.families.depthwise.depthwise import depthwise
 from adrenoc.families.expansion import expansion_tile
 from adrenoc.families.expansion.expansion import expansion
-from adrenoc.families.n_bits.n_bits import NBitsOperands
+from adrenoc.families.n_bits.n_bits import NBitsOperands, NBitsWeights
 from adrenoc.families.n_bits.n_bits_matrix import n_bits_matrix
 from adrenoc.families.n_bits.n_bits_rule import matrix_bytes, matrix_candidates
 from adrenoc.families.separable import separable_tile
@@ -125,15 +125,16 @@ def _dot(draw: random.Random, target: Target, _half: bool) -> Claims:
 
 def _in_bits(draw: random.Random, target: Target, half: bool) -> Claims:
     work = _conv_work(draw, half=half, kernel=1)
-    work = replace(work, in_blocks=2 * work.in_blocks)
+    work, bits = replace(work, in_blocks=4 * work.in_blocks), draw.choice((2, 4, 8))
 
     def write(tile: Any, builder: KernelBuilder) -> None:
         x, words = _image(builder, _source(work)), _flat(builder, "uint32")
         scales = _image(builder, Extents(1, LANES, work.out.blocks, work.in_blocks))
-        operands = NBitsOperands(x=x, words=words, scales=scales, zeros=None, zero=8.0, block=16)
+        matrix = NBitsWeights(words=words, scales=scales, zeros=None, zero=8.0, block=16, bits=bits)
+        operands = NBitsOperands(x=x, weights=(matrix,))
         n_bits_matrix(builder, tile, operands, *_ends(builder, work.out))
 
-    tiles = matrix_candidates(work, target.limits, target.cost)
+    tiles = matrix_candidates(work, target.limits, target.cost, bits)
     return [(matrix_bytes(work, tile), partial(write, tile)) for tile in tiles]
 
 

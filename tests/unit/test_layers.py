@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "families.conv_transpose",
         "families.matmul",
+        "families.n_bits",
         "families.pool",
         "families.separable",
         "families.winograd",

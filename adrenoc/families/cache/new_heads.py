@@ -92,12 +92,12 @@ class _Heads:
         is_query = item < iconst(o.group * o.blocks)
         scale = fconst(o.scale, ACCUMULATOR)
         factor = if_then_else(is_query, scale, fconst(1.0, ACCUMULATOR))
-        read = self._normed(first, is_query)
+        read = self._norm(first, is_query)
         block = builder.let(floormod(item, o.blocks), "b")
         value = rotate(builder, o.rotation, self._position, block, o.blocks, read)
         self._ready[item] = value * splat(builder.let(factor, "factor"))
 
-    def _normed(self, first: Expr, is_query: Expr) -> Texel:
+    def _norm(self, first: Expr, is_query: Expr) -> Texel:
         """Reads a head from local memory as its norm leaves it."""
         builder, o, raw = self._builder, self._o, self._raw
         of_query, of_key = o.norms

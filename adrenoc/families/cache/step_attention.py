@@ -143,7 +143,7 @@ class _Step:
         folded = self._team.fold(
             builder, [scores[i] for i in range(count)], [plus] * count, held=self._folds
         )
-        return [builder.let(self._bound(vector), "score") for vector in folded]
+        return [builder.let(self._limit_score(vector), "score") for vector in folded]
 
     def _store_row(self, cache: Access, value: Expr) -> None:
         stored = str(cache.spec.dtype)
@@ -152,7 +152,7 @@ class _Step:
             at: list[Expr] = [iconst(0), self._kept, self._position, channel]
             self._builder.emit(store(cache.buffer, at, cast(lane(value, i), stored)))
 
-    def _bound(self, score: Expr) -> Expr:
+    def _limit_score(self, score: Expr) -> Expr:
         if not self._o.cap:
             return score
         cap = splat(fconst(self._o.cap, ACCUMULATOR))
@@ -243,7 +243,7 @@ class _Step:
         total = self._parts[builder.let(first, "first")]
         for i in range(1, tile.lanes):
             total = total + self._parts[first + iconst(i)]
-        return self._bound(builder.let(total, "score"))
+        return self._limit_score(builder.let(total, "score"))
 
     def _add_values(self, at: Expr, end: Expr) -> None:
         """Add the values of this run to this thread's channels, each by its powers."""

@@ -1,8 +1,11 @@
-"""Products by a constant matrix whose weights stay in 4 bits, in blocks with scales of their own.
+"""Products by a constant matrix whose weights stay in 2, 4 or 8 bits, in blocks with their scales.
 
-A word holds eight inputs of one output, and one read of 16 bytes those of four outputs.  A thread
-makes some blocks of four outputs for some tokens; a team of threads shares the inputs (split K),
-and its members read neighbouring words, so that a wave reads whole cache lines.
+A word holds some inputs of one output, of 4 bits eight, and one read of 16 bytes those of four
+outputs.  A thread makes some blocks of four outputs for some tokens; a team of threads shares the
+inputs (split K), and its members read neighbouring words, so that a wave reads whole cache lines.
+
+A norm of the tokens costs two instructions a step, and no kernel: its gains multiply what is read,
+and its scale, of the squares that the team adds up beside the products, what comes out.
 
 A number is not moved to the low bits before it is converted: its place there is a power of two, by
 which the token's number is divided instead, once for all outputs.  The zero point of a block is
@@ -15,12 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.families.n_bits.opened import WORD_INPUTS, place_of, take_number
+from adrenoc.families.n_bits.opened import place_of, take_number, word_inputs
+from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.statements import Registers
+from adrenoc.kernels.epilogue import Epilogue, Finished
 from adrenoc.kernels.team import ACCUMULATOR, Team, plus
 from adrenoc.kernels.walk import widen
 from adrenoc.tvmapi import (
@@ -31,12 +34,14 @@ from adrenoc.tvmapi import (
     floormod,
     iconst,
     lane,
+    load_texel,
     load_vector,
     minimum,
     splat,
+    tirx,
 )
 
-_TEXELS = WORD_INPUTS // LANES
+WORD_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +63,50 @@ class NBitsTile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NBitsOperands:
-    """What the kernel reads; `zero` without zero points of their own is that of all blocks.
+class NBitsWeights:
+    """A matrix; `zero` without zero points of their own is that of all blocks.
 
     Shapes:
-        x: roles N, H, W of any extents, C = K, a multiple of eight
         words: `pack_words`, flat
         scales, zeros: `pack_blocks`
     """
 
-    x: Access
     words: Access
     scales: Access
     zeros: Access | None
     zero: float
     block: int
+    bits: int
+
+    @property
+    def word_inputs(self) -> int:
+        """Inputs of a word."""
+        return word_inputs(self.bits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowNorm:
+    """The root-mean-square norm of a token's numbers: `gains` a factor for each, flat, in float."""
+
+    gains: Access
+    epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NBitsOperands:
+    """What the kernel reads: of each token all numbers, perhaps as a norm leaves them.
+
+    With two matrices, `finish` makes of the second's products what the epilogue reads beside those
+    of the first.
+
+    Shapes:
+        x: roles N, H, W of any extents, C = K, of whole words
+    """
+
+    x: Access
+    weights: tuple[NBitsWeights, ...]
+    norm: RowNorm | None = None
+    finish: Finished | None = None
 
 
 def n_bits(
@@ -84,7 +118,7 @@ def n_bits(
 ) -> None:
     """Emit out[t, :] = x[t, :] . weight for each token t, which are all of N, H and W."""
     e = out.extents
-    tokens, steps = e.n * e.h * e.w, -(-operands.x.extents.c // WORD_INPUTS)
+    tokens, steps = e.n * e.h * e.w, -(-operands.x.extents.c // operands.weights[0].word_inputs)
     groups = -(-e.blocks // tile.blocks)
     _, by, bz = builder.threads(
         tile.splits, groups, -(-tokens // tile.tokens), work_group=tile.work_group, cooperate=True
@@ -94,25 +128,23 @@ def n_bits(
     blocks = [_keep_within(builder, first + iconst(r), e.blocks) for r in range(tile.blocks)]
     wanted = [bz * iconst(tile.tokens) + iconst(p) for p in range(tile.tokens)]
     places = [_place(builder, _keep_within(builder, t, tokens), out) for t in wanted]
-    sums = builder.registers(tile.tokens * tile.blocks, dtype=ACCUMULATOR)
-    sums.fill(0.0)
-    # The last block of inputs is whole in memory, and there may be fewer of these.
-    row = operands.words.spec.shape[0] // (LANES * e.blocks)
-    thread = _Thread(builder, operands, row, blocks, places, sums)
+    thread = _Thread(builder, operands, e.blocks, blocks, places)
     _visit(builder, tile, team, steps, thread)
-    count = tile.tokens * tile.blocks
-    values = team.fold(builder, [sums[i] for i in range(count)], [plus] * count)
+    found = thread.fold(team)
     for p, (n, h, w) in enumerate(places):
         for r, block in enumerate(blocks):
-            number = p * tile.blocks + r
             inside = _is_below(wanted[p], tokens, tile.tokens)
             beyond = _is_below(first + iconst(r), e.blocks, tile.blocks * tile.work_group[1])
             with (
-                builder.when(team.only(builder, number)),
+                builder.when(team.only(builder, p * tile.blocks + r)),
                 builder.when(inside),
                 builder.when(beyond),
             ):
-                epilogue.write(n, block, h, w, values[number])
+                value, *others = found[p][r]
+                given = {}
+                if others and operands.finish is not None:
+                    given[Node.BESIDE] = operands.finish.value(n, block, h, w, others[0])
+                epilogue.write(n, block, h, w, value, given)
 
 
 def _keep_within(builder: KernelBuilder, number: Expr, count: int) -> Expr:
@@ -140,7 +172,7 @@ def _place(builder: KernelBuilder, token: Expr, out: Access) -> tuple[Expr, Expr
 def _visit(
     builder: KernelBuilder, tile: NBitsTile, team: Team, steps: int, thread: _Thread
 ) -> None:
-    """Give a thread its steps of eight inputs, some at a time."""
+    """Give a thread its steps of a word, some at a time."""
     rounds, rest = divmod(steps, tile.splits)
     unrolled, single = divmod(rounds, tile.unroll)
     if unrolled:
@@ -155,91 +187,153 @@ def _visit(
 
 
 class _Thread:
-    """Adds steps of eight inputs to the sums of one thread."""
+    """Adds steps of a word to the sums of one thread."""
 
     def __init__(
         self,
         builder: KernelBuilder,
         operands: NBitsOperands,
-        row: int,
+        out_blocks: int,
         blocks: list[Expr],
         places: list[tuple[Expr, Expr, Expr]],
-        sums: Registers,
     ) -> None:
-        self._builder, self._operands, self._row = builder, operands, row
-        self._blocks, self._places, self._sums = blocks, places, sums
+        self._builder, self._operands = builder, operands
+        self._blocks, self._places = blocks, places
+        # The last block of inputs is whole in memory, and there may be fewer of these.
+        self._row = operands.weights[0].words.spec.shape[0] // (LANES * out_blocks)
+        count = len(places) * len(blocks) * len(operands.weights)
+        self._sums = builder.registers(count, dtype=ACCUMULATOR)
+        self._sums.fill(0.0)
+        if operands.norm is not None:
+            self._squares = builder.registers(len(places), dtype=ACCUMULATOR)
+            self._squares.fill(0.0)
 
     def add(self, chosen: list[Expr]) -> None:
         """Add some steps: all words are asked for before the first is needed."""
-        builder, operands = self._builder, self._operands
+        builder = self._builder
         steps = [builder.let(step, "step") for step in chosen]
         words = [
-            [
-                builder.let(
-                    load_vector(
-                        operands.words.buffer, block * iconst(self._row) + step, 0, "uint32"
-                    ),
-                    "word",
-                )
-                for block in self._blocks
-            ]
+            [self._word(matrix, block, step) for matrix in self._operands.weights]
             for step in steps
+            for block in self._blocks
         ]
-        for step, of_blocks in zip(steps, words, strict=True):
-            tokens = [self._token(step, place) for place in self._places]
-            group = builder.let(floordiv(step, operands.block // WORD_INPUTS), "group")
-            for r, word in enumerate(of_blocks):
-                self._add_word(r, word, tokens, group)
+        for number, step in enumerate(steps):
+            tokens = self._tokens(step)
+            for r in range(len(self._blocks)):
+                of_block = words[number * len(self._blocks) + r]
+                for s, (matrix, word) in enumerate(
+                    zip(self._operands.weights, of_block, strict=True)
+                ):
+                    self._add_word(matrix, (s, r), word, tokens, step)
 
-    def _token(self, step: Expr, place: tuple[Expr, Expr, Expr]) -> tuple[list[Expr], Expr]:
-        """Eight numbers of a token, each divided by its place in a word; and their sum."""
-        builder, (n, h, w) = self._builder, place
-        divided, total = [], None
-        for i in range(_TEXELS):
-            block = step * iconst(_TEXELS) + iconst(i)
-            texel = builder.let(widen(self._operands.x.texel(n, block, h, w)), "x")
-            total = texel if total is None else total + texel
-            places = [place_of(LANES * i + j) for j in range(LANES)]
+    def fold(self, team: Team) -> list[list[list[Expr]]]:
+        """The sums of all members, by token, by block, by matrix."""
+        builder, norm = self._builder, self._operands.norm
+        count = len(self._places) * len(self._blocks) * len(self._operands.weights)
+        values = [self._sums[i] for i in range(count)]
+        if norm is not None:
+            values += [self._squares[p] for p in range(len(self._places))]
+        folded = team.fold(builder, values, [plus] * len(values))
+        found = []
+        for p in range(len(self._places)):
+            scale = None if norm is None else self._scale(norm, folded[count + p])
+            of_token = [
+                [folded[self._number(s, p, r)] for s in range(len(self._operands.weights))]
+                for r in range(len(self._blocks))
+            ]
+            if scale is not None:
+                of_token = [[value * scale for value in values] for values in of_token]
+            found.append(of_token)
+        return found
+
+    def _number(self, matrix: int, token: int, block: int) -> int:
+        """Of a sum."""
+        return (matrix * len(self._places) + token) * len(self._blocks) + block
+
+    def _scale(self, norm: RowNorm, squares: Expr) -> Expr:
+        """What the norm multiplies a token by."""
+        squares = self._builder.let(squares, "squares")
+        total = lane(squares, 0) + lane(squares, 1) + (lane(squares, 2) + lane(squares, 3))
+        mean = total / fconst(self._operands.x.extents.c, ACCUMULATOR)
+        root = tirx.sqrt(mean + fconst(norm.epsilon, ACCUMULATOR))
+        return splat(self._builder.let(fconst(1.0, ACCUMULATOR) / root, "scale"))
+
+    def _word(self, matrix: NBitsWeights, block: Expr, step: Expr) -> Expr:
+        at = block * iconst(self._row) + step
+        return self._builder.let(load_vector(matrix.words.buffer, at, 0, "uint32"), "word")
+
+    def _tokens(self, step: Expr) -> list[tuple[list[Expr], Expr]]:
+        """A word's numbers of each token, each divided by its place there; and their sum."""
+        builder, norm = self._builder, self._operands.norm
+        texels_a_word = self._operands.weights[0].word_inputs // LANES
+        blocks = [step * iconst(texels_a_word) + iconst(i) for i in range(texels_a_word)]
+        gains = []
+        if norm is not None:
+            gains = [builder.let(load_texel(norm.gains.buffer, b), "gain") for b in blocks]
+        found = []
+        for p, (n, h, w) in enumerate(self._places):
+            texels = [
+                builder.let(widen(self._operands.x.texel(n, block, h, w)), "x") for block in blocks
+            ]
+            if norm is not None:
+                for texel in texels:
+                    self._squares[p] = self._squares[p] + texel * texel
+                texels = [builder.let(x * g, "x") for x, g in zip(texels, gains, strict=True)]
+            found.append(self._divide(texels))
+        return found
+
+    def _divide(self, texels: list[Expr]) -> tuple[list[Expr], Expr]:
+        builder, bits, divided = self._builder, self._operands.weights[0].bits, []
+        for i, texel in enumerate(texels):
+            places = [place_of(LANES * i + j, bits) for j in range(LANES)]
             factors = construct([fconst(f, ACCUMULATOR) for f in places])
             divided.append(builder.let(texel * factors, "xs"))
-        assert total is not None
+        total = texels[0]
+        for texel in texels[1:]:
+            total = total + texel
         total = builder.let(total, "t")
         summed = lane(total, 0) + lane(total, 1) + (lane(total, 2) + lane(total, 3))
         numbers = [lane(texel, j) for texel in divided for j in range(LANES)]
         return numbers, builder.let(summed, "sum")
 
     def _add_word(
-        self, r: int, word: Expr, tokens: list[tuple[list[Expr], Expr]], group: Expr
+        self,
+        matrix: NBitsWeights,
+        which: tuple[int, int],
+        word: Expr,
+        tokens: list[tuple[list[Expr], Expr]],
+        step: Expr,
     ) -> None:
-        builder, operands = self._builder, self._operands
+        builder = self._builder
         parts: list[Expr] = []
-        for i in range(WORD_INPUTS):
-            column = take_number(builder, word, i)
+        for i in range(matrix.word_inputs):
+            column = take_number(builder, word, i, matrix.bits)
             for p, (numbers, _) in enumerate(tokens):
                 product = splat(numbers[i]) * column
                 if i == 0:
                     parts.append(product)
                 else:
                     parts[p] = builder.let(parts[p] + product, "part")
-        block, zero = self._blocks[r], iconst(0)
-        scale = builder.let(widen(operands.scales.texel(zero, zero, block, group)), "scale")
-        offset = splat(fconst(operands.zero, ACCUMULATOR))
-        if operands.zeros is not None:
-            offset = builder.let(widen(operands.zeros.texel(zero, zero, block, group)), "zero")
+        block, zero = self._blocks[which[1]], iconst(0)
+        group = builder.let(floordiv(step, matrix.block // matrix.word_inputs), "group")
+        scale = builder.let(widen(matrix.scales.texel(zero, zero, block, group)), "scale")
+        offset = splat(fconst(matrix.zero, ACCUMULATOR))
+        if matrix.zeros is not None:
+            offset = builder.let(widen(matrix.zeros.texel(zero, zero, block, group)), "zero")
         for p, (_, summed) in enumerate(tokens):
-            number = p * len(self._blocks) + r
+            number = self._number(which[0], p, which[1])
             self._sums[number] = self._sums[number] + scale * (parts[p] - offset * splat(summed))
 
 
 def pack_words(packed: np.ndarray) -> np.ndarray:
-    """Pack bytes [N, blocks, block / 2], low bits first, as words of eight inputs, flat.
+    """Pack bytes [N, blocks, bytes of a block], low bits first, as words, flat.
 
-    The order is [block of four outputs, eight inputs, output].
+    The order is [block of four outputs, inputs of a word, output].
     """
     outputs = packed.shape[0]
     padded = np.zeros((-(-outputs // LANES) * LANES, packed[0].size), np.uint8)
     padded[:outputs] = packed.reshape(outputs, -1)
-    words = padded.view("<u4").reshape(-1, LANES, padded.shape[1] * 2 // WORD_INPUTS)
+    words = padded.view("<u4").reshape(-1, LANES, padded.shape[1] // WORD_BYTES)
     return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1)
 
 

@@ -1,7 +1,7 @@
 """Products of many tokens by weights of few bits, which are opened once for all of a work-group.
 
 It is the 1x1 convolution whose weights lie in local memory (`local_conv.py`): what brings them
-there reads words of eight inputs of four outputs, and leaves the numbers that they stand for.
+there reads words of some inputs of four outputs, and leaves the numbers that they stand for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from adrenoc.families.conv.local_conv import LocalConv
 from adrenoc.families.conv.local_plan import plan_of
 from adrenoc.families.n_bits.n_bits import NBitsOperands
-from adrenoc.families.n_bits.opened import WORD_INPUTS, open_word
+from adrenoc.families.n_bits.opened import open_word
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.ir.layout import LANES
@@ -34,8 +34,6 @@ from adrenoc.tvmapi import (
 )
 
 POINT = ConvGeometry(kernel=(1, 1))
-BLOCKS_A_WORD = WORD_INPUTS // LANES
-"""Input blocks of a word."""
 
 
 def n_bits_matrix(
@@ -63,19 +61,20 @@ class _Opening(LocalConv):
         self.long = builder.compute != ACCUMULATOR or adds_in_runs(
             out, plan.window * LANES // tile.split_k
         )
-        super().__init__(builder, POINT, tile, plan, x, operands.words, grid)
-        self._operands = operands
-        self._row = operands.words.spec.shape[0] // (LANES * grid.blocks)
+        super().__init__(builder, POINT, tile, plan, x, operands.weights[0].words, grid)
+        self._matrix = operands.weights[0]
+        self._blocks_a_word = self._matrix.word_inputs // LANES
+        self._row = operands.weights[0].words.spec.shape[0] // (LANES * grid.blocks)
 
     def _add(self, partial: Registers) -> None:
         for at in range(self.tile.pixels * self.tile.out_blocks):
             self.sums[at] = self.sums[at] + widen(partial[at])
 
     def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
-        """Open the weights of these input blocks, two blocks of four outputs at a time."""
-        steps = span // BLOCKS_A_WORD
+        """Open the weights of these input blocks, a word of four outputs at a time."""
+        steps = span // self._blocks_a_word
         items = steps * self.tile.out_blocks * self.tile.bands
-        first = self.b.let(floordiv(start, BLOCKS_A_WORD), "first")
+        first = self.b.let(floordiv(start, self._blocks_a_word), "first")
         for done in range(0, items, self.threads):
             item = self.b.let(self.thread + iconst(done), "item")
             with self.b.when(item < iconst(items) if items - done < self.threads else None):
@@ -83,10 +82,10 @@ class _Opening(LocalConv):
 
     def _open(self, item: Expr, first: Expr, steps: int, shared: SharedArray) -> None:
         """One word: neighbouring threads read neighbouring words of an output block."""
-        builder, tile, operands = self.b, self.tile, self._operands
+        builder, tile, operands = self.b, self.tile, self._matrix
         of_group = builder.let(floordiv(item, steps), "of")
         local_step = builder.let(floormod(item, steps), "mine")
-        step, there = first + local_step, self.plan.blocks // BLOCKS_A_WORD
+        step, there = first + local_step, self.plan.blocks // self._blocks_a_word
         at_step = builder.let(minimum(step, iconst(there - 1)), "step")
         blocks, last = tile.out_blocks * tile.bands, self.grid.blocks - 1
         block = builder.let(self.super * iconst(blocks) + of_group, "block")
@@ -94,7 +93,8 @@ class _Opening(LocalConv):
             block = builder.let(minimum(block, iconst(last)), "block")
         place = block * iconst(self._row) + at_step
         word = builder.let(load_vector(operands.words.buffer, place, 0, "uint32"), "word")
-        zero, group = iconst(0), builder.let(floordiv(at_step, operands.block // WORD_INPUTS), "g")
+        words_a_block, zero = operands.block // operands.word_inputs, iconst(0)
+        group = builder.let(floordiv(at_step, words_a_block), "group")
         with builder.computing(ACCUMULATOR):
             scale = widen(operands.scales.texel(zero, zero, block, group))
             if self.plan.window > self.plan.blocks:
@@ -105,10 +105,11 @@ class _Opening(LocalConv):
             if operands.zeros is not None:
                 offset = widen(operands.zeros.texel(zero, zero, block, group))
             offset = builder.let(scale * offset, "offset")
-            opened = open_word(builder, word, scale, offset)
+            opened = open_word(builder, word, scale, offset, operands.bits)
         band = floordiv(of_group, tile.out_blocks) * iconst(LANES * tile.out_blocks)
         beside = band + floormod(of_group, tile.out_blocks)
-        to = builder.let(local_step * iconst(BLOCKS_A_WORD * self.plan.vectors) + beside, "to")
+        vectors = self._blocks_a_word * self.plan.vectors
+        to = builder.let(local_step * iconst(vectors) + beside, "to")
         for number, value in enumerate(opened):
             at = number // LANES * self.plan.vectors + number % LANES * tile.out_blocks
             stored = cast(value, f"{builder.compute}x{LANES}")

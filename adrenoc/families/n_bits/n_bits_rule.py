@@ -1,4 +1,4 @@
-"""The rule for products by weights in 4 bits: one kernel for one token and for many."""
+"""The rule for products by weights of few bits: one kernel for one token and for many."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ from adrenoc.families.conv.conv_tile_local import (
     weights_of,
 )
 from adrenoc.families.conv.split_k import vectors_added
+from adrenoc.families.n_bits.form import GATE, NORMED, read_form
 from adrenoc.families.n_bits.n_bits import (
     NBitsOperands,
     NBitsTile,
+    NBitsWeights,
+    RowNorm,
     n_bits,
     pack_blocks,
     pack_words,
 )
-from adrenoc.families.n_bits.n_bits_matrix import BLOCKS_A_WORD, n_bits_matrix
-from adrenoc.families.n_bits.opened import WORD_INPUTS
+from adrenoc.families.n_bits.n_bits_matrix import n_bits_matrix
+from adrenoc.families.n_bits.opened import word_inputs
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.shared_weights import vectors_held
 from adrenoc.ir.graph import Node
-from adrenoc.ir.layout import FLOAT_BYTES, LANES
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
+from adrenoc.kernels.epilogue import Finished
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.kernels.work_group import power_of_two
 from adrenoc.target.cost.cost import Cost
@@ -45,13 +49,16 @@ HALF_BYTES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class NBitsWork:
-    """Extents of a product: tokens, words of eight inputs, blocks of four outputs."""
+    """Extents of a product: tokens, words of some inputs, blocks of four outputs."""
 
     tokens: int
     steps: int
+    word_inputs: int
     out_blocks: int
     storage_bytes: int
     zeros: bool
+    matrices: int = 1
+    normed: bool = False
 
 
 def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -61,14 +68,18 @@ def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
     the weights are opened once for all.
     """
     e = context.graph.operand(node.output).extents
-    if e.n * e.h * e.w > context.cost.n_bits.tokens[-1]:
+    if not suits_few(e, context.cost):
         return _matrix_rule(context, node)
+    inputs = word_inputs(int(node.attrs["bits"]))
     work = NBitsWork(
         tokens=e.n * e.h * e.w,
-        steps=-(-context.graph.operand(node.inputs[0]).extents.c // WORD_INPUTS),
+        steps=-(-context.graph.operand(node.inputs[0]).extents.c // inputs),
+        word_inputs=inputs,
         out_blocks=e.blocks,
         storage_bytes=tvmapi.bytes_of(context.options.storage_dtype),
         zeros=bool(node.attrs["zeros"]),
+        matrices=len(read_form(node).matrices),
+        normed=bool(node.attrs.get(NORMED)),
     )
     machine = context.machine
     tile = context.choose(
@@ -84,13 +95,19 @@ def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
     return kernel.call()
 
 
+def suits_few(out: Extents, cost: Cost) -> bool:
+    """Whether a product has so few tokens that a thread can serve all of them."""
+    return out.n * out.h * out.w <= cost.n_bits.tokens[-1]
+
+
 def _matrix_rule(context: RuleContext, node: Node) -> KernelCall:
+    bits = int(node.attrs["bits"])
     work, machine = pointwise_work(context.graph, node, context.options), context.machine
     tile = context.choose(
         node,
         "n_bits_matrix",
-        matrix_candidates(work, context.limits, machine.cost),
-        lambda tile: matrix_clocks(work, tile, machine),
+        matrix_candidates(work, context.limits, machine.cost, bits),
+        lambda tile: matrix_clocks(work, tile, machine, bits),
     )
     kernel = context.kernel(node, "n_bits_matrix", half=work.half)
     operands = operands_of(kernel, node)
@@ -100,22 +117,53 @@ def _matrix_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def operands_of(kernel: NodeKernel, node: Node) -> NBitsOperands:
-    """Declare what a product reads."""
-    x, words, scales, *zeros = node.inputs[: 4 if node.attrs["zeros"] else 3]
+    """Declare what a product reads: x, a matrix, perhaps another one, perhaps gains of a norm.
+
+    `attrs` have `gated` where a second matrix is there, whose products `parts` finish, and the
+    epsilon as `normed` where there are gains.
+    """
+    form = read_form(node)
+    gains = None
+    x = kernel.input(node.inputs[0])
+    weights = tuple(_weights(kernel, node, names) for names in form.matrices)
+    if form.gains:
+        gains = kernel.flat(form.gains, "row_gains", np.ravel, _widen, "float32")
+    finish = None
+    if len(weights) > 1:
+        body = node.parts.get(GATE)
+        for name in body.sources.values() if body is not None else ():
+            if name != Node.RESULT:
+                kernel.input(name)
+        spec = kernel.context.graph.operand(node.output)
+        finish = Finished(kernel.builder, body, kernel.accesses, spec)
     return NBitsOperands(
-        x=kernel.input(x),
+        x=x,
+        weights=weights,
+        norm=None if gains is None else RowNorm(gains=gains, epsilon=float(node.attrs[NORMED])),
+        finish=finish,
+    )
+
+
+def _weights(kernel: NodeKernel, node: Node, names: tuple[str, ...]) -> NBitsWeights:
+    words, scales, *zeros = names
+    return NBitsWeights(
         words=kernel.flat(words, "n_bits_words", pack_words, np.asarray, "uint8"),
         scales=kernel.pack_constant(scales, "n_bits", pack_blocks),
         zeros=kernel.pack_constant(zeros[0], "n_bits", pack_blocks) if zeros else None,
         zero=float(node.attrs["zero"]),
         block=int(node.attrs["block"]),
+        bits=int(node.attrs["bits"]),
     )
 
 
-def matrix_candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
+def _widen(gains: np.ndarray) -> np.ndarray:
+    return gains.astype(np.float32, copy=False)
+
+
+def matrix_candidates(work: ConvWork, limits: Limits, costs: Cost, bits: int) -> Iterator[ConvTile]:
     """Tiles that bring whole words."""
     for tile in local_candidates(work, limits, costs):
-        whole = tile.chunk * tile.split_k % BLOCKS_A_WORD == 0
+        whole = tile.chunk * tile.split_k * LANES % word_inputs(bits) == 0
         if whole and matrix_bytes(work, tile) <= limits.local_mem_bytes:
             yield tile
 
@@ -133,21 +181,21 @@ def matrix_bytes(work: ConvWork, tile: ConvTile) -> int:
     return weights + added * LANES * FLOAT_BYTES
 
 
-def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
+def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine, bits: int) -> float:
     """Clocks of the 1x1 convolution, and of opening its weights for each work-group."""
     costs, cost = machine.cost.n_bits, machine.cost.pipes
     counts = local_counts(work, tile, machine)
     threads = math.prod(tile.work_group or (1, 1, 1))
     vectors = LANES * tile.out_blocks * tile.bands * tile.chunk * tile.split_k
-    words = counts.chunks * math.ceil(vectors / WORD_INPUTS / threads)
-    opening = words * (costs.open_slots + costs.read_slots * 2)
+    words = counts.chunks * math.ceil(vectors / word_inputs(bits) / threads)
+    stored = words * word_inputs(bits)
+    opening = stored * costs.open_slots + words * costs.read_slots * 2
     registers = counts.registers
     if work.half:  # parts of sums are widened as they are added to these
         sums = tile.pixels * tile.out_blocks
         opening += counts.k_steps * sums * LANES * (2.0 - 1.0 / machine.half_rate)
         registers += sums / 2
     alu = counts.alu + opening
-    stored = words * WORD_INPUTS
     texels = counts.k_steps * counts.texels
     busiest = max(
         machine.wave * (alu + machine.cost.conv_local.texel_alu * texels) / machine.lanes,
@@ -158,8 +206,8 @@ def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
     serial = machine.slots_a_wave * slots + waits * cost.buffer_latency_clocks
     resident = machine.resident_waves(registers)
     waves = waves_of(work, tile, machine.wave)
-    weights = weights_of(work, tile) * LANES
-    moved = bytes_of(work, tile) - weights * work.storage_bytes + weights // 2
+    opened = weights_of(work, tile) * LANES * work.storage_bytes
+    moved = bytes_of(work, tile) - opened + opened // word_inputs(bits)
     return machine.hedge(
         busiest,
         counts.reads + stored,
@@ -177,14 +225,15 @@ def candidates(work: NBitsWork, limits: Limits, costs: Cost) -> Iterator[NBitsTi
         if tokens > power_of_two(work.tokens) and tokens > 1:
             break
         for blocks in cost.blocks:
-            if blocks * tokens > cost.most_sums or blocks > work.out_blocks:
+            sums = blocks * tokens * work.matrices
+            if sums > cost.most_sums or blocks > work.out_blocks:
                 continue
             for splits in cost.splits:
                 if splits > work.steps:
                     break
                 for threads in cost.threads:
                     wide = min(threads // splits, power_of_two(-(-work.out_blocks // blocks)))
-                    held = tokens * blocks * splits * wide * LANES * FLOAT_BYTES
+                    held = (sums + tokens) * splits * wide * LANES * FLOAT_BYTES
                     if not wide or (splits > 1 and held > limits.local_mem_bytes):
                         continue
                     for unroll in cost.unrolls:
@@ -202,9 +251,10 @@ def estimate_clocks(work: NBitsWork, tile: NBitsTile, machine: Machine) -> float
     cost, rates = machine.cost.n_bits, machine.cost.pipes
     splits, wide, _ = tile.work_group
     steps = math.ceil(work.steps / splits)
-    vectors = WORD_INPUTS * tile.blocks * (cost.unpack_vectors + tile.tokens)
-    vectors += tile.tokens * (cost.token_vectors + tile.blocks)
-    reads = tile.blocks * (2 + work.zeros) + 2 * tile.tokens
+    blocks = tile.blocks * work.matrices
+    vectors = work.word_inputs * blocks * (cost.unpack_vectors + tile.tokens)
+    vectors += tile.tokens * (cost.token_vectors + blocks + 2 * 2 * work.normed)
+    reads = blocks * (2 + work.zeros) + 2 * (tile.tokens + work.normed)
     alu = (LANES * vectors + cost.read_slots * reads + cost.loop_slots / tile.unroll) / (
         machine.lanes
     )
@@ -213,8 +263,8 @@ def estimate_clocks(work: NBitsWork, tile: NBitsTile, machine: Machine) -> float
     teams = math.ceil(work.tokens / tile.tokens) * math.ceil(work.out_blocks / tile.blocks)
     waves = math.ceil(teams / wide) * math.ceil(splits * wide / threads_a_wave)
     busiest = threads_a_wave * steps * max(alu, texture)
-    sums = tile.tokens * tile.blocks
-    held = 2 * sums + (tile.blocks + 2 * tile.tokens) * tile.unroll + cost.other_registers
+    sums = tile.tokens * blocks
+    held = 2 * sums + (blocks + 2 * tile.tokens) * tile.unroll + cost.other_registers
     registers = held * threads_a_wave / machine.wave
     levels = math.ceil(math.log(splits, LANES)) if splits > 1 else 0
     serial = (
@@ -225,6 +275,6 @@ def estimate_clocks(work: NBitsWork, tile: NBitsTile, machine: Machine) -> float
     beside = machine.resident_waves(registers)
     pipes = machine.clocks(waves, busiest, serial, beside)
     passes = math.ceil(work.tokens / tile.tokens)
-    weights = passes * work.steps * work.out_blocks * LANES * FLOAT_BYTES
+    weights = passes * work.steps * work.out_blocks * work.matrices * LANES * FLOAT_BYTES
     resident = beside * threads_a_wave / machine.wave
     return machine.overlap_with_memory(pipes, machine.memory_clocks(weights), resident)

@@ -1,4 +1,4 @@
-"""What products by weights in 4 bits make of data of about one."""
+"""What products by weights of few bits make of data of about one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import numpy as np
 from adrenoc.families.shared.typical import NotKnownError, TypicalRun
 from adrenoc.ir.graph import Node
 
-_STEPS = 4.0
-"""Of its scale that a weight is about: half of what 4 bits hold."""
-
 
 def typical_n_bits(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
     """Sums of terms of both signs, alike for all outputs."""
@@ -17,5 +14,6 @@ def typical_n_bits(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
     if scales is None:
         raise NotKnownError
     terms = run.graph.tensors[node.inputs[0]].shape[-1]
-    size = _STEPS * float(np.abs(scales).mean()) * np.sqrt(terms)
+    steps = 2.0 ** (int(node.attrs["bits"]) - 2)  # half of what the bits hold on either side
+    size = steps * float(np.abs(scales).mean()) * np.sqrt(terms)
     return np.asarray(data[..., :1] * size)

@@ -1,4 +1,4 @@
-"""Words of eight numbers of 4 bits, for each of four outputs, as the floats that they stand for."""
+"""Words of numbers of few bits, for each of four outputs, as the floats that they stand for."""
 
 from __future__ import annotations
 
@@ -7,27 +7,32 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.tvmapi import Expr, cast, fconst, splat, tirx
 
-BITS = 4
-WORD_INPUTS = 8
-"""Inputs of a word: two texels of a token."""
+WORD_BITS = 32
 
 
-def take_number(builder: KernelBuilder, word: Expr, number: int) -> Expr:
-    """One number of each of four words, where it stands: times 16 to the power `number`."""
-    mask = tirx.Broadcast(tirx.const(15 << (BITS * number), "uint32"), LANES)
+def word_inputs(bits: int) -> int:
+    """Inputs of a word: of 4 bits, two texels of a token."""
+    return WORD_BITS // bits
+
+
+def take_number(builder: KernelBuilder, word: Expr, number: int, bits: int) -> Expr:
+    """One number of each of four words, where it stands: times 2 to the power `bits * number`."""
+    mask = tirx.Broadcast(tirx.const(((1 << bits) - 1) << (bits * number), "uint32"), LANES)
     return builder.let(cast(tirx.BitwiseAnd(word, mask), f"{ACCUMULATOR}x{LANES}"), "q")
 
 
-def place_of(number: int) -> float:
+def place_of(number: int, bits: int) -> float:
     """By what to multiply a number that stands there."""
-    return float(2.0 ** (-BITS * number))
+    return float(2.0 ** (-bits * number))
 
 
-def open_word(builder: KernelBuilder, word: Expr, scale: Expr, offset: Expr) -> list[Expr]:
-    """Number times scale less offset, of each of the eight inputs."""
+def open_word(
+    builder: KernelBuilder, word: Expr, scale: Expr, offset: Expr, bits: int
+) -> list[Expr]:
+    """Number times scale less offset, of each input of a word."""
     opened = []
-    for number in range(WORD_INPUTS):
-        factor = scale * splat(fconst(place_of(number), ACCUMULATOR)) if number else scale
-        product = take_number(builder, word, number) * builder.let(factor, "factor")
+    for number in range(word_inputs(bits)):
+        factor = scale * splat(fconst(place_of(number, bits), ACCUMULATOR)) if number else scale
+        product = take_number(builder, word, number, bits) * builder.let(factor, "factor")
         opened.append(builder.let(product - offset, "opened"))
     return opened

@@ -1,9 +1,10 @@
-"""Products by constant matrices in 4 bits, of language models above all."""
+"""Products by constant matrices of few bits, of language models above all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from adrenoc.families.n_bits.form import read_form
 from adrenoc.families.n_bits.n_bits_rule import n_bits_rule
 from adrenoc.families.n_bits.n_bits_typical import typical_n_bits
 from adrenoc.families.shared.batch import Along, Batch
@@ -39,7 +40,7 @@ def _terms(graph: Graph, node: Node) -> int:
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
-    return size_of(graph, node.output) * _terms(graph, node)
+    return size_of(graph, node.output) * _terms(graph, node) * len(read_form(node).matrices)
 
 
 OPERATORS = (

@@ -315,7 +315,7 @@ class NodeKernel:
         """Declare the epilogue's operands and what is written: the last arguments."""
         if self.node.epilogue is not None:
             for name in self.node.epilogue.sources.values():
-                if name != Node.RESULT:
+                if name not in (Node.RESULT, Node.BESIDE):
                     self.input(name)
         graph = self.context.graph
         if self.node.stores:

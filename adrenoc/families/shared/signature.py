@@ -68,10 +68,10 @@ def _tensor(graph: Graph, name: str) -> list[Any]:
 
 def _expression(graph: Graph, node: Node, body: Body) -> list[Any]:
     """The expression under canonical names, what each source is, and what is folded."""
-    places = {name: i for i, name in enumerate(node.inputs)}
+    places: dict[str, Any] = {name: i for i, name in enumerate(node.inputs)}
+    known = {**places, Node.RESULT: "result", Node.BESIDE: "beside"}
     sources = [
-        "result" if name == Node.RESULT else places.get(name, _tensor(graph, name))
-        for name in body.sources.values()
+        known[name] if name in known else _tensor(graph, name) for name in body.sources.values()
     ]
     return [_number_names(str(body.value)), sources, [extent for _, extent in body.reduced]]
 

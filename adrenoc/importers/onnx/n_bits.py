@@ -3,8 +3,8 @@
 Before -> after:
     y = com.microsoft.MatMulNBits(x, bytes, scales)    y = adrenoc.NBits(x, bytes, scales)
 
-Weights of 4 bits stay as they are: a family of kernels multiplies them so.  Those of 2 and 8 bits,
-and of forms that it does not cover, are opened here, once, as floats.
+Weights of 2, 4 and 8 bits stay as they are: a family of kernels multiplies them so.  Rows that are
+no whole words are opened here, once, as floats.
 
 Source: onnxruntime's ContribOperators reference: MatMulNBits, GatherBlockQuantized.
 """
@@ -19,9 +19,9 @@ import numpy as np
 from adrenoc.importers.onnx.writer import CannotWriteError, Writer
 
 N_BITS = "adrenoc.NBits"
-"""Our own operator: x, bytes [N, blocks, block / 2], scales [N, blocks], perhaps zero points."""
+"""Our own operator: x, bytes [N, blocks, a block's], scales [N, blocks], perhaps zero points."""
 
-_KEPT_BITS, _BYTE, _WORD_INPUTS = 4, 8, 8
+_KEPT_BITS, _BYTE, _WORD_BITS = 4, 8, 32
 
 _TYPED = {"int4": 8, "uint4": 0}
 """Types of four bits -> what makes numbers from 0 to 15 of them, which is their zero then."""
@@ -57,7 +57,7 @@ def _matmul_n_bits(write: Writer) -> None:
     weights = _read_weights(write)
     x, bias = write.input(0), write.input(5)
     result = "" if bias else write.result
-    if weights.bits == _KEPT_BITS and weights.inputs % _WORD_INPUTS == 0:
+    if weights.inputs * weights.bits % _WORD_BITS == 0:
         product = _keep(write, weights, x, result)
     else:
         dtype = np.dtype(write.dtype(x))
@@ -80,6 +80,7 @@ def _keep(write: Writer, weights: _Weights, x: str, result: str) -> str:
         like=x,
         block=weights.block,
         zero=weights.middle,
+        bits=weights.bits,
     )
 
 

@@ -24,6 +24,7 @@ def _n_bits(node: Node) -> relax.Expr:
         shape=(*node.shape()[:-1], node.shape(1)[0]),
         dtype=dtype_of(x),
         block=int(node.attrs["block"]),
+        bits=int(node.attrs["bits"]),
         zero=float(node.attrs["zero"]),
         zeros=len(constants) > 2,
     )

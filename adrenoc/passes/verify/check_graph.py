@@ -140,7 +140,8 @@ def _texels(graph: Graph, name: str) -> int:
 
 
 def _check_node(node: Node) -> None:
+    within = (Node.RESULT, Node.BESIDE)
     for body in node.bodies:
-        stray = {n for n in body.sources.values() if n not in (*node.inputs, Node.RESULT)}
+        stray = {n for n in body.sources.values() if n not in (*node.inputs, *within)}
         if stray:
             raise DefectError(f"{node.name} reads {sorted(stray)}, which are not its inputs")

@@ -50,7 +50,7 @@ class NBitsCost:
     token_vectors: float
     """Instructions of four lanes a k-step that make a token's eight numbers ready."""
     open_slots: float
-    """Slots that make floats of a word of four outputs, where many tokens share them."""
+    """Slots that make floats of a number of four outputs, where many tokens share them."""
     read_slots: float
     """Slots of each read."""
     loop_slots: float

@@ -1,0 +1,156 @@
+"""Products of few tokens by weights of few bits take in the norm before them, and each other.
+
+Before -> after:
+    n = rms_norm(x, gains); y = n_bits(n, w)            y = n_bits(x, w, gains), `normed`
+    g = n_bits[n_bits sigmoid multiply](x, w1)
+    y = n_bits[n_bits multiply](x, w2, g)               y = n_bits(x, w2, w1), `gated`
+
+Every work-group of such a product reads all of a token's numbers: their squares cost it little.
+Of many tokens weights are opened for many work-groups, and a norm by itself is cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from adrenoc.families.n_bits.form import GATE, GATED, NORMED, read_form
+from adrenoc.families.n_bits.n_bits_rule import suits_few
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.passes.analyse.elementwise import reads_elementwise
+from adrenoc.passes.analyse.image_clash import image_clash
+from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.context import Context
+
+_PRODUCT, _NORM = "n_bits", "rms_norm"
+_FORM = ("block", "zero", "zeros")
+
+
+def fuse_products(graph: Graph, context: Context) -> Graph:
+    """Join norms with the products that read them, then pairs of products."""
+    for node in graph.nodes:
+        if node.op == _NORM:
+            graph = _take_norm(graph, context, node)
+    for node in graph.nodes:
+        if node.op == _PRODUCT:
+            graph = _take_gate(graph, context, node)
+    return graph
+
+
+def _take_norm(graph: Graph, context: Context, node: Node) -> Graph:
+    name, readers = node.output, graph.consumers[node.output]
+    if not any(reader.op == _PRODUCT for reader in readers):
+        return graph
+    joined = {reader.output: _join_norm(reader, node) for reader in readers}
+    reason = _norm_stays(graph, context, node) or next(
+        (clash for new in joined.values() if (clash := image_clash(graph, new))), None
+    )
+    if reason is not None:
+        context.log.add(node.name, "a norm before its products", reason)
+        return graph
+    context.log.add(name, "computed by its products", f"{len(readers)} read it, of few tokens")
+    kept = (joined.get(n.output, n) for n in graph.nodes if n.output != name)
+    return graph.replace_nodes(kept)
+
+
+def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
+    """Why products cannot compute a norm."""
+    read, made = graph.operand(node.inputs[0]), graph.operand(node.output)
+    last = len(made.shape) - 1
+    plain = (node.prologue, node.epilogue) == (None, None) and len(node.inputs) == 2
+    whole = [axis % (last + 1) for axis in node.attrs["axes"]] == [last]
+    readers = graph.consumers[node.output]
+    obstacles = {
+        "it does more than to norm the channels of a token": not plain or not whole,
+        "its gains are computed": graph.tensors[node.inputs[1]].value is None,
+        "it is read in another layout": read.roles.roles != made.roles.roles,
+        "others read it too": any(
+            reader.op != _PRODUCT
+            or node.output in reader.inputs[1:]
+            or reader.inputs[0] != node.output
+            for reader in readers
+        ),
+        "its numbers are rounded": graph.precision(node.output).rounded,
+        "they are of many tokens": not all(
+            suits_few(graph.operand(reader.output).extents, context.target.cost)
+            for reader in readers
+        ),
+    }
+    found = next((reason for reason, holds in obstacles.items() if holds), None)
+    return found or other_use(graph, node)
+
+
+def _join_norm(reader: Node, norm: Node) -> Node:
+    """The product on what its norm reads."""
+    form = read_form(reader)
+    matrices = (name for names in form.matrices for name in names)
+    return replace(
+        reader,
+        inputs=(norm.inputs[0], *matrices, norm.inputs[1], *form.rest),
+        attrs={**reader.attrs, NORMED: float(norm.attrs["epsilon"])},
+        fused=(*norm.operators, *reader.operators),
+    )
+
+
+def _take_gate(graph: Graph, context: Context, node: Node) -> Graph:
+    gate = _gate_of(graph, node)
+    if gate is None:
+        return graph
+    if not suits_few(graph.operand(node.output).extents, context.target.cost):
+        context.log.add(gate.name, "a kernel before the product that reads it", "of many tokens")
+        return graph
+    assert node.epilogue is not None
+    mine, its = read_form(node), read_form(gate)
+    sources = {
+        buffer: Node.BESIDE if name == gate.output else name
+        for buffer, name in node.epilogue.sources.items()
+    }
+    rest = (name for name in (*mine.rest, *its.rest) if name != gate.output)
+    joined = replace(
+        node,
+        inputs=(
+            node.inputs[0],
+            *mine.matrices[0],
+            *its.matrices[0],
+            *([mine.gains] if mine.gains else []),
+            *dict.fromkeys(rest),
+        ),
+        attrs={**node.attrs, GATED: True},
+        epilogue=replace(node.epilogue, sources=sources),
+        parts=_parts(gate.epilogue),
+        fused=(*gate.operators, *node.operators),
+    )
+    if image_clash(graph, joined) is not None:
+        return graph
+    context.log.add(gate.name, "computed with the product that reads it", "both read the same")
+    kept = [n for n in graph.nodes if n.output != gate.output]
+    return graph.replace_nodes(joined if n.output == node.output else n for n in kept)
+
+
+def _parts(epilogue: Body | None) -> Mapping[str, Body]:
+    return {} if epilogue is None else {GATE: epilogue}
+
+
+def _gate_of(graph: Graph, node: Node) -> Node | None:
+    """The product that the epilogue of another one reads, where one kernel has both."""
+    if node.epilogue is None or node.attrs.get(GATED) or node.stores:
+        return None
+    form = read_form(node)
+    for name in form.rest:
+        other = graph.producers.get(name)
+        if other is None or other.op != _PRODUCT or other.attrs.get(GATED):
+            continue
+        alike = (
+            other.inputs[0] == node.inputs[0]
+            and read_form(other).gains == form.gains
+            and all(other.attrs[key] == node.attrs[key] for key in (*_FORM,))
+            and other.attrs.get(NORMED) == node.attrs.get(NORMED)
+            and graph.tensors[name].shape == graph.tensors[node.output].shape
+            and graph.tensors[other.inputs[1]].shape == graph.tensors[node.inputs[1]].shape
+        )
+        alone = [n.output for n in graph.consumers[name]] == [node.output]
+        same = reads_elementwise(node.epilogue, name, graph)
+        if alike and alone and same and other_use(graph, other) is None:
+            return other
+    return None
