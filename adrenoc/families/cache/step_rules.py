@@ -18,6 +18,9 @@ from adrenoc.kernels.work_group import power_of_two
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
+_WIDEST = 2
+"""Counts of lanes that are tried, the largest."""
+
 STEP, JOIN = "step_attention", "join_parts"
 
 
@@ -128,9 +131,10 @@ def _tiles(blocks: int, group: int, limits: Limits, costs: Cost) -> Iterator[Ste
     for threads in cost.threads:
         if not blocks <= threads <= limits.max_work_group_size:
             continue
-        for lanes in cost.lanes:
+        # The more lanes share a row, the longer the runs of memory that a wave reads.
+        for lanes in [lanes for lanes in cost.lanes if blocks % lanes == 0][-_WIDEST:]:
             tile = StepTile(threads=threads, lanes=lanes)
-            if blocks % lanes == 0 and tile.shared_bytes(blocks, group) <= limits.local_mem_bytes:
+            if tile.shared_bytes(blocks, group) <= limits.local_mem_bytes:
                 yield tile
 
 

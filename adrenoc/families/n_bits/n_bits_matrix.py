@@ -88,8 +88,8 @@ class _Opening(LocalConv):
         step, there = first + local_step, self.plan.blocks // self._blocks_a_word
         at_step = builder.let(minimum(step, iconst(there - 1)), "step")
         blocks, last = tile.out_blocks * tile.bands, self.grid.blocks - 1
-        block = builder.let(self.super * iconst(blocks) + of_group, "block")
-        if self.plan.supers * blocks > self.grid.blocks:
+        block = builder.let(self.channel_group * iconst(blocks) + of_group, "block")
+        if self.plan.channel_groups * blocks > self.grid.blocks:
             block = builder.let(minimum(block, iconst(last)), "block")
         place = block * iconst(self._row) + at_step
         word = builder.let(load_vector(operands.words.buffer, place, 0, "uint32"), "word")
