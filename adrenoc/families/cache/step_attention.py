@@ -44,6 +44,8 @@ from adrenoc.tvmapi import (
     tirx,
 )
 
+AT_ONCE = 4
+"""Values that a thread asks for before it needs the first."""
 NO_SCORE = -3.0e38
 """Below all scores: of a row that is not seen."""
 
@@ -201,9 +203,7 @@ class _Step:
         for number, score in enumerate(scores):
             now = builder.let(maximum(self._largest[number], largest[number]), "largest")
             fade = builder.let(tirx.exp(self._largest[number] - now), "faded")
-            zero = splat(fconst(0.0, ACCUMULATOR))
-            power = if_then_else(seen, tirx.exp(score - now), zero)
-            power = builder.let(power, "power")
+            power = builder.let(tirx.exp(score - now), "power")  # of what is not seen it is zero
             self._powers[self._member + iconst(number * self._tile.threads)] = power
             self._totals[number] = self._totals[number] * fade + power
             self._largest[number] = now
@@ -250,17 +250,24 @@ class _Step:
         builder, o, threads = self._builder, self._o, self._tile.threads
         turns = self._tile.turns(o.blocks)
         there = builder.let(minimum(end - at, iconst(threads)), "there")
-        mine = builder.let(floordiv(there - self._turn + iconst(turns - 1), turns), "mine")
+        # Rows beyond the last have no power: all of a step are asked for before one is needed.
+        at_once = AT_ONCE if threads % (turns * AT_ONCE) == 0 else 1
+        step = turns * at_once
+        first = iconst(0) if at_once > 1 else self._turn
+        mine = builder.let(floordiv(there - first + iconst(step - 1), step), "mine")
         with (
             builder.when(self._turn < iconst(turns)),
             builder.loop(mine, "r", rolled=True) as i,
         ):
-            number = builder.let(i * iconst(turns) + self._turn, "number")
-            value = self._texel(o.values, at + number, self._block)
-            for g in range(o.group):
-                at_power = number + iconst(g // LANES * threads)
-                power = lane(builder.let_once(self._powers[at_power], "power"), g % LANES)
-                self._mix[g] = self._mix[g] + splat(power) * value
+            begun = builder.let(i * iconst(step) + self._turn, "begun")
+            numbers = [begun + iconst(u * turns) for u in range(at_once)]
+            rows = [minimum(at + number, end - iconst(1)) for number in numbers]
+            values = [self._texel(o.values, row, self._block) for row in rows]
+            for number, value in zip(numbers, values, strict=True):
+                for g in range(o.group):
+                    at_power = number + iconst(g // LANES * threads)
+                    power = lane(builder.let_once(self._powers[at_power], "power"), g % LANES)
+                    self._mix[g] = self._mix[g] + splat(power) * value
 
     def _texel(self, cache: Access, row: Expr, block: Expr) -> Expr:
         """Four numbers of a row of the cache, in float."""

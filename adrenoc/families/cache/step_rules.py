@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adrenoc.families.cache.cache_rules import gains_of, rotation_of
+from adrenoc.families.cache.cache_rules import gains_of, rotation_of, tokens_of
 from adrenoc.families.cache.join_parts import OF_SCORES, join_parts, write_part
 from adrenoc.families.cache.step_attention import step_attention
 from adrenoc.families.cache.step_operands import StepOperands, StepTile
@@ -34,6 +34,11 @@ class StepWork:
     rows: int
     splits: int
     element_bytes: int
+
+
+def attends_one_token(graph: Graph, node: Node) -> bool:
+    """Whether a node is the attention of one token over a cache."""
+    return node.op == "cached_attention" and tokens_of(graph.tensors[node.inputs[0]].shape) == 1
 
 
 def count_splits(kept: int, rows: int, machine: Machine) -> int:

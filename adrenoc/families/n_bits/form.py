@@ -21,6 +21,11 @@ class Form:
     rest: tuple[str, ...]
 
 
+def is_n_bits(node: Node) -> bool:
+    """Whether a node is a product by weights of few bits."""
+    return node.op == "n_bits"
+
+
 def read_form(node: Node) -> Form:
     """The inputs behind the tokens."""
     width = 3 if node.attrs["zeros"] else 2

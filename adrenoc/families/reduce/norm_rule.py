@@ -15,6 +15,11 @@ from adrenoc.ir.layout import Extents
 from adrenoc.kernels.weights import pack_blocked
 
 
+def is_rms_norm(node: Node) -> bool:
+    """Whether a node divides by the root of a mean square, and takes no mean off."""
+    return node.op == "rms_norm"
+
+
 def norm_rule(context: RuleContext, node: Node) -> KernelCall:
     """One kernel for a norm; gamma and beta are packed as the data lies."""
     kernel = context.kernel(node, node.op)

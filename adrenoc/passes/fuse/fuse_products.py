@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from adrenoc.families.n_bits.form import GATE, GATED, NORMED, read_form
+from adrenoc.families.n_bits.form import GATE, GATED, NORMED, is_n_bits, read_form
 from adrenoc.families.n_bits.n_bits_rule import suits_few
+from adrenoc.families.reduce.norm_rule import is_rms_norm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.analyse.elementwise import reads_elementwise
@@ -23,24 +24,23 @@ from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use
 from adrenoc.passes.context import Context
 
-_PRODUCT, _NORM = "n_bits", "rms_norm"
 _FORM = ("block", "zero", "zeros")
 
 
 def fuse_products(graph: Graph, context: Context) -> Graph:
     """Join norms with the products that read them, then pairs of products."""
     for node in graph.nodes:
-        if node.op == _NORM:
+        if is_rms_norm(node):
             graph = _take_norm(graph, context, node)
     for node in graph.nodes:
-        if node.op == _PRODUCT:
+        if is_n_bits(node):
             graph = _take_gate(graph, context, node)
     return graph
 
 
 def _take_norm(graph: Graph, context: Context, node: Node) -> Graph:
     name, readers = node.output, graph.consumers[node.output]
-    if not any(reader.op == _PRODUCT for reader in readers):
+    if not any(is_n_bits(reader) for reader in readers):
         return graph
     joined = {reader.output: _join_norm(reader, node) for reader in readers}
     reason = _norm_stays(graph, context, node) or next(
@@ -66,7 +66,7 @@ def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
         "its gains are computed": graph.tensors[node.inputs[1]].value is None,
         "it is read in another layout": read.roles.roles != made.roles.roles,
         "others read it too": any(
-            reader.op != _PRODUCT
+            not is_n_bits(reader)
             or node.output in reader.inputs[1:]
             or reader.inputs[0] != node.output
             for reader in readers
@@ -139,7 +139,7 @@ def _gate_of(graph: Graph, node: Node) -> Node | None:
     form = read_form(node)
     for name in form.rest:
         other = graph.producers.get(name)
-        if other is None or other.op != _PRODUCT or other.attrs.get(GATED):
+        if other is None or not is_n_bits(other) or other.attrs.get(GATED):
             continue
         alike = (
             other.inputs[0] == node.inputs[0]

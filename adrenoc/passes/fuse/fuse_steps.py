@@ -14,15 +14,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adrenoc.families.cache.cache_rules import tokens_of
-from adrenoc.families.cache.step_rules import JOIN, STEP, count_splits, fits_step, parts_shape
+from adrenoc.families.cache.step_rules import (
+    JOIN,
+    STEP,
+    attends_one_token,
+    count_splits,
+    fits_step,
+    parts_shape,
+)
 from adrenoc.families.operators import changed_input
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import channels_last
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context
 
-_ATTENTION = "cached_attention"
 _KEYS, _VALUES = 2, 3
 _X, _FIRST = 1, 3
 """Of what adds rows: the input that holds them, and the first behind their number."""
@@ -31,7 +36,7 @@ _X, _FIRST = 1, 3
 def fuse_steps(graph: Graph, context: Context) -> Graph:
     """Join attentions of one token with what adds its rows."""
     for node in graph.nodes:
-        if node.op != _ATTENTION or tokens_of(graph.tensors[node.inputs[0]].shape) != 1:
+        if not attends_one_token(graph, node):
             continue
         appends = [graph.producers.get(node.inputs[at]) for at in (_KEYS, _VALUES)]
         rows = [one for one in appends if one is not None and changed_input(one) is not None]
