@@ -123,28 +123,9 @@ def _read_heads(write: Writer) -> _Heads:
     size = width // (queries if key else queries + 2 * kept)
     starts = (0, queries * size, (queries + kept) * size)
     parts = [(query, 0), (key, 0), (value, 0)] if key else [(query, at) for at in starts]
-    for at, (weight, heads) in enumerate(zip(_NORMS, (queries, kept), strict=True)):
-        if write.input(weight):
-            parts[at] = (_normed(write, parts[at], weight, (tokens, heads, size)), 0)
     if any(not write.input(past) for past in _PAST):
         raise CannotWriteError("it has no past keys and values")
     return _Heads(parts=tuple(parts), queries=queries, kept=kept, size=size, tokens=tokens)
-
-
-def _normed(
-    write: Writer, part: tuple[str, int], weight: int, extents: tuple[int, int, int]
-) -> str:
-    """Queries or keys with each head normed, before they are rotated."""
-    (x, first), (tokens, heads, size) = part, extents
-    if write.shape(x)[2] != heads * size:
-        x = write.slice(x, first, first + heads * size, 2)
-    apart = write.reshape(x, 1, tokens, heads, size)
-    epsilon = write.number("qk_norm_epsilon", 1e-6)
-    normed = write("RMSNormalization", apart, write.input(weight), axis=-1, epsilon=epsilon)
-    write.know(normed, like=write.input(0), shape=(1, tokens, heads, size))
-    whole = write.reshape(normed, 1, tokens, heads * size)
-    write.know(whole, like=write.input(0), shape=(1, tokens, heads * size))
-    return whole
 
 
 def _check_covered(write: Writer) -> None:
