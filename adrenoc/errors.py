@@ -189,6 +189,12 @@ class DefectError(AdrenocError):
         )
 
 
+class LockError(AdrenocError):
+    """What a build reads or makes differs from its lock, or the lock is missing or damaged."""
+
+    exit_code = 45
+
+
 class AccuracyError(AdrenocError):
     """No choice of tensors in float32 meets the accuracy that was asked for."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 import adrenoc
+from adrenoc.cli.build import build_command
 from adrenoc.cli.calibrate import calibrate_command
 from adrenoc.cli.check import check_command
 from adrenoc.cli.check_accuracy import check_accuracy_command
@@ -67,6 +68,7 @@ def cli() -> None:
 
 for _command in (
     compile_command,
+    build_command,
     check_command,
     check_accuracy_command,
     run_command,

@@ -58,6 +58,7 @@ def test_looking_needs_no_tvm(command: list[str], bundle_folder: Path, tmp_path:
 def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(cli.commands) == {
         "compile",
+        "build",
         "check",
         "run",
         "check-accuracy",

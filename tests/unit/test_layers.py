@@ -16,7 +16,7 @@ from tests.sources import PACKAGE, attributes, trees
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
     ("cli",),
-    ("prove",),
+    ("project", "prove"),
     ("calibrate", "fleet", "report", "views"),
     ("check", "tune"),
     ("compile",),

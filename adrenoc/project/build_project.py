@@ -1,0 +1,216 @@
+"""A build: every bundle of a project compiled, held against gates and against the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.figures import Figures
+from adrenoc.bundle.gates import list_broken
+from adrenoc.compile.cache import tool_versions
+from adrenoc.errors import AdrenocError, LockError
+from adrenoc.files.outputs import output_error, write_atomically
+from adrenoc.project.crew import Run, Said, run_side_by_side
+from adrenoc.project.lock import (
+    Lock,
+    LockedBundle,
+    digest_reads,
+    list_unlike_reads,
+    list_unlike_results,
+    lock_bundle,
+    read_lock,
+)
+from adrenoc.project.project_file import Limits, Project, Recipe, resolve_words
+from adrenoc.text.amounts import show_bytes, show_ms
+from adrenoc.text.spelling import list_first
+
+MADE, FAILED, BROKEN, DIFFERS = "made", "failed", "broken", "differs"
+_MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one bundle.
+
+    `status` is "made", "failed" (with the exit code and message of `compile`), "broken" (gates,
+    which are the `notes`) or "differs" (from the lock).
+    """
+
+    name: str
+    model: str
+    status: str
+    path: str
+    exit_code: int = 0
+    message: str = ""
+    hint: str = ""
+    notes: tuple[str, ...] = ()
+    cached: bool = False
+    took_s: float = 0.0
+    figures: Figures | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """How to build.
+
+    `locked`: nothing may differ from the lock, which stays as it is.  `accept`: what grew beyond
+    `grow` is taken, and becomes what the lock has.
+    """
+
+    locked: bool = False
+    accept: bool = False
+    jobs: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildResult:
+    """All bundles in the order of the file; `lock_written` says whether the lock is new."""
+
+    bundles: tuple[Outcome, ...]
+    lock_written: bool
+
+    @property
+    def bad(self) -> tuple[Outcome, ...]:
+        """What did not end well."""
+        return tuple(one for one in self.bundles if one.status != MADE)
+
+
+def build_project(
+    project: Project, options: BuildOptions, *, run: Run, progress: Callable[[str, Said], None]
+) -> BuildResult:
+    """Make all bundles; `run` starts a command of adrenoc, `progress` hears of each.
+
+    Raises:
+        LockError: with `locked` something that is read differs from the lock, or there is none:
+            then nothing is compiled.  Or the lock is damaged.
+        AdrenocError: a file that a recipe names is missing.
+        OutputError: the folder of bundles or the lock cannot be written.
+    """
+    lock = read_lock(project.lock_path)
+    reads = {recipe.name: digest_reads(recipe) for recipe in project.recipes}
+    if options.locked:
+        _check_reads(project, lock, reads)
+    for recipe in project.recipes:
+        try:
+            recipe.output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise output_error(recipe.output.parent, error) from error
+    said = run_side_by_side(
+        [resolve_words(recipe) for recipe in project.recipes],
+        run=run,
+        jobs=options.jobs,
+        finished=lambda number, one: progress(project.recipes[number].name, one),
+    )
+    outcomes, locks = [], []
+    for recipe, one in zip(project.recipes, said, strict=True):
+        held = lock.find(recipe.name) if lock else None
+        outcome, made = _judge(recipe, one, reads[recipe.name], held, options)
+        outcomes.append(outcome)
+        locks.append(made)
+    written = False
+    if not options.locked and all(outcome.status == MADE for outcome in outcomes):
+        written = _write_lock(project, lock, locks)
+    return BuildResult(bundles=tuple(outcomes), lock_written=written)
+
+
+def _write_lock(project: Project, old: Lock | None, made: Sequence[LockedBundle | None]) -> bool:
+    """Write the lock, where it is another one."""
+    bundles = sorted((one for one in made if one is not None), key=lambda one: one.name)
+    new = Lock(bundles=tuple(bundles))
+    if new == old:
+        return False
+    write_atomically(project.lock_path, new.to_json())
+    return True
+
+
+def _check_reads(project: Project, lock: Lock | None, reads: dict[str, dict[str, str]]) -> None:
+    if lock is None:
+        raise LockError(
+            f"there is no {project.lock_path}, which --locked holds a build against",
+            hint="adrenoc build, and commit the lock",
+        )
+    tools = tool_versions()
+    names = {recipe.name for recipe in project.recipes}
+    unlike = [
+        sentence
+        for recipe in project.recipes
+        for sentence in list_unlike_reads(recipe, reads[recipe.name], tools, lock.find(recipe.name))
+    ]
+    unlike += [
+        f"{one.name} is in the lock, and not in {project.path.name}"
+        for one in lock.bundles
+        if one.name not in names
+    ]
+    if unlike:
+        raise LockError(
+            f"{project.lock_path} does not hold: {list_first(unlike)}",
+            hint="adrenoc build makes the lock anew; look at what changed with git diff",
+        )
+
+
+def _judge(
+    recipe: Recipe,
+    said: Said,
+    reads: dict[str, str],
+    held: LockedBundle | None,
+    options: BuildOptions,
+) -> tuple[Outcome, LockedBundle | None]:
+    """What became of a bundle, and what the lock is to say of it."""
+    outcome = Outcome(
+        name=recipe.name,
+        model=str(recipe.model),
+        status=MADE,
+        path=str(recipe.output),
+        took_s=round(said.took_s, 3),
+        cached=bool(said.output.get("cached")),
+    )
+    if said.exit_code:
+        return _fail(outcome, said.exit_code, said.message, said.hint), None
+    try:
+        made = lock_bundle(recipe, open_bundle(recipe.output), reads)
+    except AdrenocError as error:
+        return _fail(outcome, error.exit_code, error.message, error.hint), None
+    outcome = replace(outcome, figures=made.figures)
+    if over := _list_over(recipe.limits, made.figures):
+        hint = f"adrenoc check {recipe.model} {' '.join(recipe.words[:2])} --all"
+        outcome = replace(outcome, status=BROKEN, notes=over, hint=hint)
+    if held is not None and not options.accept:
+        if grown := list_broken(recipe.grow, held.figures, made.figures):
+            hint = "adrenoc build --accept takes what grew"
+            outcome = replace(outcome, status=BROKEN, notes=(*outcome.notes, *grown), hint=hint)
+        if options.locked and (unlike := list_unlike_results(held, made)):
+            hint = "adrenoc build makes the lock anew; look at what changed with git diff"
+            outcome = replace(outcome, status=DIFFERS, notes=(*outcome.notes, *unlike), hint=hint)
+    return outcome, made
+
+
+def _fail(outcome: Outcome, exit_code: int, message: str, hint: str) -> Outcome:
+    return replace(outcome, status=FAILED, exit_code=exit_code, message=message, hint=hint)
+
+
+_LIMITED: dict[str, tuple[str, float, Callable[[float], str]]] = {
+    "kernels": ("kernels", 1, "{:g}".format),
+    "launches": ("launches", 1, "{:g}".format),
+    "copies": ("copies", 1, "{:g}".format),
+    "cpu_nodes": ("cpu_nodes", 1, "{:g}".format),
+    "buffer_nodes": ("buffer_nodes", 1, "{:g}".format),
+    "memory_mib": ("memory_bytes", _MIB, lambda count: show_bytes(int(count))),
+    "size_mib": ("size_bytes", _MIB, lambda count: show_bytes(int(count))),
+    "time_us": ("time_us", 1, lambda us: show_ms(us / 1000)),
+}
+"""The figure of each limit, what its unit is of the figure's, and how people read it."""
+
+
+def _list_over(limits: Limits, figures: Figures) -> tuple[str, ...]:
+    """A sentence for each limit that is broken."""
+    said = []
+    for name, (key, unit, show) in _LIMITED.items():
+        most, seen = getattr(limits, name), getattr(figures, key)
+        if most is None:
+            continue
+        if seen is None:
+            said.append(f"{name}: not known, the target states no rates; {show(most)} allowed")
+        elif seen > most * unit:
+            said.append(f"{name}: {show(seen)}, {show(most * unit)} allowed")
+    return tuple(said)

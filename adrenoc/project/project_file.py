@@ -1,0 +1,222 @@
+"""`adrenoc.toml`: the models of a build, for which devices, with which options and gates.
+
+output = "build"                       # where bundles go; "." beside the file
+[defaults]                             # of every model
+devices = ["adreno:660", "adreno:750"]
+[gates]                                # of every bundle
+launches = 60
+grow = "size=1%"                       # against the lock
+[[model]]
+file = "detector.onnx"
+shapes = ["images:1,3,320,320"]
+tuning_log = "detector.tune.json"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from adrenoc.bundle.gates import Gate, parse_gates
+from adrenoc.bundle.tar import SUFFIX
+from adrenoc.errors import OptionError
+from adrenoc.files.read import read_toml
+from adrenoc.text.decode import Decoder
+from adrenoc.text.names import bundle_name
+
+PROJECT_FILE = "adrenoc.toml"
+LOCK_FILE = "adrenoc.lock"
+_HINT = "adrenoc build --help shows what the file may say"
+_DEVICE = "adreno"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The most that a bundle may take, and by how much it may grow against the lock (`grow`)."""
+
+    kernels: int | None = None
+    launches: int | None = None
+    copies: int | None = None
+    cpu_nodes: int | None = None
+    buffer_nodes: int | None = None
+    memory_mib: float | None = None
+    size_mib: float | None = None
+    time_us: float | None = None
+    grow: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a model is compiled with; what is None is not said."""
+
+    devices: tuple[str, ...] | None = None
+    preset: str | None = None
+    shapes: tuple[str, ...] | None = None
+    forbid: tuple[str, ...] | None = None
+    precision_policy: str | None = None
+    accuracy: float | None = None
+    inputs: str | None = None
+    tuning_log: str | None = None
+    device_report: str | None = None
+    clml: str | None = None
+    clml_version: int | None = None
+    max_memory_mib: int | None = None
+    winograd: bool | None = None
+    context: int | None = None
+    prefill: str | None = None
+    fallback: str | None = None
+    tar: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Model(Settings):
+    file: str
+    name: str = ""
+    gates: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    output: str = "build"
+    defaults: Settings = field(default_factory=Settings)
+    gates: Limits = field(default_factory=Limits)
+    model: tuple[_Model, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One bundle to make: `words` are those of `adrenoc compile`, with paths as the file has them.
+
+    `reads` are the files that the words name, by option; "model" is the model.
+    """
+
+    name: str
+    model: Path
+    output: Path
+    words: tuple[str, ...]
+    reads: dict[str, Path]
+    limits: Limits
+    grow: tuple[Gate, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """All bundles of a file, in its order."""
+
+    path: Path
+    recipes: tuple[Recipe, ...]
+
+    @property
+    def lock_path(self) -> Path:
+        """Where its lock lies: beside it."""
+        return self.path.with_name(LOCK_FILE)
+
+
+def read_project(path: Path) -> Project:
+    """Read the file of a build.
+
+    Raises:
+        OptionError: it is missing or damaged, has an unknown key, lists no model, or two bundles
+            of one name.
+    """
+    try:
+        plain = read_toml(path)
+    except OSError as error:
+        raise OptionError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint=f"write one: printf '[[model]]\\nfile = \"model.onnx\"\\n' > {path}",
+        ) from error
+    except ValueError as error:
+        raise OptionError(f"{path} is not TOML: {error}", hint=_HINT) from error
+    file: _File = Decoder(_wrong, defaults=True).read(_File, plain, str(path))
+    if not file.model:
+        raise OptionError(f"{path} lists no model; expected [[model]] with a file", hint=_HINT)
+    recipes = [recipe for model in file.model for recipe in _recipes(path.parent, file, model)]
+    names = [recipe.name for recipe in recipes]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise OptionError(
+            f"{path} makes two bundles of the name {twice}",
+            hint='give one of the models a name of its own: name = "..."',
+        )
+    return Project(path=path, recipes=tuple(recipes))
+
+
+def _wrong(where: str, what: str) -> OptionError:
+    return OptionError(f"{where} {what}", hint=_HINT)
+
+
+def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
+    said = {f.name: getattr(file.defaults, f.name) for f in fields(Settings)}
+    own = {name: getattr(model, name) for name in said if getattr(model, name) is not None}
+    settings: dict[str, Any] = {**said, **own}
+    devices = settings["devices"] or (_DEVICE,)
+    name = bundle_name(model.name or Path(model.file).stem)
+    limits, gates = _join_limits(file.gates, model.gates)
+    recipes = []
+    for device in devices:
+        one = name
+        if len(devices) > 1:
+            short = Path(device).stem if device.endswith(".toml") else device
+            one = bundle_name(f"{name}-{short.replace(':', '-')}")
+        end = SUFFIX + (".tar" if settings["tar"] else "")
+        reads = {"model": root / model.file} | {
+            key: root / settings[key] for key in _FILES if settings[key] is not None
+        }
+        if device.endswith(".toml"):
+            reads["device"] = root / device.removeprefix("host:")
+        recipes.append(
+            Recipe(
+                name=one,
+                model=root / model.file,
+                output=root / file.output / (one + end),
+                words=_words(settings, device),
+                reads=reads,
+                limits=limits,
+                grow=gates,
+            )
+        )
+    return recipes
+
+
+_FILES = ("precision_policy", "tuning_log", "device_report", "inputs")
+
+
+def _join_limits(whole: Limits, own: Limits) -> tuple[Limits, tuple[Gate, ...]]:
+    """A model's own limits over those of the file."""
+    values = {f.name: getattr(whole, f.name) for f in fields(Limits)}
+    values |= {f.name: v for f in fields(Limits) if (v := getattr(own, f.name)) not in (None, "")}
+    return Limits(**values), parse_gates(values["grow"])
+
+
+def _words(settings: dict[str, Any], device: str) -> tuple[str, ...]:
+    """Options of `adrenoc compile`; files are left to `resolve_words`."""
+    words = ["--device", device]
+    for name, value in settings.items():
+        option = f"--{name.replace('_', '-')}"
+        if name in ("devices", *_FILES) or value is None:
+            continue
+        if name in ("shapes", "forbid"):
+            words += [word for one in value for word in (option.removesuffix("s"), one)]
+        elif isinstance(value, bool):
+            words += [option] if value else ["--no-winograd"] if name == "winograd" else []
+        else:
+            words += [option, str(value)]
+    return tuple(words)
+
+
+def resolve_words(recipe: Recipe) -> tuple[str, ...]:
+    """The whole command line of `adrenoc compile`, from whichever folder."""
+    words = list(recipe.words)
+    if "device" in recipe.reads:
+        host = "host:" if words[1].startswith("host:") else ""
+        words[1] = host + str(recipe.reads["device"])
+    files = [
+        word
+        for key in _FILES
+        if key in recipe.reads
+        for word in (f"--{key.replace('_', '-')}", str(recipe.reads[key]))
+    ]
+    ends = ("--output", str(recipe.output), "--json")
+    return ("compile", str(recipe.model), *words, *files, *ends)

@@ -1,0 +1,218 @@
+"""`adrenoc build`: what a project lists is made, held against gates, and locked."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from adrenoc.cli.main import main
+from adrenoc.errors import (
+    LockError,
+    ModelNotFoundError,
+    OptionError,
+    OutputError,
+    PolicyError,
+)
+from adrenoc.project.crew import Said, read_said
+from adrenoc.project.project_file import read_project, resolve_words
+
+Build = Callable[..., int]
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch, model: Path, compiled: list[dict[str, Any]]) -> Build:
+    """Run the command in a folder with a model, each compilation within this process."""
+
+    def run(words: Sequence[str]) -> Said:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            code = main(words)
+        return read_said(code, out.getvalue(), "", 0.5)
+
+    @contextlib.contextmanager
+    def crew() -> Any:
+        yield run
+
+    monkeypatch.setattr("adrenoc.project.crew.open_crew", crew)
+
+    def build(text: str | None, *words: str) -> int:
+        if text is not None:
+            Path("adrenoc.toml").write_text(text)
+        return main(["build", "--jobs", "1", *words])
+
+    return build
+
+
+ONE = '[[model]]\nfile = "net.tflite"\n'
+TWO = '[defaults]\ndevices = ["adreno:660", "adreno:750"]\n' + ONE
+GREW = '{"launches": 2'
+
+
+def test_bundles_and_lock_are_made(build: Build, compiled: list[Any]) -> None:
+    assert build(TWO) == 0
+    names = sorted(path.name for path in Path("build").iterdir())
+    assert names == ["net-adreno-660.adrenoc", "net-adreno-750.adrenoc"]
+    lock = json.loads(Path("adrenoc.lock").read_text())
+    assert [one["name"] for one in lock["bundles"]] == ["net-adreno-660", "net-adreno-750"]
+    assert len(compiled) == 2
+    before = Path("adrenoc.lock").read_bytes()
+    assert build(None, "--locked") == 0
+    assert build(None) == 0
+    assert Path("adrenoc.lock").read_bytes() == before
+
+
+def test_locked_names_all_that_differs_before_it_compiles(
+    build: Build, compiled: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(TWO, "--locked") == LockError.exit_code  # there is none
+    assert build(TWO) == 0
+    count = len(compiled)
+    with Path("net.tflite").open("ab") as file:
+        file.write(b"more")
+    changed = TWO.replace('"adreno:750"', '"adreno:830"') + 'preset = "fp16"\n'
+    capsys.readouterr()
+    assert build(changed, "--locked") == LockError.exit_code
+    said = capsys.readouterr().err
+    assert "net-adreno-660: model " in said
+    assert "`--device adreno:660`, now `--device adreno:660 --preset fp16`" in said
+    assert "net-adreno-830 is not in the lock" in said
+    assert len(compiled) == count
+
+
+def test_locked_sees_another_tool_and_another_result(
+    build: Build, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(ONE) == 0
+    lock = Path("adrenoc.lock")
+    good = lock.read_text()
+    plain = json.loads(good)
+    (one,) = plain["bundles"]
+    one["tools"]["numpy"] = "0.1"
+    lock.write_text(json.dumps(plain))
+    assert build(None, "--locked") == LockError.exit_code
+    assert "net: numpy 0.1, now " in capsys.readouterr().err
+    one["tools"] = json.loads(good)["bundles"][0]["tools"]
+    one["parts"]["model.so"] = "00" * 32
+    one["figures"]["launches"] = 7
+    lock.write_text(json.dumps(plain))
+    capsys.readouterr()
+    assert build(None, "--locked", "--json") == LockError.exit_code
+    (outcome,) = json.loads(capsys.readouterr().out)["bundles"]
+    assert outcome["status"] == "differs"
+    assert any(note.startswith("net: model.so 000000000000, now ") for note in outcome["notes"])
+    assert "net: launches 7, now 2" in outcome["notes"]
+    assert json.loads(lock.read_text()) == plain  # which is never written by --locked
+
+
+def test_gates_of_the_file_and_of_a_model(build: Build, capsys: pytest.CaptureFixture[str]) -> None:
+    assert build("[gates]\nlaunches = 1\n" + ONE) == PolicyError.exit_code
+    assert not Path("adrenoc.lock").exists()
+    assert "launches: 2, 1 allowed" in capsys.readouterr().err
+    assert build("[gates]\nlaunches = 1\n" + ONE + "[model.gates]\nlaunches = 2\n") == 0
+    assert build("[gates]\nsize_mib = 0.0001\ntime_us = 5\n" + ONE) == PolicyError.exit_code
+    said = capsys.readouterr().out
+    assert "size_mib: " in said and "time_us: not known" in said
+
+
+def test_growth_is_held_against_the_lock_until_it_is_accepted(build: Build) -> None:
+    text = '[gates]\ngrow = "launches"\n' + ONE
+    assert build(text) == 0
+    lock = Path("adrenoc.lock")
+    plain = json.loads(lock.read_text())
+    plain["bundles"][0]["figures"]["launches"] = 1
+    lock.write_text(json.dumps(plain))
+    assert build(None) == PolicyError.exit_code
+    assert json.loads(lock.read_text()) == plain
+    assert build(None, "--accept") == 0
+    assert json.loads(lock.read_text())["bundles"][0]["figures"]["launches"] == 2
+    assert build(None) == 0
+
+
+def test_one_that_fails_does_not_stop_the_others(
+    build: Build, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = ONE + '[[model]]\nname = "other"\nfile = "net.tflite"\npreset = "nothing"\n'
+    words = ["--junit", "j.xml", "--annotations"]
+    assert build(text, *words) == OptionError.exit_code
+    said = capsys.readouterr()
+    assert "::error file=adrenoc.toml,title=other%3A failed::" in said.out
+    assert said.err.count("error: ") == 1
+    assert Path("build/net.adrenoc").is_dir()
+    assert not Path("adrenoc.lock").exists()
+    root = ElementTree.fromstring(Path("j.xml").read_text())
+    cases = {case.get("name"): case for case in root.iter("testcase")}
+    assert set(cases) == {"net", "other"}
+    assert cases["net"].find("failure") is None and cases["other"].find("failure") is not None
+    assert "launches=2" in (cases["net"].findtext("system-out") or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[[model]]\n",
+        "[[model]]\nfile = 1\n",
+        "[[model]]\nfile = 'net.tflite'\nspeed = 1\n",
+        "[[model]]\nfile = 'net.tflite'\ndevices = 'adreno'\n",
+        ONE + ONE,
+        "[gates]\ngrow = 'speed'\n" + ONE,
+        ONE + "tuning_log = 'missing.json'\n",
+    ],
+)
+def test_wrong_projects_are_one_sentence(
+    build: Build, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(text) == OptionError.exit_code
+    assert capsys.readouterr().err.count("error: ") == 1
+    assert not Path("build").exists()
+
+
+def test_what_is_missing_or_in_the_way_is_told(build: Build) -> None:
+    assert main(["build"]) == OptionError.exit_code
+    assert build(ONE.replace("net", "gone")) == ModelNotFoundError.exit_code
+    Path("build").write_text("a file")
+    assert build(ONE) == OutputError.exit_code
+    Path("adrenoc.lock").write_text("{")
+    assert build(ONE) == LockError.exit_code
+    Path("adrenoc.lock").write_text('{"schema_version": 9}')
+    assert build(ONE) == LockError.exit_code
+
+
+def test_settings_become_the_words_of_compile(tmp_path: Path) -> None:
+    file = tmp_path / "adrenoc.toml"
+    file.write_text(
+        '[defaults]\npreset = "fp16"\nforbid = ["cpu"]\nwinograd = false\n'
+        '[[model]]\nfile = "a/m.onnx"\nshapes = ["x:1..4,3"]\ntuning_log = "a/t.json"\n'
+        'devices = ["host:my/gpu.toml"]\nmax_memory_mib = 9\ntar = true\nname = "mine"\n'
+    )
+    (recipe,) = read_project(file).recipes
+    assert list(resolve_words(recipe)) == [
+        *("compile", str(tmp_path / "a/m.onnx"), "--device", f"host:{tmp_path / 'my/gpu.toml'}"),
+        *("--preset", "fp16", "--shape", "x:1..4,3", "--forbid", "cpu", "--max-memory-mib", "9"),
+        *("--no-winograd", "--tar", "--tuning-log", str(tmp_path / "a/t.json")),
+        *("--output", str(tmp_path / "build/mine.adrenoc.tar"), "--json"),
+    ]
+
+
+def test_annotations_stay_one_line() -> None:
+    from adrenoc.project.build_project import FAILED, BuildResult, Outcome
+    from adrenoc.project.for_servers import list_annotations
+
+    one = Outcome(
+        name="a,b",
+        model="m",
+        status=FAILED,
+        path="p",
+        message="100%\n::error::x\u202e",
+        exit_code=1,
+    )
+    (line,) = list_annotations(BuildResult(bundles=(one,), lock_written=False), Path("t.toml"))
+    assert line == "::error file=t.toml,title=a%2Cb%3A failed::100%25%0A::error::x\\u202e"
