@@ -68,10 +68,15 @@ def unpack_tar(path: Path, root: Path) -> None:
                 f"{path} is neither a bundle folder nor a whole tar file of one: {error}",
                 hint=REBUILD_HINT,
             ) from error
-        text = _manifest_text(stream, members, path)
-        listed = Manifest.from_json(text, f"{path}: {MANIFEST}").files
-        check_paths(listed, path)
-        parts = [(entry, _verify_member(stream, members, entry, path)) for entry in listed]
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        try:
+            text = _manifest_text(stream, members, path)
+            listed = Manifest.from_json(text, f"{path}: {MANIFEST}").files
+            check_paths(listed, path)
+            parts = [(entry, _verify_member(stream, members, entry, path)) for entry in listed]
+        except OSError as error:
+            raise _unreadable(path, error) from error
         wanted = sum(entry.bytes for entry in listed) + len(text)
         free = shutil.disk_usage(root).free
         if wanted > free:
@@ -82,6 +87,10 @@ def unpack_tar(path: Path, root: Path) -> None:
                 _write(stream, member, root / entry.path)
         except OSError as error:
             raise _full(path, root, error.strerror or str(error)) from error
+
+
+def _unreadable(path: Path, error: OSError) -> BundleError:
+    return BundleError(f"{path} cannot be read: {error.strerror or error}", hint=REBUILD_HINT)
 
 
 def check_paths(files: Sequence[FileEntry], shown: Path) -> None:

@@ -18,13 +18,15 @@ class Case:
     `name` is unique, and says what is odd about it.  `fusion` is the form of fused kernel that it
     becomes where the cost model says so, empty for none.  `exact`: the result is one of the
     numbers that are read, so that halves round it once, to nearest, and nothing else may.
-    `slack` is how much more error than others it is allowed.
+    `slack` is how much more error than others it is allowed.  `kernel` is what it becomes where the
+    GPU multiplies bytes, empty of what is no product of bytes.
     """
 
     family: str
     name: str
     build: Build
     fusion: str = ""
+    kernel: str = ""
     exact: bool = False
     slack: float = 1.0
 

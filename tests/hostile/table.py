@@ -7,6 +7,7 @@ from collections import Counter
 from tests.hostile import (
     arrays,
     bundles,
+    device_commands,
     device_files,
     facts,
     firmware,
@@ -44,6 +45,7 @@ def all_cases() -> list[Case]:
         *packages.cases(),
         *rights.cases(),
         *device_files.cases(),
+        *device_commands.cases(),
     ]
     twice = [title for title, count in Counter(case.title for case in found).items() if count > 1]
     if twice:

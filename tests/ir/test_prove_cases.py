@@ -15,6 +15,7 @@ from adrenoc.pipeline import State, run_stages
 from adrenoc.prove.case import Case, add_to
 from adrenoc.prove.cases.table import CASES, NOT_IN_MODELS
 from adrenoc.prove.net import Net
+from adrenoc.prove.suite import Suite, make_suite
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.avoid import OPERATOR, OVERRIDES
 from adrenoc.target.gpu import Quirk
@@ -67,6 +68,15 @@ def test_a_case_makes_the_kernel_that_it_is_there_for(case: Case, tmp_path: Path
         graph, _ = _planned(case, load_target(name), preset, tmp_path)
         seen |= {node.op for node in graph.nodes}
     assert case.family in seen
+
+
+def test_products_of_bytes_are_multiplied_as_bytes(tmp_path: Path) -> None:
+    """What else computes them, in floats, is another kernel."""
+    cases = tuple(case for case in CASES if case.kernel)
+    suite = Suite(precision="mixed", memory="textures", cases=cases)
+    made = make_suite(suite, load_target("adreno:750"), tmp_path)
+    kernels = [kernel.family for kernel in made.bundle.manifest.kernels]
+    assert sorted(k for k in kernels if k.endswith("_dot")) == sorted(c.kernel for c in cases)
 
 
 def _without(word: str) -> Target:

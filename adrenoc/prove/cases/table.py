@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from adrenoc.prove.case import Case
-from adrenoc.prove.cases import conv, folds, maps, products
+from adrenoc.prove.cases import conv, folds, maps, products, quanta
 
-CASES: tuple[Case, ...] = (*maps.CASES, *conv.CASES, *products.CASES, *folds.CASES)
+CASES: tuple[Case, ...] = (
+    *maps.CASES,
+    *conv.CASES,
+    *products.CASES,
+    *folds.CASES,
+    *quanta.CASES,
+)
 
 NOT_IN_MODELS = {
     "adaptive_avg_pool2d": "importers make means or pools of windows of it",
