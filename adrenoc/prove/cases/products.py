@@ -42,14 +42,14 @@ def _attention(net: Net, *, heads: int, tokens: int, width: int) -> str:
     return net("Reshape", joined, net.ints(1, tokens, dim))
 
 
-def _matmul_4_bits(net: Net, *, rows: int, depth: int, columns: int) -> str:
+def _matmul_few_bits(net: Net, *, rows: int, depth: int, columns: int, bits: int = 4) -> str:
     block = 16
     blocks = -(-depth // block)
     x = net("Relu", net.input(rows, depth))
-    packed = net.whole((columns, blocks, block // 2), 256)
-    scales = net.weight(columns, blocks, around=2.0, terms=64 * depth)
-    zeros = net.whole((columns * -(-blocks // 2),), 256)
-    attrs = {"K": depth, "N": columns, "bits": 4, "block_size": block, "accuracy_level": 1}
+    packed = net.whole((columns, blocks, block * bits // 8), 256)
+    scales = net.weight(columns, blocks, around=2.0, terms=4 ** (bits - 1) * depth)
+    zeros = net.whole((columns * -(-blocks * bits // 8),), 256)
+    attrs = {"K": depth, "N": columns, "bits": bits, "block_size": block, "accuracy_level": 1}
     product = net("MatMulNBits", x, packed, scales, zeros, domain=CONTRIB, **attrs)
     return net("Add", product, net.weight(columns))
 
@@ -93,12 +93,22 @@ CASES: tuple[Case, ...] = (
     Case(
         family="n_bits",
         name="one row of 136 in 4 bits",
-        build=partial(_matmul_4_bits, rows=1, depth=136, columns=70),
+        build=partial(_matmul_few_bits, rows=1, depth=136, columns=70),
     ),
     Case(
         family="n_bits",
         name="11 x 72 by 72 x 21 in 4 bits",
-        build=partial(_matmul_4_bits, rows=11, depth=72, columns=21),
+        build=partial(_matmul_few_bits, rows=11, depth=72, columns=21),
+    ),
+    Case(
+        family="n_bits",
+        name="3 x 80 by 80 x 21 in 8 bits",
+        build=partial(_matmul_few_bits, rows=3, depth=80, columns=21, bits=8),
+    ),
+    Case(
+        family="n_bits",
+        name="one row of 96 in 2 bits",
+        build=partial(_matmul_few_bits, rows=1, depth=96, columns=70, bits=2),
     ),
     Case(
         family="append_rows",
