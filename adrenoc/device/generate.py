@@ -179,3 +179,10 @@ def check_is_decoder(bundle: Bundle) -> None:
             f"{bundle.path} is no decoder with caches: its inputs are {', '.join(sorted(names))}",
             hint=f"adrenoc run {bundle.path}",
         )
+    others = sorted(names.difference((TOKENS, PAST_LENGTH, *bundle.manifest.states)))
+    if others:
+        raise InputError(
+            f"{bundle.path} also takes {', '.join(others)}, which nobody gives while tokens are "
+            "generated",
+            hint=f"adrenoc run {bundle.path} --input {others[0]}=FILE runs one step",
+        )

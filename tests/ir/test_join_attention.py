@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -114,4 +115,23 @@ def test_what_else_hangs_on_the_past_is_refused(tmp_path: Path) -> None:
     model.graph.node.insert(at + 1, scaled)
     joined.input[0] = "by length"
     with pytest.raises(UnsupportedOperatorError, match="'length'; expected attention alone to"):
+        read(model, tmp_path)
+
+
+def test_an_attention_that_masks_by_itself(tmp_path: Path) -> None:
+    """It counts the rows of a past that it is given, and no others."""
+    model = make_decoder(replace(SMALL, plain=23))
+    node = next(node for node in model.graph.node if node.op_type == "Attention")
+    node.input[3] = ""
+    node.attribute.append(onnx.helper.make_attribute("is_causal", 1))
+    told = {d.subject for d in read(model, tmp_path).decisions}
+    assert "1 attentions" in told
+    pasts, presents = list(node.input[4:]), list(node.output[1:])
+    at = list(model.graph.node).index(node)
+    for one, (past, present) in enumerate(zip(pasts, presents, strict=True), start=1):
+        joined = onnx.helper.make_node("Concat", [past, node.input[one]], [present], axis=2)
+        model.graph.node.insert(at, joined)
+        node.input[one] = present
+    del node.input[3:], node.output[1:]
+    with pytest.raises(UnsupportedOperatorError, match="hides other rows than those after each"):
         read(model, tmp_path)

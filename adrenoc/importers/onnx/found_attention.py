@@ -64,7 +64,11 @@ class FoundMask:
 
 @dataclass(kw_only=True)
 class FoundAttention:
-    """One attention: `query`, in one of the two forms of `FoundCache`, gives `out` in the same."""
+    """One attention: `query`, in one of the two forms of `FoundCache`, gives `out` in the same.
+
+    With `causal` it masks by itself: rows after each token, or, where the past is joined `before`
+    it, rows after as many as there are new tokens.
+    """
 
     query: str
     keys: FoundCache
@@ -74,6 +78,7 @@ class FoundAttention:
     cap: float = 0.0
     masks: list[FoundMask] = field(default_factory=list)
     causal: bool = False
+    before: bool = False
 
 
 class AttentionFinder:
@@ -200,6 +205,7 @@ class AttentionFinder:
             cap=float(str(cap)),
             masks=masks,
             causal=bool(own.get("is_causal", 0)),
+            before=len(node.output) < 2,
         )
 
     def _of_fused(self, node: onnx.NodeProto) -> FoundAttention | None:

@@ -239,7 +239,7 @@ class _Joiner:
         held = {n: self.graph.constants[n] for n in names if n not in values}
         seen = read_mask({**held, **values}, one.masks, tokens, past + tokens)
         if seen is not None and one.causal:
-            seen = seen & np.tril(np.ones(seen.shape, bool), past)
+            seen = seen & np.tril(np.ones(seen.shape, bool), 0 if one.before else past)
         return seen
 
     def _is_flat(self, name: str) -> bool:
