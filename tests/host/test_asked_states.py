@@ -26,7 +26,12 @@ def draw(*shape: int) -> np.ndarray:
 
 
 def save(
-    path: Path, nodes: Nodes, inputs: Shapes, outputs: Shapes, constants: dict[str, np.ndarray]
+    path: Path,
+    nodes: Nodes,
+    inputs: Shapes,
+    outputs: Shapes,
+    constants: dict[str, np.ndarray],
+    opset: int = 17,
 ) -> Path:
     """A model; what is called a count is of whole numbers."""
 
@@ -37,8 +42,8 @@ def save(
 
     held = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     graph = helper.make_graph(nodes, "states", values(inputs), values(outputs), held)
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    opsets = [helper.make_opsetid("", opset)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
     return path
 
 
@@ -116,6 +121,31 @@ def test_steps_are_the_references(device: Any, tmp_path: Path, name: str, preset
         assert ran.exit_code == 0, ran.output
         compared = json.loads(ran.output)["check"]["tensors"]
         assert len(compared) == len(onnx.load(model).graph.output)
+
+
+def test_rows_that_the_standard_scatters(device: Any, tmp_path: Path) -> None:
+    """A cache of fixed rows, written at a row that is given, and an attention over those there."""
+    rows, heads = 12, {"q": 4, "k": 2, "v": 2}
+    names = {"k": ("past_key", "present_key"), "v": ("past_value", "present_value")}
+    nodes = [
+        helper.make_node("TensorScatter", [past, part, "count_before"], [present], axis=2)
+        for part, (past, present) in names.items()
+    ]
+    given = ["q", "present_key", "present_value", "", "", "", "count_there"]
+    nodes.append(helper.make_node("Attention", given, ["y"]))
+    new: Shapes = {name: [1, count, 1, 8] for name, count in heads.items()}
+    pasts: Shapes = {past: [1, 2, rows, 8] for past, _ in names.values()}
+    presents: Shapes = {present: [1, 2, rows, 8] for _, present in names.values()}
+    counts: Shapes = {"count_before": [1], "count_there": [1]}
+    path, bundle = tmp_path / "model.onnx", tmp_path / "model.adrenoc"
+    model = save(path, nodes, {**new, **pasts, **counts}, {"y": [1, 4, 1, 8], **presents}, {}, 24)
+    assert compile_it(model, "--preset", "fp32", "-o", str(bundle)).exit_code == 0
+    words: list[object] = ["--steps", rows, "--check", model, "--json"]
+    for name, first in (("count_before", 0), ("count_there", 1)):
+        np.save(tmp_path / f"{name}.npy", np.arange(first, first + rows)[:, None])
+        words.append(f"--input={name}={tmp_path / name}.npy")
+    ran = invoke("run", bundle, *words)
+    assert ran.exit_code == 0, ran.output
 
 
 def test_what_a_state_begins_as_may_be_given(device: Any, tmp_path: Path) -> None:
