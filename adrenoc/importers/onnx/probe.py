@@ -7,7 +7,8 @@ and a mask of ones all of that is constants, whichever way they took.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -25,6 +26,9 @@ class Prober:
 
     graph: OnnxGraph
     caches: frozenset[str]
+    _known: dict[tuple[tuple[str, ...], int, int], dict[str, np.ndarray]] = field(
+        default_factory=dict
+    )
 
     def fold(self, tokens: int, past: int, outputs: Sequence[str] = ()) -> OnnxGraph:
         """A copy, folded, for so many tokens behind so many; of `outputs` alone where some are."""
@@ -58,16 +62,23 @@ class Prober:
 
     def values(self, names: Sequence[str], tokens: int, past: int) -> dict[str, np.ndarray]:
         """What tensors that hang on extents alone hold then."""
-        folded = self.fold(tokens, past, names)
-        return {name: folded.constants[name] for name in names if name in folded.constants}
+        key = (tuple(names), tokens, past)
+        if key not in self._known:  # layers share masks and tables
+            held = self.fold(tokens, past, names).constants
+            self._known[key] = {name: held[name] for name in names if name in held}
+        return self._known[key]
 
     def find_hanging(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that are computed of an input, if only of its extents."""
+        return [name for name in names if name in self._touched]
+
+    @cached_property
+    def _touched(self) -> frozenset[str]:
         touched = {spec.name for spec in self.graph.inputs}
         for node in self.graph.nodes:
             if touched.intersection(node.input):
                 touched.update(name for name in node.output if name)
-        return [name for name in names if name in touched]
+        return frozenset(touched)
 
 
 def evaluate_chain(
