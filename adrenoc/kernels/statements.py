@@ -156,13 +156,13 @@ class Registers:
         self._buffer = decl_buffer(
             (count,), vector_dtype(dtype), name=statements.fresh("acc"), scope="local"
         )
-        self._count = count
+        self.count = count
         self.dtype = dtype
         statements.emit(AllocBuffer(self._buffer))
 
     def fill(self, value: float) -> None:
         """Set every vector to a constant."""
-        for i in range(self._count):
+        for i in range(self.count):
             self[i] = splat(tirx.const(value, self.dtype))
 
     def __getitem__(self, index: int) -> Expr:

@@ -11,6 +11,9 @@ import numpy as np
 
 from adrenoc.ir.layout import LANES
 
+NARROWEST_ROW = 64
+"""Texels of a row of `pack_local_texels`: what half of a wave reads at once."""
+
 
 def blocks(channels: int) -> int:
     """Blocks of four that hold so many channels."""
@@ -101,11 +104,33 @@ def whole_k_steps(in_blocks: int, k_step: int) -> int:
 
 
 def pack_local(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> np.ndarray:
-    """Pack `[O, I, KH, KW]` for `conv2d_local`, flat.
+    """Pack `[O, I, KH, KW]` for `conv2d_local`, flat; halves as 32-bit words, two in each."""
+    flat = _order_local(weight, out_blocks, bands, k_step)
+    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
 
-    The order is [work-group, KH, input block, band, KW, channel, output block, 4].  Halves are
-    returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups, input
-    blocks to whole k-steps.
+
+def pack_local_texels(
+    weight: np.ndarray, out_blocks: int, bands: int, k_step: int, *, most_rows: int
+) -> np.ndarray:
+    """The same numbers as texels, one row of a texture after the other: `[1, rows, columns, 4]`.
+
+    Rows are as short as that allows, a power of two long: what a work-group reads then lies close
+    together in both directions, as texture caches hold it.
+    """
+    texels = _order_local(weight, out_blocks, bands, k_step).reshape(-1, LANES)
+    columns = NARROWEST_ROW
+    while len(texels) > columns * most_rows:
+        columns *= 2
+    rows = -(-len(texels) // columns)
+    filled = np.zeros((rows * columns, LANES), texels.dtype)
+    filled[: len(texels)] = texels
+    return filled.reshape(1, rows, columns, LANES)
+
+
+def _order_local(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> np.ndarray:
+    """In the order [work-group, KH, input block, band, KW, channel, output block, 4], flat.
+
+    Output blocks are padded to whole work-groups, input blocks to whole k-steps.
     """
     out_channels, in_channels, kh, kw = weight.shape
     per_group = out_blocks * bands
@@ -114,5 +139,4 @@ def pack_local(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> 
     padded = fill_channels(weight, channel_groups * per_group * LANES, window * LANES)
     split = padded.reshape(channel_groups, bands, out_blocks, LANES, window, LANES, kh, kw)
     ordered = split.transpose(0, 6, 4, 1, 7, 5, 2, 3)
-    flat = np.ascontiguousarray(ordered).reshape(-1)
-    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
+    return np.ascontiguousarray(ordered).reshape(-1)

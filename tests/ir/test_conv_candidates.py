@@ -119,15 +119,20 @@ def test_registers_of_convolutions_as_built() -> None:
         channels=4,
         storage_bytes=2,
         half=True,
+        textures=True,
     )
     assert _registers_660(point, pixels=2, out_blocks=4, chunk=64, unroll=4) <= 16
+    assert _registers_660(point, pixels=5, out_blocks=2, chunk=32, unroll=2) <= 16
+    assert _registers_660(point, pixels=4, out_blocks=3, chunk=32, unroll=2, split_k=2) <= 16
+    assert _registers_660(point, pixels=5, out_blocks=3, chunk=32, unroll=2) > 16
+    assert _registers_660(point, pixels=7, out_blocks=2, chunk=32, unroll=1, split_k=2) > 16
     strided = replace(
         point,
         geometry=ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1)),
         out=Extents(1, 128, 28, 28),
         in_blocks=32,
     )
-    assert _registers_660(strided, pixels=2, out_blocks=3, chunk=8, unroll=2) > 16
+    assert _registers_660(strided, pixels=2, out_blocks=3, chunk=8, unroll=2) <= 16
     assert _registers_660(strided, pixels=2, out_blocks=4, chunk=16, unroll=1) <= 16
     dense = replace(strided, geometry=ConvGeometry(kernel=(3, 3), padding=(1, 1)))
     assert _registers_660(dense, pixels=3, out_blocks=2, chunk=4, unroll=2) <= 16

@@ -138,7 +138,7 @@ def test_half_arithmetic_in_fp16() -> None:
 def test_weights_come_through_local_memory() -> None:
     text = _source(_conv(64, 64, 1), "conv2d")
     brought, used = text.split("barrier(", 1)
-    assert brought.count("LOAD_HALF4(in1_ptr") >= 1
+    assert brought.count("read_imagef(in1_ptr") >= 1
     assert "in1_ptr" not in used
     # four input channels a step, a vector of four output channels for each
     assert len(re.findall(r"= shared0_ptr\[", used)) % 4 == 0

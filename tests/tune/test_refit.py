@@ -128,7 +128,7 @@ def test_schedules_that_nobody_offers_are_left_out(plan: TunePlan) -> None:
 
 TRUTH = {
     ("conv_local", "k_step_slots"): 90.0,
-    ("conv_local", "load_slots"): 70.0,
+    ("conv_local", "texel_load_slots"): 40.0,
     ("depthwise", "texel_slots"): 20.0,
 }
 

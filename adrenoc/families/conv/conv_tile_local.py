@@ -163,27 +163,40 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
         made += cost.numbers_alu * texels + cost.pixel_alu * columns * counts.k_steps
     alu = counts.alu + made + cost.texel_alu * texels
     slots = counts.slots + made + (1 + cost.texel_slots) * texels
+    as_texels = has_texel_weights(work, machine)
+    loads = counts.chunks * _loads(work, tile, texels=as_texels)
     busiest = max(
         machine.wave * alu / machine.lanes,
-        machine.wave * texels / machine.texels_of(work.load_bytes),
+        machine.wave * (texels + loads * as_texels) / machine.texels_of(work.load_bytes),
     )
     at_once: float = cost.texels_a_wait
     if work.image is not None:
         at_once = cost.half_loads_a_wait if work.half else cost.float_loads_a_wait
     waits = counts.waits + counts.k_steps * math.ceil(counts.texels / at_once)
     # Only what is under way is waited for: a stem reads little before each barrier.
-    waits = min(waits, texels + counts.chunks * _loads(work, tile))
-    serial = machine.slots_a_wave * slots + waits * rates.buffer_latency_clocks
+    waits = min(waits, texels + loads)
+    serial = machine.slots_a_wave * slots + waits * (
+        rates.texture_latency_clocks if as_texels else rates.buffer_latency_clocks
+    )
     resident = machine.resident_waves(counts.registers)
     waves, memory = waves_of(work, tile, machine.wave), machine.memory_clocks(bytes_of(work, tile))
+    stored = loads * vectors_a_load(half=work.half, texels=as_texels)
     return machine.hedge(
         busiest,
-        counts.reads,
+        counts.reads + stored,
         vector_bytes(work),
         lambda busy: machine.overlap_with_memory(
             machine.clocks(waves, busy, serial, resident), memory, resident
         ),
     )
+
+
+def has_texel_weights(work: ConvWork, machine: Machine) -> bool:
+    """Whether weights are read as texels: then a thread never waits for a buffer.
+
+    Beside bytes, and beside an image that lies in a buffer, it would have to.
+    """
+    return work.textures and machine.texel_weights and work.image is None and not work.words
 
 
 def vector_bytes(work: ConvWork) -> int:
@@ -204,7 +217,10 @@ def local_counts(
     flush = sums * LANES if adds_in_parts(work, tile) else 0
     k_steps = kh * math.ceil(work.in_blocks / (tile.split_k * blocks))
     chunks = kh * math.ceil(work.in_blocks / (tile.split_k * tile.chunk))
-    loads = _loads(work, tile)
+    as_texels = has_texel_weights(work, machine)
+    loads = _loads(work, tile, texels=as_texels)
+    load_alu = cost.texel_load_alu if as_texels else cost.load_alu
+    load_slots = cost.texel_load_slots if as_texels else cost.load_slots
     halvings = math.log2(tile.split_k) * sums
     half = machine.half_rate if work.half else 1.0
     adding = flush * (chunks if parts_by_chunk else k_steps)
@@ -212,18 +228,18 @@ def local_counts(
     return Counts(
         alu=k_steps * (mads / half + cost.k_step_alu)
         + adding / half
-        + chunks * (cost.chunk_alu + cost.load_alu * loads)
+        + chunks * (cost.chunk_alu + load_alu * loads)
         + ends,
         slots=k_steps * (mads + reads + cost.k_step_slots)
         + adding
-        + chunks * (cost.chunk_slots + cost.load_slots * loads)
+        + chunks * (cost.chunk_slots + load_slots * loads)
         + ends,
         k_steps=k_steps,
         chunks=chunks,
         texels=texels,
         reads=k_steps * reads,
         waits=cost.chunk_waits * chunks + cost.end_waits + math.log2(tile.split_k),
-        registers=_registers(work, tile, texels, cost),
+        registers=_registers(work, tile, texels, cost, texel_weights=as_texels),
     )
 
 
@@ -260,14 +276,16 @@ def weights_of(work: ConvWork, tile: ConvTile) -> int:
     return taps * work.in_blocks * out_blocks * LANES
 
 
-def _loads(work: ConvWork, tile: ConvTile) -> int:
-    """Loads of a thread to bring a chunk, 16 bytes each."""
+def _loads(work: ConvWork, tile: ConvTile, *, texels: bool) -> int:
+    """Loads of a thread to bring a chunk: texels, or 16 bytes each."""
     vectors, threads = _vectors(work, tile), math.prod(tile.work_group or (1, 1, 1))
-    per_load = vectors_a_load(half=work.half)
+    per_load = vectors_a_load(half=work.half, texels=texels)
     return math.ceil(vectors * tile.chunk * tile.split_k / per_load / threads)
 
 
-def _registers(work: ConvWork, tile: ConvTile, texels: int, cost: ConvLocalCost) -> float:
+def _registers(
+    work: ConvWork, tile: ConvTile, texels: int, cost: ConvLocalCost, *, texel_weights: bool
+) -> float:
     """Full registers of four that a thread needs."""
     sums = tile.pixels * tile.out_blocks
     if work.words:
@@ -278,13 +296,15 @@ def _registers(work: ConvWork, tile: ConvTile, texels: int, cost: ConvLocalCost)
     else:
         waiting = cost.waiting_weights
         other = cost.other_registers + (cost.split_k_registers if tile.split_k > 1 else 0)
+        if texel_weights:  # no pointers
+            other = cost.texel_registers + (cost.texel_split_k_registers if tile.split_k > 1 else 0)
         if work.geometry.kernel[1] > 1:
             other += cost.taps_registers
             other += cost.stride_registers if work.geometry.strides[1] > 1 else 0
     if not work.half:
         return sums + texels + waiting + other
-    partial = 2 if adds_in_parts(work, tile) else 1
-    return (sums * partial + texels + waiting) / 2 + other
+    parts = tile.pixels if adds_in_parts(work, tile) else 0
+    return (sums + parts + texels + waiting) / 2 + other
 
 
 def _stem_registers(work: ConvWork, tile: ConvTile, cost: ConvLocalCost) -> float:

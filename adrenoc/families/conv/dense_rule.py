@@ -11,7 +11,9 @@ from adrenoc.families.conv.conv2d_dot_rule import dot_conv, no_dot_conv
 from adrenoc.families.conv.conv2d_image import conv2d_image
 from adrenoc.families.conv.conv2d_local import conv2d_local
 from adrenoc.families.conv.conv_tile import score_tiles
+from adrenoc.families.conv.conv_tile_local import has_texel_weights
 from adrenoc.families.conv.image_rows import Normalise
+from adrenoc.families.conv.local_weights import local_weights
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import Route
@@ -21,7 +23,7 @@ from adrenoc.families.shared.dot_products import suits_dot
 from adrenoc.ir.graph import Node
 from adrenoc.kernels.access import PlainAccess
 from adrenoc.kernels.epilogue import Finished
-from adrenoc.kernels.weights import pack_conv, pack_local
+from adrenoc.kernels.weights import pack_conv
 from adrenoc.tvmapi import Expr, iconst
 
 
@@ -49,8 +51,8 @@ def dense_conv(
             weight_name, kind, lambda w: pack_conv(oihw(w), geometry.groups)
         )
     elif tile.route is Route.LOCAL:
-        kind = f"{family}_local{tile.packed_as}"
-        weight = kernel.flat(weight_name, kind, lambda w: pack_local(oihw(w), *tile.packing))
+        as_texels = has_texel_weights(work, context.machine)
+        weight = local_weights(kernel, weight_name, family, tile, oihw, texels=as_texels)
     else:
         kind = f"{family}_uniform{tile.out_blocks}"
         weight = kernel.flat(weight_name, kind, lambda w: pack_uniform(oihw(w), tile.out_blocks))

@@ -2,15 +2,16 @@
 
 A texture read takes the texture pipe as long as 64 half multiply-adds take the arithmetic on an
 Adreno 6xx, a read from local memory an eighth of that.  So the threads of a work-group bring the
-weights of some input blocks together, each thread a few of them, and then read them from there;
-only activations come through the texture cache.
+weights of some input blocks together, each thread a few of them, and then read them from there.
+They are brought as texels where textures are used (`local_weights.py`): then no thread waits for a
+buffer, which takes twice as long, and no address takes registers.
 
 ```
 for ky, chunk:
     each thread: shared[t] = weights[t of this chunk]        barrier
     for input blocks of chunk:
         texels of a row of `unroll` blocks, reused by its taps
-        for kx:                                              sums += texel * shared
+        for output block, kx:                                sums += texel * shared
     barrier
 ```
 
@@ -33,7 +34,7 @@ from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_weights import unpack_texels
 from adrenoc.families.shared.shared_weights import vectors_a_load, vectors_held
 from adrenoc.ir.layout import LANES, Extents
-from adrenoc.kernels.access import Access
+from adrenoc.kernels.access import Access, BlockedAccess
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
@@ -106,7 +107,8 @@ class LocalConv:
         self.sums.fill(0)
         self.last = False
         self.half = builder.compute == "float16"
-        self.per_load = vectors_a_load(half=self.half)
+        self.as_texels = isinstance(weight, BlockedAccess)
+        self.per_load = vectors_a_load(half=self.half, texels=self.as_texels)
 
     def start_at(self, phases: Phases, out: Extents) -> None:
         """Read from where the phase that the thread makes begins."""
@@ -118,12 +120,16 @@ class LocalConv:
     # What depends on the kind of numbers
 
     def load(self, first: Expr, offset: int) -> Expr:
-        """Load `first + offset` of the weights, 16 bytes or four numbers."""
+        """Load `first + offset` of the weights: a texel, 16 bytes or four numbers."""
+        if self.as_texels:
+            at, width = first + iconst(offset), self.weight.extents.w
+            row, column = floordiv(at, width), floormod(at, width)
+            return self.b.let(self.weight.texel(iconst(0), iconst(0), row, column), "w")
         return self.b.let(load_vector(self.weight.buffer, first, offset, self.b.compute), "w")
 
     def vectors(self, loaded: Expr) -> list[Expr]:
         """What was loaded, as vectors of four."""
-        return unpack_texels(self.b, loaded)
+        return [loaded] if self.as_texels else unpack_texels(self.b, loaded)
 
     def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
         """An input block of a pixel: a vector of four."""
@@ -168,7 +174,9 @@ class LocalConv:
         """Emit all multiply-adds of the thread: its sums are complete then, but for splits."""
         tile, plan, builder, span = self.tile, self.plan, self.b, self.span
         kh = self.geometry.kernel[0]
-        weights = vectors_held(span * plan.vectors, self.threads, half=self.half)
+        weights = vectors_held(
+            span * plan.vectors, self.threads, half=self.half, texels=self.as_texels
+        )
         if self.sums_reuse_weights:
             weights = max(weights, self.split_sums)
         shared = self.shared = builder.allocate_shared(weights, dtype=self.weight_dtype)
@@ -187,7 +195,8 @@ class LocalConv:
         # pass are added up first.
         passes = kh * plan.window // tile.unroll
         parts = self.long or (builder.compute == "float16" and passes > tile.split_k)
-        partial = builder.registers(tile.pixels * tile.out_blocks) if parts else self.sums
+        blocks = tile.out_blocks if self.parts_by_chunk else 1
+        partial = builder.registers(tile.pixels * blocks) if parts else self.sums
         with builder.loop(kh, "ky", rolled=True) as ky:
             row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
             row_base = base + ky * iconst(row_loads)
@@ -215,15 +224,14 @@ class LocalConv:
         of_split = span // tile.split_k
         mine = self.split * iconst(of_split)
         band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
-        if partial is not self.sums and self.parts_by_chunk:
+        by_k_step = partial is not self.sums and not self.parts_by_chunk
+        if partial is not self.sums and not by_k_step:
             partial.fill(0.0)
         k_steps = of_split // tile.unroll
         with builder.when(self.reads(row)), builder.loop(k_steps, "i", rolled=True) as i:
             done = mine + i * iconst(tile.unroll)
             in_block = builder.let(start + done, "ib")
             weights = builder.let(done * iconst(plan.vectors) + band, "wi")
-            if partial is not self.sums and not self.parts_by_chunk:
-                partial.fill(0.0)
             blocks = [self.existing(in_block + iconst(u)) for u in range(tile.unroll)]
             for block in blocks:  # all reads are asked for before one is waited for
                 self._ask(block, row)
@@ -233,20 +241,28 @@ class LocalConv:
                     at = done + iconst(u)
                     self.x.give([builder.let(held[at], "beside") for _, held in self.beside])
                 texels.append(self.row(block, row))
-            for u, columns in enumerate(texels):
-                at = weights + iconst(u * plan.vectors) if u else weights
-                self._multiply(columns, at, shared, partial)
-            if partial is not self.sums and not self.parts_by_chunk:
-                self._add(partial)
-        if partial is not self.sums and self.parts_by_chunk:
-            self._add(partial)
+            starts = [
+                weights + iconst(u * plan.vectors) if u else weights for u in range(len(blocks))
+            ]
+            for b in range(tile.out_blocks):
+                # Where each k-step has its parts, those of an output block are added before the
+                # next are begun: a thread keeps no more of them than it has pixels.
+                first = 0 if by_k_step else b * tile.pixels
+                if by_k_step:
+                    partial.fill(0.0)
+                for columns, at in zip(texels, starts, strict=True):
+                    self._multiply(columns, at, shared, partial, b, first)
+                if by_k_step:
+                    self._add(partial, b * tile.pixels)
+        if partial is not self.sums and not by_k_step:
+            self._add(partial, 0)
         if not self.last:
             builder.barrier()
 
-    def _add(self, partial: Registers) -> None:
-        """Add a part of the sums to them."""
-        for at in range(self.tile.pixels * self.tile.out_blocks):
-            self.sums[at] = self.sums[at] + partial[at]
+    def _add(self, partial: Registers, first: int) -> None:
+        """Add parts of the sums to them, from sum `first` on."""
+        for at in range(partial.count):
+            self.sums[first + at] = self.sums[first + at] + partial[at]
 
     def existing(self, in_block: Expr) -> Expr:
         """An input block that is there: its weights are zero where another was asked for.
@@ -304,9 +320,15 @@ class LocalConv:
                 self.x.ask(self.n, in_block, row, self.col0 + iconst(offset))
 
     def _multiply(
-        self, columns: dict[int, Expr], weights: Expr, shared: SharedArray, sums: Registers
+        self,
+        columns: dict[int, Expr],
+        weights: Expr,
+        shared: SharedArray,
+        sums: Registers,
+        out_block: int,
+        first: int,
     ) -> None:
-        """One input block of one kernel row.
+        """One input block of one kernel row, for one output block; its sums begin at `first`.
 
         Output blocks are the outer loop: the fewer weights wait in registers, the more threads
         a GPU keeps in flight.
@@ -317,13 +339,11 @@ class LocalConv:
                 columns[p * geometry.strides[1] + kx * geometry.dilation[1]]
                 for p in range(tile.pixels)
             ]
-            for b in range(tile.out_blocks):
-                for c in range(self.plan.channels):
-                    index = weights + iconst((kx * LANES + c) * tile.out_blocks + b)
-                    of_channel = builder.let(shared[index], "k")
-                    for p, pixel in enumerate(pixels):
-                        at = b * tile.pixels + p
-                        sums[at] = self.product(pixel, c, of_channel, sums[at])
+            for c in range(self.plan.channels):
+                index = weights + iconst((kx * LANES + c) * tile.out_blocks + out_block)
+                of_channel = builder.let(shared[index], "k")
+                for at, pixel in enumerate(pixels, first):
+                    sums[at] = self.product(pixel, c, of_channel, sums[at])
 
     def write(self, epilogue: Epilogue, out: Extents, phases: Phases | None = None) -> None:
         """Add the splits' sums, and store what lies inside of the output."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW, conv2d_local
 from adrenoc.families.conv.conv_tile import estimate_clocks
-from adrenoc.families.conv.conv_tile_local import local_candidates
+from adrenoc.families.conv.conv_tile_local import has_texel_weights, local_candidates
+from adrenoc.families.conv.local_weights import local_weights
 from adrenoc.families.conv.output_phases import Phases
 from adrenoc.families.conv_transpose.conv2d_transpose import (
     TransposedGeometry,
@@ -25,7 +26,7 @@ from adrenoc.families.shared.conv_work import ConvWork, conv_work
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
-from adrenoc.kernels.weights import blocks, pack_local
+from adrenoc.kernels.weights import blocks
 from adrenoc.options import CompileOptions
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
@@ -111,8 +112,9 @@ def _convolve_by_phases(context: RuleContext, node: Node, phases: Phases, oihw: 
     kernel = context.kernel(node, "conv2d_transpose", half=work.half)
     x = kernel.input(node.inputs[0])
     steps = "x".join(map(str, (*phases.strides, *phases.padding)))
-    kind = f"phases{steps}_{tile.packed_as}"
-    weight = kernel.flat(node.inputs[1], kind, lambda w: pack_local(oihw(w), *tile.packing))
+    as_texels = has_texel_weights(work, machine)
+    kind, name = f"phases{steps}", node.inputs[1]
+    weight = local_weights(kernel, name, kind, tile, oihw, texels=as_texels)
     y, epilogue = kernel.output()
     point = work.geometry
     conv2d_local(kernel.builder, point, tile, x, weight, y, epilogue, phases=phases)

@@ -66,9 +66,9 @@ class _Opening(LocalConv):
         self._blocks_a_word = self._matrix.word_inputs // LANES
         self._row = operands.weights[0].words.spec.shape[0] // (LANES * grid.blocks)
 
-    def _add(self, partial: Registers) -> None:
-        for at in range(self.tile.pixels * self.tile.out_blocks):
-            self.sums[at] = self.sums[at] + widen(partial[at])
+    def _add(self, partial: Registers, first: int) -> None:
+        for at in range(partial.count):
+            self.sums[first + at] = self.sums[first + at] + widen(partial[at])
 
     def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
         """Open the weights of these input blocks, a word of four outputs at a time."""

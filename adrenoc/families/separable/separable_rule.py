@@ -13,8 +13,8 @@ from adrenoc.families.separable.joined import (
 from adrenoc.families.separable.separable import pack_k_steps, separable
 from adrenoc.families.separable.separable_tile import SeparableWork, score_tiles
 from adrenoc.families.shared.context import KernelCall, RuleContext
-from adrenoc.families.shared.conv_geometry import ConvGeometry, transpose_to_oihw
-from adrenoc.families.shared.conv_work import conv_work
+from adrenoc.families.shared.conv_geometry import transpose_to_oihw
+from adrenoc.families.shared.conv_work import pointwise_work
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.weights import pack_local
 from adrenoc.options import CompileOptions
@@ -58,7 +58,7 @@ def separable_work(graph: Graph, node: Node, options: CompileOptions) -> Separab
     return SeparableWork(
         depthwise=depthwise_geometry(graph, node, node.inputs[1]),
         source=graph.operand(node.inputs[0]).extents,
-        pointwise=conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options),
+        pointwise=pointwise_work(graph, node, options),
         finish_work=finish_work(node),
         finish_texels=finish_texels(node),
     )

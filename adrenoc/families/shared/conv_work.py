@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.image_row_plan import RowPlan
@@ -38,6 +38,8 @@ class ConvWork:
     """Further texels that a thread reads of each input block: what the prologue reads beside."""
     words: int = 0
     """Instructions of a dot product, where a load gives bytes, four in each of four words."""
+    textures: bool = False
+    """Whether weights may lie in a texture."""
     image: OperandSpec | None = None
     """The input where it is an image that lies row-major in a buffer, as the model is given it."""
 
@@ -82,13 +84,15 @@ def conv_work(
         half=options.compute_dtype == "float16",
         texel_work=_texel_work(node.prologue) if node.prologue else 0,
         block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,
+        textures=options.textures,
         image=source if source.memory is Memory.PLAIN else None,
     )
 
 
 def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
     """What it needs of a node that is a 1x1 convolution, beside other things."""
-    return conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
+    work = conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
+    return replace(work, textures=False)
 
 
 def _texel_work(prologue: Body) -> int:

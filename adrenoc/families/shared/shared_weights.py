@@ -10,17 +10,17 @@ from adrenoc.kernels.statements import SharedArray
 from adrenoc.tvmapi import Expr, iconst, load_vector, minimum
 
 
-def vectors_a_load(*, half: bool) -> int:
-    """Vectors of four that a load gives: 16 bytes of halves, or four numbers."""
-    return HALVES_A_LOAD // LANES if half else 1
+def vectors_a_load(*, half: bool, texels: bool = False) -> int:
+    """Vectors of four that a load gives: a texel, 16 bytes of halves, or four numbers."""
+    return HALVES_A_LOAD // LANES if half and not texels else 1
 
 
-def vectors_held(vectors: int, threads: int, *, half: bool) -> int:
+def vectors_held(vectors: int, threads: int, *, half: bool, texels: bool = False) -> int:
     """Vectors of the array that so many weights are brought to.
 
     Every thread stores what it loads, in the last round too: a test would wait.
     """
-    of_a_round = threads * vectors_a_load(half=half)
+    of_a_round = threads * vectors_a_load(half=half, texels=texels)
     return -(-vectors // of_a_round) * of_a_round
 
 

@@ -105,6 +105,10 @@ class ConvLocalCost:
     """Slots of each load of a chunk."""
     load_alu: float
     """Arithmetic instructions of each load of a chunk."""
+    texel_load_slots: float
+    """Slots of each load of a chunk whose weights come as texels."""
+    texel_load_alu: float
+    """Arithmetic instructions of each such load."""
     chunk_waits: float
     """How often a thread waits for each chunk: for its loads and at barriers."""
     end_waits: float
@@ -125,6 +129,10 @@ class ConvLocalCost:
     """Registers that coordinates, loop counters and pointers take."""
     split_k_registers: float
     """Further registers where splits are added."""
+    texel_registers: float
+    """Registers in place of `other_registers` where weights come as texels: no pointers."""
+    texel_split_k_registers: float
+    """Further registers where splits are added and weights come as texels."""
     taps_registers: float
     """Further registers where a kernel row has several taps."""
     stride_registers: float
