@@ -67,7 +67,7 @@ _MATRICES: list[Case] = [
 def _n_bits(x: Any, _weight: Any) -> Any:
     packed = relax.const(np.full((5, 2, 16), 0x9A, np.uint8))
     scales = relax.const(np.ones((5, 2), np.float32))
-    how: dict[str, Any] = {"block": 32, "zero": 8.0, "zeros": False}
+    how: dict[str, Any] = {"block": 32, "zero": 8.0, "zeros": False, "bits": 4}
     return call_own(N_BITS, [x, packed, scales], shape=(3, 5), dtype=str(x.ty.dtype), **how)
 
 
