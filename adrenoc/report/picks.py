@@ -20,8 +20,20 @@ _LONGEST_TEXT = 300
 _MOST_ITEMS = 20_000
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _LISTED = re.compile(r"(adreno|host)(:[a-z0-9]{1,16})?")
-_ADDRESS = re.compile(r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\S+@\S+")
-_PATH = re.compile(r"(?<![\w.])(~|\.{1,2})?/[^\s'\",;:()]+")
+_ADDRESS = re.compile(
+    r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b"
+    # Qualcomm's drivers have "V@0615.0 (GIT@8e5499" in their versions.
+    r"|(?<![\w@])(?!(?:V|GIT)@)[\w.+-]+@[\w.-]*\w"
+    r"|\[[0-9a-fA-F]*(:[0-9a-fA-F]*){2,}(%\w+)?\](:\d+)?"
+    r"|\b[A-Za-z][\w-]*(\.[\w-]+)*:\d{4,5}\b"
+    r"|\b[\w-]+(\.[\w-]+)*\.(local|lan|internal|intranet|home|corp)\b"
+)
+_PATH = re.compile(
+    r"\b[a-z]{2,8}://[^\s'\",;()]+"
+    r"|\b[A-Za-z]:\\[^\s'\",;]+"
+    r"|\\\\[^\s'\",;]+"
+    r"|(?<![\w.])(~\w*|\.{1,2})?/[^\s'\",;:()]+"
+)
 
 
 @dataclass(kw_only=True)
@@ -41,8 +53,8 @@ class Names:
         kept = "".join(letter if letter.isprintable() else " " for letter in text)
         for word in self.own_words:
             kept = re.sub(rf"(?i)\b{re.escape(word)}\b", "(name)", kept)
-        kept = _ADDRESS.sub("(address)", kept)
-        return _PATH.sub("(path)", kept)[:_LONGEST_TEXT]
+        kept = _PATH.sub("(path)", kept)
+        return _ADDRESS.sub("(address)", kept)[:_LONGEST_TEXT]
 
 
 def figures(plain: Any, names: Names) -> Any:

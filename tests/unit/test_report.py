@@ -99,10 +99,21 @@ def _part(plain: Any, place: tuple[Any, ...]) -> Any:
         ("x" * 1000, "x" * 300),
         ("~/secret and ./there", "(path) and (path)"),
         ("12 GB/s of 3.5 ms", "12 GB/s of 3.5 ms"),
+        ("no answer of lab-phone-7:9090 in 60 s", "no answer of (address) in 60 s"),
+        ("host lab-7.local said", "host (address) said"),
+        ("at [fe80::1%wlan0]:9090 it", "at (address) it"),
+        ("in C:\\Users\\anna\\m.onnx it", "in (path) it"),
+        ("in \\\\server\\share\\m.onnx", "in (path)"),
+        ("in ~anna/m.onnx", "in (path)"),
+        ("see https://corp.example/anna", "see (path)"),
+        ("element [0, 3] of [1:2] in 1x3: 1.5", None),
+        ("OpenCL 3.0 V@0615.0 (GIT@8e5499, I7, 1634112) (Date:10/01/21)", None),
+        ("Compiler E031.37.12.01 at 2026-01-01T10:20:30", None),
+        ("softmax: rows of 77 (mixed, textures): seen 0.5", None),
     ],
 )
-def test_texts_lose_what_is_the_users(text: str, kept: str) -> None:
-    assert Names(own_words=("anna-pc",)).hide_own(text) == kept
+def test_texts_lose_what_is_the_users(text: str, kept: str | None) -> None:
+    assert Names(own_words=("anna-pc",)).hide_own(text) == (text if kept is None else kept)
 
 
 @pytest.mark.parametrize(
