@@ -97,7 +97,7 @@ def _launches(bundle: Bundle) -> str:
 def _kernels(bundle: Bundle) -> str:
     folded = [
         fold(
-            f"{kernel.name} ({kernel.family}), {kernel.calls} launches, work-group "
+            f"{kernel.name} ({kernel.family}), launched {kernel.calls} x, work-group "
             f"{_dims(kernel.work_group)}, groups {_dims(kernel.grid)}"
             + (", tuned" if kernel.tuned else ""),
             f"<pre>{safe(kernel.source)}</pre>\n",
