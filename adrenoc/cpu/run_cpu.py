@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from adrenoc.errors import CheckFailedError, DependencyError, DeviceError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.proc import run_tool
 from adrenoc.mcu.core import Core, load_core
-from adrenoc.mcu.emulator import Emulated
+from adrenoc.mcu.emulator import Emulated, run_to_end
 from adrenoc.mcu.folder import Firmware, read_files
 from adrenoc.mcu.print_c import NOT_FUSED
 
@@ -137,21 +136,7 @@ def _execute(
 ) -> None:
     plugin = _counter(work, program) if machine.counts else []
     command = [*machine.emulator, *plugin, str(program), *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            cwd=work,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DeviceError(
-            f"the model did not end within {timeout_s:.0f} s", hint="a smaller model"
-        ) from error
+    done = run_to_end(command, timeout_s, where="", hint="a smaller model", folder=work)
     if done.returncode == _OVERRUN:
         raise CheckFailedError(
             "the model wrote beyond its arena: a defect of adrenoc, not of the model",

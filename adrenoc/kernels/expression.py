@@ -379,16 +379,18 @@ def _any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
         part = stack.pop()
         if holds(part):
             return True
-        if isinstance(part, tvm.ir.TensorLoad):
-            stack.extend(part.indices)
-        elif isinstance(part, tvm.ir.Call):
-            stack.extend(part.args)
-        elif isinstance(part, tirx.Select):
-            stack.extend((part.condition, part.true_value, part.false_value))
-        elif isinstance(part, tirx.Cast):
-            stack.append(part.value)
-        elif isinstance(part, tirx.Not | tirx.BitwiseNot):
-            stack.append(part.a)
-        elif hasattr(part, "a") and hasattr(part, "b"):
-            stack.extend((part.a, part.b))
+        stack.extend(part.indices if isinstance(part, tvm.ir.TensorLoad) else operands_of(part))
     return False
+
+
+def operands_of(part: Any) -> tuple[Any, ...]:
+    """The expressions that a part is computed of; of a load none, for its indices say where."""
+    if isinstance(part, tvm.ir.TensorLoad):
+        return ()
+    if isinstance(part, tvm.ir.Call):
+        return tuple(part.args)
+    if isinstance(part, tirx.Select):
+        return part.condition, part.true_value, part.false_value
+    if isinstance(part, tirx.Cast):
+        return (part.value,)
+    return tuple(getattr(part, side) for side in ("a", "b") if hasattr(part, side))

@@ -171,6 +171,31 @@ def _board(core: Core) -> Board:
     return core.board
 
 
+def run_to_end(
+    command: Sequence[str], timeout_s: float, *, where: str, hint: str, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a model's program, and hand back what it said and how it ended.
+
+    Raises:
+        DeviceError: it did not end in time; `where` ends that sentence.
+    """
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            cwd=folder,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DeviceError(
+            f"the model did not end within {timeout_s:.0f} s{where}", hint=hint
+        ) from error
+
+
 def _emulate(core: Core, image: Path, timeout_s: float) -> str:
     board = _board(core)
     command = [
@@ -179,21 +204,9 @@ def _emulate(core: Core, image: Path, timeout_s: float) -> str:
         *("-semihosting-config", "enable=on,target=native", "-icount", "shift=0"),
         *("-kernel", str(image)),
     ]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DeviceError(
-            f"the model did not end within {timeout_s:.0f} s under QEMU",
-            hint="--repeat 1, or a smaller model",
-        ) from error
+    done = run_to_end(
+        command, timeout_s, where=" under QEMU", hint="--repeat 1, or a smaller model"
+    )
     said = done.stdout + done.stderr
     if done.returncode != 0 or "DONE" not in said:
         raise DeviceError(

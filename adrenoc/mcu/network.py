@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from adrenoc.mcu.operators import Convolution, Depthwise, Join, Operator, Product, Sum, WordSum
+from adrenoc.mcu.operators import (
+    Convolution,
+    Depthwise,
+    FloatPool,
+    Join,
+    Operator,
+    Pool,
+    Product,
+    Sum,
+    WordSum,
+)
 
 WIDTHS = {"int8": 1, "int16": 2}
 """Bytes of a number, by what tensors may be of."""
@@ -76,6 +86,19 @@ def shape4(shape: Sequence[int]) -> tuple[int, int, int, int]:
     """A shape of at most four axes as N, H, W, C."""
     n, h, w, c = (1,) * (4 - len(shape)) + tuple(shape)
     return n, h, w, c
+
+
+def image_extents(operator: Depthwise | Pool | FloatPool, network: Network) -> dict[str, int]:
+    """The images that an operator with a window reads and makes, as fields of its C struct."""
+    _, height, width, channels = network.shape4(operator.source)
+    _, out_height, out_width, _ = network.shape4(operator.result)
+    return {
+        "in_height": height,
+        "in_width": width,
+        "channels": channels,
+        "out_height": out_height,
+        "out_width": out_width,
+    }
 
 
 def sources_of(operator: Operator) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from functools import singledispatch
 import numpy as np
 
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import Network
+from adrenoc.mcu.network import Network, image_extents
 from adrenoc.mcu.operators import Convolution, Depthwise, Operator, Pool, Reshape
 from adrenoc.mcu.plain_elementwise import elementwise_kernel
 from adrenoc.mcu.sums import sum_range
@@ -112,14 +112,10 @@ def _gap(
 
 @plain_kernel.register
 def _(operator: Pool, network: Network) -> Kernel:
-    (height, width, channels), (out_height, out_width, _) = images_of(operator, network)
+    (_, width, _), (_, out_width, _) = images_of(operator, network)
     window = operator.window
     numbers = {
-        "in_height": height,
-        "in_width": width,
-        "channels": channels,
-        "out_height": out_height,
-        "out_width": out_width,
+        **image_extents(operator, network),
         **window.steps(),
         "top": window.top,
         "left": window.left,

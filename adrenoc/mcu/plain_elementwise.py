@@ -8,7 +8,7 @@ from functools import singledispatch
 import numpy as np
 
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import Network, shape4
+from adrenoc.mcu.network import Network, image_extents, shape4
 from adrenoc.mcu.operators import (
     Bilinear,
     FloatBilinear,
@@ -134,18 +134,11 @@ def _bits(number: np.float32) -> int:
 
 @elementwise_kernel.register
 def _(operator: FloatPool, network: Network) -> Kernel:
-    _, height, width, channels = network.shape4(operator.source)
-    _, out_height, out_width, _ = network.shape4(operator.result)
-    window = operator.window
     numbers = {
-        "in_height": height,
-        "in_width": width,
-        "channels": channels,
-        "out_height": out_height,
-        "out_width": out_width,
-        **window.steps(),
-        "top": window.top,
-        "left": window.left,
+        **image_extents(operator, network),
+        **operator.window.steps(),
+        "top": operator.window.top,
+        "left": operator.window.left,
         "scale_in": _bits(operator.scales[0]),
         "scale_out": _bits(operator.scales[1]),
         "zero_in": operator.zeros[0],

@@ -11,7 +11,7 @@ from adrenoc.mcu.dsp.constants import Stored, pack_constants
 from adrenoc.mcu.dsp.depthwise_code import Strip, depthwise_code, unrolls_of
 from adrenoc.mcu.dsp.product_code import MOST_OFFSET
 from adrenoc.mcu.kernel import Array, Kernel
-from adrenoc.mcu.network import Network
+from adrenoc.mcu.network import Network, image_extents
 from adrenoc.mcu.operators import Depthwise
 from adrenoc.mcu.schedule import Choice
 
@@ -52,6 +52,17 @@ def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
     ]
 
 
+def count_strips(out_height: int, rows: int) -> Counter[tuple[int, int]]:
+    """How often each kind of strip is needed: the parity of a pair of rows, and rows that it has.
+
+    A strip makes `rows` rows of the output, the last one perhaps fewer.
+    """
+    kinds: Counter[tuple[int, int]] = Counter()
+    for pair in range(-(-out_height // rows)):
+        kinds[pair % 2, 2 if rows == 2 and 2 * pair + 1 < out_height else 1] += 1
+    return kinds
+
+
 def _columns(operator: Depthwise, network: Network) -> int:
     """Pixels of a plane, its border included."""
     _, _, width, _ = network.shape4(operator.source)
@@ -65,9 +76,7 @@ def _strips(
     """The functions by (first, rows), and how often each runs for a channel."""
     _, out_height, out_width, channels = network.shape4(operator.result)
     rows = 2 if operator.window.strides[0] == 1 else 1
-    kinds: Counter[tuple[int, int]] = Counter()
-    for pair in range(-(-out_height // rows)):
-        kinds[pair % 2, 2 if rows == 2 and 2 * pair + 1 < out_height else 1] += 1
+    kinds = count_strips(out_height, rows)
     return {
         (first, count): (
             Strip(
@@ -97,10 +106,7 @@ def _estimate(operator: Depthwise, network: Network, rule: Stored, unroll: int) 
 
 
 def _kernel(operator: Depthwise, network: Network, rule: Stored, unroll: int) -> Kernel:
-    window = operator.window
-    _, height, width, _ = network.shape4(operator.source)
-    _, out_height, out_width, channels = network.shape4(operator.result)
-    rows = 2 if window.strides[0] == 1 else 1
+    rows = 2 if operator.window.strides[0] == 1 else 1
     columns = _columns(operator, network)
     strips = {key: strip for key, (strip, _) in _strips(operator, network, rule, unroll).items()}
     names = [
@@ -108,14 +114,10 @@ def _kernel(operator: Depthwise, network: Network, rule: Stored, unroll: int) ->
         for first in (0, 1)
     ]
     numbers = {
-        "in_height": height,
-        "in_width": width,
-        "channels": channels,
-        "out_height": out_height,
-        "out_width": out_width,
+        **image_extents(operator, network),
         "rows": rows,
-        "top": window.top,
-        "left": window.left,
+        "top": operator.window.top,
+        "left": operator.window.left,
         "columns": columns,
         "zero": operator.zero_in,
         "rule_words": 7 + rule.store.words,

@@ -7,10 +7,11 @@ from functools import partial
 import numpy as np
 
 from adrenoc.mcu.dsp.constants import Stored, pack_constants
+from adrenoc.mcu.dsp.depthwise import count_strips
 from adrenoc.mcu.kernel import Array, Kernel
 from adrenoc.mcu.mve.depthwise_code import WINDOW_WORDS, VectorStrip, vector_strip
 from adrenoc.mcu.mve.vector_store import VectorStore, vector_constants
-from adrenoc.mcu.network import Network
+from adrenoc.mcu.network import Network, image_extents
 from adrenoc.mcu.operators import Depthwise
 from adrenoc.mcu.schedule import Choice
 
@@ -58,13 +59,10 @@ def _columns(operator: Depthwise, network: Network) -> int:
 
 def _kernel(operator: Depthwise, network: Network, rule: Stored) -> Kernel:
     window = operator.window
-    _, height, width, _ = network.shape4(operator.source)
     _, out_height, out_width, channels = network.shape4(operator.result)
     step, rows = window.strides[1], 2 if window.strides[0] == 1 else 1
     store = VectorStore(store=rule.store)
     columns = _columns(operator, network)
-    pairs = -(-out_height // rows)
-    kinds = {(n % 2, 2 if rows == 2 and 2 * n + 1 < out_height else 1) for n in range(pairs)}
     strips = {
         (parity, count): VectorStrip(
             rows=count,
@@ -75,21 +73,17 @@ def _kernel(operator: Depthwise, network: Network, rule: Stored) -> Kernel:
             columns=columns,
             store=store,
         )
-        for parity, count in sorted(kinds)
+        for parity, count in sorted(count_strips(out_height, rows))
     }
     names = [
         ", ".join(strips[parity, n].name if (parity, n) in strips else "0" for n in (1, 2))
         for parity in (0, 1)
     ]
     numbers = {
-        "in_height": height,
-        "in_width": width,
-        "channels": channels,
-        "out_height": out_height,
-        "out_width": out_width,
+        **image_extents(operator, network),
         "rows": rows,
-        "top": window.top,
-        "left": window.left,
+        "top": operator.window.top,
+        "left": operator.window.left,
         "columns": columns,
         "zero": operator.zero_in,
         "rule_words": WINDOW_WORDS + store.rows,

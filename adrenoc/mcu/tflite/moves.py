@@ -180,7 +180,8 @@ def _unpack(made: Importing, operator: Operator) -> NetworkOperator:
     return _parts(made, operator, axis, range(1, shape[axis] + 1))
 
 
-def _pack(made: Importing, operator: Operator) -> NetworkOperator:
+def _join(made: Importing, operator: Operator) -> NetworkOperator:
+    """Inputs side by side along an axis, which those of PACK lack."""
     result = made.result(operator)
     axis = int(operator.options.get("Axis", 0)) % len(result.shape)
     infos = [made.info(operator, i) for i in range(len(operator.inputs))]
@@ -189,7 +190,7 @@ def _pack(made: Importing, operator: Operator) -> NetworkOperator:
     return Join(
         sources=tuple(made.operand(operator, i) for i in range(len(infos))),
         result=operator.outputs[0],
-        chunks=tuple(math.prod(result.shape[axis + 1 :]) for _ in infos),
+        chunks=tuple(math.prod(info.shape[axis:]) for info in infos),
         count=math.prod(result.shape[:axis]),
     )
 
@@ -224,19 +225,9 @@ def _drops_axis(operator: Operator, axis: int) -> bool:
 
 
 def _concatenation(made: Importing, operator: Operator) -> NetworkOperator:
-    result = made.result(operator)
     if int(operator.options.get("FusedActivationFunction", 0)):
         raise NotImplementedError("a fused activation")
-    axis = int(operator.options.get("Axis", 0)) % len(result.shape)
-    infos = [made.info(operator, i) for i in range(len(operator.inputs))]
-    for info in infos:
-        check_same_quanta(info, result)
-    return Join(
-        sources=tuple(made.operand(operator, i) for i in range(len(infos))),
-        result=operator.outputs[0],
-        chunks=tuple(math.prod(info.shape[axis:]) for info in infos),
-        count=math.prod(result.shape[:axis]),
-    )
+    return _join(made, operator)
 
 
 def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOperator:
@@ -278,7 +269,7 @@ def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOpera
 
 MOVES: dict[str, Translation] = {
     "CONCATENATION": _concatenation,
-    "PACK": _pack,
+    "PACK": _join,
     "PAD": _pad,
     "PADV2": _pad,
     "RESIZE_BILINEAR": _resize_bilinear,

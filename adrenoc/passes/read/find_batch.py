@@ -23,6 +23,7 @@ from adrenoc.families.shared.batch import Along, Batch
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.body_cost import loads_of
+from adrenoc.kernels.expression import operands_of
 from adrenoc.tvmapi import Var, sym, tirx, tvm
 
 
@@ -150,14 +151,8 @@ def _numbers(expr: Any) -> list[float]:
         part = stack.pop()
         if isinstance(part, tirx.FloatImm | tirx.IntImm):
             found.append(part.value)
-        elif isinstance(part, tvm.ir.Call):
-            stack.extend(part.args)
-        elif isinstance(part, tirx.Select):
-            stack.extend((part.condition, part.true_value, part.false_value))
-        elif isinstance(part, tirx.Cast):
-            stack.append(part.value)
-        elif not isinstance(part, tvm.ir.TensorLoad):
-            stack.extend(getattr(part, side) for side in ("a", "b") if hasattr(part, side))
+        else:
+            stack.extend(operands_of(part))
     return found
 
 
