@@ -25,7 +25,7 @@ from adrenoc.files.tar_members import Member, TarError, read_members
 SUFFIX = ".adrenoc"
 MANIFEST = "manifest.json"
 MODEL_SUFFIXES = (".onnx", ".tflite")
-"""Of files that are given in place of bundles."""
+"""The suffixes of model files, which are given in place of bundles by mistake."""
 REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _PIECE_BYTES = 1 << 20
 

@@ -83,7 +83,7 @@ class Apart:
         self._lock = threading.Lock()
 
     def ask(self, model: Path, question: object) -> tuple[str, Any]:
-        """Its answer to a question about a model.
+        """Ask the process a question about a model: its answer.
 
         Raises:
             ToolError: the runtime crashed.

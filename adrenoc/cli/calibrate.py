@@ -10,7 +10,8 @@ import click
 
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, OutputPath
-from adrenoc.cli.options import TargetParam, json_option, preset_option
+from adrenoc.cli.model_params import TargetParam
+from adrenoc.cli.options import json_option, preset_option
 from adrenoc.cli.place_options import place_options
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.guarded import HeavyCommand, OutputPath
+from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
     FiniteRange,
-    TargetParam,
     effort_option,
     inputs_option,
     json_option,

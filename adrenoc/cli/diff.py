@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.guarded import HeavyCommand, OutputPath
+from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
-    TargetParam,
     device_option,
     json_option,
     path_argument,

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from adrenoc.cli.options import ParamType
+from adrenoc.cli.model_params import ParamType
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 

@@ -10,10 +10,10 @@ import click
 
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
-    TargetParam,
     give_options,
     json_option,
     preset_option,

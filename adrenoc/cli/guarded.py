@@ -87,7 +87,8 @@ class HeavyCommand(Command):
     """A command that loads numpy and TVM."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """See whether there is room for them first."""
+        """Run the command where there is room for numpy and TVM; refuse it before where there is
+        none."""
         from adrenoc.host.address_space import require_address_space
 
         require_address_space()

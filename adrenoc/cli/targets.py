@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.guarded import Command
-from adrenoc.cli.options import TargetParam, json_option
+from adrenoc.cli.model_params import TargetParam
+from adrenoc.cli.options import json_option
 
 if TYPE_CHECKING:
     from adrenoc.mcu.core import Core

@@ -137,7 +137,7 @@ class Ran(Protocol):
 
     @property
     def driver(self) -> str:
-        """Its driver's version."""
+        """The version of the device's driver."""
 
     @property
     def gpu(self) -> tuple[GpuState, ...]:

@@ -12,7 +12,7 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, graph_ports
 
 Extent = int | str | None
-"""Of an axis: fixed, by a name that several share, or not said."""
+"""The extent of an axis: fixed, by a name that several share, or not said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +33,11 @@ class Signature:
 
 
 UNKNOWN = Signature(inputs=(), outputs=())
-"""Of a damaged model: the importer says what is wrong."""
+"""The signature of a damaged model, of which the importer says what is wrong."""
 
 
 def read_signature(model: Path) -> Signature:
-    """Read a model's.
+    """Read the inputs and outputs of a model file.
 
     Raises:
         ModelNotFoundError, ModelFormatError: see `find_model_files`.

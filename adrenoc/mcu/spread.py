@@ -6,7 +6,8 @@ import numpy as np
 
 
 def spread_axis(have: int, want: int, taps: int, stride: int, pad: int) -> tuple[int, np.ndarray]:
-    """Of one axis: what the convolution pads before, and which element each index of it reads.
+    """Spread one axis for a transposed convolution: what the convolution pads before, and which
+    element each index of it reads.
 
     -1 is a zero between two elements.  `pad` is what the transposed convolution cuts off before,
     `taps` the whole extent of the kernel.

@@ -33,7 +33,7 @@ from adrenoc.importers.formats import find_model_files
 
 SCHEMA_VERSION = 1
 MOST_VALUES = 4096
-"""Of an output: what proves as much as all of them, and is small."""
+"""The most values of an output that a proof holds: as good as all of them, and small."""
 FLOATS = (-443, 887, 1 / 256)
 """Low, count and step of float inputs: a deviation of about one, in numbers that halves hold."""
 _SLACK = 2.0
@@ -77,7 +77,7 @@ class ProvenOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """Of one bucket."""
+    """The inputs and the right outputs of one bucket."""
 
     bucket: int
     inputs: tuple[DrawnInput, ...]
@@ -98,7 +98,7 @@ class Proof:
         return sum(len(output.values) for trial in self.trials for output in trial.outputs)
 
     def to_json(self) -> str:
-        """As the bundle holds it."""
+        """The text of the proof, as the bundle holds it."""
         plain = {
             "schema_version": SCHEMA_VERSION,
             "reference": self.reference,

@@ -113,7 +113,7 @@ class RemoteBench:
         self._address, self._cl_device = address, cl_device
 
     def run(self, made: Made) -> Runs:
-        """See `Bench`."""
+        """Run a suite several times at the server, in a session of its own."""
         progress = Progress()
         try:
             result = run_remote(

@@ -117,7 +117,7 @@ class OwnFile:
 
 
 def check_output_name(path: Path) -> None:
-    """See that a file of this name could be read again.
+    """Check that a file of this name could be read again as a target.
 
     Raises:
         TargetError: `--device` would take it for something else.

@@ -205,7 +205,8 @@ def _numbers(value: Any) -> list[float]:
 
 
 class Neighbours:
-    """For each candidate those that differ least in their actions, found when asked for."""
+    """The candidates that differ least from each candidate in their actions, found when asked
+    for."""
 
     def __init__(self, table: np.ndarray) -> None:
         self._table = table[:, 4:]

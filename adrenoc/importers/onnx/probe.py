@@ -69,7 +69,7 @@ class Prober:
         return self._known[key]
 
     def find_hanging(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that are computed of an input, if only of its extents."""
+        """Find which of `names` are computed of an input, if only of its extents."""
         return [name for name in names if name in self._touched]
 
     @cached_property

@@ -11,7 +11,8 @@ import numpy as np
 def offsets_of(
     shape: Sequence[int], indices: Sequence[np.ndarray], axes: Sequence[int] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of the source's index on each axis (-1: outside), and the source's axis of each."""
+    """Four tables of a move: what each index of an axis reads, by the source's index on each axis
+    (-1: outside) and its axes in order."""
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     found = []
     for axis, index in zip(axes or range(len(shape)), indices, strict=True):

@@ -1,0 +1,109 @@
+"""Types of the options that say what to compile for: a device, a preset, shapes of inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from adrenoc.cli.shape_ranges import ShapeRange
+    from adrenoc.mcu.core import Core
+    from adrenoc.target.target import Target
+
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # not generic in each click that is allowed
+
+
+class TargetParam(ParamType):
+    """A device to compile for, by name or by a file; an unknown name is a TargetError."""
+
+    name = "device"
+
+    def __init__(self, *, cores: bool = False) -> None:
+        """Of GPUs alone, or with `cores` of microcontrollers and CPUs too."""
+        self.cores = cores
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Target | Core:
+        """Look the name up."""
+        from adrenoc.errors import TargetError
+        from adrenoc.mcu.core import Core, is_core, load_core
+        from adrenoc.target.own_file import own_path
+        from adrenoc.target.target import Target, load_target
+
+        if isinstance(value, Target | Core):
+            return value
+        if own_path(value) is not None or not is_core(value):
+            return load_target(value)
+        core = load_core(value)
+        if not self.cores:
+            raise TargetError(
+                f"{core.name} is no GPU; this command is for GPUs",
+                hint=f"adrenoc compile MODEL --device {core.name}",
+            )
+        return core
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """All devices that begin so."""
+        from adrenoc.mcu.core import core_names, load_core
+        from adrenoc.target.target import list_targets
+
+        known = {target.name: target.title for target in list_targets()}
+        known |= {name: load_core(name).title for name in core_names() if self.cores}
+        return [
+            CompletionItem(name, help=title)
+            for name, title in known.items()
+            if name.startswith(incomplete)
+        ]
+
+
+class PresetParam(ParamType):
+    """The name of a preset; it is looked up where the options are resolved."""
+
+    name = "preset"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """All presets that begin so."""
+        from adrenoc.options import list_presets
+
+        return [
+            CompletionItem(preset.name, help=preset.title)
+            for preset in list_presets()
+            if preset.name.startswith(incomplete)
+        ]
+
+
+class ShapeParam(ParamType):
+    """`NAME:D,D,...`: the shape of an input; another form is a ShapeError."""
+
+    name = "name:dims"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Read the name and the dimensions."""
+        from adrenoc.options import parse_shape
+
+        return value if isinstance(value, tuple) else parse_shape(value)
+
+
+class ShapeRangeParam(ParamType):
+    """`NAME:D,D,...`, where a D may be a range of extents; another form is a ShapeError."""
+
+    name = "name:dims"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]] | ShapeRange:
+        """Read the name and the dimensions."""
+        from adrenoc.cli.shape_ranges import parse_shape_or_range
+
+        return parse_shape_or_range(value) if isinstance(value, str) else value
