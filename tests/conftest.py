@@ -53,8 +53,11 @@ def optimising_device(
     """An OpenCL device with images: the software one where it is installed, or `--opencl`."""
     from tests.opencl.implementation import open_devices
 
-    found = open_devices(request.config.getoption("--opencl"), tmp_path_factory.mktemp("layer"))
+    wanted = request.config.getoption("--opencl")
+    found = open_devices(wanted, tmp_path_factory.mktemp("layer"))
     if not found or not found[0]["images"]["supported"]:
+        if wanted:  # what was asked for must not pass for what is not there
+            pytest.fail(f"--opencl {wanted}: it has no device with images")
         pytest.skip("no OpenCL device with images on this machine")
     import tvm
 
