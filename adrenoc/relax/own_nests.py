@@ -6,6 +6,8 @@ from typing import Any
 
 from tvm import te, tirx
 
+from adrenoc.tvmapi import dtype_of
+
 
 def n_bits_nest(builder: Any, call: Any) -> Any:
     """Open each weight where it is read."""
@@ -176,6 +178,6 @@ def _rotate(attrs: Any, read: Any, tables: Any, position: Any, j: Any) -> Any:
     step = middle if apart else 1
     other = te.if_then_else(first, at + step, at - step)
     x, y = read(at), read(other)
-    cos, sin = (table[position, angle].astype(str(x.dtype)) for table in tables)
+    cos, sin = (table[position, angle].astype(dtype_of(x)) for table in tables)
     turned = x * cos + te.if_then_else(first, -y, y) * sin
     return te.if_then_else(j < width, turned, read(j))

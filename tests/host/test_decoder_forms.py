@@ -12,6 +12,9 @@ import pytest
 from adrenoc.check.generation import check_tokens
 from adrenoc.device.generate import Decoder
 from adrenoc.device.run import local_place
+from adrenoc.target.gpu import Quirk
+from adrenoc.target.target import load_target
+from tests.host import decoder_bundles
 from tests.host.decoder_bundles import (
     DecoderShape,
     generate_tokens,
@@ -93,3 +96,18 @@ def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> No
     found.raise_if_failed()
     assert found.near <= 1
     assert len(set(tokens)) > 3  # logits that are flat would show nothing
+
+
+def test_targets_that_avoid_the_kernels_generate_by_loop_nests(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tuple(f"operator:{name}" for name in ("append_rows", "cached_attention", "n_bits"))
+    host = load_target("host")
+    quirk = Quirk(name="q", text="t", source="s", avoid=words)
+    target = replace(host, gpu=replace(host.gpu, quirks=(*host.gpu.quirks, quirk)))
+    monkeypatch.setattr(decoder_bundles, "load_target", lambda _name: target)
+    model = write_decoder(tmp_path, DecoderShape(**TINY))
+    bundle, _ = make_decoder_bundle(model, "fp32")
+    with local_place(bundle, "") as place:
+        tokens, rows = generate_tokens(Decoder(place, bundle), PROMPT, 4)
+    check_tokens(model, PROMPT, tokens, rows, tolerance=1e-5).raise_if_failed()
