@@ -30,6 +30,10 @@ OLDEST_ANDROID_API = 21  # the first level of arm64 Android
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
+ONLY_OF_DECODERS = ("states", "caches", "end_tokens")
+"""Options that are not told of where they are empty."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompileOptions:
     """The choices of one compilation.
@@ -55,6 +59,8 @@ class CompileOptions:
     """(input, output) that is the same memory from run to run."""
     caches: tuple[tuple[str, str], ...] = ()
     """The same of a decoder whose past grows in the file, and has fixed rows in the bundle."""
+    end_tokens: tuple[int, ...] = ()
+    """Tokens after which a decoder has no more to say."""
     check_ir: bool = False
     """Check after each stage that the IR holds what the stage promises."""
     forbid: tuple[str, ...] = ()
@@ -146,7 +152,7 @@ class CompileOptions:
         """
         values = asdict(self)
         del values["ndk"]
-        for name in ("states", "caches"):
+        for name in ONLY_OF_DECODERS:
             if not values[name]:
                 del values[name]
         if self.max_memory_mib is None:

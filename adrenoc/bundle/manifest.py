@@ -224,6 +224,8 @@ class Manifest:
     outputs: tuple[TensorSpec, ...]
     states: tuple[str, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
     """Inputs whose memory a run changes: what the next run is to find there, as caches are."""
+    end_tokens: tuple[int, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
+    """Of a decoder: tokens after which it has no more to say."""
     params: tuple[ParamSpec, ...]
     kernels: tuple[KernelInfo, ...]
     memory: MemoryPlan

@@ -1,9 +1,10 @@
-"""`adrenoc run BUNDLE --prompt-ids ...`: a decoder generates tokens."""
+"""`adrenoc run BUNDLE --prompt ...`: a decoder generates tokens, here or on a server."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,134 +16,177 @@ if TYPE_CHECKING:
 
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.check.generation import TokenCheck
-    from adrenoc.device.generate import Decoder
-    from adrenoc.device.result import ProgramOptions
+    from adrenoc.cli.generate_options import Asked
+    from adrenoc.cli.place_options import PlaceChoice
+    from adrenoc.device.generate import Decoder, Wish
+    from adrenoc.device.place import Place
+    from adrenoc.device.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generated:
-    """Tokens with the time that the prompt and each token took."""
+    """Tokens with the time that the prompt, the first token and each further one took.
+
+    `ended` says why there are no more: "end" (an end token), "most" or "full" (the context).
+    """
 
     tokens: list[int]
+    ended: str
     prompt_ms: float
+    first_ms: float
     token_ms: float
     context_full: bool
+    text: str | None = None
 
 
 _TAKEN = (
-    *("bundle", "prompt_ids", "max_tokens", "reference", "tolerance"),
-    *("keep_programs", "qualcomm_programs", "as_json"),
+    *("bundle", "prompt", "tokenizer", "prompt_ids", "max_tokens", "temperature", "top_k", "top_p"),
+    *("bench", "seed", "reference", "tolerance", "keep_programs", "qualcomm_programs", "as_json"),
 )
 """Parameters of `run` that generating takes, beside those of the place."""
 
 
-def run_if_prompted(
+def run_if_decoder(
     ctx: click.Context,
     path: Path,
-    asked: tuple[str | None, int, Path | None, float | None],
+    asked: Asked,
+    checked: tuple[int, Path | None, float | None],
     where: Mapping[str, Any],
     kept: tuple[bool, bool],
     *,
     as_json: bool,
 ) -> bool:
-    """Whether `--prompt-ids` was given, and the bundle at `path` has generated tokens.
+    """Whether a decoder was asked for, and the bundle at `path` has generated tokens.
 
-    `asked` are the prompt, how many tokens, the model to compare with and the tolerance; `where`
-    the options of the place, `kept` those of built kernels.
+    `checked` are the seed, the model to compare with and the tolerance; `where` the options of the
+    place, `kept` those of built kernels.
 
     Raises:
-        click.UsageError: the place is another machine.
+        click.UsageError: options that do not go together.
         CheckFailedError: the tokens are not those of the model.
     """
-    ids, most, reference, tolerance = asked
-    if ids is None:
-        return False
-    from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.cli.decoder import parse_numbers
-    from adrenoc.cli.firmware import refuse_others
     from adrenoc.cli.place_options import choose_place, programs_of
 
-    refuse_others(ctx, {*_TAKEN, *where}, "--prompt-ids")
-    place = choose_place(**where)
-    if place.is_remote:
-        raise click.UsageError(
-            "--prompt-ids generates on a device of this machine: no --rpc, --tracker or --adb"
-        )
+    seed, reference, tolerance = checked
+    asked.check(reference)
+    if not asked.is_for_decoder:
+        return False
+    from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.cli.firmware import refuse_others
+    from adrenoc.device.generate import Decoder, Wish, check_is_decoder
+
+    refuse_others(ctx, {*_TAKEN, *where}, asked.option)
+    choice = choose_place(**where)
     bundle = open_bundle(path)
-    prompt = parse_numbers(ids, "token numbers, such as 1,2,3", least=0)
-    programs = programs_of(place, *kept)
-    wanted = most, reference, tolerance
-    code = _run(bundle, place.cl_device, programs, prompt, wanted, as_json=as_json)
-    if code:
-        ctx.exit(code)
+    check_is_decoder(bundle)
+    tokenizer = _open_tokenizer(asked)
+    prompt = _read_prompt(bundle, asked, tokenizer)
+    wish = Wish(
+        most=asked.most,
+        ends=bundle.manifest.end_tokens,
+        sampling=asked.sampling(seed),
+        with_logits=reference is not None,
+    )
+    with _reach_place(bundle, choice) as place:
+        decoder = Decoder(place, bundle, programs_of(choice, *kept))
+        if asked.bench:
+            from adrenoc.cli.bench_decoder import bench_decoder
+
+            bench_decoder(bundle, decoder, place, as_json=as_json)
+            return True
+        said = _Said(tokenizer, shown=not as_json)
+        result, logits = _generate(decoder, prompt, wish, said)
+    check = None
+    if reference is not None:
+        check = _check(bundle, reference, prompt, result, logits, tolerance)
+    _tell(ctx, decoder.rows, result, check, len(prompt), as_json=as_json)
     return True
 
 
-def _run(
-    bundle: Bundle,
-    cl_device: str,
-    programs: ProgramOptions | None,
-    prompt: tuple[int, ...],
-    wanted: tuple[int, Path | None, float | None],
-    *,
-    as_json: bool,
-) -> int:
-    """Generate tokens and print them as they come; returns the exit code."""
-    from adrenoc.check.generation import check_tokens, in_halves
-    from adrenoc.cli import console
-    from adrenoc.device.compare import default_tolerance
-    from adrenoc.device.generate import Decoder, check_is_decoder
+@contextmanager
+def _reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
+    """The device of this machine, of a server or of a phone."""
+    from adrenoc.cli.place_options import reach
+    from adrenoc.device.remote import remote_place
     from adrenoc.device.run import local_place
-    from adrenoc.errors import CheckFailedError
 
-    most, reference, tolerance = wanted
-    check_is_decoder(bundle)
-    _check_ids(bundle, prompt)
-    with local_place(bundle, cl_device) as device:
-        decoder = Decoder(device, bundle, programs)
-        exact = reference is not None
-        result, logits = _generate(decoder, prompt, most, with_logits=exact, show=not as_json)
-    checked: TokenCheck | None = None
-    if reference is not None:
-        values = bundle.manifest.options.values
-        dtypes = [str(values[f"{what}_dtype"]) for what in ("storage", "compute")]
-        # A model in halves is known no better than halves are: its reference rounds to them.
-        usual = default_tolerance(*("float16" if in_halves(reference) else one for one in dtypes))
-        limit = usual if tolerance is None else tolerance
-        checked = check_tokens(reference, prompt, result.tokens, logits, tolerance=limit)
-    if as_json:
-        more = {} if checked is None else {"check": {**asdict(checked), "passed": checked.passed}}
-        console.print_json({**asdict(result), **more})
-        return 0 if checked is None or checked.passed else CheckFailedError.exit_code
-    _show(decoder.rows, result, checked, len(prompt))
-    if checked is not None:
-        checked.raise_if_failed()
-    return 0
+    with reach(choice) as address:
+        if address is None:
+            with local_place(bundle, choice.cl_device) as here:
+                yield here
+        else:
+            with remote_place(bundle, address, choice.cl_device) as (there, _):
+                yield there
 
 
-def _check_ids(bundle: Bundle, prompt: tuple[int, ...]) -> None:
-    """Refuse tokens that the model has no row of.
+def _open_tokenizer(asked: Asked) -> Tokenizer | None:
+    if asked.tokenizer is None:
+        return None
+    from adrenoc.device.tokenizer import Tokenizer
+
+    return Tokenizer(asked.tokenizer)
+
+
+def _read_prompt(bundle: Bundle, asked: Asked, tokenizer: Tokenizer | None) -> tuple[int, ...]:
+    """The tokens that the options say.
 
     Raises:
-        InputError: naming the first.
+        InputError: the model has no row of one of them.
     """
+    from adrenoc.cli.decoder import parse_numbers
     from adrenoc.errors import InputError
 
+    if asked.bench:
+        return ()
+    if asked.prompt is not None and tokenizer is not None:
+        what = "the tokenizer makes of --prompt"
+        prompt = tuple(tokenizer.encode(asked.prompt))
+    else:
+        what = "--prompt-ids has"
+        prompt = parse_numbers(asked.ids or "", "token numbers, such as 1,2,3", least=0)
     bounds = next((s.bounds for s in bundle.manifest.inputs if s.name == "input_ids"), ())
-    if not bounds:
-        return
     for token in prompt:
-        if token > bounds[1]:
+        if bounds and token > bounds[1]:
             raise InputError(
-                f"--prompt-ids has the token {token}, expected 0 to {bounds[1]}",
+                f"{what} the token {token}, expected 0 to {bounds[1]}",
                 hint="give the numbers that the model's own tokeniser gives",
             )
+    return prompt
+
+
+class _Said:
+    """What is told of tokens as they come: their text where there is a tokeniser, else numbers."""
+
+    def __init__(self, tokenizer: Tokenizer | None, *, shown: bool) -> None:
+        from adrenoc.cli import console
+        from adrenoc.device.tokenizer import TextStream
+
+        self._stream = None if tokenizer is None else TextStream(tokenizer)
+        self._print: Callable[[str], None] = console.print_piece if shown else lambda text: None
+        self.text: str | None = None if tokenizer is None else ""
+
+    def tell(self, tokens: list[int]) -> None:
+        """Some more."""
+        if self._stream is None:
+            self._print("".join(f"{token} " for token in tokens))
+        else:
+            self._tell_text(self._stream.feed(tokens))
+
+    def end(self) -> None:
+        """No more come."""
+        if self._stream is not None:
+            self._tell_text(self._stream.finish())
+        self._print("\n")
+
+    def _tell_text(self, text: str) -> None:
+        self.text = (self.text or "") + text
+        self._print(text)
 
 
 def _generate(
-    decoder: Decoder, prompt: tuple[int, ...], most: int, *, with_logits: bool, show: bool
+    decoder: Decoder, prompt: tuple[int, ...], wish: Wish, said: _Said
 ) -> tuple[Generated, list[np.ndarray]]:
-    from adrenoc.cli import console
+    from adrenoc.errors import AdrenocError
 
     started = time.perf_counter()
     *before, token = prompt
@@ -150,38 +194,94 @@ def _generate(
     prompt_ms = (time.perf_counter() - started) * 1000
     tokens: list[int] = []
     logits: list[np.ndarray] = []
-    started = time.perf_counter()
-    while len(tokens) < most and decoder.length < decoder.rows:
-        token, row = decoder.step(token, logits=with_logits)
-        tokens.append(token)
-        if row is not None:
-            logits.append(row)
-        if show:
-            console.print_piece(f"{token} ")
-    if show:
-        console.print_piece("\n")
-    spent_ms = (time.perf_counter() - started) * 1000
+    first_ms = 0.0
+    fits = decoder.length < decoder.rows
+    first_there = time.perf_counter()
+    try:
+        for some in decoder.generate(token, wish) if fits else ():
+            if not tokens:
+                first_there = time.perf_counter()
+                first_ms = (first_there - started) * 1000
+            tokens += some
+            if wish.with_logits:
+                logits.append(decoder.read_logits())
+            said.tell(some)
+    except AdrenocError as error:
+        error.message += f" (after {len(tokens)} tokens)"
+        raise
+    finally:
+        said.end()
+    spent_ms = (time.perf_counter() - first_there) * 1000
     result = Generated(
         tokens=tokens,
+        ended=decoder.ended if fits else "full",
         prompt_ms=prompt_ms,
-        token_ms=spent_ms / max(1, len(tokens)),
-        context_full=len(tokens) < most,
+        first_ms=first_ms,
+        token_ms=spent_ms / max(1, len(tokens) - 1),
+        context_full=not fits or decoder.ended == "full",
+        text=said.text,
     )
     return result, logits
+
+
+def _check(
+    bundle: Bundle,
+    reference: Path,
+    prompt: tuple[int, ...],
+    result: Generated,
+    logits: list[np.ndarray],
+    tolerance: float | None,
+) -> TokenCheck:
+    from adrenoc.check.generation import check_tokens, in_halves
+    from adrenoc.device.compare import default_tolerance
+
+    values = bundle.manifest.options.values
+    dtypes = [str(values[f"{what}_dtype"]) for what in ("storage", "compute")]
+    # A model in halves is known no better than halves are: its reference rounds to them.
+    usual = default_tolerance(*("float16" if in_halves(reference) else one for one in dtypes))
+    limit = usual if tolerance is None else tolerance
+    return check_tokens(reference, prompt, result.tokens, logits, tolerance=limit)
+
+
+def _tell(
+    ctx: click.Context,
+    rows: int,
+    result: Generated,
+    check: TokenCheck | None,
+    prompt: int,
+    *,
+    as_json: bool,
+) -> None:
+    from adrenoc.cli import console
+    from adrenoc.errors import CheckFailedError
+
+    if as_json:
+        more = {} if check is None else {"check": {**asdict(check), "passed": check.passed}}
+        plain = asdict(result)
+        console.print_json({**{k: v for k, v in plain.items() if v is not None}, **more})
+        if check is not None and not check.passed:
+            ctx.exit(CheckFailedError.exit_code)
+        return
+    _show(rows, result, check, prompt)
+    if check is not None:
+        check.raise_if_failed()
 
 
 def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int) -> None:
     from adrenoc.cli import console
 
     each = result.token_ms
+    pace = f", {each:.2f} ms each, {1000 / each:.1f} a second" if each else ""
     fields = [
         ("prompt", f"{prompt} tokens, {result.prompt_ms:.1f} ms for all but the last"),
-        ("tokens", f"{len(result.tokens)}, {each:.2f} ms each, {1000 / each:.1f} a second"),
+        ("tokens", f"{len(result.tokens)}, the first after {result.first_ms:.1f} ms{pace}"),
     ]
     if result.context_full:
         fields.append(
             ("context", f"full: it has {rows} rows; adrenoc compile MODEL --context {2 * rows}")
         )
+    if result.ended == "end":
+        fields.append(("ended", f"by the end token {result.tokens[-1]}"))
     if checked is not None:
         near = f", {checked.near} within the tolerance of its choice" if checked.near else ""
         fields.append(

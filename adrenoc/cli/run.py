@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.generate import run_if_prompted
+from adrenoc.cli.generate import run_if_decoder
+from adrenoc.cli.generate_options import generate_options, take_asked
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     MOST_SECONDS,
@@ -166,18 +167,7 @@ if TYPE_CHECKING:
     type=FiniteRange(min=0.0),
     help="Largest error over the output's range.  [default: 1e-4 in fp32, else 1e-2]",
 )
-@click.option(
-    "--prompt-ids",
-    metavar="ID,ID,...",
-    help="Generate tokens after these, by a bundle of a decoder.",
-)
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(min=1),
-    default=32,
-    show_default=True,
-    help="Of --prompt-ids: how many to generate.",
-)
+@generate_options()
 @click.option(
     "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
 )
@@ -211,8 +201,6 @@ def run_command(
     with_floor: bool,
     layers_of: Path | None,
     tolerance: float | None,
-    prompt_ids: str | None,
-    max_tokens: int,
     save: Path | None,
     as_json: bool,
     **where: Any,
@@ -222,11 +210,10 @@ def run_command(
     A folder for a microcontroller or cpu:arm64 runs under QEMU: instructions are counted.
     """
     given = files, seed, threads
-    if run_if_firmware(ctx, bundle, given, reference, save, as_json=as_json):
-        return
-    asked = prompt_ids, max_tokens, reference, tolerance
-    if run_if_prompted(
-        ctx, bundle, asked, where, (keep_programs, qualcomm_programs), as_json=as_json
+    asked = take_asked(where)
+    by, kept = (seed, reference, tolerance), (keep_programs, qualcomm_programs)
+    if run_if_firmware(ctx, bundle, given, reference, save, as_json=as_json) or run_if_decoder(
+        ctx, bundle, asked, by, where, kept, as_json=as_json
     ):
         return
     from adrenoc.bundle.bundle import open_bundle

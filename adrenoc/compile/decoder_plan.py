@@ -21,10 +21,14 @@ USUAL_PREFILL = (16, 128)
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderPlan:
-    """A bucket for each number of tokens, the fewest first; the caches that they share."""
+    """A bucket for each number of tokens, the fewest first; the caches that they share.
+
+    After one of `ends` the model has no more to say.
+    """
 
     buckets: tuple[Shapes, ...]
     caches: tuple[tuple[str, str], ...]
+    ends: tuple[int, ...] = ()
     decisions: tuple[Decision, ...]
 
 
@@ -55,6 +59,7 @@ def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int])
     return DecoderPlan(
         buckets=tuple(_shapes(form, length, rows) for length in lengths),
         caches=tuple((cache.past, cache.present) for cache in form.caches),
+        ends=form.ends,
         decisions=tuple(decisions),
     )
 

@@ -34,7 +34,7 @@ from adrenoc.files.outputs import (
 )
 from adrenoc.files.read import android_ndk_folders, cache_folder, sha256_json
 from adrenoc.importers.formats import find_model_files
-from adrenoc.options import CompileOptions, Shapes
+from adrenoc.options import ONLY_OF_DECODERS, CompileOptions, Shapes
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target
 from adrenoc.text.names import bundle_name, file_name
@@ -338,6 +338,7 @@ class _Writer:
                 values=_that_change_the_result(options),
                 digest=options.digest(),
             ),
+            "end_tokens": options.end_tokens,
             "versions": {**tool_versions(), "linker": self.linker.version},
         }
         manifest = fill_bundle(root, compiled, library=library, manifest=about, params=params)
@@ -349,7 +350,7 @@ def _that_change_the_result(options: CompileOptions) -> dict[str, Any]:
     """All options but what differs from machine to machine: the NDK's folder, the log's place."""
     values = asdict(options)
     del values["ndk"]
-    for name in ("states", "caches"):
+    for name in ONLY_OF_DECODERS:
         if not values[name]:
             del values[name]
     if options.tuning_log is not None:
@@ -389,6 +390,7 @@ def options_of(bundle: Bundle) -> CompileOptions:
     values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
     for name in ("states", "caches"):
         values[name] = tuple(tuple(pair) for pair in values.get(name, ()))
+    values["end_tokens"] = tuple(values.get("end_tokens", ()))
     values["forbid"] = tuple(values["forbid"])
     values["float32_tensors"] = tuple(values["float32_tensors"])
     return CompileOptions(**values)

@@ -138,6 +138,8 @@ _REGION = {
     **dict.fromkeys(("operators", "border_copies", "inner_copies", "memory_bytes"), _is_count),
     **dict.fromkeys(("used", "recorded"), _is_flag),
 }
+_ENDINGS = ("", "end", "most", "full", "stopped")
+"""Why a decoder makes no more tokens."""
 FORMS: dict[str, Form] = {
     "adrenoc.clml.regions": _json(_items(_keys(_REGION, {"shared": _is_count}))),
     "adrenoc.clml.switch_off": _anything,
@@ -165,6 +167,7 @@ FORMS: dict[str, Form] = {
     "adrenoc.opencl.program_names": _json(_items(_is_text)),
     "adrenoc.opencl.release_pool": _anything,
     "adrenoc.opencl.set_hints": _anything,
+    "adrenoc.opencl.tokens": _is_module,
     "adrenoc.runtime.gpu_state": _json(
         _keys(
             {},
@@ -200,11 +203,17 @@ FORMS: dict[str, Form] = {
         )
     ),
     "run": _anything,
+    **dict.fromkeys(
+        ("add_entry", "clear", "restore", "rewind", "start", "stop", "take_in"), _anything
+    ),
+    "length": _is_count,
+    **dict.fromkeys(("logits", "save"), _is_content),
+    "next": _json(_only({"tokens": _items(_is_count), "ended": _ENDINGS.__contains__})),
     "tvm.rpc.server.load_module": _is_module,
     "vm.builtin.tuple_getitem": _is_tensor,
 }
-"""The form of each function's answers by its name; functions of a module that `bind_run` made go by
-their name in it."""
+"""The form of each function's answers by its name; functions of a module that `bind_run` or `tokens`
+made go by their name in it."""
 
 
 def check_answers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,22 +1,24 @@
 """Generate tokens by a bundle of a decoder: its entry points share constants and caches.
 
 A prompt goes through the entry points of several tokens, all but its last token, which the one of
-one token takes as it takes each token after it.  How many rows of the caches are there is a number
-that kernels read, so that the same launches serve every token.
+one token takes as it takes each token after it.  The loop over tokens is the runtime's own
+(`adrenoc/native/src/generate/`), here or on a server: each token is picked on the device and fed to
+the next step there, and what comes back are the tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.device.place import LocalPlace, start_build, upload
-from adrenoc.device.result import ProgramOptions
+from adrenoc.device.answers import WrongAnswerError
+from adrenoc.device.place import Place, start_build
+from adrenoc.device.result import LaunchReport, ProgramOptions
 from adrenoc.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,36 +27,65 @@ if TYPE_CHECKING:
 TOKENS, PAST_LENGTH, NEXT_TOKEN, LOGITS = "input_ids", "past_length", "next_token", "logits"
 """Inputs and outputs of such a bundle, by name."""
 
+_BUDGET_MS = 100
+"""One call collects tokens for so long: a token need not cost a way there and back."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """One entry point, bound to its inputs, the constants and the caches."""
+class Sampling:
+    """How tokens are picked; a temperature of 0 takes the likeliest.
 
-    tokens: int
-    run: Any
-    given: dict[str, Any]
-    """Input -> its tensor on the device."""
-    outputs: tuple[str, ...]
-    machine: Any
-    """What has to live as long."""
+    `top_k` (0: all) keeps the likeliest tokens, `top_p` (1: all) of these the fewest whose
+    probability reaches it.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What to generate: `most` tokens (0: all that there is room for), none after one of `ends`."""
+
+    most: int = 0
+    ends: tuple[int, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    with_logits: bool = False
 
 
 class Decoder:
     """A loaded decoder, and how many tokens it has taken in."""
 
     def __init__(
-        self, place: LocalPlace, bundle: Bundle, programs: ProgramOptions | None = None
+        self,
+        place: Place,
+        bundle: Bundle,
+        programs: ProgramOptions | None = None,
+        recording: str = "best",
     ) -> None:
         check_is_decoder(bundle)
         self._place, self._device = place, place.device()
         self._constants: dict[str, Any] = {}
         specs = {spec.name: spec for spec in bundle.manifest.inputs}
-        self._states = {name: self._make_zeros(specs[name]) for name in bundle.manifest.states}
+        self._bounds = specs[TOKENS].bounds
+        self._states = {n: self._make_empty(specs[n]) for n in bundle.manifest.states}
         self.rows = specs[bundle.manifest.states[0]].shape[2]
+        self.ended = ""
+        """Why no more tokens come: an end token (end), the wish (most), the context (full)."""
+        make = place.function("adrenoc.opencl.tokens")
+        if make is None:
+            raise AttributeError("Module has no function adrenoc.opencl.tokens")
+        self._loop = make(place.number, recording, self.rows)
+        self._held: list[Any] = []
+        self._longest = 1
+        self._logits: TensorSpec | None = None
+        for part in open_buckets(bundle):
+            self._load(part, programs)
+        self._call("clear")
         self.length = 0
         """Tokens that the caches hold."""
-        entries = [self._load(part, programs) for part in open_buckets(bundle)]
-        self._entries = sorted(entries, key=lambda entry: entry.tokens)
 
     def take_in(self, tokens: Sequence[int]) -> None:
         """Fill the caches with tokens, in as few runs as the entry points allow.
@@ -62,17 +93,26 @@ class Decoder:
         Raises:
             InputError: they have no room for so many.
         """
-        import numpy as np
-
         self._check_room(len(tokens))
-        left = list(tokens)
-        while left:
-            entry = next((e for e in self._entries if e.tokens >= len(left)), self._entries[-1])
-            now, left = left[: entry.tokens], left[entry.tokens :]
-            filled = np.zeros((1, entry.tokens), np.int64)
-            filled[0, : len(now)] = now
-            self._run(entry, filled)
-            self.length += len(now)
+        # A call at a time: the answer to each has to come within the time for an answer.
+        for begin in range(0, len(tokens), self._longest):
+            part = list(tokens[begin : begin + self._longest])
+            self._call("take_in", json.dumps(part))
+            self.length += len(part)
+
+    def generate(self, token: int, wish: Wish) -> Iterator[list[int]]:
+        """Tokens after `token`, which is taken in, as they come; `ended` says why no more do.
+
+        Raises:
+            InputError: the caches are full.
+        """
+        self._check_room(1)
+        self._start(token, wish)
+        left = wish.most or self.rows
+        while not self.ended:
+            tokens = self._next(0 if wish.with_logits else _BUDGET_MS, left)
+            left -= len(tokens)
+            yield tokens
 
     def step(self, token: int, *, logits: bool = False) -> tuple[int, np.ndarray | None]:
         """Take in one token; the most likely next one, and on request what it was picked of.
@@ -80,13 +120,25 @@ class Decoder:
         Raises:
             InputError: the caches are full.
         """
+        (picked,) = next(self.generate(token, Wish(most=1, with_logits=logits)))
+        return picked, self.read_logits() if logits else None
+
+    def stop(self) -> None:
+        """End what is being generated; nothing where nothing is."""
+        self._call("stop")
+        self.ended = self.ended or "stopped"
+        self.length = int(self._call("length"))
+
+    def read_logits(self) -> np.ndarray:
+        """What the last token was picked of, where the wish asked for it."""
         import numpy as np
 
-        self._check_room(1)
-        result = self._run(self._entries[0], np.array([[token]], np.int64))
-        self.length += 1
-        row = result[LOGITS].numpy().reshape(-1) if logits else None
-        return int(result[NEXT_TOKEN].numpy().reshape(-1)[0]), row
+        if self._logits is None:
+            raise WrongAnswerError("the bundle has no logits")
+        row = np.frombuffer(self._call("logits"), self._logits.dtype)
+        if row.size != self._logits.shape[-1]:
+            raise WrongAnswerError(f"logits are {row.size} numbers")
+        return row
 
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens.
@@ -99,12 +151,30 @@ class Decoder:
                 f"rewind to {length} tokens, expected 0 to the {self.length} that are there",
                 hint="adrenoc run BUNDLE --prompt-ids 1,2,3 begins anew",
             )
+        self._call("rewind", length)
         self.length = length
+
+    def save(self) -> bytes:
+        """What the caches hold, for `restore`."""
+        return bytes(self._call("save"))
+
+    def restore(self, saved: bytes) -> None:
+        """Have what `save` gave.
+
+        Raises:
+            ValueError: it is no such thing, or more than the caches have room for.
+        """
+        self._call("restore", saved)
+        self.length = int(self._call("length"))
 
     def read_cache(self, name: str) -> np.ndarray:
         """The rows of a cache that are there."""
         held: np.ndarray = self._states[name].numpy()[:, :, : self.length]
         return held
+
+    def launching(self) -> LaunchReport:
+        """How the last step was launched."""
+        return LaunchReport(**json.loads(self._call("report")))
 
     def _check_room(self, count: int) -> None:
         if self.length + count > self.rows:
@@ -114,57 +184,73 @@ class Decoder:
                 hint=f"adrenoc compile MODEL --context {2 * self.rows}",
             )
 
-    def _run(self, entry: _Entry, tokens: np.ndarray) -> dict[str, Any]:
-        import numpy as np
+    def _start(self, token: int, wish: Wish) -> None:
+        sampling = wish.sampling
+        said = {
+            "most": wish.most,
+            "ends": list(wish.ends),
+            "with_logits": wish.with_logits,
+            "temperature": float(sampling.temperature),
+            "top_k": sampling.top_k,
+            "top_p": float(sampling.top_p),
+            "seed": sampling.seed,
+        }
+        self.ended = ""
+        self._call("start", token, json.dumps(said))
 
-        entry.given[TOKENS].copyfrom(tokens)
-        entry.given[PAST_LENGTH].copyfrom(np.array([self.length], np.int32))
-        result = entry.run()
-        self._device.sync()
-        fields = [result] if hasattr(result, "numpy") else list(result)
-        return dict(zip(entry.outputs, fields, strict=True))
+    def _next(self, budget_ms: int, left: int) -> list[int]:
+        """At least one token, at most those that are left."""
+        told = json.loads(self._call("next", budget_ms))
+        tokens: list[int] = told["tokens"]
+        strange = [t for t in tokens if self._bounds and t > self._bounds[1]]
+        if not 1 <= len(tokens) <= left or strange:
+            raise WrongAnswerError(f"next answered {json.dumps(told)[:200]}")
+        self.ended = told["ended"]
+        self.length += len(tokens)
+        return tokens
 
-    def _load(self, part: Bundle, programs: ProgramOptions | None) -> _Entry:
+    def _call(self, name: str, *words: Any) -> Any:
+        return self._place.look_up(self._loop, name)(*words)
+
+    def _load(self, part: Bundle, programs: ProgramOptions | None) -> None:
         from tvm import relax
 
         place, manifest = self._place, part.manifest
         module = place.load(part)
         with start_build(place, part, module, programs) as wait_for_kernels:
             machine = relax.VirtualMachine(module, [self._device, place.cpu()])
+            constants = self._bring_constants(part)
             wait_for_kernels()
-        given = {
-            spec.name: self._states[spec.name]
-            if spec.name in self._states
-            else self._make_zeros(spec)
-            for spec in manifest.inputs
+        inputs = [spec.name for spec in manifest.inputs]
+        given = [self._states.get(s.name) or self._make_empty(s) for s in manifest.inputs]
+        outputs = [spec.name for spec in manifest.outputs]
+        tokens = next(spec.shape[-1] for spec in manifest.inputs if spec.name == TOKENS)
+        places = {
+            "tokens": tokens,
+            "ids": inputs.index(TOKENS),
+            "past": inputs.index(PAST_LENGTH),
+            "states": [inputs.index(name) for name in manifest.states],
+            "picked": outputs.index(NEXT_TOKEN) if tokens == 1 else 0,
+            "logits": outputs.index(LOGITS) if tokens == 1 else 0,
         }
-        arguments = [*given.values(), *self._bring_constants(part)]
-        bind = place.function("adrenoc.opencl.bind_run")
-        run: Any = partial(machine["main"], *arguments)
-        if bind is not None:
-            bound = bind(machine.module, "main", place.number, "best", *arguments)
-            run = place.look_up(bound, "run")
-        return _Entry(
-            tokens=next(spec.shape[-1] for spec in manifest.inputs if spec.name == TOKENS),
-            run=run,
-            given=given,
-            outputs=tuple(spec.name for spec in manifest.outputs),
-            machine=machine,
-        )
+        if tokens == 1:
+            self._logits = next(spec for spec in manifest.outputs if spec.name == LOGITS)
+        self._call("add_entry", json.dumps(places), machine.module, "main", *given, *constants)
+        self._longest = max(self._longest, tokens)
+        # Held here: over RPC the other side knows their addresses alone.
+        self._held += [module, machine, given]
 
     def _bring_constants(self, part: Bundle) -> list[Any]:
         """The constants of an entry point; what another one has brought is there already."""
         missing = [s for s in part.manifest.params if s.name not in self._constants]
-        arrays = part.params() if missing else {}
-        for spec in missing:
-            self._constants[spec.name] = upload(spec, arrays[spec.name], self._device)
+        brought = self._place.constants(part, missing)
+        self._constants.update({s.name: t for s, t in zip(missing, brought, strict=True)})
         return [self._constants[spec.name] for spec in part.manifest.params]
 
-    def _make_zeros(self, spec: TensorSpec) -> Any:
-        import numpy as np
+    def _make_empty(self, spec: TensorSpec) -> Any:
         import tvm
 
-        return tvm.runtime.tensor(np.zeros(spec.shape, spec.dtype), self._device)
+        return tvm.runtime.empty(spec.shape, spec.dtype, self._device)
 
 
 def check_is_decoder(bundle: Bundle) -> None:

@@ -44,8 +44,8 @@ class Place(Protocol):
     def load(self, bundle: Bundle) -> Any:
         """The module of `model.so`."""
 
-    def constants(self, bundle: Bundle) -> list[Any]:
-        """The constants on the device, in the order in which `main` takes them."""
+    def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
+        """Constants on the device; without `specs` all, in the order in which `main` takes them."""
 
     def embedded_folder(self, bundle: Bundle) -> str:
         """The folder there with the built kernels that came with the bundle, or nothing."""
@@ -99,10 +99,11 @@ class LocalPlace:
                 hint="compile the model again: adrenoc compile MODEL --device host",
             ) from error
 
-    def constants(self, bundle: Bundle) -> list[Any]:
+    def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
         """See `Place`."""
-        device, arrays = self.device(), bundle.params()
-        return [upload(spec, arrays[spec.name], device) for spec in bundle.manifest.params]
+        wanted = bundle.manifest.params if specs is None else specs
+        device, arrays = self.device(), bundle.params() if wanted else {}
+        return [upload(spec, arrays[spec.name], device) for spec in wanted]
 
     def embedded_folder(self, bundle: Bundle) -> str:
         """See `Place`."""

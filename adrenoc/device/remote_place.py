@@ -10,7 +10,7 @@ from adrenoc.device.answers import WrongAnswerError, check_answer, check_answers
 from adrenoc.device.place import OPENCL, upload
 
 if TYPE_CHECKING:
-    from adrenoc.bundle.manifest import TensorSpec
+    from adrenoc.bundle.manifest import ParamSpec, TensorSpec
 
 
 def remote_function(session: Any, name: str) -> Callable[..., Any] | None:
@@ -61,9 +61,9 @@ class RemotePlace:
         module = self._session.load_module(LIBRARY)
         return check_answer("tvm.rpc.server.load_module", module)
 
-    def constants(self, bundle: Bundle) -> list[Any]:
+    def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
         """See `Place`."""
-        specs = bundle.manifest.params
+        specs = bundle.manifest.params if specs is None else specs
         digest = self._keep(bundle, PARAMS) if specs else ""
         stored = self.function("adrenoc.store.tensor")
         if digest and stored is not None:

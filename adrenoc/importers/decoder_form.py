@@ -33,15 +33,17 @@ class CacheSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderForm:
-    """Caches of a decoder, whether it takes positions, and its context as its configuration says.
+    """Caches of a decoder, whether it takes positions, and what its configuration says.
 
-    `context` is 0 where no configuration lies beside the model.
+    `context` is 0 and `ends`, the tokens after which it has no more to say, are none where no
+    configuration lies beside the model.
     """
 
     caches: tuple[CacheSpec, ...]
     masked: bool
     positions: bool
     context: int
+    ends: tuple[int, ...] = ()
 
 
 def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm | None:
@@ -72,6 +74,7 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         masked="attention_mask" in inputs,
         positions="position_ids" in inputs,
         context=_context_beside(model),
+        ends=_ends_beside(model),
     )
 
 
@@ -86,11 +89,23 @@ def _present_of(past: str, outputs: set[str]) -> str:
 
 def _context_beside(model: Path) -> int:
     """The context that genai's configuration states, 0 where there is none that is understood."""
+    length = _said_beside(model, "context_length")
+    return length if type(length) is int and length > 0 else 0
+
+
+def _ends_beside(model: Path) -> tuple[int, ...]:
+    """The tokens that end a text by genai's configuration: a number or a list of them."""
+    said = _said_beside(model, "eos_token_id")
+    ends = said if isinstance(said, list) else [said]
+    return tuple(end for end in ends if type(end) is int and end >= 0)
+
+
+def _said_beside(model: Path, key: str) -> Any:
+    """What genai's configuration says of the model; None where it is none that is understood."""
     path = model.parent / GENAI_CONFIG
     if not path.is_file():
-        return 0
+        return None
     try:
-        length = read_json(read_plain(path))["model"]["context_length"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-    return length if type(length) is int and length > 0 else 0
+        return read_json(read_plain(path))["model"].get(key)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.compile.decoder_plan import plan_decoder
@@ -64,3 +65,14 @@ def generate_tokens(
         tokens.append(token)
         rows.append(row)
     return tokens, rows
+
+
+def write_tokenizer(path: Path, words: int) -> Path:
+    """A tokenizer.json whose token N is the word `wN`."""
+    library = pytest.importorskip("tokenizers")
+    vocabulary = {f"w{number}": number for number in range(words)}
+    model = library.models.WordLevel(vocabulary, unk_token="w0")
+    tokenizer = library.Tokenizer(model)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Whitespace()
+    tokenizer.save(str(path))
+    return path

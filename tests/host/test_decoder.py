@@ -15,7 +15,7 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.generation import check_tokens
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli
-from adrenoc.device.generate import Decoder
+from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.errors import CheckFailedError, InputError
 from tests.host.decoder_bundles import (
@@ -23,6 +23,7 @@ from tests.host.decoder_bundles import (
     generate_tokens,
     make_decoder_bundle,
     write_decoder,
+    write_tokenizer,
 )
 
 QWEN = DecoderShape(layers=1, context=300)
@@ -137,8 +138,98 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
     for words, message in (
         (["--prompt-ids", "3,900"], "the token 900, expected 0 to 96"),
         (["--prompt-ids", "3;4"], "no list of token numbers"),
-        (["--prompt-ids", "3", "--rpc", "127.0.0.1:1"], "device of this machine"),
+        (["--prompt-ids", "3", "--rpc", "127.0.0.1:1"], "no server at 127.0.0.1:1"),
+        (["--prompt-ids", "3", "--bench"], "exclude each other"),
+        (["--prompt", "a"], "needs --tokenizer FILE"),
+        (["--prompt-ids", "3", "--top-k", "4"], "--temperature above 0"),
+        (["--prompt-ids", "3", "--temperature", "1", "--check", str(model)], "--temperature"),
     ):
         refused = CliRunner().invoke(cli, ["run", str(bundle.path), *words])
         assert refused.exit_code != 0
         assert message in refused.output + str(refused.exception)
+
+
+def test_what_was_saved_goes_on_the_same(qwen: tuple[Path, Bundle], decoder: Decoder) -> None:
+    tokens, _ = generate(decoder, 12)
+    decoder.rewind(len(PROMPT) + 3)
+    saved = decoder.save()
+    decoder.rewind(0)
+    generate_tokens(decoder, PROMPT[::-1], 30)
+    decoder.restore(saved)
+    assert decoder.length == len(PROMPT) + 3
+    again = [*tokens[:4]]
+    for _ in range(8):
+        again.append(decoder.step(again[-1])[0])
+    assert again == tokens
+    with local_place(qwen[1], "") as place:
+        other = Decoder(place, qwen[1])
+        other.restore(saved)
+        assert other.step(tokens[3])[0] == tokens[4]
+    kept = decoder.save()
+    for wrong in (b"", saved[:-1], saved + b"x", b"x" + saved[1:], saved[:40] + b"\xff" * 30):
+        with pytest.raises(ValueError, match="saved"):
+            decoder.restore(wrong)
+    assert decoder.save() == kept
+
+
+def test_tokens_ahead_are_forgotten(decoder: Decoder) -> None:
+    # What was launched beyond the token that ended it leaves nothing that is read.
+    tokens, _ = generate(decoder, 40)
+    decoder.rewind(0)
+    *before, last = PROMPT
+    decoder.take_in(before)
+    end = tokens[5]
+    made = [t for some in decoder.generate(last, Wish(most=40, ends=(end,))) for t in some]
+    assert made == tokens[: tokens.index(end) + 1]
+    assert decoder.ended == "end"
+    assert decoder.length == len(PROMPT) - 1 + len(made)
+    more = [t for some in decoder.generate(made[-1], Wish(most=40 - len(made))) for t in some]
+    assert made + more == tokens
+    # A loop that nobody reads to its end ends with the next command.
+    decoder.rewind(len(PROMPT))
+    begun = decoder.generate(tokens[0], Wish(most=30, with_logits=True))
+    assert next(begun) == tokens[1:2]
+    decoder.stop()
+    assert (decoder.ended, decoder.length) == ("stopped", len(PROMPT) + 1)
+
+
+def test_drawn_tokens_are_those_of_their_seed(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
+    run = ["run", str(qwen[1].path), "--prompt-ids", "3,5,7", "--max-tokens", "20", "--json"]
+    drawn = [*run, "--temperature", "1.5", "--top-k", "30", "--top-p", "0.95"]
+    said = []
+    for words in ((*drawn, "--seed", "1"), (*drawn, "--seed", "1"), (*drawn, "--seed", "2"), run):
+        done = CliRunner().invoke(cli, list(words))
+        assert done.exit_code == 0, done.output
+        said.append(json.loads(done.output)["tokens"])
+    assert said[0] == said[1]
+    assert len({tuple(tokens) for tokens in said}) == 3
+
+
+def test_the_benchmark(qwen: tuple[Path, Bundle]) -> None:
+    done = CliRunner().invoke(cli, ["run", str(qwen[1].path), "--bench", "--json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.output)
+    assert [prompt["tokens"] for prompt in said["prefill"]] == [4]
+    assert [step["context"] for step in said["decode"]] == [0, 300 - 40]
+    assert said["launching"]["launches"] > 5
+    assert min(said["first_token_ms"], said["decode"][0]["tokens_per_s"]) > 0
+    shown = CliRunner().invoke(cli, ["run", str(qwen[1].path), "--bench"])
+    assert "tokens a second" in shown.output
+
+
+def test_text(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
+    tokenizer = write_tokenizer(tmp_path / "tokenizer.json", QWEN.vocabulary)
+    run = ["run", str(qwen[1].path), "--tokenizer", str(tokenizer), "--prompt", "w3 w5 w7"]
+    done = CliRunner().invoke(cli, [*run, "--max-tokens", "6", "--json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.output)
+    ids = CliRunner().invoke(
+        cli, [*run[:2], "--prompt-ids", "3,5,7", "--max-tokens", "6", "--json"]
+    )
+    assert said["tokens"] == json.loads(ids.output)["tokens"]
+    assert said["text"].split() == [f"w{token}" for token in said["tokens"]]
+    shown = CliRunner().invoke(cli, [*run, "--max-tokens", "6"])
+    assert shown.output.startswith(said["text"])
+    tokenizer.write_text("{}")
+    refused = CliRunner().invoke(cli, run)
+    assert "is no tokenizer.json" in str(refused.exception)

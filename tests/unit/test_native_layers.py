@@ -12,7 +12,7 @@ NATIVE = Path(adrenoc.__file__).parent / "native"
 # neighbours on a line know nothing of each other.
 PLUGIN = (
     ("api", "rpc", "trials"),  # what TVM and Python call; files of a session; the tuner's trials
-    ("clml", "modules"),  # regions of OpenCL ML; TVM modules of kernels, and building them
+    ("clml", "generate", "modules"),  # regions of OpenCL ML; tokens; modules of kernels, and builds
     ("launch",),  # kernels, launches, copies, and ways to repeat them
     ("programs",),  # texts of kernels, built programs and their cache
     ("opencl",),  # the library, the device, its memory

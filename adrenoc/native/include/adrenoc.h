@@ -46,7 +46,8 @@ typedef enum adrenoc_status {
   ADRENOC_INTERNAL = 7,      /* a defect of the runtime */
   ADRENOC_NOT_READY = 8,     /* a run that was started goes on */
   ADRENOC_UNSUPPORTED = 9,   /* the device or the system lacks what this call needs */
-  ADRENOC_WRONG_RESULTS = 10 /* adrenoc_verify: the device computes other numbers */
+  ADRENOC_WRONG_RESULTS = 10, /* adrenoc_verify: the device computes other numbers */
+  ADRENOC_CONTEXT_FULL = 11  /* a decoder has no room for more tokens */
 } adrenoc_status;
 
 typedef struct adrenoc_model adrenoc_model;
@@ -282,6 +283,53 @@ ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc
 /* How the last run was launched; the texts are good until the next call of this for the model. */
 ADRENOC_API adrenoc_status adrenoc_get_launching(adrenoc_model* model,
                                                  adrenoc_launching* launching);
+
+/* Decoders, which `adrenoc compile` makes of models with past and present keys and values: a model
+ * holds a context, which is the tokens of prompts and those that were made.  ADRENOC_UNSUPPORTED of
+ * all these functions: the model is no decoder.
+ *
+ * How tokens are picked, on the GPU.  Set everything to 0 and `struct_bytes` to sizeof first. */
+typedef struct adrenoc_generation {
+  uint32_t struct_bytes;
+  uint32_t max_tokens; /* 0 for as many as there is room for */
+  float temperature;   /* 0 takes the likeliest token, higher ones draw more freely */
+  uint32_t top_k;      /* draw among so many of the likeliest tokens; 0 for all */
+  float top_p;         /* ... and of those among the fewest of so much probability; 0 for all */
+  uint64_t seed;       /* the same seed after the same tokens draws the same ones */
+  /* After one of these no more are made; NULL for those of the bundle, which are the model's. */
+  const int64_t* end_tokens;
+  size_t end_count;
+} adrenoc_generation;
+
+/* Is told each token as it comes; other than 0 ends it.  It may call adrenoc_stop, and no other
+ * function for the model. */
+typedef int (*adrenoc_on_token)(int64_t token, void* user);
+
+/* Take in `count` tokens and make more, after what the context holds.  `how` may be NULL.  A prompt
+ * of 0 tokens goes on after the last one that was made.  ADRENOC_CONTEXT_FULL when a token has no
+ * room; those before it were told.  An end token is told, too. */
+ADRENOC_API adrenoc_status adrenoc_generate(adrenoc_model* model, const int64_t* prompt,
+                                            size_t count, const adrenoc_generation* how,
+                                            adrenoc_on_token on_token, void* user);
+
+/* End an adrenoc_generate that goes on, after the token that is under way. */
+ADRENOC_API adrenoc_status adrenoc_stop(adrenoc_model* model);
+
+/* How many tokens the context holds, and how many it has room for.  Either may be NULL. */
+ADRENOC_API adrenoc_status adrenoc_context(adrenoc_model* model, uint64_t* tokens, uint64_t* rows);
+
+/* Forget all but the first `tokens` tokens.  The next adrenoc_generate then needs a prompt. */
+ADRENOC_API adrenoc_status adrenoc_rewind(adrenoc_model* model, uint64_t tokens);
+
+/* Write the context to `data`, which has room for `bytes` bytes; `needed` becomes how many it takes.
+ * NULL asks only for that. */
+ADRENOC_API adrenoc_status adrenoc_save_context(adrenoc_model* model, void* data, size_t bytes,
+                                                size_t* needed);
+/* Bring back what was saved of the same model, whose context may have been of another length.
+ * ADRENOC_BAD_ARGUMENT, and all as it was, for anything else.  It is not checked beyond its form: a
+ * context that somebody else wrote makes other tokens. */
+ADRENOC_API adrenoc_status adrenoc_restore_context(adrenoc_model* model, const void* data,
+                                                   size_t bytes);
 
 /* For adrenoc_serve_rpc.  Set everything to 0 and `struct_bytes` to sizeof first. */
 typedef struct adrenoc_rpc_options {

@@ -9,6 +9,8 @@
 #ifndef ADRENOC_HPP_
 #define ADRENOC_HPP_
 
+#include <exception>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -39,6 +41,17 @@ struct Options {
   bool no_record = false;
   adrenoc_level performance = ADRENOC_LEVEL_UNSET;
   adrenoc_level priority = ADRENOC_LEVEL_UNSET;
+};
+
+// What adrenoc_generation holds.
+struct Generation {
+  uint32_t max_tokens = 0;
+  float temperature = 0;
+  uint32_t top_k = 0;
+  float top_p = 1;
+  uint64_t seed = 0;
+  bool has_own_ends = false;  // else the bundle's
+  std::vector<int64_t> end_tokens;
 };
 
 // Gives the device back what no model uses.
@@ -196,6 +209,51 @@ class Model {
     check(adrenoc_get_times(model_.get(), &times));
     return times;
   }
+  // A decoder takes in a prompt and tells each token that it makes; `on_token` says whether to go on.
+  // What that throws ends it, and comes out here.  An Error with ADRENOC_CONTEXT_FULL: when a token
+  // has no room.
+  void generate(const std::vector<int64_t>& prompt, const Generation& how,
+                const std::function<bool(int64_t)>& on_token) {
+    const int64_t none = 0;
+    const std::vector<int64_t>& ends = how.end_tokens;
+    adrenoc_generation plain{};
+    plain.struct_bytes = sizeof(plain);
+    plain.max_tokens = how.max_tokens;
+    plain.temperature = how.temperature;
+    plain.top_k = how.top_k;
+    plain.top_p = how.top_p;
+    plain.seed = how.seed;
+    plain.end_tokens = how.has_own_ends ? (ends.empty() ? &none : ends.data()) : nullptr;
+    plain.end_count = ends.size();
+    Listener listener{on_token, nullptr};
+    const adrenoc_status status = adrenoc_generate(model_.get(), prompt.data(), prompt.size(),
+                                                   &plain, &Listener::hear, &listener);
+    if (listener.thrown != nullptr) std::rethrow_exception(listener.thrown);
+    check(status);
+  }
+  // Ends a generate() that goes on in another thread.
+  void stop() { check(adrenoc_stop(model_.get())); }
+  struct Context {
+    uint64_t tokens;
+    uint64_t rows;
+  };
+  [[nodiscard]] Context context() {
+    Context context{};
+    check(adrenoc_context(model_.get(), &context.tokens, &context.rows));
+    return context;
+  }
+  void rewind(uint64_t tokens) { check(adrenoc_rewind(model_.get(), tokens)); }
+  [[nodiscard]] std::vector<char> save_context() {
+    size_t bytes = 0;
+    check(adrenoc_save_context(model_.get(), nullptr, 0, &bytes));
+    std::vector<char> saved(bytes);
+    check(adrenoc_save_context(model_.get(), saved.data(), saved.size(), &bytes));
+    return saved;
+  }
+  void restore_context(const std::vector<char>& saved) {
+    check(adrenoc_restore_context(model_.get(), saved.data(), saved.size()));
+  }
+
   // How the last run was launched; the texts are good until the next call.
   [[nodiscard]] adrenoc_launching launching() {
     adrenoc_launching launching{};
@@ -205,6 +263,20 @@ class Model {
   }
 
  private:
+  struct Listener {
+    const std::function<bool(int64_t)>& on_token;
+    std::exception_ptr thrown;
+    // No exception may pass through the runtime.
+    static int hear(int64_t token, void* user) noexcept {
+      auto* self = static_cast<Listener*>(user);
+      try {
+        return self->on_token(token) ? 0 : 1;
+      } catch (...) {
+        self->thrown = std::current_exception();
+        return 1;
+      }
+    }
+  };
   struct Free {
     void operator()(adrenoc_model* model) const noexcept { adrenoc_free(model); }
   };

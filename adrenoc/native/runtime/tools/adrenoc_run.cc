@@ -2,6 +2,7 @@
 //
 //   adrenoc_run BUNDLE [OPTION]...      (adrenoc_run --help lists them)
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "adrenoc.hpp"
+#include "run_words.h"
 
 namespace {
 
@@ -32,6 +34,13 @@ constexpr char kUsage[] =
     "  --queue N              also N runs with one wait at the end\n"
     "  --profile FILE         when each kernel ran, as JSON\n"
     "  --device NAME          the OpenCL device whose name holds this\n"
+    "  --prompt ID,ID,...     a decoder makes tokens after these, in a line before that of JSON\n"
+    "  --max-tokens N         so many, or until the context is full (0)\n"
+    "  --temperature T        draw tokens; 0 takes the likeliest (0)\n"
+    "  --top-k K              ... among so many of the likeliest; 0 for all (0)\n"
+    "  --top-p P              ... and the fewest of so much probability (1)\n"
+    "  --seed N               the same seed draws the same tokens\n"
+    "  --end ID,ID,...        no more after these  [default: as the bundle says]\n"
     "  --opencl LIBRARY       the OpenCL library to open\n"
     "  --cache FOLDER         where built kernels are kept for the next start\n"
     "  --qualcomm-programs    keep them as Qualcomm's own rule says\n"
@@ -44,10 +53,6 @@ constexpr char kUsage[] =
     "\n"
     "Ends with 0, 2 for a wrong command line, or 20 and more: 20 + the status of the C API.\n";
 
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 struct Arguments {
   std::string bundle;
   std::map<std::string, std::string> shapes;
@@ -58,24 +63,10 @@ struct Arguments {
   long queue = 0;
   std::string profile;
   bool verify = false;
+  std::vector<int64_t> prompt;
+  adrenoc::Generation generation;
   adrenoc::Options options;
 };
-
-long parse_count(const std::string& option, const std::string& text) {
-  char* end = nullptr;
-  const long value = std::strtol(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || value < 0 || value > 100000000) {
-    throw UsageError(option + " is \"" + text + "\", expected a number");
-  }
-  return value;
-}
-
-adrenoc_level parse_level(const std::string& option, const std::string& text) {
-  if (text == "low") return ADRENOC_LEVEL_LOW;
-  if (text == "normal") return ADRENOC_LEVEL_NORMAL;
-  if (text == "high") return ADRENOC_LEVEL_HIGH;
-  throw UsageError(option + " is \"" + text + "\", expected low, normal or high");
-}
 
 void add_pair(const std::string& option, const std::string& text, const char* expected,
               std::map<std::string, std::string>* pairs) {
@@ -87,15 +78,28 @@ void add_pair(const std::string& option, const std::string& text, const char* ex
   (*pairs)[text.substr(0, split)] = text.substr(split + 1);
 }
 
-// "1x3x224x224".
-std::vector<int64_t> parse_shape(const std::string& text) {
-  std::vector<int64_t> shape;
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find('x', start), text.size());
-    shape.push_back(parse_count("--shape", text.substr(start, end - start)));
-    start = end + 1;
+// Whether the option is one of those that make tokens.
+bool parse_generation(const std::string& option, const std::string& value, Arguments* arguments) {
+  adrenoc::Generation& how = arguments->generation;
+  if (option == "--prompt") {
+    arguments->prompt = parse_counts(option, value, ',');
+  } else if (option == "--max-tokens") {
+    how.max_tokens = static_cast<uint32_t>(parse_count(option, value));
+  } else if (option == "--temperature") {
+    how.temperature = parse_number(option, value);
+  } else if (option == "--top-k") {
+    how.top_k = static_cast<uint32_t>(parse_count(option, value));
+  } else if (option == "--top-p") {
+    how.top_p = parse_number(option, value);
+  } else if (option == "--seed") {
+    how.seed = static_cast<uint64_t>(parse_count(option, value));
+  } else if (option == "--end") {
+    how.has_own_ends = true;
+    how.end_tokens = parse_counts(option, value, ',');
+  } else {
+    return false;
   }
-  return shape;
+  return true;
 }
 
 Arguments parse(int count, char** values) {
@@ -125,6 +129,7 @@ Arguments parse(int count, char** values) {
     }
     if (i + 1 == count) throw UsageError(option + " has no value, or is unknown");
     const std::string value = values[++i];
+    if (parse_generation(option, value, &arguments)) continue;
     if (option == "--shape") {
       add_pair(option, value, "NAME=DxDx...", &arguments.shapes);
     } else if (option == "--input") {
@@ -157,15 +162,6 @@ Arguments parse(int count, char** values) {
   return arguments;
 }
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char letter : text) {
-    if (letter == '"' || letter == '\\') out += '\\';
-    if (static_cast<unsigned char>(letter) >= 0x20) out += letter;
-  }
-  return out + "\"";
-}
-
 std::vector<char> read_file(const std::string& path, const adrenoc::Tensor& tensor) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw UsageError("cannot read " + path);
@@ -182,17 +178,6 @@ void write_file(const std::string& path, const std::vector<char>& content) {
   stream.write(content.data(), static_cast<std::streamsize>(content.size()));
   stream.close();
   if (!stream) throw UsageError("cannot write " + path);
-}
-
-// A JSON list of lines.
-std::string quoted_lines(const std::string& text) {
-  std::string list = "[";
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = std::min(text.find('\n', start), text.size());
-    list += (list.size() > 1 ? ", " : "") + quoted(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return list + "]";
 }
 
 // Every name that the user gave must be one of the model's.
@@ -213,7 +198,8 @@ void choose_shapes(const std::map<std::string, std::string>& shapes, adrenoc::Mo
   std::vector<std::vector<int64_t>> wanted;
   for (const adrenoc::Tensor& tensor : inputs) {
     const auto shape = shapes.find(tensor.name);
-    wanted.push_back(shape == shapes.end() ? std::vector<int64_t>() : parse_shape(shape->second));
+    wanted.emplace_back();
+    if (shape != shapes.end()) wanted.back() = parse_counts("--shape", shape->second, 'x');
   }
   model->set_input_shapes(wanted);
 }
@@ -257,10 +243,46 @@ void verify(adrenoc::Model* model) {
   if (!verdict.wrong.empty()) throw adrenoc::Error(ADRENOC_WRONG_RESULTS);
 }
 
+// Tokens as they come, then one line of JSON.
+void generate(const Arguments& arguments, adrenoc::Model* model) {
+  uint64_t made = 0;
+  bool is_full = false;
+  const auto start = std::chrono::steady_clock::now();
+  const auto ms = [&start] {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+        .count();
+  };
+  double first_ms = 0;
+  try {
+    model->generate(arguments.prompt, arguments.generation, [&](int64_t token) {
+      if (made++ == 0) first_ms = ms();
+      std::printf("%lld ", static_cast<long long>(token));
+      std::fflush(stdout);
+      return true;
+    });
+  } catch (const adrenoc::Error& error) {
+    // Before the first token it is the prompt that has no room.
+    if (error.status() != ADRENOC_CONTEXT_FULL || made == 0) throw;
+    is_full = true;
+  }
+  const double rest_ms = made > 1 ? (ms() - first_ms) / static_cast<double>(made - 1) : 0.0;
+  const adrenoc::Model::Context context = model->context();
+  std::printf("\n{\"model\": %s, \"device\": %s, \"tokens\": %llu, \"first_ms\": %.3f, "
+              "\"token_ms\": %.3f, \"context\": %llu, \"rows\": %llu, \"full\": %s}\n",
+              quoted(model->name()).c_str(), quoted(model->device()).c_str(),
+              static_cast<unsigned long long>(made), first_ms, rest_ms,
+              static_cast<unsigned long long>(context.tokens),
+              static_cast<unsigned long long>(context.rows), is_full ? "true" : "false");
+}
+
 void run(const Arguments& arguments) {
   adrenoc::Model model(arguments.bundle, arguments.options);
   if (arguments.verify) {
     verify(&model);
+    return;
+  }
+  if (!arguments.prompt.empty()) {
+    generate(arguments, &model);
     return;
   }
   choose_shapes(arguments.shapes, &model);

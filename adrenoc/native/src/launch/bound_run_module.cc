@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launch/bound_run.h"
+#include "launch/function_of.h"
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -51,16 +52,6 @@ class BoundRunModule final : public ffi::ModuleObj {
  private:
   BoundRun run_;
 };
-
-// A function, or that of a module by its name.
-ffi::Function function_of(const ffi::AnyView& given, const ffi::String& name) {
-  if (const auto function = given.as<ffi::Function>()) return *function;
-  const auto found = given.cast<ffi::Module>()->GetFunction(name, false);
-  if (!found.has_value()) {
-    TVM_FFI_THROW(ValueError) << "The module has no function `" << name << "`";
-  }
-  return *found;
-}
 
 // bind_run(module, name of its function, OpenCL device, recording, arguments...)
 void bind_run(ffi::PackedArgs args, ffi::Any* result) {

@@ -54,6 +54,7 @@ struct cl_name_version {
 #undef ADRENOC_CL_ERROR
 
 constexpr cl_uint CL_TRUE = 1;
+constexpr cl_uint CL_FALSE = 0;
 
 constexpr cl_uint CL_PLATFORM_NAME = 0x0902;
 

@@ -1,5 +1,8 @@
 #include "bundle/manifest.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/failure.h"
 #include "base/json.h"
 #include "bundle/names.h"
@@ -11,10 +14,18 @@ namespace {
 constexpr int64_t kSchemaVersion = 1;
 constexpr const char* kWhere = "manifest.json";
 
-std::vector<int64_t> read_shape(const Json& spec) {
-  std::vector<int64_t> shape;
-  for (const Json& extent : spec.at("shape").list()) shape.push_back(extent.integer());
-  return shape;
+std::vector<int64_t> read_integers(const Json::List& list) {
+  std::vector<int64_t> numbers;
+  for (const Json& number : list) numbers.push_back(number.integer());
+  return numbers;
+}
+
+std::vector<int64_t> read_shape(const Json& spec) { return read_integers(spec.at("shape").list()); }
+
+// What older bundles lack, and others leave out where it is empty.
+const Json::List& list_or_empty(const Json& json, const std::string& key) {
+  static const Json::List none;
+  return json.object().count(key) == 0 ? none : json.at(key).list();
 }
 
 using CheckName = void (*)(const std::string& text, const std::string& where);
@@ -28,7 +39,7 @@ std::vector<TensorSpec> read_tensors(const Json& specs) {
   std::vector<TensorSpec> tensors;
   for (const Json& spec : specs.list()) {
     TensorSpec tensor{spec.at("name").text(), read_name(spec.at("dtype"), check_word),
-                      read_shape(spec), 0};
+                      read_shape(spec), 0, read_integers(list_or_empty(spec, "bounds"))};
     tensor.bytes = tensor_bytes(tensor.dtype, tensor.shape, spec.where());
     tensors.push_back(std::move(tensor));
   }
@@ -56,6 +67,18 @@ std::map<std::string, FileEntry> read_files(const Json& entries) {
   return files;
 }
 
+std::vector<std::string> read_states(const Json& json, const std::vector<TensorSpec>& inputs) {
+  std::vector<std::string> states;
+  for (const Json& state : list_or_empty(json, "states")) {
+    const auto is_it = [&](const TensorSpec& input) { return input.name == state.text(); };
+    if (std::none_of(inputs.begin(), inputs.end(), is_it)) {
+      refuse_bundle(state.where() + " is no input");
+    }
+    states.push_back(state.text());
+  }
+  return states;
+}
+
 }  // namespace
 
 Manifest read_manifest(std::string_view text) {
@@ -65,11 +88,15 @@ Manifest read_manifest(std::string_view text) {
     refuse_bundle(std::string(kWhere) + " has schema version " + std::to_string(version) +
                   "; this runtime reads " + std::to_string(kSchemaVersion));
   }
+  std::vector<TensorSpec> inputs = read_tensors(json.at("inputs"));
+  std::vector<std::string> states = read_states(json, inputs);
   return {read_name(json.at("name"), check_bundle_name),
           read_name(json.at("target").at("name"), check_word),
           read_name(json.at("library").at("machine"), check_word),
-          read_tensors(json.at("inputs")),
+          std::move(inputs),
           read_tensors(json.at("outputs")),
+          std::move(states),
+          read_integers(list_or_empty(json, "end_tokens")),
           read_params(json.at("params")),
           read_files(json.at("files"))};
 }

@@ -15,6 +15,7 @@ struct TensorSpec {
   std::string dtype;
   std::vector<int64_t> shape;
   uint64_t bytes;
+  std::vector<int64_t> bounds{};  // the smallest and the largest number, where it indexes something
 };
 
 struct ParamSpec {
@@ -35,6 +36,8 @@ struct Manifest {
   std::string machine;  // of model.so: "aarch64"
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
+  std::vector<std::string> states;  // inputs whose memory a run changes for the next one
+  std::vector<int64_t> end_tokens;  // of a decoder: after one of these it has no more to say
   std::vector<ParamSpec> params;
   std::map<std::string, FileEntry> files;  // by path inside the bundle
 };

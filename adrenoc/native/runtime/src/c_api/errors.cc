@@ -56,6 +56,8 @@ const char* adrenoc_status_text(adrenoc_status status) {
       return "not supported";
     case ADRENOC_WRONG_RESULTS:
       return "wrong results";
+    case ADRENOC_CONTEXT_FULL:
+      return "the context is full";
   }
   return "unknown status";
 }

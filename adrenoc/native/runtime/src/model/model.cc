@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <utility>
 
 #include "base/failure.h"
@@ -102,7 +103,7 @@ void Model::load_on_device(const LoadOptions& options) {
   device_ = chosen.device;
   device_name_ = chosen.name;
   DeviceAPI::Get(device_)->SetDevice(device_);
-  load_programs(options.no_record);
+  load_programs();
   const Stopwatch building;
   std::future<opencl::BuildReport> build;
   if (device_.device_type == kDLOpenCL) build = start_build(options);
@@ -118,12 +119,15 @@ void Model::load_on_device(const LoadOptions& options) {
   times_.build_ms = building.ms();
 }
 
-void Model::load_programs(bool no_record) {
+opencl::Recording Model::recording() const {
+  return no_record_ ? opencl::Recording::kOff : opencl::Recording::kBest;
+}
+
+void Model::load_programs() {
   const Stopwatch watch;
   claim_loader_name();
-  const auto recording = no_record ? opencl::Recording::kOff : opencl::Recording::kBest;
   for (const Bucket& bucket : buckets()) {
-    programs_.emplace_back(bucket.library_path, device_, recording);
+    programs_.emplace_back(bucket.library_path, device_, recording());
   }
   times_.open_ms = watch.ms();
 }
@@ -131,11 +135,18 @@ void Model::load_programs(bool no_record) {
 void Model::upload_constants() {
   const Stopwatch watch;
   Constants constants(*bundle_, device_);
+  std::map<std::string, Tensor> states;
   for (size_t i = 0; i < programs_.size(); ++i) {
     const Manifest& manifest = buckets()[i].manifest;
     Tensors inputs;
     for (const TensorSpec& spec : manifest.inputs) {
-      inputs.push_back(empty_tensor(spec.shape, spec.dtype, device_, "global"));
+      const std::vector<std::string>& kept = manifest.states;
+      const bool is_state = std::find(kept.begin(), kept.end(), spec.name) != kept.end();
+      const auto held = states.find(spec.name);
+      inputs.push_back(held != states.end()
+                           ? held->second
+                           : empty_tensor(spec.shape, spec.dtype, device_, "global"));
+      if (is_state) states.emplace(spec.name, inputs.back());
     }
     inputs_.push_back(std::move(inputs));
     programs_[i].take_constants(manifest, &constants);
@@ -176,21 +187,10 @@ void Model::choose(Chosen chosen) {
 
 const Manifest& Model::chosen_manifest() const { return buckets()[chosen_.bucket].manifest; }
 
-template <typename Work>
-auto Model::at_work(Work work) -> decltype(work()) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  try {
-    return work();
-  } catch (const ffi::Error& error) {
-    if (device_.device_type != kDLOpenCL || error.kind() == "MemoryError") throw;
-    throw Failure(ADRENOC_DEVICE_FAILED,
-                  opencl::explained(error.message(), opencl::device_at(device_.device_id)));
-  }
-}
-
 void Model::trim() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (Program& program : programs_) program.forget();
+  if (session_ != nullptr) session_->forget();
 }
 
 const char* Model::notes() {

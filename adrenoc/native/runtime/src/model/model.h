@@ -2,9 +2,12 @@
 #ifndef ADRENOC_RUNTIME_MODEL_MODEL_H_
 #define ADRENOC_RUNTIME_MODEL_MODEL_H_
 
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/runtime/tensor.h>
 
+#include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -13,10 +16,14 @@
 #include <vector>
 
 #include "adrenoc.h"
+#include "base/failure.h"
 #include "bundle/bundle.h"
 #include "model/cpu_model.h"
 #include "model/program.h"
+#include "model/session.h"
 #include "modules/program_build.h"
+#include "opencl/device.h"
+#include "opencl/diagnosis.h"
 #include "opencl/hints.h"
 #include "proof/proof.h"
 #include "proof/verdict_store.h"
@@ -85,6 +92,22 @@ class Model {
   // Of the last run; the texts are good until the next call.
   [[nodiscard]] adrenoc_launching launching();
 
+  // A decoder makes tokens after `prompt` and what its context holds; throws Failure where that is
+  // full, when all tokens that fit have been told.  `on_token` says whether to go on.
+  using OnToken = Session::OnToken;
+  void generate(const std::vector<int64_t>& prompt, const Generation& how, const OnToken& on_token);
+  // Ends a generate() that goes on in another thread.
+  void stop_generating() { stops_ = true; }
+  void rewind(uint64_t tokens);
+  struct Context {
+    uint64_t tokens;
+    uint64_t rows;
+  };
+  [[nodiscard]] Context context();
+  [[nodiscard]] size_t saved_bytes();
+  [[nodiscard]] std::string save_context();
+  void restore_context(const std::string& saved);
+
  private:
   using Tensor = tvm::runtime::Tensor;
   using Tensors = std::vector<Tensor>;
@@ -112,7 +135,9 @@ class Model {
   void load_on_cpu(const std::string& reason);
   void run_on_cpu();
   void check_bound() const;
-  void load_programs(bool no_record);
+  [[nodiscard]] Session& session();
+  [[nodiscard]] opencl::Recording recording() const;
+  void load_programs();
   void upload_constants();
   // Builds kernels in the background, while constants move to the device.
   [[nodiscard]] std::future<opencl::BuildReport> start_build(const LoadOptions& options) const;
@@ -139,7 +164,9 @@ class Model {
   std::string cache_folder_;
   bool no_record_ = false;
   std::vector<Program> programs_;  // one a bucket
-  std::vector<Tensors> inputs_;    // of each program, for what comes from the host
+  std::vector<Tensors> inputs_;    // of each program, for what comes from the host; all share states
+  std::unique_ptr<Session> session_;  // of a decoder, once it is asked for
+  std::atomic<bool> stops_{false};
   Chosen chosen_;
   std::vector<BoundInput> bound_inputs_;
   std::vector<BoundOutput> bound_outputs_;
@@ -151,6 +178,18 @@ class Model {
   std::string notes_;
   mutable std::mutex mutex_;
 };
+
+template <typename Work>
+auto Model::at_work(Work work) -> decltype(work()) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    return work();
+  } catch (const tvm::ffi::Error& error) {
+    if (device_.device_type != kDLOpenCL || error.kind() == "MemoryError") throw;
+    throw Failure(ADRENOC_DEVICE_FAILED,
+                  opencl::explained(error.message(), opencl::device_at(device_.device_id)));
+  }
+}
 
 }  // namespace adrenoc_runtime
 

@@ -26,6 +26,9 @@ class Program {
   void take_constants(const Manifest& manifest, Constants* constants);
 
   [[nodiscard]] tvm::ffi::Module module() const { return *module_; }
+  // What a run calls, and what it passes after the inputs.
+  [[nodiscard]] const tvm::ffi::Function& main() const { return main_; }
+  [[nodiscard]] const std::vector<tvm::runtime::Tensor>& constants() const { return constants_; }
 
   // Starts the kernels; the device's queue holds them when it returns.  Gives the outputs.
   // The next call may write to the same outputs.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -31,6 +32,20 @@ std::string shape_text(const adrenoc_tensor_info& info) {
     text += (axis == 0 ? "" : "x") + std::to_string(info.shape[axis]);
   }
   return text.empty() ? "scalar" : text;
+}
+
+// Who is told each token, in the thread that asked for them.
+struct Listener {
+  JNIEnv* env;
+  jobject object;
+  jmethodID hear;
+};
+
+int hear_token(int64_t token, void* user) {
+  const auto* told = static_cast<const Listener*>(user);
+  const jboolean goes_on = told->env->CallBooleanMethod(told->object, told->hear,
+                                                        static_cast<jlong>(token));
+  return goes_on == JNI_FALSE || told->env->ExceptionCheck() ? 1 : 0;
 }
 
 }  // namespace
@@ -118,6 +133,67 @@ JNIEXPORT jdouble JNICALL Java_org_adrenoc_sample_Adrenoc_runRepeatedly(JNIEnv* 
   check(env, adrenoc_run_repeatedly(model_of(handle), static_cast<uint32_t>(runs), &run_ms,
                                     nullptr));
   return run_ms;
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_generate(
+    JNIEnv* env, jclass, jlong handle, jlongArray prompt, jint most, jfloat temperature, jint top_k,
+    jfloat top_p, jlong seed, jobject listener) {
+  const jmethodID hear = env->GetMethodID(env->GetObjectClass(listener), "onToken", "(J)Z");
+  if (hear == nullptr) return;  // Java has thrown
+  const auto count = static_cast<size_t>(env->GetArrayLength(prompt));
+  std::vector<int64_t> tokens(count);
+  static_assert(sizeof(jlong) == sizeof(int64_t));
+  env->GetLongArrayRegion(prompt, 0, static_cast<jsize>(count),
+                          reinterpret_cast<jlong*>(tokens.data()));
+  adrenoc_generation how{};
+  how.struct_bytes = sizeof(how);
+  how.max_tokens = static_cast<uint32_t>(most);
+  how.temperature = temperature;
+  how.top_k = static_cast<uint32_t>(top_k);
+  how.top_p = top_p;
+  how.seed = static_cast<uint64_t>(seed);
+  Listener told{env, listener, hear};
+  const adrenoc_status status = adrenoc_generate(model_of(handle), tokens.data(), count, &how,
+                                                 hear_token, &told);
+  // What the listener has thrown goes on.
+  if (!env->ExceptionCheck()) check(env, status);
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_stop(JNIEnv* env, jclass, jlong handle) {
+  check(env, adrenoc_stop(model_of(handle)));
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_rewind(JNIEnv* env, jclass, jlong handle,
+                                                              jlong tokens) {
+  check(env, adrenoc_rewind(model_of(handle), static_cast<uint64_t>(tokens)));
+}
+
+JNIEXPORT jlong JNICALL Java_org_adrenoc_sample_Adrenoc_context(JNIEnv* env, jclass, jlong handle,
+                                                                jboolean of_rows) {
+  uint64_t tokens = 0;
+  uint64_t rows = 0;
+  check(env, adrenoc_context(model_of(handle), &tokens, &rows));
+  return static_cast<jlong>(of_rows ? rows : tokens);
+}
+
+JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_sample_Adrenoc_save(JNIEnv* env, jclass,
+                                                                  jlong handle) {
+  size_t bytes = 0;
+  if (!check(env, adrenoc_save_context(model_of(handle), nullptr, 0, &bytes))) return nullptr;
+  std::vector<jbyte> saved(bytes);
+  if (!check(env, adrenoc_save_context(model_of(handle), saved.data(), bytes, &bytes))) {
+    return nullptr;
+  }
+  jbyteArray made = env->NewByteArray(static_cast<jsize>(bytes));
+  if (made != nullptr) env->SetByteArrayRegion(made, 0, static_cast<jsize>(bytes), saved.data());
+  return made;
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_restore(JNIEnv* env, jclass, jlong handle,
+                                                               jbyteArray saved) {
+  std::vector<jbyte> bytes(static_cast<size_t>(env->GetArrayLength(saved)));
+  env->GetByteArrayRegion(saved, 0, static_cast<jsize>(bytes.size()), bytes.data());
+  check(env, adrenoc_restore_context(model_of(handle), bytes.data(), bytes.size()));
 }
 
 JNIEXPORT void JNICALL Java_org_adrenoc_sample_Adrenoc_trim(JNIEnv* env, jclass, jlong handle) {

@@ -29,6 +29,9 @@ class Adrenoc(assets: AssetManager, name: String, cacheFolder: String) : AutoClo
     val inputs: List<Tensor> = List(count(handle, true)) { tensor(describe(handle, INPUT, it)) }
     val outputs: List<Tensor> = List(count(handle, false)) { tensor(describe(handle, OUTPUT, it)) }
 
+    /** Whether it makes tokens. */
+    val isDecoder: Boolean = inputs.any { it.name == "past_length" }
+
     fun bindInput(index: Int, buffer: ByteBuffer) {
         bind(handle, true, index, buffer)
         buffers[true to index] = buffer
@@ -49,6 +52,42 @@ class Adrenoc(assets: AssetManager, name: String, cacheFolder: String) : AutoClo
 
     /** Runs so often without waiting in between; the milliseconds of one run. */
     fun runRepeatedly(runs: Int): Double = runRepeatedly(handle, runs)
+
+    /** How a decoder picks tokens: a temperature of 0 takes the likeliest. */
+    data class Sampling(
+        val temperature: Float = 0f,
+        val topK: Int = 0,
+        val topP: Float = 1f,
+        val seed: Long = 0,
+    )
+
+    /** Is told each token as it comes, and says whether to go on. */
+    fun interface OnToken {
+        fun onToken(token: Long): Boolean
+    }
+
+    /** Takes in a prompt and makes up to `most` tokens, 0 for as many as the context has room for. */
+    fun generate(
+        prompt: LongArray,
+        most: Int = 0,
+        sampling: Sampling = Sampling(),
+        onToken: OnToken,
+    ) = sampling.run { generate(handle, prompt, most, temperature, topK, topP, seed, onToken) }
+
+    /** Ends a `generate` that goes on in another thread. */
+    fun stop() = stop(handle)
+
+    /** Tokens that the context holds, and how many it has room for. */
+    val tokens: Long get() = context(handle, false)
+    val rows: Long get() = context(handle, true)
+
+    /** Forgets all but the first tokens. */
+    fun rewind(tokens: Long) = rewind(handle, tokens)
+
+    /** The context, for `restoreContext` of the same model. */
+    fun saveContext(): ByteArray = save(handle)
+
+    fun restoreContext(saved: ByteArray) = restore(handle, saved)
 
     /** Gives GPU memory back, as when the system asks apps to trim theirs; the next run takes longer. */
     fun trim() = trim(handle)
@@ -85,6 +124,22 @@ class Adrenoc(assets: AssetManager, name: String, cacheFolder: String) : AutoClo
         @JvmStatic private external fun verify(handle: Long): String?
         @JvmStatic private external fun run(handle: Long)
         @JvmStatic private external fun runRepeatedly(handle: Long, runs: Int): Double
+        @JvmStatic
+        private external fun generate(
+            handle: Long,
+            prompt: LongArray,
+            most: Int,
+            temperature: Float,
+            topK: Int,
+            topP: Float,
+            seed: Long,
+            listener: OnToken,
+        )
+        @JvmStatic private external fun stop(handle: Long)
+        @JvmStatic private external fun rewind(handle: Long, tokens: Long)
+        @JvmStatic private external fun context(handle: Long, ofRows: Boolean): Long
+        @JvmStatic private external fun save(handle: Long): ByteArray
+        @JvmStatic private external fun restore(handle: Long, saved: ByteArray)
         @JvmStatic private external fun trim(handle: Long)
         @JvmStatic private external fun free(handle: Long)
     }

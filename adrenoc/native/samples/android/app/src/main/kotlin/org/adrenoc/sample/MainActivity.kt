@@ -26,11 +26,22 @@ class MainActivity : Activity() {
         if (bundles.isEmpty()) show("There is no bundle (*.adrenoc.tar) among the assets.")
         for (name in bundles) {
             try {
-                Adrenoc(assets, name, cacheDir.path).use { show(runOnce(it)) }
+                Adrenoc(assets, name, cacheDir.path).use {
+                    show(if (it.isDecoder) makeTokens(it) else runOnce(it))
+                }
             } catch (error: IllegalStateException) {
                 show("$name: ${error.message}")
             }
         }
+    }
+
+    private fun makeTokens(model: Adrenoc): String {
+        val made = StringBuilder()
+        model.generate(longArrayOf(1), most = TOKENS, sampling = Adrenoc.Sampling(0.8f, topK = 40)) {
+            made.append("$it ")
+            true
+        }
+        return "${model.name} on ${model.device}\n  $made\n  ${model.tokens} of ${model.rows} rows"
     }
 
     private fun runOnce(model: Adrenoc): String {
@@ -77,6 +88,7 @@ class MainActivity : Activity() {
         const val RUNS = 20
         const val SEED = 7L
         const val SHOWN = 5
+        const val TOKENS = 32
         const val TAG = "adrenoc"
     }
 }

@@ -1,0 +1,48 @@
+// A model that is a decoder: its session.
+#include <utility>
+
+#include "base/failure.h"
+#include "model/model.h"
+
+namespace adrenoc_runtime {
+
+Session& Model::session() {
+  if (cpu_ != nullptr) {
+    throw Failure(ADRENOC_UNSUPPORTED, "the model computes on the CPU, where no tokens are made");
+  }
+  if (session_ == nullptr) {
+    session_ = std::make_unique<Session>(buckets(), programs_, inputs_, device_, recording());
+  }
+  return *session_;
+}
+
+void Model::generate(const std::vector<int64_t>& prompt, const Generation& how,
+                     const OnToken& on_token) {
+  at_work([&] {
+    stops_ = false;
+    session().generate(prompt, how,
+                       [&](int64_t token) { return on_token(token) && !stops_.load(); });
+  });
+}
+
+void Model::rewind(uint64_t tokens) {
+  at_work([&] { session().rewind(tokens); });
+}
+
+Model::Context Model::context() {
+  return at_work([&] { return Context{session().tokens(), session().rows()}; });
+}
+
+size_t Model::saved_bytes() {
+  return at_work([&] { return session().saved_bytes(); });
+}
+
+std::string Model::save_context() {
+  return at_work([&] { return session().save(); });
+}
+
+void Model::restore_context(const std::string& saved) {
+  at_work([&] { session().restore(saved); });
+}
+
+}  // namespace adrenoc_runtime

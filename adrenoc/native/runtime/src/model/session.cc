@@ -1,0 +1,139 @@
+#include "model/session.h"
+
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/failure.h"
+#include "generate/context_file.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+// Names of a decoder's inputs and outputs (adrenoc/device/generate.py).
+constexpr const char* kTokens = "input_ids";
+constexpr const char* kPast = "past_length";
+constexpr const char* kPicked = "next_token";
+constexpr const char* kLogits = "logits";
+
+std::optional<size_t> place_of(const std::vector<TensorSpec>& specs, const std::string& name) {
+  const auto found = std::find_if(specs.begin(), specs.end(),
+                                  [&](const TensorSpec& spec) { return spec.name == name; });
+  if (found == specs.end()) return std::nullopt;
+  return static_cast<size_t>(found - specs.begin());
+}
+
+size_t place_in_decoder(const std::vector<TensorSpec>& specs, const std::string& name) {
+  const auto place = place_of(specs, name);
+  if (place.has_value()) return *place;
+  throw Failure(ADRENOC_UNSUPPORTED, "the model is no decoder with caches: it has no `" + name +
+                                         "`");
+}
+
+// How many tokens the caches have room for.
+int64_t rows_of_caches(const Manifest& manifest) {
+  for (const std::string& state : manifest.states) {
+    const std::vector<int64_t>& shape = manifest.inputs[*place_of(manifest.inputs, state)].shape;
+    if (shape.size() == 4) return shape[2];
+  }
+  throw Failure(ADRENOC_UNSUPPORTED, "the model is no decoder with caches: it has no states");
+}
+
+}  // namespace
+
+Session::Session(const std::vector<Bucket>& buckets, const std::vector<Program>& programs,
+                 const std::vector<std::vector<tvm::runtime::Tensor>>& inputs, DLDevice device,
+                 opencl::Recording recording)
+    : ends_(buckets.front().manifest.end_tokens) {
+  if (device.device_type != kDLOpenCL) {
+    throw Failure(ADRENOC_UNSUPPORTED, "the model computes on the CPU, where no tokens are made");
+  }
+  const int64_t rows = rows_of_caches(buckets.front().manifest);
+  loop_ = std::make_unique<opencl::TokenLoop>(device.device_id, recording, rows);
+  for (size_t i = 0; i < programs.size(); ++i) {
+    add_entry(buckets[i].manifest, programs[i], inputs[i]);
+  }
+  loop_->clear();
+}
+
+void Session::add_entry(const Manifest& manifest, const Program& program,
+                        const std::vector<tvm::runtime::Tensor>& inputs) {
+  opencl::LoopEntry entry;
+  entry.ids = place_in_decoder(manifest.inputs, kTokens);
+  entry.past = place_in_decoder(manifest.inputs, kPast);
+  const TensorSpec& ids = manifest.inputs[entry.ids];
+  entry.tokens = ids.shape.empty() ? 1 : ids.shape.back();
+  if (ids.bounds.size() == 2) most_token_ = ids.bounds[1];
+  for (const std::string& state : manifest.states) {
+    entry.states.push_back(*place_of(manifest.inputs, state));
+  }
+  if (entry.tokens == 1) {
+    entry.picked = place_in_decoder(manifest.outputs, kPicked);
+    entry.logits = place_in_decoder(manifest.outputs, kLogits);
+  }
+  std::vector<tvm::ffi::AnyView> arguments(inputs.begin(), inputs.end());
+  arguments.insert(arguments.end(), program.constants().begin(), program.constants().end());
+  loop_->add_entry(entry, program.main(), arguments);
+}
+
+uint64_t Session::tokens() const {
+  return static_cast<uint64_t>(loop_->length() + (loop_->pending().has_value() ? 1 : 0));
+}
+
+void Session::generate(const std::vector<int64_t>& prompt, const Generation& how,
+                       const OnToken& on_token) {
+  std::vector<int64_t> tokens = prompt;
+  if (const auto pending = loop_->pending()) tokens.insert(tokens.begin(), *pending);
+  if (tokens.empty()) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, "there is no token to go on from: give a prompt");
+  }
+  for (const int64_t token : prompt) {
+    if (token >= 0 && (most_token_ == 0 || token <= most_token_)) continue;
+    throw Failure(ADRENOC_BAD_ARGUMENT,
+                  "the prompt has the token " + std::to_string(token) + ", expected 0 to " +
+                      (most_token_ == 0 ? "the last of the vocabulary"
+                                        : std::to_string(most_token_)));
+  }
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (count > loop_->rows() - loop_->length()) {
+    throw Failure(ADRENOC_CONTEXT_FULL,
+                  opencl::context_full(loop_->length(), loop_->rows(), count));
+  }
+  try {
+    opencl::check_sampling(how.sampling);
+  } catch (const tvm::ffi::Error& error) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, error.message());
+  }
+  const int64_t last = tokens.back();
+  tokens.pop_back();
+  loop_->take_in(tokens);
+  loop_->start(last, {how.most, how.ends.value_or(ends_), how.sampling, false});
+  while (const auto token = loop_->next()) {
+    if (!on_token(*token)) loop_->stop();
+  }
+  if (loop_->ended() == "full") {
+    throw Failure(ADRENOC_CONTEXT_FULL, opencl::context_full(loop_->length(), loop_->rows(), 1));
+  }
+}
+
+void Session::rewind(uint64_t count) {
+  if (count == tokens()) return;
+  if (count > tokens()) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, "rewind to " + std::to_string(count) +
+                                            " tokens, expected 0 to the " +
+                                            std::to_string(tokens()) + " that are there");
+  }
+  loop_->rewind(static_cast<int64_t>(count));
+}
+
+void Session::restore(const std::string& saved) {
+  try {
+    loop_->restore(saved);
+  } catch (const tvm::ffi::Error& error) {
+    if (error.kind() != "ValueError") throw;
+    throw Failure(ADRENOC_BAD_ARGUMENT, error.message());
+  }
+}
+
+}  // namespace adrenoc_runtime

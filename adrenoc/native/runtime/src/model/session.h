@@ -1,0 +1,60 @@
+// A decoder on a device with its context: tokens that it has taken in and made.
+#ifndef ADRENOC_RUNTIME_MODEL_SESSION_H_
+#define ADRENOC_RUNTIME_MODEL_SESSION_H_
+
+#include <tvm/runtime/tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bundle/buckets.h"
+#include "generate/token_loop.h"
+#include "model/program.h"
+
+namespace adrenoc_runtime {
+
+struct Generation {
+  uint32_t most = 0;  // tokens; 0 for as many as there is room for
+  std::optional<std::vector<int64_t>> ends;  // nothing: those of the bundle
+  opencl::Sampling sampling;
+};
+
+class Session {
+ public:
+  // Whether to go on.
+  using OnToken = std::function<bool(int64_t token)>;
+
+  // `inputs` are those of each program, the states one memory.  Throws Failure (unsupported) for a
+  // model that is no decoder.
+  Session(const std::vector<Bucket>& buckets, const std::vector<Program>& programs,
+          const std::vector<std::vector<tvm::runtime::Tensor>>& inputs, DLDevice device,
+          opencl::Recording recording);
+
+  // Throws Failure (context full) where that ends it; all tokens were told then.
+  void generate(const std::vector<int64_t>& prompt, const Generation& how, const OnToken& on_token);
+  // Tokens of prompts, and made; forgets all but the first so many.
+  [[nodiscard]] uint64_t tokens() const;
+  void rewind(uint64_t tokens);
+  [[nodiscard]] uint64_t rows() const { return static_cast<uint64_t>(loop_->rows()); }
+  [[nodiscard]] size_t saved_bytes() const { return loop_->saved_bytes(); }
+  [[nodiscard]] std::string save() { return loop_->save(); }
+  // Throws Failure (bad argument) for what no session of this model saved.
+  void restore(const std::string& saved);
+  void forget() { loop_->forget(); }
+
+ private:
+  void add_entry(const Manifest& manifest, const Program& program,
+                 const std::vector<tvm::runtime::Tensor>& inputs);
+
+  std::vector<int64_t> ends_;
+  int64_t most_token_ = 0;  // what the model has rows for; 0 where that is not known
+  std::unique_ptr<opencl::TokenLoop> loop_;
+};
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_MODEL_SESSION_H_

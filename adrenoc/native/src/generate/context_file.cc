@@ -1,0 +1,173 @@
+#include "generate/context_file.h"
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "opencl/device.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+constexpr char kMagic[] = "adrenoc context 1\n";
+
+struct FileHeader {
+  char magic[sizeof(kMagic)];
+  int64_t length;
+  int64_t pending;
+  uint32_t has_pending;
+  uint32_t states;
+};
+
+// A state as rows: `outer` times `rows` rows of `row_bytes`; `rows` is 0 where it has none.
+struct StateRows {
+  size_t outer = 1;
+  size_t rows = 0;
+  size_t row_bytes = 0;
+  size_t bytes = 0;
+
+  [[nodiscard]] size_t saved_bytes(int64_t length) const {
+    return rows == 0 ? bytes : outer * static_cast<size_t>(length) * row_bytes;
+  }
+};
+
+StateRows rows_of(const DLTensor& state, int64_t rows) {
+  StateRows found;
+  found.bytes = tvm::ffi::GetDataSize(state);
+  // Caches are [batch, heads, rows, numbers], some [batch, rows, heads, numbers].
+  for (const int axis : {2, 1}) {
+    if (state.ndim != 4 || state.shape[axis] != rows) continue;
+    for (int i = 0; i < axis; ++i) found.outer *= static_cast<size_t>(state.shape[i]);
+    found.rows = static_cast<size_t>(rows);
+    found.row_bytes = found.bytes / found.outer / found.rows;
+    break;
+  }
+  return found;
+}
+
+// Moves the first rows between the device and `data`, in dense pieces.
+template <typename Move>
+void move_rows(const DLTensor& state, const StateRows& rows, int64_t length, Move move) {
+  const auto& descriptor = *static_cast<const Descriptor*>(state.data);
+  if (descriptor.is_image()) TVM_FFI_THROW(ValueError) << "a state is no buffer";
+  const size_t pieces = rows.rows == 0 ? 1 : rows.outer;
+  const size_t piece = rows.saved_bytes(length) / pieces;
+  if (piece == 0) return;
+  const size_t stride = rows.bytes / pieces;
+  Device& device = device_at(state.device.device_id);
+  const QueueLock queue = device.lock_queue();
+  for (size_t i = 0; i < pieces; ++i) {
+    move(queue.get(), descriptor.mem(), state.byte_offset + i * stride, i * piece, piece);
+  }
+}
+
+[[noreturn]] void refuse_context(const std::string& why) {
+  TVM_FFI_THROW(ValueError) << "this is no context that was saved of this model: " << why;
+  TVM_FFI_UNREACHABLE();
+}
+
+}  // namespace
+
+std::string context_full(int64_t length, int64_t rows, int64_t count) {
+  return "the context is full: it has " + std::to_string(rows) + " rows, " +
+         std::to_string(length) + " of them hold tokens, and there is no room for " +
+         std::to_string(count) + " more";
+}
+
+bool all_have_rows(const std::vector<const DLTensor*>& states, int64_t rows) {
+  return std::all_of(states.begin(), states.end(),
+                     [rows](const DLTensor* state) { return rows_of(*state, rows).rows != 0; });
+}
+
+void clear_states(const std::vector<const DLTensor*>& states) {
+  // A piece at a time: a cache may be as large as what the host has left.
+  const std::vector<char> zeros(size_t{1} << 20);
+  for (const DLTensor* state : states) {
+    const StateRows whole{1, 0, 0, tvm::ffi::GetDataSize(*state)};
+    move_rows(*state, whole, 0,
+              [&](cl_command_queue queue, cl_mem mem, size_t to, size_t, size_t bytes) {
+                for (size_t done = 0; done < bytes; done += zeros.size()) {
+                  ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue, mem, CL_TRUE, to + done,
+                                  std::min(zeros.size(), bytes - done), zeros.data(), 0, nullptr,
+                                  nullptr);
+                }
+              });
+  }
+}
+
+size_t saved_bytes(const std::vector<const DLTensor*>& states, const ContextFill& fill) {
+  size_t bytes = sizeof(FileHeader);
+  for (const DLTensor* state : states) {
+    bytes += sizeof(uint64_t) + rows_of(*state, fill.rows).saved_bytes(fill.length);
+  }
+  return bytes;
+}
+
+std::string save_context(const std::vector<const DLTensor*>& states, const ContextFill& fill) {
+  FileHeader header{};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.length = fill.length;
+  header.pending = fill.pending.value_or(0);
+  header.has_pending = fill.pending.has_value() ? 1 : 0;
+  header.states = static_cast<uint32_t>(states.size());
+  std::string saved(reinterpret_cast<const char*>(&header), sizeof(header));
+  saved.reserve(saved_bytes(states, fill));
+  for (const DLTensor* state : states) {
+    const StateRows rows = rows_of(*state, fill.rows);
+    const uint64_t bytes = rows.saved_bytes(fill.length);
+    saved.append(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
+    const size_t begin = saved.size();
+    saved.resize(begin + bytes);
+    move_rows(*state, rows, fill.length,
+              [&](cl_command_queue queue, cl_mem mem, size_t from, size_t to, size_t piece) {
+                ADRENOC_CL_CALL(clEnqueueReadBuffer, queue, mem, CL_TRUE, from, piece,
+                                saved.data() + begin + to, 0, nullptr, nullptr);
+              });
+  }
+  return saved;
+}
+
+ContextFill restore_context(const std::string& saved, const std::vector<const DLTensor*>& states,
+                            int64_t rows) {
+  FileHeader header{};
+  if (saved.size() < sizeof(header)) refuse_context("it is too short");
+  std::memcpy(&header, saved.data(), sizeof(header));
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) refuse_context("it begins otherwise");
+  if (header.length < 0) refuse_context("its length is negative");
+  if (header.length > rows) {
+    TVM_FFI_THROW(ValueError) << "the saved context holds " << header.length
+                              << " tokens, this one has " << rows << " rows";
+  }
+  if (header.states != states.size()) refuse_context("it has other states");
+  std::vector<size_t> begins;
+  size_t at = sizeof(header);
+  for (const DLTensor* state : states) {
+    uint64_t bytes = 0;
+    if (saved.size() - at < sizeof(bytes)) refuse_context("it is cut off");
+    std::memcpy(&bytes, saved.data() + at, sizeof(bytes));
+    at += sizeof(bytes);
+    if (bytes != rows_of(*state, rows).saved_bytes(header.length)) {
+      refuse_context("a state has another size");
+    }
+    if (saved.size() - at < bytes) refuse_context("it is cut off");
+    begins.push_back(at);
+    at += bytes;
+  }
+  if (at != saved.size()) refuse_context("it is too long");
+  for (size_t i = 0; i < states.size(); ++i) {
+    move_rows(*states[i], rows_of(*states[i], rows), header.length,
+              [&](cl_command_queue queue, cl_mem mem, size_t to, size_t from, size_t piece) {
+                ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue, mem, CL_TRUE, to, piece,
+                                saved.data() + begins[i] + from, 0, nullptr, nullptr);
+              });
+  }
+  ContextFill fill{rows, header.length, std::nullopt};
+  if (header.has_pending != 0) fill.pending = header.pending;
+  return fill;
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime

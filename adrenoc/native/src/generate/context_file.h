@@ -1,0 +1,45 @@
+// What the caches of a decoder hold, as bytes: rows in use alone.
+#ifndef ADRENOC_NATIVE_GENERATE_CONTEXT_FILE_H_
+#define ADRENOC_NATIVE_GENERATE_CONTEXT_FILE_H_
+
+#include <dlpack/dlpack.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace adrenoc_runtime {
+namespace opencl {
+
+struct ContextFill {
+  int64_t rows = 0;
+  int64_t length = 0;
+  std::optional<int64_t> pending;  // made, but not in the caches
+};
+
+// The sentence of an error: there is no room for `count` more.
+[[nodiscard]] std::string context_full(int64_t length, int64_t rows, int64_t count);
+
+// Whether all states have an axis of `rows`, so that later rows can be forgotten.
+[[nodiscard]] bool all_have_rows(const std::vector<const DLTensor*>& states, int64_t rows);
+
+// Fills states with zeros.
+void clear_states(const std::vector<const DLTensor*>& states);
+
+// What save_context gives.
+[[nodiscard]] size_t saved_bytes(const std::vector<const DLTensor*>& states,
+                                 const ContextFill& fill);
+// Of states with an axis of `rows`, what the first rows hold; others whole.
+[[nodiscard]] std::string save_context(const std::vector<const DLTensor*>& states,
+                                       const ContextFill& fill);
+
+// Writes what save_context gave into states of the same model, whose context may be of another
+// length.  Throws ValueError for anything else, before it writes.
+[[nodiscard]] ContextFill restore_context(const std::string& saved,
+                                          const std::vector<const DLTensor*>& states, int64_t rows);
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_GENERATE_CONTEXT_FILE_H_

@@ -1,0 +1,333 @@
+#include "generate/token_loop.h"
+
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "generate/context_file.h"
+#include "launch/copy.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+// Steps whose commands the device has before the first of them has ended.
+constexpr size_t kStepsAhead = 3;
+
+// One of the tensors that a run gave.
+const DLTensor& result_at(const ffi::Any& result, size_t index) {
+  if (const auto one = result.as<tvm::runtime::Tensor>()) return *one->operator->();
+  const auto* several = result.as<ffi::ArrayObj>();
+  if (several == nullptr || index >= several->size()) {
+    TVM_FFI_THROW(ValueError) << "a step gives no result " << index;
+  }
+  // The result holds it.
+  return *several->begin()[static_cast<std::ptrdiff_t>(index)]
+              .cast<tvm::runtime::Tensor>()
+              .operator->();
+}
+
+void copy_to_device(void* data, DLDataType dtype, size_t count, const DLTensor& to) {
+  auto extent = static_cast<int64_t>(count);
+  const DLTensor host{data, DLDevice{kDLCPU, 0}, 1, dtype, &extent, nullptr, 0};
+  copy_tensor(host, to);
+}
+
+}  // namespace
+
+std::vector<ffi::AnyView> TokenLoop::Entry::views() const {
+  std::vector<ffi::AnyView> views;
+  for (const HeldTensor& argument : arguments) views.push_back(argument.view());
+  return views;
+}
+
+TokenLoop::TokenLoop(int device_id, Recording recording, int64_t rows)
+    : device_id_(device_id),
+      device_(device_at(device_id)),
+      recording_(recording),
+      rows_(rows),
+      sampler_(device_) {}
+
+TokenLoop::~TokenLoop() {
+  try {
+    drain();
+  } catch (const ffi::Error&) {
+    // A device that failed writes nothing any more.
+  }
+}
+
+void TokenLoop::add_entry(const LoopEntry& entry, ffi::Function main,
+                          const std::vector<ffi::AnyView>& arguments) {
+  auto made = std::make_unique<Entry>();
+  made->places = entry;
+  made->main = std::move(main);
+  std::vector<size_t> places = entry.states;
+  places.insert(places.end(), {entry.ids, entry.past});
+  if (entry.tokens < 1 || std::any_of(places.begin(), places.end(),
+                                      [&](size_t place) { return place >= arguments.size(); })) {
+    TVM_FFI_THROW(ValueError) << "an entry of " << entry.tokens << " tokens with "
+                              << arguments.size() << " arguments lacks some";
+  }
+  for (const ffi::AnyView& argument : arguments) made->arguments.emplace_back(argument);
+  const DLTensor& ids = made->ids();
+  const DLTensor& past = made->past();
+  if (ids.dtype.code != kDLInt || (ids.dtype.bits != 64 && ids.dtype.bits != 32) ||
+      ffi::GetDataSize(ids) != static_cast<size_t>(entry.tokens) * ids.dtype.bits / 8 ||
+      past.dtype.code != kDLInt || past.dtype.bits != 32 || ffi::GetDataSize(past) != 4) {
+    TVM_FFI_THROW(ValueError) << "an entry takes " << entry.tokens
+                              << " tokens of int64 or int32 and one length of int32";
+  }
+  if (entry.tokens > 1) {
+    made->run = std::make_unique<BoundRun>(made->main, made->views(), device_id_, recording_);
+  }
+  const auto is_longer = [](const auto& one, const auto& other) {
+    return one->places.tokens < other->places.tokens;
+  };
+  entries_.insert(std::upper_bound(entries_.begin(), entries_.end(), made, is_longer),
+                  std::move(made));
+}
+
+TokenLoop::Entry& TokenLoop::one_token() {
+  if (entries_.empty() || entries_.front()->places.tokens != 1) {
+    TVM_FFI_THROW(ValueError) << "a decoder has to have an entry of one token";
+  }
+  return *entries_.front();
+}
+
+void TokenLoop::write_inputs(const Entry& entry, const int64_t* tokens, size_t count) {
+  const DLTensor& ids = entry.ids();
+  const auto places = static_cast<size_t>(entry.places.tokens);
+  if (ids.dtype.bits == 64) {
+    std::vector<int64_t> filled(places, 0);
+    std::copy(tokens, tokens + count, filled.begin());
+    copy_to_device(filled.data(), ids.dtype, places, ids);
+  } else {
+    std::vector<int32_t> filled(places, 0);
+    std::transform(tokens, tokens + count, filled.begin(),
+                   [](int64_t token) { return static_cast<int32_t>(token); });
+    copy_to_device(filled.data(), ids.dtype, places, ids);
+  }
+  auto length = static_cast<int32_t>(length_);
+  copy_to_device(&length, entry.past().dtype, 1, entry.past());
+}
+
+void TokenLoop::take_in(const std::vector<int64_t>& tokens) {
+  drain();
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (count > rows_ - length_) {
+    TVM_FFI_THROW(ValueError) << context_full(length_, rows_, count);
+  }
+  if (count != 0) pending_.reset();
+  for (size_t taken = 0; taken < tokens.size();) {
+    const size_t left = tokens.size() - taken;
+    Entry* entry = entries_.back().get();
+    for (const auto& one : entries_) {
+      if (static_cast<size_t>(one->places.tokens) < left) continue;
+      entry = one.get();
+      break;
+    }
+    const size_t now = std::min(left, static_cast<size_t>(entry->places.tokens));
+    write_inputs(*entry, tokens.data() + taken, now);
+    if (entry->places.tokens == 1) {
+      wish_ = {};
+      (void)step_run().run();
+    } else {
+      (void)entry->run->run();
+    }
+    taken += now;
+    length_ += static_cast<int64_t>(now);
+  }
+}
+
+// The run of one token that is followed by the kernel that picks, or the one that feeds.
+BoundRun& TokenLoop::step_run() {
+  Entry& entry = one_token();
+  const size_t kind = wish_.sampling.is_greedy() ? 0 : 1;
+  std::unique_ptr<BoundRun>& run = entry.steps[kind];
+  if (run != nullptr) return *run;
+  // What the other kind keeps between its launches is memory that this one needs.
+  if (entry.steps[1 - kind] != nullptr) entry.steps[1 - kind]->forget();
+  const auto step = ffi::Function::FromPacked(
+      [this, &entry, kind](ffi::PackedArgs arguments, ffi::Any* result) {
+        entry.main.CallPacked(arguments.data(), arguments.size(), result);
+        const StepTensors tensors{&result_at(*result, entry.places.picked),
+                                  &result_at(*result, entry.places.logits), &entry.ids(),
+                                  &entry.past()};
+        kind == 0 ? sampler_.feed(tensors) : sampler_.pick(tensors);
+      });
+  run = std::make_unique<BoundRun>(step, entry.views(), device_id_, recording_);
+  return *run;
+}
+
+void TokenLoop::start(int64_t token, const GenerateWish& wish) {
+  drain();
+  if (length_ >= rows_) TVM_FFI_THROW(ValueError) << context_full(length_, rows_, 1);
+  check_sampling(wish.sampling);
+  wish_ = wish;
+  logits_.clear();
+  write_inputs(one_token(), &token, 1);
+  if (!wish_.sampling.is_greedy()) sampler_.set(wish_.sampling);
+  limit_ = rows_ - length_;
+  if (wish_.most > 0) limit_ = std::min(limit_, wish_.most);
+  launched_ = given_ = 0;
+  pending_ = token;
+  ended_.clear();
+}
+
+std::optional<int64_t> TokenLoop::next() {
+  if (!ended_.empty()) return std::nullopt;
+  const size_t ahead = wish_.with_logits ? 1 : kStepsAhead;
+  while (launched_ < limit_ && ahead_.size() < ahead) launch_step();
+  Ahead first = std::move(ahead_.front());
+  ahead_.pop_front();
+  const int64_t token = wait_for(std::move(first));
+  ++given_;
+  ++length_;
+  pending_ = token;
+  const std::vector<int64_t>& ends = wish_.ends;
+  if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
+    finish("end");
+  } else if (given_ == limit_) {
+    finish(given_ == wish_.most ? "most" : "full");
+  }
+  return token;
+}
+
+void TokenLoop::launch_step() {
+  const ffi::Any result = step_run().run();
+  if (wish_.with_logits) read_logits(result);
+  const DLTensor& ids = one_token().ids();
+  Ahead ahead{std::make_unique<std::array<char, 8>>(), EventHandle()};
+  cl_event event = nullptr;
+  {
+    // In the queue behind the step and before the next one, which writes another token there.
+    const QueueLock queue = device_.lock_queue();
+    ADRENOC_CL_CALL(clEnqueueReadBuffer, queue.get(),
+                    static_cast<const Descriptor*>(ids.data)->mem(), CL_FALSE, ids.byte_offset,
+                    ids.dtype.bits / 8, ahead.token->data(), 0, nullptr, &event);
+    ahead.event = EventHandle(event);
+    ADRENOC_CL_CALL(clFlush, queue.get());
+  }
+  ahead_.push_back(std::move(ahead));
+  ++launched_;
+}
+
+int64_t TokenLoop::wait_for(Ahead ahead) const {
+  const cl_event event = ahead.event.get();
+  try {
+    ADRENOC_CL_CALL(clWaitForEvents, 1, &event);
+  } catch (const ffi::Error&) {
+    // Whether the device still writes there is not known: eight bytes are left to it.
+    (void)ahead.token.release();
+    throw;
+  }
+  int64_t token = 0;
+  std::memcpy(&token, ahead.token->data(), sizeof(token));
+  if (entries_.front()->ids().dtype.bits == 64) return token;
+  int32_t narrow = 0;
+  std::memcpy(&narrow, ahead.token->data(), sizeof(narrow));
+  return narrow;
+}
+
+void TokenLoop::read_logits(const ffi::Any& result) {
+  const DLTensor& from = result_at(result, one_token().places.logits);
+  logits_.resize(ffi::GetDataSize(from));
+  DLTensor host = from;
+  host.data = logits_.data();
+  host.device = DLDevice{kDLCPU, 0};
+  host.byte_offset = 0;
+  copy_tensor(from, host);
+}
+
+void TokenLoop::finish(const char* reason) {
+  ended_ = reason;
+  drain();
+}
+
+// What runs ahead writes rows of the caches that the next tokens write again.
+void TokenLoop::drain() {
+  if (ended_.empty()) ended_ = "stopped";
+  while (!ahead_.empty()) {
+    Ahead first = std::move(ahead_.front());
+    ahead_.pop_front();
+    (void)wait_for(std::move(first));
+  }
+}
+
+void TokenLoop::stop() {
+  if (ended_.empty()) finish("stopped");
+}
+
+void TokenLoop::clear() {
+  drain();
+  clear_states(states());
+  pending_.reset();
+  length_ = 0;
+}
+
+void TokenLoop::rewind(int64_t length) {
+  drain();
+  if (length < 0 || length > length_) {
+    TVM_FFI_THROW(ValueError) << "rewind to " << length << " tokens, expected 0 to the " << length_
+                              << " that are there";
+  }
+  if (length == 0) {
+    clear();
+    return;
+  }
+  if (length != length_ && !all_have_rows(states(), rows_)) {
+    TVM_FFI_THROW(ValueError) << "the model has a state that holds no rows of tokens: it can be "
+                                 "rewound to 0 tokens, or to what was saved";
+  }
+  pending_.reset();
+  length_ = length;
+}
+
+std::vector<const DLTensor*> TokenLoop::states() const {
+  std::vector<const DLTensor*> states;
+  if (entries_.empty()) return states;
+  const Entry& entry = *entries_.front();
+  for (const size_t place : entry.places.states) states.push_back(&entry.arguments[place].get());
+  return states;
+}
+
+std::string TokenLoop::save() {
+  drain();
+  return save_context(states(), {rows_, length_, pending_});
+}
+
+size_t TokenLoop::saved_bytes() const {
+  return opencl::saved_bytes(states(), {rows_, length_, pending_});
+}
+
+void TokenLoop::restore(const std::string& saved) {
+  drain();
+  const ContextFill fill = restore_context(saved, states(), rows_);
+  length_ = fill.length;
+  pending_ = fill.pending;
+}
+
+LaunchReport TokenLoop::report() const {
+  if (entries_.empty()) return {};
+  const auto& run = entries_.front()->steps[wish_.sampling.is_greedy() ? 0 : 1];
+  return run == nullptr ? LaunchReport() : run->report();
+}
+
+void TokenLoop::forget() {
+  drain();
+  for (const auto& entry : entries_) {
+    if (entry->run != nullptr) entry->run->forget();
+    for (const auto& step : entry->steps) {
+      if (step != nullptr) step->forget();
+    }
+  }
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime

@@ -1,0 +1,141 @@
+// A decoder that takes in tokens and makes new ones, each fed to the next step on the device.
+//
+// The host only gives commands, some steps ahead, and reads tokens as they come.  How many tokens the
+// caches hold is a number on the device, so that one recording of a step serves every token.
+#ifndef ADRENOC_NATIVE_GENERATE_TOKEN_LOOP_H_
+#define ADRENOC_NATIVE_GENERATE_TOKEN_LOOP_H_
+
+#include <tvm/ffi/any.h>
+#include <tvm/ffi/function.h>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "generate/held_tensor.h"
+#include "generate/sampler.h"
+#include "launch/bound_run.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+
+// What a run of so many tokens takes, as places among its arguments, and gives, among its results.
+struct LoopEntry {
+  int64_t tokens = 0;
+  size_t ids = 0;
+  size_t past = 0;
+  std::vector<size_t> states;
+  // Of the entry of one token alone.
+  size_t picked = 0;
+  size_t logits = 0;
+};
+
+struct GenerateWish {
+  int64_t most = 0;  // tokens; 0 for as many as there is room for
+  std::vector<int64_t> ends;
+  Sampling sampling;
+  bool with_logits = false;
+};
+
+class TokenLoop {
+ public:
+  // The caches have `rows` rows.
+  TokenLoop(int device_id, Recording recording, int64_t rows);
+  TokenLoop(const TokenLoop&) = delete;
+  TokenLoop& operator=(const TokenLoop&) = delete;
+  ~TokenLoop();
+
+  // All entries share the memory of their states.  The tensors have to stay where they are.
+  void add_entry(const LoopEntry& entry, tvm::ffi::Function main,
+                 const std::vector<tvm::ffi::AnyView>& arguments);
+
+  // Tokens that the caches hold, and how many they can.
+  [[nodiscard]] int64_t length() const { return length_; }
+  [[nodiscard]] int64_t rows() const { return rows_; }
+  // The last token that was made, which the caches do not hold yet.
+  [[nodiscard]] std::optional<int64_t> pending() const { return pending_; }
+
+  // Fills the caches, in as few runs as the entries allow.  Throws ValueError where there is no room.
+  void take_in(const std::vector<int64_t>& tokens);
+
+  // Begins to make tokens after `token`.  Throws ValueError where there is no room for it.
+  void start(int64_t token, const GenerateWish& wish);
+  // The next token, as soon as it is there; nothing once it has ended.
+  [[nodiscard]] std::optional<int64_t> next();
+  // Ends it after the token that next() gave last.
+  void stop();
+  // Why no more come: "end", a token of `ends`; "most"; "full", of the context; "stopped"; "" while
+  // they come.
+  [[nodiscard]] const std::string& ended() const { return ended_; }
+  // What the last token was picked of; empty where that was not asked for.
+  [[nodiscard]] const std::vector<char>& logits() const { return logits_; }
+
+  // Forgets all; what the states hold before is whatever lay in their memory.
+  void clear();
+  // Forgets all but the first tokens.  Throws ValueError where there are fewer.
+  void rewind(int64_t length);
+
+  // What the caches hold, for a loop of the same model, whose context may be longer.
+  [[nodiscard]] std::string save();
+  [[nodiscard]] size_t saved_bytes() const;
+  // Throws ValueError for anything else, and leaves all as it was.
+  void restore(const std::string& saved);
+
+  // How the last step reached the device.
+  [[nodiscard]] LaunchReport report() const;
+  // Gives the memory between the launches back.
+  void forget();
+
+ private:
+  struct Entry {
+    LoopEntry places;
+    std::vector<HeldTensor> arguments;
+    std::unique_ptr<BoundRun> run;      // of several tokens
+    std::array<std::unique_ptr<BoundRun>, 2> steps;  // of one: greedy, sampled
+    tvm::ffi::Function main;
+
+    [[nodiscard]] const DLTensor& ids() const { return arguments[places.ids].get(); }
+    [[nodiscard]] const DLTensor& past() const { return arguments[places.past].get(); }
+    [[nodiscard]] std::vector<tvm::ffi::AnyView> views() const;
+  };
+  struct Ahead {
+    std::unique_ptr<std::array<char, 8>> token;
+    EventHandle event;
+  };
+
+  [[nodiscard]] Entry& one_token();
+  void write_inputs(const Entry& entry, const int64_t* tokens, size_t count);
+  [[nodiscard]] BoundRun& step_run();
+  void end_step(const Entry& entry, const tvm::ffi::Any& result);
+  void launch_step();
+  [[nodiscard]] int64_t wait_for(Ahead ahead) const;
+  void read_logits(const tvm::ffi::Any& result);
+  void finish(const char* reason);
+  void drain();
+  [[nodiscard]] std::vector<const DLTensor*> states() const;
+
+  const int device_id_;
+  Device& device_;
+  const Recording recording_;
+  const int64_t rows_;
+  Sampler sampler_;  // before the runs, which launch its kernels
+  std::vector<std::unique_ptr<Entry>> entries_;  // the fewest tokens first
+  int64_t length_ = 0;
+  std::optional<int64_t> pending_;
+  GenerateWish wish_;
+  int64_t limit_ = 0;  // steps of this start
+  int64_t launched_ = 0;
+  int64_t given_ = 0;
+  std::deque<Ahead> ahead_;
+  std::string ended_ = "stopped";
+  std::vector<char> logits_;
+};
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_GENERATE_TOKEN_LOOP_H_

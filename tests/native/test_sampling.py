@@ -1,0 +1,203 @@
+"""Tokens drawn on the device: by a model of the same arithmetic, and as often as they shall be.
+
+A step of a model that always gives the same logits draws anew at each position.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+Draw = Callable[..., list[int]]
+
+VOCABULARY = 700
+DRAWS = 6000
+
+
+def draw(
+    device: Any,
+    logits: np.ndarray,
+    count: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 7,
+    ends: Sequence[int] = (),
+    start: int = 0,
+) -> list[int]:
+    """Tokens of a step whose logits are always these; the likeliest is told by the model itself."""
+    import tvm
+    import tvm_ffi
+
+    loop = tvm_ffi.get_global_func("adrenoc.opencl.tokens")(device.index, "best", 1 << 20)
+    ids = tvm.runtime.empty((1, 1), "int64", device)
+    past = tvm.runtime.empty((1,), "int32", device)
+    largest = np.array([[logits.argmax()]], np.int64)
+    given = [tvm.runtime.tensor(a, device) for a in (largest, logits.reshape(1, 1, -1))]
+    places = {"tokens": 1, "ids": 0, "past": 1, "states": [], "picked": 0, "logits": 1}
+    main = tvm_ffi.convert(lambda *arguments: tvm_ffi.convert(given))
+    loop["add_entry"](json.dumps(places), main, "", ids, past)
+    if start:
+        loop["take_in"](json.dumps([0] * start))
+    wish = {
+        "most": count,
+        "ends": list(ends),
+        "with_logits": False,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+    }
+    loop["start"](0, json.dumps(wish))
+    tokens: list[int] = []
+    ended = ""
+    while not ended:
+        told = json.loads(loop["next"](1000))
+        ended = told["ended"]
+        tokens += told["tokens"]
+    assert loop["length"]() == start + len(tokens)
+    return tokens
+
+
+def mixed(x: np.ndarray) -> np.ndarray:
+    """The finaliser of MurmurHash3."""
+    x = x.astype(np.uint32)
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x85EBCA6B)
+    x ^= x >> np.uint32(13)
+    x *= np.uint32(0xC2B2AE35)
+    return x ^ (x >> np.uint32(16))
+
+
+def log_weights(logits: np.ndarray, temperature: float) -> np.ndarray:
+    wide = logits.astype(np.float32)
+    return (wide - wide.max()) * np.float32(1 / temperature)
+
+
+def kept(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np.ndarray:
+    """Which tokens stay, by sums of whole numbers as on the device."""
+    stays = np.ones(logits.size, bool)
+    if 0 < top_k < logits.size:
+        stays &= logits >= np.sort(logits)[-top_k]
+    share = int(np.ceil(top_p * 65536))
+    if share < 65536:
+        weights = (np.exp(log_weights(logits, temperature)) * np.float32(1 << 24)).astype(np.int64)
+        weights[~stays] = 0
+        target = max(int(weights.sum()) * share >> 16, 1)
+        above = np.array([weights[logits > logit].sum() for logit in logits])
+        stays &= above < target
+    return stays
+
+
+def scores(logits: np.ndarray, temperature: float, seed: int, position: int) -> np.ndarray:
+    """How early each token is; the highest wins."""
+    first = mixed(np.array([position + 0x9E3779B9], np.uint64).astype(np.uint32))
+    second = mixed(np.uint32(seed >> 32) ^ first)
+    stream = mixed(np.uint32(seed & 0xFFFFFFFF) ^ second)
+    places = np.arange(logits.size, dtype=np.uint32) + np.uint32(0x85EBCA6B)
+    drawn = mixed(stream ^ mixed(places))
+    part = np.minimum(
+        (drawn.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32),
+        np.float32(1 - 2.0**-24),
+    )
+    return log_weights(logits, temperature) - np.log(-np.log1p(-part))
+
+
+def some_logits(dtype: str = "float32", seed: int = 3) -> np.ndarray:
+    values = np.random.default_rng(seed).normal(size=VOCABULARY) * 3
+    return values.astype(dtype)
+
+
+CASES = [
+    {"temperature": 1.0},
+    {"temperature": 0.6, "top_k": 20},
+    {"temperature": 1.4, "top_p": 0.8},
+    {"temperature": 0.9, "top_k": 50, "top_p": 0.7, "seed": (5 << 32) + 9},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_tokens_are_those_of_the_same_arithmetic(device: Any, case: Any, dtype: str) -> None:
+    logits = some_logits(dtype)
+    tokens = draw(device, logits, 300, **case)
+    said = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 7, **case}
+    stays = kept(logits, said["temperature"], said["top_k"], said["top_p"])
+    for position, token in enumerate(tokens):
+        early = scores(logits, said["temperature"], said["seed"], position)
+        early[~stays] = -np.inf
+        # Logarithms of another library may be off by an ulp: then two are as early.
+        assert early[token] >= early.max() - 1e-4, position
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_tokens_come_as_often_as_they_shall(device: Any, case: Any) -> None:
+    logits = some_logits()
+    tokens = draw(device, logits, DRAWS, **case)
+    temperature, top_k = case["temperature"], case.get("top_k", 0)
+    stays = kept(logits, temperature, top_k, case.get("top_p", 1.0))
+    odds = np.exp(logits.astype(np.float64) / temperature) * stays
+    odds /= odds.sum()
+    assert stays.sum() > 5 if not top_k else stays.sum() <= top_k
+    counts = np.bincount(tokens, minlength=VOCABULARY)
+    assert not counts[~stays].any()
+    # Rare tokens together, so that each part is expected often enough for the statistic.
+    common = odds * DRAWS >= 20
+    expected = np.append(odds[common], odds[~common].sum()) * DRAWS
+    seen = np.append(counts[common], counts[~common].sum())
+    kinds = expected > 0
+    statistic = ((seen - expected)[kinds] ** 2 / expected[kinds]).sum()
+    freedom = kinds.sum() - 1
+    # Four standard deviations of the distribution that it has where the draws are right.
+    assert abs(statistic - freedom) < 4 * np.sqrt(2 * freedom) + 4
+    # And the test would see a temperature that is a tenth off.
+    other = np.exp(logits.astype(np.float64) / (1.1 * temperature)) * stays
+    other /= other.sum()
+    wrong = np.append(other[common], other[~common].sum()) * DRAWS
+    assert ((seen - wrong)[kinds] ** 2 / wrong[kinds]).sum() > freedom + 4 * np.sqrt(2 * freedom)
+
+
+def test_a_seed_and_a_position_decide(device: Any) -> None:
+    logits = some_logits()
+    first = draw(device, logits, 50)
+    assert draw(device, logits, 50) == first
+    assert draw(device, logits, 50, seed=8) != first
+    assert draw(device, logits, 40, start=10) == first[10:]
+    assert draw(device, logits, 50, temperature=0.0) == [int(logits.argmax())] * 50
+
+
+def test_an_end_token_is_the_last(device: Any) -> None:
+    logits = some_logits()
+    tokens = draw(device, logits, 200)
+    ends = [tokens[20], tokens[50]]
+    first = min(tokens.index(end) for end in ends)
+    assert draw(device, logits, 200, ends=ends) == tokens[: first + 1]
+
+
+@pytest.mark.parametrize(
+    ("logits", "case", "allowed"),
+    [
+        ([1.0, 5.0, 5.0, -2.0], {"top_k": 1}, {1, 2}),
+        ([1.0, 9.0, 3.0, -2.0], {"top_p": 0.01}, {1}),
+        ([np.nan, 2.0, 2.5, np.nan], {}, {1, 2}),
+        ([-np.inf, -np.inf, -1e30, -np.inf], {}, {2}),
+        ([0.0, np.inf, 3.0, 1.0], {}, {1}),
+        ([-5.0, -6.0, -7.0, -100.0], {"top_k": 3}, {0, 1, 2}),
+    ],
+)
+def test_strange_logits(device: Any, logits: Any, case: Any, allowed: set[int]) -> None:
+    tokens = draw(device, np.array(logits, np.float32), 200, **case)
+    assert set(tokens) == allowed
+
+
+@pytest.mark.parametrize(
+    "case", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_k": -1}], ids=str
+)
+def test_numbers_that_mean_nothing(device: Any, case: Any) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        draw(device, some_logits(), 1, **case)
