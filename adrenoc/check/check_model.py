@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from adrenoc.bundle.manifest import RegionInfo
+from adrenoc.check.decoder_verdict import judge_decoder
 from adrenoc.check.find_delicate import find_delicate
 from adrenoc.check.find_near_misses import find_near_misses
 from adrenoc.check.verdict import (
@@ -102,6 +103,7 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
         regions=_regions(state, program),
         kept_back=state.clml.kept_back if state.clml is not None else 0,
         delicate=_delicate(state, program),
+        decoder=judge_decoder(program.graph, nodes, totals.launches, roofline),
     )
 
 

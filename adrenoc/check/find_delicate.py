@@ -14,7 +14,7 @@ from tvm_ffi.structural import structural_map
 
 from adrenoc.check.growing_products import longest_row_of_products
 from adrenoc.check.verdict import DelicatePart
-from adrenoc.families.operators import is_kind, is_product
+from adrenoc.families.operators import OPERATORS, is_kind, is_product
 from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.body import Body, find_loaded_buffers
 from adrenoc.ir.graph import Graph, Node
@@ -113,7 +113,8 @@ def _comes_of_sigmoid(graph: Graph, output: str) -> bool:
 def _long_softmax(graph: Graph) -> _Found:
     for node in graph.nodes:
         if is_kind(node, Kind.ATTENTION):
-            length = int(node.attrs["v"][-2])
+            terms = OPERATORS[node.op].terms
+            length = 0 if terms is None else terms(graph, node)
         elif is_kind(node, Kind.SOFTMAX):
             shape = graph.tensors[node.inputs[0]].shape
             length = int(shape[int(node.attrs.get("axis", -1))])

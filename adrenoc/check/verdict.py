@@ -154,13 +154,30 @@ class DelicatePart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecoderVerdict:
+    """What a decoder's token takes: `weight_bytes` are read whole, `cache_bytes` as far as filled.
+
+    `tokens_per_s` is the most that the memory bus lets through with an empty context,
+    `full_tokens_per_s` with all `rows`; None where the target states no rate.
+    """
+
+    rows: int
+    weight_bytes: int
+    cache_bytes: int
+    launches: int
+    tokens_per_s: float | None
+    full_tokens_per_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """The whole result of a check, before any code for a device is generated.
 
     `unknown_rates` are the keys of the target's file that the estimate would need; `broken` are
     the limits of the policy that the model does not keep.  `regions` are what OpenCL ML computes
     with `--clml`, `kept_back` how many operators of the model it was asked for and does not.
-    `delicate` is what to measure before half precision is trusted.
+    `delicate` is what to measure before half precision is trusted, `decoder` what a token takes of
+    a decoder with caches.
     """
 
     model: str
@@ -177,6 +194,7 @@ class Verdict:
     regions: tuple[RegionInfo, ...] = ()
     kept_back: int = 0
     delicate: tuple[DelicatePart, ...] = ()
+    decoder: DecoderVerdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

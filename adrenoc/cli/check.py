@@ -21,7 +21,7 @@ from adrenoc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from adrenoc.check.verdict import NodeVerdict, Policy, Totals, Verdict
+    from adrenoc.check.verdict import DecoderVerdict, NodeVerdict, Policy, Totals, Verdict
     from adrenoc.mcu.core import Core
     from adrenoc.options import CompileOptions
     from adrenoc.target.target import Target
@@ -44,6 +44,12 @@ _COUNT = click.IntRange(min=0)
 )
 @memory_option()
 @clml_options()
+@click.option(
+    "--context",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of a decoder with caches: their rows.  [default: genai_config.json's, 4096 at most]",
+)
 @click.option(
     "--max-time-ms",
     type=FiniteRange(min=0, min_open=True),
@@ -78,6 +84,7 @@ def check_command(
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     clml: str | None,
     clml_version: int | None,
+    context: int | None,
     show_all: bool,
     html: Path | None,
     explorer: Path | None,
@@ -106,10 +113,18 @@ def check_command(
         )
     from adrenoc.check.verdict import Policy
     from adrenoc.cli import console
+    from adrenoc.cli.decoder import plan_shapes
     from adrenoc.options import resolve_options
 
     policy = Policy(**limits)
-    said = {"shapes": shapes or None, "clml": clml, "clml_version": clml_version}
+    planned = plan_shapes(model, shapes, context, None, accurate=False)
+    said = {
+        # Of a decoder, one token.
+        "shapes": planned.buckets[0] or None,
+        "states": planned.states or None,
+        "clml": clml,
+        "clml_version": clml_version,
+    }
     options = resolve_options(target, preset=preset, command_line=said).options
     verdict = _check(model, target, options, policy, silent=as_json)
     written = _write(verdict, html, explorer)
@@ -248,10 +263,32 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
             f"at most {console.size(memory.pitched_bytes)} with padded rows",
         ),
         ("time", _time(verdict)),
+        *_decoder(verdict.decoder),
     ]
     if verdict.unknown_rates:
         missing = ", ".join(key.removeprefix("performance.") for key in verdict.unknown_rates)
         fields.append(("unknown", f"{missing} of {verdict.target}: left out of the time"))
+    return fields
+
+
+def _decoder(found: DecoderVerdict | None) -> list[tuple[str, str]]:
+    """What a token takes; nothing of a model without caches."""
+    from adrenoc.cli import console
+
+    if found is None:
+        return []
+    held = f"{console.size(found.weight_bytes)} weights, {console.size(found.cache_bytes)} caches"
+    fields = [
+        ("a token", f"{found.launches} launches, {held} of {found.rows} rows where they are full")
+    ]
+    if found.tokens_per_s is not None and found.full_tokens_per_s is not None:
+        fields.append(
+            (
+                "at most",
+                f"{found.tokens_per_s:.1f} tokens a second by the memory bus, "
+                f"{found.full_tokens_per_s:.1f} with a full context",
+            )
+        )
     return fields
 
 

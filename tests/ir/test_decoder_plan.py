@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,12 @@ def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
     (tmp_path / "genai_config.json").write_text(genai_config(DecoderShape()))
     found = find_decoder(path)
     assert found is not None
-    assert found.context == 64
+    assert (found.context, found.ends) == (64, (DecoderShape().vocabulary - 1,))
+    said = json.loads(genai_config(DecoderShape()))
+    for ends, read in (([5, 9], (5, 9)), ("x", ()), ([5, None, -1], (5,)), (None, ())):
+        said["model"]["eos_token_id"] = ends
+        (tmp_path / "genai_config.json").write_text(json.dumps(said))
+        assert find_decoder(path).ends == read  # type: ignore[union-attr]
     (tmp_path / "genai_config.json").write_text("[1, 2")
     again = find_decoder(path)
     assert again is not None
