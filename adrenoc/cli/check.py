@@ -113,15 +113,16 @@ def check_command(
         )
     from adrenoc.check.verdict import Policy
     from adrenoc.cli import console
-    from adrenoc.cli.decoder import plan_shapes
+    from adrenoc.cli.plan_shapes import plan_shapes
     from adrenoc.options import resolve_options
 
     policy = Policy(**limits)
-    planned = plan_shapes(model, shapes, context, None, accurate=False)
+    planned = plan_shapes(model, shapes, (context, None), (), accurate=False)
     said = {
         # Of a decoder, one token.
         "shapes": planned.buckets[0] or None,
         "states": planned.states or None,
+        "caches": planned.caches or None,
         "clml": clml,
         "clml_version": clml_version,
     }

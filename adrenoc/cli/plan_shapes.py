@@ -22,11 +22,15 @@ _Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ShapePlan:
-    """The choices of input shapes, the largest last, and what is kept from run to run."""
+    """The choices of input shapes, the largest last, and what is kept from run to run.
+
+    After one of `ends` a decoder has no more to say.
+    """
 
     buckets: tuple[Shapes, ...]
     states: _Pairs = ()
     caches: _Pairs = ()
+    ends: tuple[int, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
 
@@ -70,7 +74,9 @@ def plan_shapes(
     if prefill is not None:
         lengths = parse_numbers(prefill, "lengths, such as 16,128", least=1)
     plan = plan_decoder(form, context, lengths)
-    return ShapePlan(buckets=plan.buckets, caches=plan.caches, decisions=plan.decisions)
+    return ShapePlan(
+        buckets=plan.buckets, caches=plan.caches, ends=plan.ends, decisions=plan.decisions
+    )
 
 
 def _plan_states(

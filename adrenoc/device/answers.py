@@ -212,8 +212,8 @@ FORMS: dict[str, Form] = {
     "tvm.rpc.server.load_module": _is_module,
     "vm.builtin.tuple_getitem": _is_tensor,
 }
-"""The form of each function's answers by its name; functions of a module that `bind_run` or `tokens`
-made go by their name in it."""
+"""The form of each function's answers by its name; functions of a module that `bind_run` or
+`tokens` made go by their name in it."""
 
 
 def check_answers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -37,6 +37,7 @@ class RemotePlace:
         self.facts = facts
         self.sent_bytes = 0
         self.kept_bytes = 0
+        self._libraries = 0
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """See `Place`; what the function answers is held against its form."""
@@ -56,9 +57,12 @@ class RemotePlace:
         load = self.function("adrenoc.store.load_module")
         if digest and load is not None:
             return load(digest)
-        self._session.upload(str(bundle.library), LIBRARY)
+        # A library that is loaded must not be written over.
+        name = f"{self._libraries}-{LIBRARY}"
+        self._libraries += 1
+        self._session.upload(str(bundle.library), name)
         self.sent_bytes += bundle.library.stat().st_size
-        module = self._session.load_module(LIBRARY)
+        module = self._session.load_module(name)
         return check_answer("tvm.rpc.server.load_module", module)
 
     def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:

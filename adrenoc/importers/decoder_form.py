@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from adrenoc.files.read import read_plain
 from adrenoc.importers.formats import find_model_files

@@ -44,7 +44,7 @@ struct BucketList {
 // Reads buckets.json.  Throws Failure (bad bundle).
 [[nodiscard]] BucketList read_buckets(std::string_view text);
 
-// What is common to all buckets: names and dtypes of the tensors.  Throws Failure (bad bundle).
+// What is common to all buckets: names and dtypes of the tensors, but for outputs of decoders.  Throws Failure (bad bundle).
 void check_alike(const std::vector<Bucket>& buckets, const Batch& batch);
 
 using Shape = std::vector<int64_t>;

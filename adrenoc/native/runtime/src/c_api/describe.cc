@@ -66,7 +66,7 @@ size_t adrenoc_input_count(const adrenoc_model* model) {
 }
 
 size_t adrenoc_output_count(const adrenoc_model* model) {
-  return model == nullptr ? 0 : model->model.manifest().outputs.size();
+  return model == nullptr ? 0 : model->model.output_count();
 }
 
 adrenoc_status adrenoc_input_info(const adrenoc_model* model, size_t index,

@@ -54,6 +54,7 @@ class Model {
   // The tensors in the shapes that were chosen; good until others are.
   [[nodiscard]] const TensorSpec& input(size_t index) const;
   [[nodiscard]] const TensorSpec& output(size_t index) const;
+  [[nodiscard]] size_t output_count() const;
   // Chooses shapes, nothing for an input that may have any; what was bound is forgotten.
   void set_shapes(const std::vector<std::optional<Shape>>& shapes);
 

@@ -38,6 +38,11 @@ const TensorSpec& Model::output(size_t index) const {
   return spec_at(chosen_.outputs, index, "output");
 }
 
+size_t Model::output_count() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return chosen_.outputs.size();
+}
+
 void Model::set_shapes(const std::vector<std::optional<Shape>>& shapes) {
   if (shapes.size() != manifest().inputs.size()) {
     throw Failure(ADRENOC_BAD_ARGUMENT, std::to_string(shapes.size()) + " shapes for " +
