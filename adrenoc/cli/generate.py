@@ -195,10 +195,9 @@ def _generate(
     tokens: list[int] = []
     logits: list[np.ndarray] = []
     first_ms = 0.0
-    fits = decoder.length < decoder.rows
-    first_there = time.perf_counter()
+    first_there = started
     try:
-        for some in decoder.generate(token, wish) if fits else ():
+        for some in decoder.generate(token, wish):
             if not tokens:
                 first_there = time.perf_counter()
                 first_ms = (first_there - started) * 1000
@@ -207,18 +206,19 @@ def _generate(
                 logits.append(decoder.read_logits())
             said.tell(some)
     except AdrenocError as error:
-        error.message += f" (after {len(tokens)} tokens)"
+        if tokens:
+            error.message += f" (after {len(tokens)} tokens)"
         raise
     finally:
         said.end()
     spent_ms = (time.perf_counter() - first_there) * 1000
     result = Generated(
         tokens=tokens,
-        ended=decoder.ended if fits else "full",
+        ended=decoder.ended,
         prompt_ms=prompt_ms,
         first_ms=first_ms,
-        token_ms=spent_ms / max(1, len(tokens) - 1),
-        context_full=not fits or decoder.ended == "full",
+        token_ms=spent_ms / (len(tokens) - 1) if len(tokens) > 1 else 0.0,
+        context_full=decoder.ended == "full",
         text=said.text,
     )
     return result, logits

@@ -110,6 +110,12 @@ class Asked:
                 "--prompt needs --tokenizer FILE, the tokenizer.json that lies beside the model"
             )
         drawn = self.temperature > 0
+        if self.tokenizer is not None and self.prompt is None:
+            raise click.UsageError("--tokenizer is for --prompt")
+        if (drawn or self.top_k or self.top_p < 1) and self.prompt is None and self.ids is None:
+            raise click.UsageError(
+                "--temperature, --top-k and --top-p are for --prompt and --prompt-ids"
+            )
         if not drawn and (self.top_k or self.top_p < 1):
             raise click.UsageError("--top-k and --top-p are for --temperature above 0")
         if drawn and reference is not None:

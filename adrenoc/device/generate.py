@@ -17,7 +17,7 @@ from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.device.answers import WrongAnswerError
-from adrenoc.device.place import Place, start_build
+from adrenoc.device.place import LocalPlace, Place, start_build
 from adrenoc.device.result import LaunchReport, ProgramOptions
 from adrenoc.errors import InputError
 
@@ -28,7 +28,7 @@ TOKENS, PAST_LENGTH, NEXT_TOKEN, LOGITS = "input_ids", "past_length", "next_toke
 """Inputs and outputs of such a bundle, by name."""
 
 _BUDGET_MS = 100
-"""One call collects tokens for so long: a token need not cost a way there and back."""
+"""A call to a server collects tokens for so long: a token need not cost a way there and back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,7 @@ class Decoder:
     ) -> None:
         check_is_decoder(bundle)
         self._place, self._device = place, place.device()
+        self._budget_ms = 0 if isinstance(place, LocalPlace) else _BUDGET_MS
         self._constants: dict[str, Any] = {}
         specs = {spec.name: spec for spec in bundle.manifest.inputs}
         self._bounds = specs[TOKENS].bounds
@@ -108,10 +109,11 @@ class Decoder:
         """
         self._check_room(1)
         self._start(token, wish)
-        left = wish.most or self.rows
+        left, budget_ms = wish.most or self.rows, 0  # the first token comes alone
         while not self.ended:
-            tokens = self._next(0 if wish.with_logits else _BUDGET_MS, left)
+            tokens = self._next(budget_ms, left)
             left -= len(tokens)
+            budget_ms = 0 if wish.with_logits else self._budget_ms
             yield tokens
 
     def step(self, token: int, *, logits: bool = False) -> tuple[int, np.ndarray | None]:
@@ -193,7 +195,8 @@ class Decoder:
             "temperature": float(sampling.temperature),
             "top_k": sampling.top_k,
             "top_p": float(sampling.top_p),
-            "seed": sampling.seed,
+            # Two words, which JSON there has as a number with a sign.
+            "seed": sampling.seed - ((sampling.seed >> 63) << 64),
         }
         self.ended = ""
         self._call("start", token, json.dumps(said))

@@ -141,6 +141,9 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
         (["--prompt-ids", "3", "--rpc", "127.0.0.1:1"], "no server at 127.0.0.1:1"),
         (["--prompt-ids", "3", "--bench"], "exclude each other"),
         (["--prompt", "a"], "needs --tokenizer FILE"),
+        (["--tokenizer", str(model)], "--tokenizer is for --prompt"),
+        (["--bench", "--temperature", "1"], "are for --prompt and --prompt-ids"),
+        (["--prompt-ids", ",".join(["1"] * 301)], "no room for 1 more"),
         (["--prompt-ids", "3", "--top-k", "4"], "--temperature above 0"),
         (["--prompt-ids", "3", "--temperature", "1", "--check", str(model)], "--temperature"),
     ):
@@ -197,7 +200,8 @@ def test_drawn_tokens_are_those_of_their_seed(qwen: tuple[Path, Bundle], tmp_pat
     run = ["run", str(qwen[1].path), "--prompt-ids", "3,5,7", "--max-tokens", "20", "--json"]
     drawn = [*run, "--temperature", "1.5", "--top-k", "30", "--top-p", "0.95"]
     said = []
-    for words in ((*drawn, "--seed", "1"), (*drawn, "--seed", "1"), (*drawn, "--seed", "2"), run):
+    large = str((1 << 64) - 1)
+    for words in ((*drawn, "--seed", "1"), (*drawn, "--seed", "1"), (*drawn, "--seed", large), run):
         done = CliRunner().invoke(cli, list(words))
         assert done.exit_code == 0, done.output
         said.append(json.loads(done.output)["tokens"])

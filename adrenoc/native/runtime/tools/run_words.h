@@ -32,7 +32,8 @@ inline adrenoc_level parse_level(const std::string& option, const std::string& t
 }
 
 // "1x3x224x224", or "3,5,7".
-inline std::vector<int64_t> parse_counts(const std::string& option, const std::string& text, char mark) {
+inline std::vector<int64_t> parse_counts(const std::string& option, const std::string& text,
+                                         char mark) {
   std::vector<int64_t> counts;
   for (size_t start = 0; start <= text.size();) {
     const size_t end = std::min(text.find(mark, start), text.size());
