@@ -227,7 +227,7 @@ def _factors(graph: Graph, body: Body) -> list[float]:
     tables = {
         name: float(np.abs(value).max())
         for name in body.sources.values()
-        if name != Node.RESULT
+        if name not in (Node.RESULT, Node.BESIDE)
         and (value := graph.tensors[name].value) is not None
         and value.dtype.kind == "f"
         and value.size > 1
@@ -276,7 +276,8 @@ def _is_gate(graph: Graph, body: Body) -> bool:
 
     def reads_computed(expr: Any) -> bool:
         names = (body.source_of(buffer) for buffer in find_loaded_buffers(expr))
-        return any(n == Node.RESULT or (n and graph.tensors[n].value is None) for n in names)
+        within = (Node.RESULT, Node.BESIDE)
+        return any(n in within or (n and graph.tensors[n].value is None) for n in names)
 
     def note(part: Any) -> Any:
         for one, other in ((part.a, part.b), (part.b, part.a)):

@@ -93,8 +93,12 @@ def compile_buckets(
     for one in chosen:
         dims = ", ".join(f"{name}:{','.join(map(str, s))}" for name, s in one.shapes)
         started = time.perf_counter()
-        made = compile_model(model, target=target, options=one, reporter=reporter, sha256=sha256)
-        compiled.append(store.share_constants(made))
+        # Under no name of its own: what is packed twice goes before the next one is compiled.
+        compiled.append(
+            store.share_constants(
+                compile_model(model, target=target, options=one, reporter=reporter, sha256=sha256)
+            )
+        )
         reporter.stage("bucket", (time.perf_counter() - started) * 1000, dims)
     batch = _find_batch(model, target, chosen, sha256)
     if batch.refused:
@@ -112,11 +116,15 @@ class _Store:
         self._names: dict[str, str] = {}
 
     def share_constants(self, compiled: Compiled) -> Compiled:
-        """The same with constants named as all buckets name them, each content once."""
+        """The same with constants named as all buckets name them, each content once.
+
+        How they were packed is left out: it holds the model's own constants, a set for each bucket.
+        """
         names = {name: self._name(value) for name, value in compiled.params.items()}
         return replace(
             compiled,
             params={new: self.params[new] for new in names.values()},
+            packings={},
             param_specs=tuple(replace(s, name=names[s.name]) for s in compiled.param_specs),
         )
 

@@ -61,7 +61,7 @@ def residuals_of(graph: Graph, node: Node) -> tuple[str, ...]:
     return tuple(
         name
         for name in dict.fromkeys(read)
-        if name != Node.RESULT
+        if name not in (Node.RESULT, Node.BESIDE)
         and graph.tensors[name].value is None
         and graph.tensors[name].is_float
         and graph.tensors[name].shape == shape

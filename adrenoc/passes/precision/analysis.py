@@ -86,7 +86,9 @@ class Analysis:
 
     def is_computed(self, name: str) -> bool:
         """Whether a tensor is no constant, nor a part of none."""
-        return name == Node.RESULT or (bool(name) and self.graph.tensors[name].value is None)
+        if name in (Node.RESULT, Node.BESIDE):
+            return True
+        return bool(name) and self.graph.tensors[name].value is None
 
     def uneven_input(self, node: Node) -> str:
         """The first tensor that a node reads of which some channels alone are tiny."""
