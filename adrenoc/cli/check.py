@@ -113,19 +113,10 @@ def check_command(
         )
     from adrenoc.check.verdict import Policy
     from adrenoc.cli import console
-    from adrenoc.cli.plan_shapes import plan_shapes
     from adrenoc.options import resolve_options
 
     policy = Policy(**limits)
-    planned = plan_shapes(model, shapes, (context, None), (), accurate=False)
-    said = {
-        # Of a decoder, one token.
-        "shapes": planned.buckets[0] or None,
-        "states": planned.states or None,
-        "caches": planned.caches or None,
-        "clml": clml,
-        "clml_version": clml_version,
-    }
+    said = {**_plan(model, shapes, context), "clml": clml, "clml_version": clml_version}
     options = resolve_options(target, preset=preset, command_line=said).options
     verdict = _check(model, target, options, policy, silent=as_json)
     written = _write(verdict, html, explorer)
@@ -168,6 +159,20 @@ def _write(verdict: Verdict, html: Path | None, explorer: Path | None) -> tuple[
 
         written += write_node_data(explorer, figures_of_check(verdict))
     return written
+
+
+def _plan(
+    model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], context: int | None
+) -> dict[str, Any]:
+    """The options that tell what to plan: of a decoder, one token."""
+    from adrenoc.cli.plan_shapes import plan_shapes
+
+    planned = plan_shapes(model, shapes, (context, None), (), accurate=False)
+    return {
+        "shapes": planned.buckets[0] or None,
+        "states": planned.states or None,
+        "caches": planned.caches or None,
+    }
 
 
 def _policy_error(verdict: Verdict) -> Any:
