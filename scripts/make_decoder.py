@@ -13,13 +13,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import onnx
+from model_zoo.decoder_shape import DecoderShape, genai_config
+from model_zoo.make_decoders import KINDS, make_decoder
+
 
 def main() -> int:
     """Parse, build, write; return the exit code."""
-    # Imported late, so that --help answers at once.
-    import onnx
-    from model_zoo.decoders import KINDS, DecoderShape, genai_config, make_decoder
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--like", choices=sorted(KINDS), default="tiny", help="extents to begin at")

@@ -8,13 +8,13 @@ Weights have a decaying spectrum, so that logits are not flat.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from model_zoo.decoder_shape import DecoderShape
 
 OPSET = 21
 CONTRIB = "com.microsoft"
@@ -22,95 +22,6 @@ _RANK = 24
 """Directions that a weight matrix has beside its noise."""
 _NOISE = 0.3
 """Size of the noise beside the directions."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderShape:
-    """Extents and variants of a decoder; `kind` is `qwen3` (norms of queries and keys) or `llama`.
-
-    `bits` 0 leaves weights in float; `zeros` packs zero points; `packed` makes one product of
-    queries, keys and values; `embedding_bits` 4 is GatherBlockQuantized; `half` is float16 for all
-    that is float; `positions` makes position_ids an input; `rotary_apart` rotates by nodes of
-    RotaryEmbedding, which read it; `plain` takes the standard's operators alone
-    (`plain_decoders.py`), with `multi_head` onnxruntime's MultiHeadAttention; `fused_norms` has
-    those of queries and keys in GroupQueryAttention; `qdq` opens weights by DequantizeLinear.
-    """
-
-    kind: str = "qwen3"
-    layers: int = 2
-    hidden: int = 64
-    heads: int = 4
-    kv_heads: int = 2
-    head: int = 16
-    mlp: int = 128
-    vocabulary: int = 97
-    context: int = 64
-    bits: int = 4
-    block: int = 32
-    zeros: bool = False
-    packed: bool = True
-    embedding_bits: int = 0
-    theta: float = 10000.0
-    window: int = -1
-    softcap: float = 0.0
-    half: bool = False
-    positions: bool = False
-    rotary_apart: bool = False
-    plain: int = 0
-    multi_head: bool = False
-    fused_norms: bool = False
-    qdq: bool = False
-    seed: int = 0
-
-    @property
-    def float_type(self) -> np.dtype[Any]:
-        return np.dtype(np.float16 if self.half else np.float32)
-
-    @property
-    def has_positions(self) -> bool:
-        return self.positions or self.rotary_apart or (self.plain > 0 and self.kind != "learned")
-
-
-def make_decoder(shape: DecoderShape) -> onnx.ModelProto:
-    """Make the model; it takes its weights with it."""
-    if shape.plain:
-        from model_zoo.plain_decoders import make_plain_decoder
-
-        return make_plain_decoder(shape)
-    return Decoder(shape).make()
-
-
-def genai_config(shape: DecoderShape, file: str = "model.onnx") -> str:
-    """What the builder writes beside the model, as far as a compiler reads it."""
-    names = {
-        "input_ids": "input_ids",
-        "attention_mask": "attention_mask",
-        "past_key_names": "past_key_values.%d.key",
-        "past_value_names": "past_key_values.%d.value",
-    }
-    if shape.has_positions:
-        names["position_ids"] = "position_ids"
-    model: dict[str, Any] = {
-        "context_length": shape.context,
-        "eos_token_id": shape.vocabulary - 1,
-        "type": shape.kind,
-        "vocab_size": shape.vocabulary,
-        "decoder": {
-            "filename": file,
-            "head_size": shape.head,
-            "hidden_size": shape.hidden,
-            "inputs": names,
-            "outputs": {
-                "logits": "logits",
-                "present_key_names": "present.%d.key",
-                "present_value_names": "present.%d.value",
-            },
-            "num_attention_heads": shape.heads,
-            "num_hidden_layers": shape.layers,
-            "num_key_value_heads": shape.kv_heads,
-        },
-    }
-    return json.dumps({"model": model, "search": {"max_length": shape.context}}, indent=4) + "\n"
 
 
 class Decoder:
@@ -399,38 +310,3 @@ def _pack_nibbles(values: np.ndarray) -> np.ndarray:
     even[:, : values.shape[1]] = values
     packed: np.ndarray = even[:, 0::2] | (even[:, 1::2] << 4)
     return packed
-
-
-KINDS: dict[str, dict[str, Any]] = {
-    "tiny": asdict(DecoderShape()),
-    "optimum": {**asdict(DecoderShape()), "plain": 14, "bits": 0},
-    "opset23": {**asdict(DecoderShape()), "plain": 23, "bits": 0},
-    "qwen3-0.6b": {
-        **asdict(DecoderShape()),
-        "layers": 28,
-        "hidden": 1024,
-        "heads": 16,
-        "kv_heads": 8,
-        "head": 128,
-        "mlp": 3072,
-        "vocabulary": 151936,
-        "context": 4096,
-        "theta": 1e6,
-        "embedding_bits": 4,
-    },
-    "llama-3.2-1b": {
-        **asdict(DecoderShape()),
-        "kind": "llama",
-        "layers": 16,
-        "hidden": 2048,
-        "heads": 32,
-        "kv_heads": 8,
-        "head": 64,
-        "mlp": 8192,
-        "vocabulary": 128256,
-        "context": 4096,
-        "theta": 5e5,
-        "embedding_bits": 4,
-    },
-}
-"""Extents by name: `tiny` for tests, the others those of real models."""

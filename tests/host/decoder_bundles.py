@@ -21,7 +21,8 @@ from adrenoc.target.target import load_target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from model_zoo.decoders import DecoderShape, genai_config, make_decoder
+from model_zoo.decoder_shape import DecoderShape, genai_config
+from model_zoo.make_decoders import make_decoder
 
 
 def write_decoder(folder: Path, shape: DecoderShape) -> Path:

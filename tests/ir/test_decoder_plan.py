@@ -18,7 +18,8 @@ from adrenoc.importers.decoder_form import CacheSpec, DecoderForm, find_decoder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from model_zoo.decoders import DecoderShape, genai_config, make_decoder
+from model_zoo.decoder_shape import DecoderShape, genai_config
+from model_zoo.make_decoders import make_decoder
 
 CACHE = CacheSpec(past="p", present="q", heads=2, head=16, dtype="float32")
 FORM = DecoderForm(caches=(CACHE,), masked=True, positions=False, context=8192)

@@ -18,7 +18,8 @@ from adrenoc.importers.imported import Imported
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from model_zoo.decoders import DecoderShape, make_decoder
+from model_zoo.decoder_shape import DecoderShape
+from model_zoo.make_decoders import make_decoder
 
 SMALL = DecoderShape(layers=1, context=24, bits=0, kind="llama", plain=14, hidden=32, mlp=32)
 

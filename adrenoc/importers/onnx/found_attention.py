@@ -10,13 +10,14 @@ folded (`probe.py`): shapes, masks and scales are constants.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
+from adrenoc.importers.onnx.found_scores import MOST_STEPS, FoundMask, Scores, scalar_factor
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
 from adrenoc.importers.onnx.probe import evaluate_chain
 
@@ -33,10 +34,6 @@ _MOVES = (
 )
 """What stands between a cache and the product that reads it."""
 MULTI_HEAD = "MultiHeadAttention"
-FAR = -1e4
-"""What is added to scores that are not to count is below."""
-MOST_STEPS = 24
-"""Between two tensors that belong together: chains of exporters are far shorter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +46,6 @@ class FoundCache:
     past: str
     present: str
     new: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoundMask:
-    """A constant that says which rows count: booleans, or numbers that are added.
-
-    With `turned` its true ones do not.
-    """
-
-    name: str
-    turned: bool = False
 
 
 @dataclass(kw_only=True)
@@ -150,7 +136,7 @@ class AttentionFinder:
             return None
         mixed = self._find_mix(softmax)
         values = None if mixed is None else self._cache_behind(mixed.input[1], turned=False)
-        scores = _Scores(self)
+        scores = Scores(graph=self.graph, makers=self.makers)
         product = scores.read(softmax.input[0])
         if mixed is None or values is None or product is None:
             return None
@@ -328,99 +314,3 @@ class AttentionFinder:
                 break
             name, scale = factor[0], scale * factor[1]
         return name, scale
-
-
-@dataclass
-class _Scores:
-    """Scales, caps and masks between a product and its softmax."""
-
-    finder: AttentionFinder
-    scale: float = 1.0
-    cap: float = 0.0
-    masks: list[FoundMask] = field(default_factory=list)
-
-    def read(self, name: str) -> onnx.NodeProto | None:
-        """Follow a tensor back to the product of queries and keys."""
-        graph = self.finder.graph
-        for _ in range(MOST_STEPS):
-            node = self.finder.makers.get(name)
-            if node is None:
-                return None
-            if node.op_type == "MatMul":
-                return node
-            factor = scalar_factor(graph, node)
-            before = self._mask_before(node)
-            if factor is not None:
-                name, self.scale = factor[0], self.scale * factor[1]
-            elif node.op_type == "Tanh" and not self.cap and self.scale > 0:
-                self.cap, self.scale = self.scale, 1.0
-                name = node.input[0]
-                inner = self.finder.makers.get(name)
-                divided = None if inner is None else scalar_factor(graph, inner)
-                if divided is None or abs(divided[1] * self.cap - 1) > 1e-5:
-                    return None
-                name = divided[0]
-            elif before:
-                name = before
-            elif node.op_type in ("Cast", "Identity"):
-                name = node.input[0]
-            else:
-                return None
-        return None
-
-    def _mask_before(self, node: onnx.NodeProto) -> str:
-        """The scores that a node masks; empty where it does something else."""
-        constants = self.finder.graph.constants
-        if node.op_type == "Add":
-            for at in (0, 1):
-                if node.input[at] in constants and self.scale == 1.0:
-                    self.masks.append(FoundMask(name=node.input[at]))
-                    return str(node.input[1 - at])
-        if node.op_type == "Where" and node.input[0] in constants and self.scale == 1.0:
-            for at, other in ((1, 2), (2, 1)):
-                filled = constants.get(node.input[other])
-                if filled is not None and node.input[at] not in constants and (filled <= FAR).all():
-                    self.masks.append(FoundMask(name=node.input[0], turned=at == 2))
-                    return str(node.input[at])
-        return ""
-
-
-def scalar_factor(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, float] | None:
-    """The tensor that a node multiplies by one number, and the number."""
-    if node.op_type not in ("Mul", "Div") or len(node.input) != 2:
-        return None
-    for at in (0, 1) if node.op_type == "Mul" else (1,):
-        value = graph.constants.get(node.input[at])
-        if value is not None and value.size == 1 and node.input[1 - at] not in graph.constants:
-            number = float(value.reshape(-1)[0])
-            factor = number if node.op_type == "Mul" else 1 / number
-            return str(node.input[1 - at]), factor
-    return None
-
-
-def read_mask(
-    values: Mapping[str, np.ndarray], masks: Sequence[FoundMask], tokens: int, rows: int
-) -> np.ndarray | None:
-    """Which rows each token sees, [tokens, rows]; None where a mask says something else."""
-    seen = np.ones((tokens, rows), bool)
-    for mask in masks:
-        value = values.get(mask.name)
-        if value is None:
-            return None
-        if value.dtype == bool:
-            allowed = ~value if mask.turned else value
-        elif (hidden := value <= FAR).any() or not value.any():
-            if value[~hidden].any():
-                return None
-            allowed = ~hidden
-        else:
-            return None
-        try:
-            wide = np.broadcast_to(allowed, (*allowed.shape[:-2], tokens, rows))
-        except ValueError:
-            return None
-        flat = wide.reshape(-1, tokens, rows)
-        if not (flat == flat[:1]).all():
-            return None
-        seen &= flat[0]
-    return seen

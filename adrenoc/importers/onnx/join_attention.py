@@ -30,21 +30,17 @@ from adrenoc.importers.onnx.found_attention import (
     AttentionFinder,
     FoundAttention,
     FoundCache,
-    read_mask,
 )
 from adrenoc.importers.onnx.found_rotation import FoundRotation, find_rotation
+from adrenoc.importers.onnx.found_scores import read_mask
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes, node_label
+from adrenoc.importers.onnx.position_tables import AS_IT_IS, PositionTables
 from adrenoc.importers.onnx.probe import POSITIONS, Prober
 from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.text.spelling import list_first
 
 PAST_LENGTH = "past_length"
 """The input of the bundle that says how many rows are there."""
-
-_HINT = (
-    "adrenoc compile MODEL --shape INPUT:1,... for each input compiles the graph as it is, for "
-    "one length of its past"
-)
 
 
 def join_attention(
@@ -69,12 +65,11 @@ def join_attention(
     finder = AttentionFinder(base, caches)
     found = finder.find()
     _check_found(finder, found, caches)
-    joiner = _Joiner(
-        graph=base, prober=prober, finder=finder, tokens=tokens, rows=rows, pasts=pasts
-    )
+    tables = PositionTables(graph=base, prober=prober, tokens=tokens, rows=rows, pasts=pasts)
+    joiner = _Joiner(graph=base, prober=prober, finder=finder, tables=tables)
     for one in found:
         joiner.join(one)
-    joiner.replace_tables()
+    tables.read_at_positions()
     _check_readers(base, caches)
     given = {spec.name: graph.types[spec.name] for spec in graph.inputs}
     graph.nodes, graph.constants = base.nodes, base.constants
@@ -117,7 +112,7 @@ def _check_found(
         f"{len(missing)} of {len(caches)} caches are read by no attention that is known: {names}, "
         f"the first made by {'nothing' if maker is None else maker.op_type}; expected "
         "MatMul(Softmax(MatMul(queries, keys) + mask), values) or the standard's Attention",
-        hint=_HINT,
+        hint=AS_IT_IS,
     )
 
 
@@ -138,7 +133,7 @@ def _check_readers(graph: OnnxGraph, caches: Sequence[tuple[str, str]]) -> None:
         raise UnsupportedOperatorError(
             f"{len(others)} nodes beside attention read caches: {where}, the first of them "
             f"{others[0].op_type}; expected attention alone to",
-            hint=_HINT,
+            hint=AS_IT_IS,
         )
 
 
@@ -149,14 +144,19 @@ class _Joiner:
     graph: OnnxGraph
     prober: Prober
     finder: AttentionFinder
-    tokens: int
-    rows: int
-    pasts: tuple[int, int]
+    tables: PositionTables
     windows: list[int] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
-    _written: int = 0
-    _tables: dict[bytes, str] = field(default_factory=dict)
-    _known_tables: dict[str, np.ndarray | None] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """How many new tokens a run has."""
+        return self.tables.tokens
+
+    @property
+    def rows(self) -> int:
+        """How many rows a cache has."""
+        return self.tables.rows
 
     def join(self, one: FoundAttention) -> None:
         """Put an attention over caches in the place of one that is spelt out."""
@@ -167,14 +167,14 @@ class _Joiner:
         heads = self._width(q) // head
         nodes: list[onnx.NodeProto] = []
         turned = [find_rotation(self.finder, name) for name in (q, k)]
-        tables = [self._tables_of(rotation) for rotation in turned]
+        tables = [self.tables.of_rotation(rotation) for rotation in turned]
         if tables[0] is not None and tables[0] == tables[1]:
             names = [self._rotate(nodes, rotation, tables[0]) for rotation in turned if rotation]
         else:
             names = [self._rows(nodes, name) for name in (q, k)]
         names.append(self._rows(nodes, v))
-        mixed = self._name("mixed")
-        total = self._constant(np.array(self.rows, np.int32))
+        mixed = self.tables.name("mixed")
+        total = self.tables.write_constant(np.array(self.rows, np.int32))
         node = helper.make_node(
             "GroupQueryAttention",
             [*names, one.keys.past, one.values.past, PAST_LENGTH, total],
@@ -216,7 +216,7 @@ class _Joiner:
             window = int(row.sum())
             if not row[0, self.rows - window :].all():
                 row = None
-        checked = [(self.tokens, past) for past in self.pasts]
+        checked = [(self.tokens, past) for past in self.tables.pasts]
         if window and window + self.tokens + 2 <= self.rows:
             checked.append((self.tokens, window + 2))
         for tokens, past in checked:
@@ -228,7 +228,7 @@ class _Joiner:
                 raise UnsupportedOperatorError(
                     f"the mask of the attention '{one.out}' hides other rows than those after each "
                     "token, or than those before a window; expected a causal one",
-                    hint=_HINT,
+                    hint=AS_IT_IS,
                 )
         return window
 
@@ -271,7 +271,7 @@ class _Joiner:
             raise UnsupportedOperatorError(
                 f"'{name}', which an attention reads, has the shape {list(shape or ())}; expected "
                 f"[1, heads, {self.tokens}, numbers of a head]",
-                hint=_HINT,
+                hint=AS_IT_IS,
             )
         return shape[1], shape[3]
 
@@ -289,7 +289,7 @@ class _Joiner:
             if order == [0, 2, 1, 3]:
                 apart = maker.input[0]
         if not apart:
-            apart = self._name("apart")
+            apart = self.tables.name("apart")
             nodes.append(helper.make_node("Transpose", [name], [apart], perm=[0, 2, 1, 3]))
         before = self.finder.makers.get(apart)
         width = heads * head
@@ -297,7 +297,7 @@ class _Joiner:
             known = self.graph.types.get(before.input[0])
             if known is not None and known.shape == (1, self.tokens, width):
                 return str(before.input[0])
-        whole = self._name("rows")
+        whole = self.tables.name("rows")
         nodes.append(self._reshape(apart, whole, 1, self.tokens, width))
         return whole
 
@@ -312,61 +312,14 @@ class _Joiner:
             if order == [0, 2, 1, 3] and out not in self.graph.outputs:
                 nodes.append(self._reshape(mixed, readers[0].output[0], *apart))
                 return
-        name = self._name("by heads")
+        name = self.tables.name("by heads")
         nodes.append(self._reshape(mixed, name, *apart))
         nodes.append(helper.make_node("Transpose", [name], [out], perm=[0, 2, 1, 3]))
 
     def _reshape(self, x: str, out: str, *shape: int) -> onnx.NodeProto:
-        return helper.make_node("Reshape", [x, self._constant(np.array(shape, np.int64))], [out])
-
-    # Tables of all positions
-
-    @property
-    def _reach(self) -> int:
-        """Rows that tables are computed for: those of the cache, and of what is looked at."""
-        return max(self.rows, self.tokens + self.pasts[1])
-
-    def _tables_of(self, rotation: FoundRotation | None) -> tuple[str, str, int, bool] | None:
-        """Constants [rows, width / 2] of a rotation; None where its tables are no such ones."""
-        if rotation is None:
-            return None
-        names = []
-        for name in (rotation.cos, rotation.sin):
-            table = self._table(name)
-            if table is None:
-                return None
-            flat = np.moveaxis(table[0], table[1], 0)
-            if flat.size != len(flat) * flat.shape[-1]:
-                return None
-            flat = flat.reshape(len(flat), -1)[:, : rotation.width // 2]
-            names.append(self._intern(flat))
-        return names[0], names[1], rotation.width, rotation.interleaved
-
-    def _table(self, name: str) -> tuple[np.ndarray, int] | None:
-        """What a constant of the new tokens is for all rows, and the axis of the tokens.
-
-        None where it is something else.
-        """
-        held = self.graph.constants[name]
-        if not self.prober.find_hanging([name]):
-            return None
-        if name not in self._known_tables:
-            self._known_tables[name] = self.prober.values([name], self._reach, 0).get(name)
-        whole = self._known_tables[name]
-        if whole is None or whole.ndim != held.ndim:
-            return None
-        values = [held, self.prober.values([name], self.tokens, self.pasts[1]).get(name)]
-        for axis in range(held.ndim):
-            if (held.shape[axis], whole.shape[axis]) != (self.tokens, self._reach):
-                continue
-            parts = [
-                np.take(whole, range(past, past + self.tokens), axis=axis) for past in self.pasts
-            ]
-            if all(
-                v is not None and np.array_equal(v, p) for v, p in zip(values, parts, strict=True)
-            ):
-                return np.take(whole, range(self.rows), axis=axis), axis
-        return None
+        return helper.make_node(
+            "Reshape", [x, self.tables.write_constant(np.array(shape, np.int64))], [out]
+        )
 
     def _rotate(
         self,
@@ -378,7 +331,7 @@ class _Joiner:
         heads, head = self._heads(rotation.x)
         cos, sin, width, interleaved = tables
         partial = {} if width == head else {"rotary_embedding_dim": width}
-        turned = self._name("turned")
+        turned = self.tables.name("turned")
         x = self._rows(nodes, rotation.x)
         nodes.append(
             helper.make_node(
@@ -392,57 +345,3 @@ class _Joiner:
             )
         )
         return turned
-
-    def replace_tables(self) -> None:
-        """Have what is left of constants that hang on the past's length read at the positions.
-
-        Raises:
-            UnsupportedOperatorError: one is something else.
-        """
-        graph = self.graph
-        graph.drop_unused()
-        hanging = self.prober.find_hanging(graph.constants)
-        later = self.prober.values(hanging, self.tokens, self.pasts[1]) if hanging else {}
-        nodes, odd = [], []
-        for name in hanging:
-            held = graph.constants[name]
-            if name in later and np.array_equal(held, later[name]):
-                continue
-            table = self._table(name)
-            if table is None:
-                odd.append(name)
-                continue
-            read = self._name("at positions")
-            flat = self._constant(np.array([self.tokens], np.int64))
-            index = self._name("positions")
-            nodes.append(helper.make_node("Reshape", [POSITIONS, flat], [index]))
-            held_table = self._intern(table[0])
-            nodes.append(helper.make_node("Gather", [held_table, index], [read], axis=table[1]))
-            for node in graph.nodes:
-                node.input[:] = [read if n == name else n for n in node.input]
-            del graph.constants[name]
-        if odd:
-            names = list_first((f"'{name}'" for name in odd), between=", ")
-            raise UnsupportedOperatorError(
-                f"{len(odd)} tensors beside masks and positions hang on how long the past is: "
-                f"{names}; expected attention alone to",
-                hint=_HINT,
-            )
-        graph.nodes = [*nodes, *graph.nodes]
-
-    def _intern(self, value: np.ndarray) -> str:
-        """A constant, once for all that are the same."""
-        value = np.ascontiguousarray(value)
-        key = repr((value.shape, str(value.dtype))).encode() + value.tobytes()
-        if key not in self._tables:
-            self._tables[key] = self._constant(value)
-        return self._tables[key]
-
-    def _constant(self, value: np.ndarray) -> str:
-        name = self._name("constant")
-        self.graph.set_constant(name, value)
-        return name
-
-    def _name(self, what: str) -> str:
-        self._written += 1
-        return f"decoder/{what} {self._written}"

@@ -1,0 +1,142 @@
+"""Constants of a decoder's graph that hang on its positions, as tables of all rows of a cache.
+
+A graph that was folded for one length of its past (`probe.py`) has cosines, sines and rows of
+learned positions of the new tokens alone.  What such a constant is for every row is computed once,
+and held against other lengths of the past.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import helper
+
+from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.importers.onnx.found_rotation import FoundRotation
+from adrenoc.importers.onnx.graph import OnnxGraph
+from adrenoc.importers.onnx.probe import POSITIONS, Prober
+from adrenoc.text.spelling import list_first
+
+AS_IT_IS = (
+    "adrenoc compile MODEL --shape INPUT:1,... for each input compiles the graph as it is, for "
+    "one length of its past"
+)
+"""What to type for a decoder whose attention is in no form that is known."""
+
+
+@dataclass(kw_only=True)
+class PositionTables:
+    """Finds such constants in the folded graph, and writes tables of `rows` rows in their place."""
+
+    graph: OnnxGraph
+    prober: Prober
+    tokens: int
+    rows: int
+    pasts: tuple[int, int]
+    _written: int = 0
+    _tables: dict[bytes, str] = field(default_factory=dict)
+    _known: dict[str, np.ndarray | None] = field(default_factory=dict)
+
+    @property
+    def _reach(self) -> int:
+        """Rows that tables are computed for: those of the cache, and of what is looked at."""
+        return max(self.rows, self.tokens + self.pasts[1])
+
+    def of_rotation(self, rotation: FoundRotation | None) -> tuple[str, str, int, bool] | None:
+        """Constants [rows, width / 2] of a rotation; None where its tables are no such ones."""
+        if rotation is None:
+            return None
+        names = []
+        for name in (rotation.cos, rotation.sin):
+            table = self._table(name)
+            if table is None:
+                return None
+            flat = np.moveaxis(table[0], table[1], 0)
+            if flat.size != len(flat) * flat.shape[-1]:
+                return None
+            flat = flat.reshape(len(flat), -1)[:, : rotation.width // 2]
+            names.append(self._intern(flat))
+        return names[0], names[1], rotation.width, rotation.interleaved
+
+    def _table(self, name: str) -> tuple[np.ndarray, int] | None:
+        """What a constant of the new tokens is for all rows, and the axis of the tokens.
+
+        None where it is something else.
+        """
+        held = self.graph.constants[name]
+        if not self.prober.find_hanging([name]):
+            return None
+        if name not in self._known:
+            self._known[name] = self.prober.values([name], self._reach, 0).get(name)
+        whole = self._known[name]
+        if whole is None or whole.ndim != held.ndim:
+            return None
+        values = [held, self.prober.values([name], self.tokens, self.pasts[1]).get(name)]
+        for axis in range(held.ndim):
+            if (held.shape[axis], whole.shape[axis]) != (self.tokens, self._reach):
+                continue
+            parts = [
+                np.take(whole, range(past, past + self.tokens), axis=axis) for past in self.pasts
+            ]
+            if all(
+                v is not None and np.array_equal(v, p) for v, p in zip(values, parts, strict=True)
+            ):
+                return np.take(whole, range(self.rows), axis=axis), axis
+        return None
+
+    def read_at_positions(self) -> None:
+        """Have what is left of constants that hang on the past's length read at the positions.
+
+        Raises:
+            UnsupportedOperatorError: one is something else.
+        """
+        graph = self.graph
+        graph.drop_unused()
+        hanging = self.prober.find_hanging(graph.constants)
+        later = self.prober.values(hanging, self.tokens, self.pasts[1]) if hanging else {}
+        nodes, odd = [], []
+        for name in hanging:
+            held = graph.constants[name]
+            if name in later and np.array_equal(held, later[name]):
+                continue
+            table = self._table(name)
+            if table is None:
+                odd.append(name)
+                continue
+            read = self.name("at positions")
+            flat = self.write_constant(np.array([self.tokens], np.int64))
+            index = self.name("positions")
+            nodes.append(helper.make_node("Reshape", [POSITIONS, flat], [index]))
+            held_table = self._intern(table[0])
+            nodes.append(helper.make_node("Gather", [held_table, index], [read], axis=table[1]))
+            for node in graph.nodes:
+                node.input[:] = [read if n == name else n for n in node.input]
+            del graph.constants[name]
+        if odd:
+            names = list_first((f"'{name}'" for name in odd), between=", ")
+            raise UnsupportedOperatorError(
+                f"{len(odd)} tensors beside masks and positions hang on how long the past is: "
+                f"{names}; expected attention alone to",
+                hint=AS_IT_IS,
+            )
+        graph.nodes = [*nodes, *graph.nodes]
+
+    def _intern(self, value: np.ndarray) -> str:
+        """A constant, once for all that are the same."""
+        value = np.ascontiguousarray(value)
+        key = repr((value.shape, str(value.dtype))).encode() + value.tobytes()
+        if key not in self._tables:
+            self._tables[key] = self.write_constant(value)
+        return self._tables[key]
+
+    def write_constant(self, value: np.ndarray) -> str:
+        """Put a constant into the graph; return its name."""
+        name = self.name("constant")
+        self.graph.set_constant(name, value)
+        return name
+
+    def name(self, what: str) -> str:
+        """A name that no other tensor of the graph has."""
+        self._written += 1
+        return f"decoder/{what} {self._written}"

@@ -1,0 +1,89 @@
+"""Extents and variants of decoders, and what their files say of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderShape:
+    """Extents and variants of a decoder; `kind` is `qwen3` (norms of queries and keys) or `llama`.
+
+    `bits` 0 leaves weights in float; `zeros` packs zero points; `packed` makes one product of
+    queries, keys and values; `embedding_bits` 4 is GatherBlockQuantized; `half` is float16 for all
+    that is float; `positions` makes position_ids an input; `rotary_apart` rotates by nodes of
+    RotaryEmbedding, which read it; `plain` takes the standard's operators alone
+    (`plain_decoders.py`), with `multi_head` onnxruntime's MultiHeadAttention; `fused_norms` has
+    those of queries and keys in GroupQueryAttention; `qdq` opens weights by DequantizeLinear.
+    """
+
+    kind: str = "qwen3"
+    layers: int = 2
+    hidden: int = 64
+    heads: int = 4
+    kv_heads: int = 2
+    head: int = 16
+    mlp: int = 128
+    vocabulary: int = 97
+    context: int = 64
+    bits: int = 4
+    block: int = 32
+    zeros: bool = False
+    packed: bool = True
+    embedding_bits: int = 0
+    theta: float = 10000.0
+    window: int = -1
+    softcap: float = 0.0
+    half: bool = False
+    positions: bool = False
+    rotary_apart: bool = False
+    plain: int = 0
+    multi_head: bool = False
+    fused_norms: bool = False
+    qdq: bool = False
+    seed: int = 0
+
+    @property
+    def float_type(self) -> np.dtype[Any]:
+        return np.dtype(np.float16 if self.half else np.float32)
+
+    @property
+    def has_positions(self) -> bool:
+        return self.positions or self.rotary_apart or (self.plain > 0 and self.kind != "learned")
+
+
+def genai_config(shape: DecoderShape, file: str = "model.onnx") -> str:
+    """What the builder writes beside the model, as far as a compiler reads it."""
+    names = {
+        "input_ids": "input_ids",
+        "attention_mask": "attention_mask",
+        "past_key_names": "past_key_values.%d.key",
+        "past_value_names": "past_key_values.%d.value",
+    }
+    if shape.has_positions:
+        names["position_ids"] = "position_ids"
+    model: dict[str, Any] = {
+        "context_length": shape.context,
+        "eos_token_id": shape.vocabulary - 1,
+        "type": shape.kind,
+        "vocab_size": shape.vocabulary,
+        "decoder": {
+            "filename": file,
+            "head_size": shape.head,
+            "hidden_size": shape.hidden,
+            "inputs": names,
+            "outputs": {
+                "logits": "logits",
+                "present_key_names": "present.%d.key",
+                "present_value_names": "present.%d.value",
+            },
+            "num_attention_heads": shape.heads,
+            "num_hidden_layers": shape.layers,
+            "num_key_value_heads": shape.kv_heads,
+        },
+    }
+    return json.dumps({"model": model, "search": {"max_length": shape.context}}, indent=4) + "\n"
