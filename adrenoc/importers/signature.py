@@ -97,9 +97,10 @@ def _axes(value: Any) -> tuple[Extent, ...] | None:
 
 
 def _dtype(element: int) -> str:
-    """As NumPy calls it; empty of what holds no numbers."""
+    """As NumPy calls it; empty of what holds no numbers, and of types that ONNX does not have."""
     from onnx import TensorProto, helper
 
-    if element in (TensorProto.UNDEFINED, TensorProto.STRING):
+    known = frozenset(helper.get_all_tensor_dtypes()) - {TensorProto.UNDEFINED, TensorProto.STRING}
+    if element not in known:
         return ""
     return str(helper.tensor_dtype_to_np_dtype(element))

@@ -177,7 +177,7 @@ def _rotate(attrs: Any, read: Any, tables: Any, position: Any, j: Any) -> Any:
     angle = tirx.floormod(at, middle) if apart else tirx.floordiv(at, 2)
     step = middle if apart else 1
     other = te.if_then_else(first, at + step, at - step)
-    x, y = read(at), read(other)
+    x, y = (tirx.convert(read(i)) for i in (at, other))
     cos, sin = (table[position, angle].astype(dtype_of(x)) for table in tables)
     turned = x * cos + te.if_then_else(first, -y, y) * sin
     return te.if_then_else(j < width, turned, read(j))

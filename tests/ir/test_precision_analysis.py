@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from adrenoc.families.operators import OPERATORS
-from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.passes.precision.analysis import Analysis
@@ -135,7 +134,7 @@ def test_a_long_graph_takes_no_deep_stack() -> None:
 
 def test_each_operator_that_passes_read_says_what_data_of_one_becomes() -> None:
     for operator in OPERATORS.values():
-        made_of_others = not operator.relax and operator.kind is not Kind.ATTENTION
+        made_of_others = not operator.relax and operator.name != "attention"
         assert (operator.typical is None) == made_of_others, operator.name
 
 

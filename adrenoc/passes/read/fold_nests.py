@@ -7,7 +7,8 @@ more arithmetic than a sequential algorithm (an axis of n elements costs n * n) 
 CPU.
 
 Before -> after:
-    R.argmax(x, axis)       extreme = max(x[r]); min(select(x[r] == extreme, r, n))
+    R.argmax(x, axis)       extreme = max(x[r]); min(select(x[r] == extreme, r, n)), each of a long
+                            axis in parts: max(part[p]), part[p] = max(x[r * parts + p])
     R.topk(x, k)            rank[i] = sum(x[r] before x[i]); order[j] = sum(select(rank[r] == j, r))
     R.cumsum(x)             sum(select(r <= i, x[r], 0))
 """
@@ -53,6 +54,19 @@ _INFINITE = {
 _PRODUCT = te.comm_reducer(lambda a, b: a * b, _product, name="product")
 
 
+LONG_FOLD = 2048
+"""Elements that one thread folds alone; more are folded in parts, where few threads would run."""
+FEW_RESULTS = 256
+"""Results that leave most of a GPU idle, a thread each."""
+
+
+def _count_parts(results: int, extents: Sequence[int]) -> int:
+    """How many threads begin a fold over one axis, so that they take as long as what is left."""
+    if len(extents) != 1 or results > FEW_RESULTS or extents[0] <= LONG_FOLD:
+        return 1
+    return math.isqrt(extents[0] - 1) + 1
+
+
 def _argument(kind: str) -> Nest:
     def nest(call: Any) -> Any:
         (x,) = _placeholders(call)
@@ -66,19 +80,35 @@ def _argument(kind: str) -> Nest:
             by_axis = dict(zip(axes, walked, strict=True))
             return [by_axis.get(a, i) for a, i in enumerate(index)]
 
-        loops = _loops(extents)
-        extreme = te.compute(
-            kept, lambda *i: extreme_of(x(*place(i, loops)), axis=loops), name="extreme"
-        )
-        again = _loops(extents)
-        number = _linear([v.var for v in again], extents)
         missing = tirx.const(math.prod(extents), "int32")
-        first = te.compute(
-            kept,
-            lambda *i: te.min(
-                tirx.Select(x(*place(i, again)) == extreme(*i), number, missing), axis=again
+
+        def fold(reducer: Callable[..., Expr], element: Callable[..., Expr], name: str) -> Any:
+            """Fold `element(index, walked)` over the axes, in parts where few threads would."""
+            parts = _count_parts(math.prod(kept), extents)
+            if parts == 1:
+                loops = _loops(extents)
+                return te.compute(
+                    kept,
+                    lambda *i: reducer(element(i, [v.var for v in loops]), axis=loops),
+                    name=name,
+                )
+            (steps,) = _loops([-(-extents[0] // parts)])
+
+            def in_part(*i: Expr) -> Expr:
+                walked = tirx.min(steps.var * parts + i[-1], tirx.const(extents[0] - 1, "int32"))
+                return reducer(element(i[:-1], [walked]), axis=[steps])
+
+            part = te.compute([*kept, parts], in_part, name=f"{name}_parts")
+            (over,) = _loops([parts])
+            return te.compute(kept, lambda *i: reducer(part(*i, over.var), axis=[over]), name=name)
+
+        extreme = fold(extreme_of, lambda i, walked: x(*place(i, walked)), "extreme")
+        first = fold(
+            te.min,
+            lambda i, walked: tirx.Select(
+                x(*place(i, walked)) == extreme(*i), _linear(walked, extents), missing
             ),
-            name="first",
+            "first",
         )
         (out,) = _fields(call)
 

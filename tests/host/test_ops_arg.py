@@ -1,0 +1,57 @@
+"""Places of the largest and smallest: exact, also where halves could not tell numbers apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adrenoc.passes.read.fold_nests import FEW_RESULTS, LONG_FOLD
+from tests.host.run_op import Ops
+
+NEAR = 1e-6
+"""Between two numbers about 1: a half there is a step of 1e-3."""
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed", "buffer"])
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((2, 70), 1), ((3, LONG_FOLD + 51), 1), ((LONG_FOLD + 1, 5), 0)]
+)
+def test_numbers_of_an_input_are_told_apart(
+    device: Any, preset: str, op: str, shape: tuple[int, int], axis: int
+) -> None:
+    ops = Ops()
+    x = ops.input(*shape)
+    steps = np.random.default_rng(0).integers(0, 900, shape)  # some of them the same
+    ops.given(x, (1.0 + steps * NEAR).astype(np.float32))
+    y = ops(op, x, axis=axis, keepdims=0)
+    ops.output(y)
+    found = ops.run(device, preset)[y]
+    np.testing.assert_array_equal(found, ops.reference()[y])
+
+
+def test_the_extreme_of_an_output_is_found_in_it(device: Any) -> None:
+    """What is handed out lies in float32, and its extreme is one of these numbers."""
+    ops = Ops()
+    x = ops.input(1, 1, 500)
+    scores = ops("Mul", x, ops.const(1.0001))
+    place = ops("ArgMax", scores, axis=-1, keepdims=0)
+    ops.output(scores, place)
+    found = ops.run(device, "mixed")
+    assert found[place].item() == int(np.argmax(found[scores]))
+    assert any("looks for its place" in d.reason for d in ops.decisions)
+
+
+@pytest.mark.parametrize(("results", "kernels"), [(1, 5), (FEW_RESULTS + 1, 3)])
+def test_a_long_axis_is_folded_in_parts_where_few_threads_would(
+    device: Any, results: int, kernels: int
+) -> None:
+    ops = Ops()
+    x = ops.input(results, LONG_FOLD + 1)
+    y = ops("ArgMax", x, axis=1, keepdims=0)
+    ops.output(y)
+    found = ops.run(device, "fp32")[y]
+    assert len(ops.kernels) == kernels
+    np.testing.assert_array_equal(found, ops.reference()[y])
