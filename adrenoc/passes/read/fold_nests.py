@@ -94,11 +94,11 @@ def _argument(kind: str) -> Nest:
                 )
             (steps,) = _loops([-(-extents[0] // parts)])
 
-            def in_part(*i: Expr) -> Expr:
+            def fold_part(*i: Expr) -> Expr:
                 walked = tirx.min(steps.var * parts + i[-1], tirx.const(extents[0] - 1, "int32"))
                 return reducer(element(i[:-1], [walked]), axis=[steps])
 
-            part = te.compute([*kept, parts], in_part, name=f"{name}_parts")
+            part = te.compute([*kept, parts], fold_part, name=f"{name}_parts")
             (over,) = _loops([parts])
             return te.compute(kept, lambda *i: reducer(part(*i, over.var), axis=[over]), name=name)
 
