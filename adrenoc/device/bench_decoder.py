@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _REPEATS = 3
 _STEPS = 32
 """Tokens of a measurement."""
-_WARM_STEPS = 8
+WARM_STEPS = 8
 """Tokens before it."""
 _DEPTHS = (0, 1024, 4096)
 _SEED_TOKEN = 1
@@ -74,8 +74,7 @@ def measure_decoder(
     prefill = []
     for length in longest:
         told(f"a prompt of {length} tokens")
-        times = [_time_prompt(decoder, device, length) for _ in range(_REPEATS + 1)][1:]
-        spent = statistics.median(times)
+        spent = time_prompt_ms(decoder, device, length)
         prefill.append(Prefill(tokens=length, time_ms=spent, tokens_per_s=length / spent * 1000))
     told("the first token")
     most = min(max(longest, default=1), decoder.rows - 1)
@@ -84,11 +83,12 @@ def measure_decoder(
     decode: list[Decode] = []
     for depth in _DEPTHS:
         # The last depth that fits, where the context ends before it.
-        at = min(depth, decoder.rows - _WARM_STEPS - _STEPS)
+        at = min(depth, decoder.rows - WARM_STEPS - _STEPS)
         if at < 0 or any(found.context == at for found in decode):
             continue
         told(f"tokens after {at}")
-        decode.append(_time_tokens(decoder, at))
+        token_ms = time_token_ms(decoder, at, _STEPS)
+        decode.append(Decode(context=at, token_ms=token_ms, tokens_per_s=1000 / token_ms))
     states.append(read_gpu_state(gpu_state))
     stats = place.function("adrenoc.opencl.memory_stats")
     return DecoderBench(
@@ -104,13 +104,21 @@ def measure_decoder(
     )
 
 
-def _time_prompt(decoder: Decoder, device: Any, length: int) -> float:
-    decoder.rewind(0)
-    device.sync()
-    begun = time.perf_counter()
-    decoder.take_in([_SEED_TOKEN] * length)
-    device.sync()
-    return (time.perf_counter() - begun) * 1000
+def time_prompt_ms(decoder: Decoder, device: Any, length: int) -> float:
+    """Milliseconds of a prompt of `length` tokens in an empty context: the median, the first apart.
+
+    Raises:
+        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
+    """
+    times = []
+    for _ in range(_REPEATS + 1):
+        decoder.rewind(0)
+        device.sync()
+        begun = time.perf_counter()
+        decoder.take_in([_SEED_TOKEN] * length)
+        device.sync()
+        times.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(times[1:])
 
 
 def _time_first(decoder: Decoder, length: int) -> float:
@@ -121,15 +129,20 @@ def _time_first(decoder: Decoder, length: int) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
-def _time_tokens(decoder: Decoder, context: int) -> Decode:
-    """Tokens after the first ones, which note and try the ways to launch."""
+def time_token_ms(decoder: Decoder, context: int, count: int) -> float:
+    """Milliseconds of one of `count` tokens after `context` others.
+
+    The `WARM_STEPS` before them, which note and try the ways to launch, are not counted.
+
+    Raises:
+        RuntimeError, ValueError, MemoryError: what TVM and the OpenCL runtime raise.
+    """
     decoder.rewind(min(context, decoder.length))
     decoder.take_in([_SEED_TOKEN] * (context - decoder.length))
-    _make_tokens(decoder, _WARM_STEPS)
+    _make_tokens(decoder, WARM_STEPS)
     begun = time.perf_counter()
-    made = _make_tokens(decoder, _STEPS)
-    token_ms = (time.perf_counter() - begun) * 1000 / made
-    return Decode(context=context, token_ms=token_ms, tokens_per_s=1000 / token_ms)
+    made = _make_tokens(decoder, count)
+    return (time.perf_counter() - begun) * 1000 / made
 
 
 def _make_tokens(decoder: Decoder, count: int) -> int:

@@ -194,6 +194,11 @@ def combine_lanes(value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
     return reduce(combine, (lane(value, i) for i in range(LANES)))
 
 
+def sum_lanes(value: Expr) -> Expr:
+    """The sum of four numbers, in pairs: two additions wait for no other."""
+    return lane(value, 0) + lane(value, 1) + (lane(value, 2) + lane(value, 3))
+
+
 def widen(value: Expr) -> Expr:
     """A texel in the accumulator's dtype."""
     return cast(value, f"{ACCUMULATOR}x{LANES}")

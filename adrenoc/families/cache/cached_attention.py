@@ -24,6 +24,7 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.team import ACCUMULATOR, Team, plus
+from adrenoc.kernels.walk import sum_lanes
 from adrenoc.tvmapi import (
     BufferLoad,
     Expr,
@@ -209,7 +210,7 @@ class _Walk:
             key = self._vector(self._o.keys, row, block)
             sums[0] = sums[0] + self._query[block] * key
         total = builder.let(sums[0], "sums")
-        summed = lane(total, 0) + lane(total, 1) + (lane(total, 2) + lane(total, 3))
+        summed = sum_lanes(total)
         if not self._o.cap:
             return builder.let(summed, "score")
         cap = fconst(self._o.cap, ACCUMULATOR)

@@ -9,7 +9,8 @@ from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.tvmapi import Expr, fconst, iconst, lane, load_numbers, splat, tirx
+from adrenoc.kernels.walk import sum_lanes
+from adrenoc.tvmapi import Expr, fconst, iconst, load_numbers, splat, tirx
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class HeadNorm:
 
     def scale(self, squares: Expr, head: int) -> Expr:
         """The factor of a head of so many numbers, in all lanes, by its sums of squares."""
-        mean = lane(squares, 0) + lane(squares, 1) + (lane(squares, 2) + lane(squares, 3))
+        mean = sum_lanes(squares)
         one = fconst(1.0, ACCUMULATOR)
         root = tirx.sqrt(mean / fconst(head, ACCUMULATOR) + fconst(self.epsilon, ACCUMULATOR))
         return splat(one / root)

@@ -20,13 +20,13 @@ from adrenoc.families.cache.step_operands import (
     StepOperands,
     StepTile,
     pack_numbers,
-    sum_lanes,
     vectors_of,
 )
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.team import ACCUMULATOR, Team, plus
+from adrenoc.kernels.walk import sum_lanes
 from adrenoc.tvmapi import (
     Expr,
     cast,

@@ -10,7 +10,7 @@ from adrenoc.families.cache.rotation import Rotation
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.tvmapi import Expr, construct, fconst, lane
+from adrenoc.tvmapi import Expr, construct, fconst
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +78,6 @@ class StepOperands:
 def vectors_of(group: int) -> int:
     """Vectors that hold a number for each query head of a group."""
     return -(-group // LANES)
-
-
-def sum_lanes(vector: Expr) -> Expr:
-    """The sum of four numbers."""
-    return lane(vector, 0) + lane(vector, 1) + (lane(vector, 2) + lane(vector, 3))
 
 
 def pack_numbers(numbers: Sequence[Expr]) -> list[Expr]:

@@ -25,7 +25,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue, Finished
 from adrenoc.kernels.team import ACCUMULATOR, Team, plus
-from adrenoc.kernels.walk import widen
+from adrenoc.kernels.walk import sum_lanes, widen
 from adrenoc.tvmapi import (
     Expr,
     construct,
@@ -253,7 +253,7 @@ class _Thread:
     def _scale(self, norm: RowNorm, squares: Expr) -> Expr:
         """What the norm multiplies a token by."""
         squares = self._builder.let(squares, "squares")
-        total = lane(squares, 0) + lane(squares, 1) + (lane(squares, 2) + lane(squares, 3))
+        total = sum_lanes(squares)
         mean = total / fconst(self._operands.x.extents.c, ACCUMULATOR)
         root = tirx.sqrt(mean + fconst(norm.epsilon, ACCUMULATOR))
         return splat(self._builder.let(fconst(1.0, ACCUMULATOR) / root, "scale"))
@@ -292,7 +292,7 @@ class _Thread:
         for texel in texels[1:]:
             total = total + texel
         total = builder.let(total, "t")
-        summed = lane(total, 0) + lane(total, 1) + (lane(total, 2) + lane(total, 3))
+        summed = sum_lanes(total)
         numbers = [lane(texel, j) for texel in divided for j in range(LANES)]
         return numbers, builder.let(summed, "sum")
 
