@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
+from adrenoc.codegen.launcher_checks import TAKES_INPUT, drop_known_checks
 from adrenoc.codegen.opencl_compact import compact
 from adrenoc.codegen.opencl_sharing import kernel_name, read_programs, section, share, standalone
 from adrenoc.codegen.opencl_source import forbid_contraction, printing, tidy
@@ -80,6 +81,7 @@ def build_executable(
 def build_kernel(func: Any, target: Target) -> Any:
     """Compile one kernel to a runtime module of its own, with the code that launches it."""
     tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
+    func = func.with_attr(TAKES_INPUT, True)
     module = tvm.IRModule({func.attrs["global_symbol"]: func})
     with printing(_edit_source):
         return tirx.build(module, target=tvm_target(target), pipeline=PIPELINE)
@@ -189,7 +191,9 @@ def _empty_body(func: Any) -> Any:
 
 def _tir_pipeline() -> tuple[Any, Any, Any]:
     """Lowering of kernels that are already bound to threads, and TVM's own finalisation."""
-    whole = tvm.transform.Sequential([_split(), tirx.transform.MakePackedAPI()])
+    whole = tvm.transform.Sequential(
+        [_split(), tirx.transform.MakePackedAPI(), drop_known_checks()]
+    )
     return whole, tirx.compilation_pipeline.finalize_host_passes, _finalize_device
 
 

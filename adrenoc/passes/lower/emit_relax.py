@@ -20,6 +20,7 @@ from typing import Any
 
 from tvm.ir import Op, StringImm
 
+from adrenoc.codegen.launcher_checks import TAKES_INPUT
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.ir.operand import GLOBAL, OperandSpec
 from adrenoc.ir.program import Param, Program, Step
@@ -55,7 +56,11 @@ def emit_relax(
     from tvm import relax
 
     builder = relax.BlockBuilder()
-    functions = {name: builder.add_func(k.func, name) for name, k in program.kernels.items()}
+    taking = _kernels_that_take_inputs(program)
+    functions = {
+        name: builder.add_func(k.func.with_attr(TAKES_INPUT, name in taking), name)
+        for name, k in program.kernels.items()
+    }
     if program.cpu_functions:
         cpu = tvm.target.Target({"kind": "llvm", "mtriple": llvm_triple})
         for name, func in program.cpu_functions.items():
@@ -71,6 +76,16 @@ def emit_relax(
         program=program, storage=storage, builder=builder, functions=functions, regions=codes
     ).main()
     return builder.finalize()
+
+
+def _kernels_that_take_inputs(program: Program) -> set[str]:
+    """The kernels that somebody outside of the module hands a tensor to."""
+    return {
+        step.kernel
+        for part in (program, *program.regions.values())
+        for step in part.steps
+        if any(part.graph.owner(name) in part.graph.input_names for name in step.arguments)
+    }
 
 
 def all_params(program: Program) -> list[Param]:
