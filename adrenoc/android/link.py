@@ -24,6 +24,7 @@ from adrenoc.errors import DependencyError, DiskFullError, LinkError
 from adrenoc.files import read
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.proc import run_tool
+from adrenoc.host.time_trace import section
 
 SONAME = "model.so"
 # Bionic looks a symbol up only in the libraries that a library names, loaded globally or not.
@@ -141,7 +142,8 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
     _check_scratch_space()
 
     def link(path: str, objects: list[str], **_: Any) -> None:
-        link_objects([Path(o) for o in objects], Path(path), platform=platform, linker=linker)
+        with section("linker", "file"):
+            link_objects([Path(o) for o in objects], Path(path), platform=platform, linker=linker)
 
     with TemporaryFolder("link") as folder:
         library.export_library(str(output), fcompile=link, workspace_dir=str(folder))

@@ -43,6 +43,7 @@ from adrenoc.files.outputs import write_folder_atomically
 from adrenoc.files.owned_folder import Digests, FolderKind
 from adrenoc.files.read import read_plain, sha256_file
 from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.host.time_trace import section
 from adrenoc.text.json_text import read_json
 
 if TYPE_CHECKING:
@@ -157,7 +158,8 @@ def fill_bundle(
     constants where that was written elsewhere.  Returns the whole manifest.
     """
     if params is None:
-        write_params(root / PARAMS, compiled.params)
+        with section("write constants", "file"):
+            write_params(root / PARAMS, compiled.params)
     (root / KERNELS).mkdir()
     for kernel in compiled.kernels:
         _kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")

@@ -18,6 +18,7 @@ from adrenoc.cli.options import (
     model_options,
     policy_of,
 )
+from adrenoc.cli.write_views import trace_time
 
 if TYPE_CHECKING:
     from adrenoc.check.accuracy.accuracy_plans import Wanted
@@ -96,6 +97,13 @@ if TYPE_CHECKING:
     help="Keep an output as the next run's input, in one memory; a * stands for many.  `none`: "
     "keep nothing.  [default: what exporters' names say]",
 )
+@click.option(
+    "--time-trace",
+    type=OutputPath(is_file=True),
+    metavar="FILE",
+    help="Write what takes the compiler's time, a section for each stage, kernel and file, for "
+    "ui.perfetto.dev or chrome://tracing.",
+)
 @click.option("--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle.")
 @click.option(
     "--ndk",
@@ -140,6 +148,7 @@ def compile_command(
     context: int | None,
     prefill: str | None,
     kept: tuple[str, ...],
+    time_trace: Path | None,
     stop_after: str | None,
     ndk: str | None,
     fallback: str | None,
@@ -156,12 +165,18 @@ def compile_command(
     from adrenoc.mcu.core import Core
 
     if isinstance(target, Core):
+        _check_no_trace(time_trace)
         from adrenoc.cli.firmware import compile_firmware
 
         said = {"with_object": with_object, "explain": explain, "as_json": as_json}
-        wishes = tuning_log, spare_flash_kib or 0
         compile_firmware(
-            ctx, model, target, output, (max_flash_kib, max_ram_kib), wishes=wishes, **said
+            ctx,
+            model,
+            target,
+            output,
+            (max_flash_kib, max_ram_kib),
+            wishes=(tuning_log, spare_flash_kib or 0),
+            **said,
         )
         return
     _check_no_firmware(max_flash_kib, max_ram_kib, spare_flash_kib, with_object or None)
@@ -198,7 +213,7 @@ def compile_command(
 
     plan: AccuracyPlan | None = None
 
-    def work(reporter: Reporter) -> Made | None:
+    def compile_all(reporter: Reporter) -> Made | None:
         nonlocal plan
         options = resolved.options
         decisions: tuple[Decision, ...] = shaped.decisions
@@ -235,6 +250,7 @@ def compile_command(
             with_fallback=fallback is not None,
         )
 
+    work = trace_time(compile_all, time_trace)
     if as_json:
         made = work(SilentReporter())
         if made is not None:
@@ -265,6 +281,12 @@ def _check_no_firmware(*given: int | None) -> None:
             "--max-flash-kib, --max-ram-kib, --spare-flash-kib and --object are for "
             "microcontrollers"
         )
+
+
+def _check_no_trace(time_trace: Path | None) -> None:
+    """Refuse what is for bundles alone."""
+    if time_trace is not None:
+        raise click.UsageError("--time-trace is for bundles, not for folders of C")
 
 
 def _check_accuracy_options(

@@ -15,7 +15,9 @@ from adrenoc.codegen.launcher_checks import TAKES_INPUT, drop_known_checks
 from adrenoc.codegen.opencl_compact import compact
 from adrenoc.codegen.opencl_sharing import kernel_name, read_programs, section, share, standalone
 from adrenoc.codegen.opencl_source import forbid_contraction, printing, tidy
+from adrenoc.codegen.traced_build import traced_passes
 from adrenoc.decision import DecisionLog
+from adrenoc.host.time_trace import section as traced
 from adrenoc.target.target import Target
 from adrenoc.tvmapi import Call, Var, tirx, tvm
 
@@ -72,7 +74,7 @@ def build_executable(
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    with printing(tidy) if as_printed else sharing_programs(log):
+    with printing(tidy) if as_printed else sharing_programs(log), traced_passes():
         return relax.build(
             module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
         )
@@ -165,9 +167,10 @@ def sharing_programs(log: DecisionLog | None) -> Iterator[None]:
     generate = tvm_ffi.get_global_func(_GENERATOR)
 
     def share_and_generate(module: Any, target: Any) -> Any:
-        with printing(_edit_source):
+        with traced("print OpenCL C", "build"), printing(_edit_source):
             (text,) = module_texts(generate(module, target))
-        shared, decisions = share({name: own.text for name, own in read_programs(text).items()})
+        with traced("share programs", "build"):
+            shared, decisions = share({name: own.text for name, own in read_programs(text).items()})
         if log is not None:
             for decision in decisions:
                 log.add(decision.subject, decision.taken, decision.reason)

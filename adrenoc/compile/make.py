@@ -33,6 +33,7 @@ from adrenoc.files.outputs import (
     write_folder_atomically,
 )
 from adrenoc.files.read import android_ndk_folders, cache_folder, sha256_json
+from adrenoc.host.time_trace import section
 from adrenoc.importers.formats import find_model_files
 from adrenoc.options import ONLY_OF_DECODERS, CompileOptions, Shapes
 from adrenoc.reporter import Reporter
@@ -234,7 +235,8 @@ def _compile_into_place(
         manifest = fill(root)
         if cache is not None:
             # Before it gets its place, where another process may put something else.
-            cache.store(key, root)
+            with section("keep in the cache", "file"):
+                cache.store(key, root)
         return manifest
 
     if job.tar:
@@ -276,7 +278,8 @@ def _compile(
             reporter=writer.reporter,
         )
         return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
-    from adrenoc.compile.compiler import compile_model
+    with section("load TVM", "start"):
+        from adrenoc.compile.compiler import compile_model
 
     compiled = compile_model(
         model,
@@ -310,12 +313,13 @@ class _Writer:
     ) -> Manifest:
         compiled.decisions.extend(self.chosen_before)
         started = time.perf_counter()
-        library = link_library(
-            compiled.library,
-            root / LIBRARY,
-            triple=self.target.llvm_triple,
-            linker=self.linker,
-        )
+        with section("link", "file"):
+            library = link_library(
+                compiled.library,
+                root / LIBRARY,
+                triple=self.target.llvm_triple,
+                linker=self.linker,
+            )
         self.reporter.stage("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
         if self.fallback is not None:
             started = time.perf_counter()
@@ -341,7 +345,8 @@ class _Writer:
             "end_tokens": options.end_tokens,
             "versions": {**tool_versions(), "linker": self.linker.version},
         }
-        manifest = fill_bundle(root, compiled, library=library, manifest=about, params=params)
+        with section("write", "file"):
+            manifest = fill_bundle(root, compiled, library=library, manifest=about, params=params)
         self.reporter.stage("write", _ms_since(started), f"{len(manifest.files)} files")
         return manifest
 

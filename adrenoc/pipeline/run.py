@@ -9,6 +9,7 @@ from adrenoc.bundle.manifest import StageTime
 from adrenoc.errors import OptionError
 from adrenoc.files.outputs import output_error, write_atomically
 from adrenoc.host.out_of_memory import memory_errors
+from adrenoc.host.time_trace import section
 from adrenoc.pipeline.phases import check_phase
 from adrenoc.pipeline.stage import check_order
 from adrenoc.pipeline.stages import STAGES, stage_names
@@ -49,12 +50,16 @@ def run_stages(
             continue
         state.log.stage = stage.name
         started = time.perf_counter()
-        with memory_errors(f"the stage {stage.name} of {state.model}"):
+        with (
+            memory_errors(f"the stage {stage.name} of {state.model}"),
+            section(stage.name, "stage"),
+        ):
             state = stage.run(state)
         if state.options.check_ir:
-            stage.check(state)
-            if stage is last_of[stage.phase]:
-                check_phase(stage.phase, state)
+            with section(f"check {stage.name}", "check"):
+                stage.check(state)
+                if stage is last_of[stage.phase]:
+                    check_phase(stage.phase, state)
         took = StageTime(
             name=stage.name,
             time_ms=(time.perf_counter() - started) * 1000,

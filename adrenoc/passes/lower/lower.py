@@ -18,6 +18,7 @@ from adrenoc.errors import CompileError
 from adrenoc.families.operators import OPERATORS, is_kind, is_product
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.operator import Kind
+from adrenoc.host.time_trace import section
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.ir.program import Choice, Kernel, Program, Step
@@ -70,7 +71,8 @@ def _lower_graph(context: RuleContext, kernels: _Kernels) -> Program:
         if node.is_region or node.is_region_memory:
             steps.append(_step_of_region(context, node))
             continue
-        call = kernel_of(context, node)
+        with section(node.op, "kernel"):
+            call = kernel_of(context, node)
         choice = context.schedules.of_node.get(node.name)
         kernel = kernels.add(call, choice)
         steps.append(Step(kernel=kernel, arguments=call.arguments, written=call.written))
