@@ -81,6 +81,12 @@ _WORST_LAYERS = 8
     help="Take policy N of the list in place of what meets --tolerance; needs one --preset.",
 )
 @click.option("--all", "show_all", is_flag=True, help="List every layer, not only the worst.")
+@click.option(
+    "--html",
+    type=OutputPath(is_file=True),
+    metavar="FILE",
+    help="Write a report: the error along the network, and each layer's own, the worst first.",
+)
 @model_explorer_option("what each layer adds to the error, and the error so far")
 @json_option()
 @click.pass_context
@@ -98,6 +104,7 @@ def check_accuracy_command(
     output: Path | None,
     point: int | None,
     show_all: bool,
+    html: Path | None,
     explorer: Path | None,
     as_json: bool,
 ) -> None:
@@ -132,17 +139,31 @@ def check_accuracy_command(
             report = check_accuracy(model, reporter=reporter, **arguments)
     if output is not None:
         _write(report, output)
-    written: tuple[Path, ...] = ()
-    if explorer is not None:
-        from adrenoc.views.node_data import figures_of_accuracy, write_node_data
-
-        written = write_node_data(explorer, figures_of_accuracy(report))
+    written = _write_views(report, html, explorer)
     if as_json:
         console.print_json(finite(asdict(report)))
     else:
         _show(report, output, show_all)
         console.print_fields([("written", str(path)) for path in written])
     ctx.exit(0 if report.passed else CheckFailedError.exit_code)
+
+
+def _write_views(
+    report: AccuracyReport, html: Path | None, explorer: Path | None
+) -> tuple[Path, ...]:
+    """The page and the node data that were asked for; the files that were written."""
+    written: tuple[Path, ...] = ()
+    if html is not None:
+        from adrenoc.files.outputs import write_atomically
+        from adrenoc.views.accuracy_page import accuracy_html
+
+        write_atomically(html, accuracy_html(report))
+        written += (html,)
+    if explorer is not None:
+        from adrenoc.views.node_data import figures_of_accuracy, write_node_data
+
+        written += write_node_data(explorer, figures_of_accuracy(report))
+    return written
 
 
 def _check_target(target: Target) -> None:

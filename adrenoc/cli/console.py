@@ -21,7 +21,7 @@ from rich.text import Text
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
 from adrenoc.files.read import no_color
-from adrenoc.text.amounts import show_bytes, show_ms
+from adrenoc.text import amounts
 from adrenoc.text.printable import printable
 
 # Wide enough that nothing wraps in a pipe or a file.
@@ -166,8 +166,10 @@ def blank() -> None:
     _print()
 
 
-ms = show_ms
-size = show_bytes
+count_of = amounts.count_of
+dims = amounts.dims
+ms = amounts.show_ms
+size = amounts.show_bytes
 
 
 def short(name: str) -> str:
@@ -179,13 +181,3 @@ def short(name: str) -> str:
     if len(first) > _NAME_COLUMNS:
         first = f"…{first[1 - _NAME_COLUMNS :]}"
     return f"{first};…" if joined else first
-
-
-def count_of(count: int, noun: str) -> str:
-    """`1 slot`, `2 slots`."""
-    return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-def dims(shape: Iterable[int]) -> str:
-    """A shape: `1x3x224x224`."""
-    return "x".join(str(extent) for extent in shape) or "scalar"

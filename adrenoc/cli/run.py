@@ -18,7 +18,6 @@ from adrenoc.cli.options import (
     InputParam,
     NumbersParam,
     json_option,
-    model_explorer_option,
     path_argument,
     seed_option,
     shape_option,
@@ -32,7 +31,7 @@ from adrenoc.cli.place_options import (
 )
 from adrenoc.cli.rounding_floor import check_floor, measure_floor, plain_floor, show_floor
 from adrenoc.cli.run_firmware import run_if_firmware
-from adrenoc.cli.write_views import write_run_views
+from adrenoc.cli.write_views import take_views, view_options, write_run_views
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,15 +99,7 @@ if TYPE_CHECKING:
     help="Compare the times with a run whose --json output is there.",
 )
 @click.option("--profile", is_flag=True, help="Show the time of each kernel.")
-@click.option(
-    "--perfetto",
-    "trace_file",
-    type=OutputPath(is_file=True),
-    metavar="FILE",
-    help="Write a trace for ui.perfetto.dev or chrome://tracing: load, runs, each kernel of "
-    "--profile, clocks.",
-)
-@model_explorer_option("the measured time of each launch (with --profile)")
+@view_options()
 @click.option(
     "--program-cache/--no-program-cache",
     "keep_programs",
@@ -189,8 +180,6 @@ def run_command(
     pause_ms: float,
     baseline: Path | None,
     profile: bool,
-    trace_file: Path | None,
-    explorer: Path | None,
     keep_programs: bool,
     no_record: bool,
     qualcomm_programs: bool,
@@ -210,7 +199,7 @@ def run_command(
     A folder for a microcontroller or cpu:arm64 runs under QEMU: instructions are counted.
     """
     given = files, seed, threads
-    asked = take_asked(where)
+    asked, views = take_asked(where), take_views(where)
     by, kept = (seed, reference, tolerance), (keep_programs, qualcomm_programs)
     if run_if_firmware(ctx, bundle, given, reference, save, as_json=as_json) or run_if_decoder(
         ctx, bundle, asked, by, where, kept, as_json=as_json
@@ -241,7 +230,7 @@ def run_command(
         repeat=repeat,
         sustain_s=sustain_s,
         pause_ms=pause_ms,
-        profile=profile or trace_file is not None or explorer is not None,
+        profile=profile or views.need_profile,
         recording="off" if no_record else "best",
         programs=programs_of(place, keep_programs, qualcomm_programs),
         perf_hint=perf_hint or "",
@@ -249,7 +238,6 @@ def run_command(
         threads=threads or 0,
     )
     result = _run(opened, place, inputs, options, save=save, steps=several.later)
-    views = write_run_views(opened, result, trace_file, explorer)
     compared = None if before is None else compare_with(before, result)
     limit = _default_tolerance(opened) if tolerance is None else tolerance
     checked = None
@@ -270,12 +258,13 @@ def run_command(
                 reporter=reporter,
             )
         checked = layers.result
+    written = write_run_views(opened, result, views, checked)
     floor = measure_floor(with_floor, opened, reference, inputs, result, expected)
     if as_json:
         console.print_json({**plain_run(result, checked, compared), **plain_floor(floor)})
         ctx.exit(CheckFailedError.exit_code if checked and not checked.passed else 0)
     show_run(opened, result, checked, compared)
-    console.print_fields([("written", str(view)) for view in views])
+    console.print_fields([("written", str(path)) for path in written])
     show_floor(floor)
     if layers_of is not None:
         layers.raise_if_failed()

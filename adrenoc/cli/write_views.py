@@ -1,38 +1,101 @@
-"""Files for other tools that `run` and `compile` write beside what they show."""
+"""Files for people and for other tools that `run` and `compile` write beside what they show."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from adrenoc.cli.guarded import OutputPath
+from adrenoc.cli.options import model_explorer_option
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
+    from adrenoc.device.compare import CheckResult
     from adrenoc.device.result import RunResult
     from adrenoc.reporter import Reporter
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunViews:
+    """Where the views of a run go; None is not asked for."""
+
+    trace_file: Path | None
+    explorer: Path | None
+    page: Path | None
+
+    @property
+    def need_profile(self) -> bool:
+        """Whether any of them shows times of kernels."""
+        return any(path is not None for path in (self.trace_file, self.explorer, self.page))
+
+
+def view_options() -> Callable[[Any], Any]:
+    """`--html`, `--perfetto` and `--model-explorer`."""
+    options = (
+        click.option(
+            "--html",
+            "page",
+            type=OutputPath(is_file=True),
+            metavar="FILE",
+            help="Write a report: each launch beside the least time that it could take, the worst "
+            "first, and the errors of --check or --check-layers.",
+        ),
+        click.option(
+            "--perfetto",
+            "trace_file",
+            type=OutputPath(is_file=True),
+            metavar="FILE",
+            help="Write a trace for ui.perfetto.dev or chrome://tracing: load, runs, each kernel "
+            "of --profile, clocks.",
+        ),
+        model_explorer_option("the measured time of each launch (with --profile)"),
+    )
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def take_views(options: dict[str, Any]) -> RunViews:
+    """Take these options out of a command's."""
+    return RunViews(**{name: options.pop(name) for name in ("trace_file", "explorer", "page")})
+
+
 def write_run_views(
-    bundle: Bundle, result: RunResult, trace_file: Path | None, explorer: Path | None
+    bundle: Bundle, result: RunResult, views: RunViews, checked: CheckResult | None
 ) -> tuple[Path, ...]:
-    """The trace and the node data that were asked for; the files that were written.
+    """The page, the trace and the node data that were asked for; the files that were written.
 
     Raises:
         OutputError: one cannot be written.
     """
+    from adrenoc.files.outputs import write_atomically
+
     written: tuple[Path, ...] = ()
-    if trace_file is not None:
-        from adrenoc.files.outputs import write_atomically
+    if views.page is not None:
+        from adrenoc.views.run_page import run_html
+
+        tensors = () if checked is None else checked.tensors
+        write_atomically(views.page, run_html(bundle, result, tensors))
+        written += (views.page,)
+    if views.trace_file is not None:
         from adrenoc.views.perfetto import perfetto_json
 
-        write_atomically(trace_file, perfetto_json(bundle, result))
-        written = (trace_file,)
-    if explorer is not None:
+        write_atomically(views.trace_file, perfetto_json(bundle, result))
+        written += (views.trace_file,)
+    if views.explorer is not None:
         from adrenoc.views.node_data import figures_of_run, write_node_data
 
-        written += write_node_data(explorer, figures_of_run(result))
+        written += write_node_data(views.explorer, figures_of_run(result))
     return written
 
 

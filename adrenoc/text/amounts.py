@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def show_bytes(count: int) -> str:
     """Bytes in the unit that suits."""
@@ -32,3 +34,13 @@ def show_growth(before: float | None, after: float | None) -> str:
         return "new"
     share = (after - before) / before
     return f"{share:+.1%}".replace("%", " %") if abs(share) >= 0.0005 else f"{share:+.0e}"
+
+
+def count_of(count: int, noun: str) -> str:
+    """`1 slot`, `2 slots`."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def dims(shape: Iterable[int]) -> str:
+    """A shape: `1x3x224x224`."""
+    return "x".join(str(extent) for extent in shape) or "scalar"

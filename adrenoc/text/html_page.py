@@ -23,7 +23,7 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: 
 pre { overflow-x: auto; padding: 0.8em; background: var(--box); }
 svg { margin: 0 1.5em 1em 0; } svg text { font-size: 11px; fill: var(--quiet); }
 svg line { stroke: var(--line); } svg polyline { stroke: var(--mark); fill: none; stroke-width: 2; }
-svg circle { fill: var(--mark); }
+svg circle, svg .whole { fill: var(--mark); } svg .part { fill: var(--ink); }
 figure { display: inline-block; margin: 0; } figcaption { font-weight: 600; }
 summary { cursor: pointer; padding: 0.25em 0; } details { border-bottom: 1px solid var(--line); }
 details table { margin: 0.4em 0 1em; } :focus-visible { outline: 2px solid var(--mark); }
@@ -83,6 +83,14 @@ def cards(figures: Sequence[tuple[str, str]]) -> str:
         f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in figures
     )
     return f"<dl class='cards'>{each}</dl>\n"
+
+
+def section(title: str, columns: Sequence[str], rows: Sequence[str], note: str = "") -> str:
+    """A headed table of rows, under a note; nothing without rows."""
+    if not rows:
+        return ""
+    said = f"<p class='quiet'>{safe(note)}</p>\n" if note else ""
+    return f"<h2>{safe(title)}</h2>\n{said}{table(columns, ''.join(rows))}"
 
 
 def bar(share: float, text: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from adrenoc.bundle.buckets import folder_name, open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.figures import figures_of
 from adrenoc.bundle.manifest import Manifest
-from adrenoc.text.amounts import show_bytes, show_ms
-from adrenoc.text.html_page import bar, cards, cell, fold, line, number, page, safe, table
+from adrenoc.text.amounts import dims, show_bytes, show_ms
+from adrenoc.text.html_page import bar, cards, cell, fold, line, number, page, safe, section, table
 from adrenoc.views.figure_rows import show_figures
 
 
@@ -50,25 +49,14 @@ def _shape(bundle: Bundle) -> str:
     )
 
 
-def _section(title: str, columns: Sequence[str], rows: Sequence[str], note: str = "") -> str:
-    if not rows:
-        return ""
-    said = f"<p class='quiet'>{safe(note)}</p>\n" if note else ""
-    return f"<h2>{safe(title)}</h2>\n{said}{table(columns, ''.join(rows))}"
-
-
 def _borders(manifest: Manifest) -> str:
     specs = [("input", spec) for spec in manifest.inputs]
     specs += [("output", spec) for spec in manifest.outputs]
     rows = [
-        line(cell(kind), cell(s.name), cell(_dims(s.shape)), cell(s.dtype), cell(s.layout))
+        line(cell(kind), cell(s.name), cell(dims(s.shape)), cell(s.dtype), cell(s.layout))
         for kind, s in specs
     ]
-    return _section("Inputs and outputs", ("", "name", "shape", "dtype", "layout"), rows)
-
-
-def _dims(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
+    return section("Inputs and outputs", ("", "name", "shape", "dtype", "layout"), rows)
 
 
 def _launches(bundle: Bundle) -> str:
@@ -91,14 +79,14 @@ def _launches(bundle: Bundle) -> str:
     ]
     columns = ("", "node", "family", "kernel", "FLOP", "memory bus", "time at least", "")
     note = "In the order in which they run; times are floors by the target's rates."
-    return _section("Launches", columns, rows, note)
+    return section("Launches", columns, rows, note)
 
 
 def _kernels(bundle: Bundle) -> str:
     folded = [
         fold(
             f"{kernel.name} ({kernel.family}), launched {kernel.calls} x, work-group "
-            f"{_dims(kernel.work_group)}, groups {_dims(kernel.grid)}"
+            f"{dims(kernel.work_group)}, groups {dims(kernel.grid)}"
             + (", tuned" if kernel.tuned else ""),
             f"<pre>{safe(kernel.source)}</pre>\n",
         )
@@ -113,7 +101,7 @@ def _memory(manifest: Manifest) -> str:
     rows = [
         line(
             cell(slot.scope),
-            cell(_dims(slot.shape)),
+            cell(dims(slot.shape)),
             cell(slot.dtype),
             bar(slot.bytes / largest if largest else 0.0, show_bytes(slot.bytes)),
         )
@@ -126,7 +114,7 @@ def _memory(manifest: Manifest) -> str:
         f"({show_bytes(memory.live_bytes)} alive at once), "
         f"{show_bytes(memory.input_bytes + memory.output_bytes)} inputs and outputs."
     )
-    return _section(
+    return section(
         "Memory of intermediate tensors", ("in", "shape", "dtype", "bytes", ""), rows, note
     )
 
@@ -143,7 +131,7 @@ def _regions(manifest: Manifest) -> str:
         for region in manifest.regions
     ]
     columns = ("region", "operators", "copies", "OpenCL ML", "textures")
-    return _section("Regions of OpenCL ML", columns, rows, "Times are the compiler's estimates.")
+    return section("Regions of OpenCL ML", columns, rows, "Times are the compiler's estimates.")
 
 
 def _decisions(bundle: Bundle) -> str:

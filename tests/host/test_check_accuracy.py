@@ -152,10 +152,15 @@ def _run(*words: Any) -> Any:
 
 def test_the_policy_file_makes_compile_mend_it(device: Any, tmp_path: Path) -> None:
     model, policy = planted.save(planted.overflow(), tmp_path), tmp_path / "policy.json"
-    options = ("--preset", "mixed", "-o", policy)
+    page = tmp_path / "page.html"
+    options = ("--preset", "mixed", "-o", policy, "--html", page)
     told = _run("check-accuracy", model, *options)
     assert told.exit_code == 0, told.output
     assert "overflow" in told.output and "t3" in told.output
+    shown = page.read_text()
+    assert "<td>t3</td>" in shown
+    assert "overflow: " in shown
+    assert "with 1 tensor in float32" in shown
     data = json.loads(policy.read_text())
     assert data["float32_tensors"] == ["t3"] and data["error_before"] is None
 

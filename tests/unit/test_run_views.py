@@ -8,12 +8,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.launches import LaunchInfo
 from adrenoc.cli.main import main
 from adrenoc.cli.show_run import plain_run
+from adrenoc.device.compare import compare
 from adrenoc.device.gpu_state import GpuState
 from adrenoc.device.profile import Launch, NodeTime, kernel_times, node_times
 from adrenoc.device.result import RunResult, Times
@@ -22,6 +24,7 @@ from adrenoc.errors import InputError, OutputError
 from adrenoc.views.node_data import figures_of_run, node_data_json, write_node_data
 from adrenoc.views.perfetto import perfetto_json
 from adrenoc.views.run_diff import EQUAL, FASTER, OPEN, SLOWER, RunDiff, compare_runs, rank_chance
+from adrenoc.views.run_page import run_html
 
 FAST = GpuState(clock_mhz=900.0, governor="msm")
 LAUNCHES = (
@@ -223,3 +226,28 @@ def test_node_data_goes_nowhere_where_one_file_cannot(tmp_path: Path) -> None:
 def test_nodes_of_older_bundles_have_their_names() -> None:
     node = NodeTime(node="n", kernel="k", time_ms=1.0, gflops=1, gb_per_s=1, of_roofline=None)
     assert figures_of_run(replace(run_of([]), nodes=(node,)))["measured_us"] == {"n": 1000.0}
+
+
+def test_a_page_of_a_run_has_the_worst_launch_first(bundle: Bundle) -> None:
+    html = run_html(bundle, traced())
+    assert html.count("<rect class='whole'") == 3
+    listed = html[html.index("Estimated and measured") :]
+    # 12 us without a floor are before 10 us of which 1 us had to be.
+    assert listed.index("c2 ?&lt;b&gt;") < listed.index(">c1<") < listed.index(">results<")
+    assert "10.00" in listed and "<b>" not in html
+    assert "Errors" not in html and "Kernels" not in html
+
+
+def test_a_page_of_a_run_without_launches_has_its_kernels(bundle: Bundle) -> None:
+    html = run_html(bundle, replace(traced(), nodes=()))
+    assert "Estimated and measured" not in html and "<h2>Kernels</h2>" in html
+    assert "<h2>Kernels</h2>" not in run_html(bundle, run_of([]))
+
+
+def test_a_page_of_a_run_tells_bad_layers_first(bundle: Bundle) -> None:
+    good = {"wrong": np.float32([1, 2]), "right": np.float32([1, 2])}
+    checked = compare({**good, "wrong": np.float32([1, 9])}, good, tolerance=1e-2)
+    html = run_html(bundle, run_of([1.0]), checked.tensors)
+    assert html.index("beyond the tolerance") < html.index(">wrong<") < html.index(">right<")
+    assert "1 tensor within the tolerance" in html
+    assert "beyond" not in run_html(bundle, run_of([1.0]), compare(good, good, tolerance=1).tensors)
