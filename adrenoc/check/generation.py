@@ -1,4 +1,4 @@
-"""Tokens that a bundle generates, held against onnxruntime's for the same model."""
+"""Tokens that a bundle generates, held against onnxruntime's or LiteRT's for the same model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.check.reference import run_reference
+from adrenoc.check.reference import run_reference, run_tokens
 from adrenoc.errors import CheckFailedError, InputError
 from adrenoc.importers.decoder_form import DecoderForm, find_decoder
 
@@ -76,7 +76,11 @@ def check_tokens(
             hint="adrenoc run BUNDLE --prompt-ids ... --check MODEL takes the model it is made of",
         )
     whole = [*prompt, *tokens[:-1]]
-    reference = run_reference(model, _feeds(form, whole))["logits"][0, len(prompt) - 1 :]
+    if form.lengths:
+        every = run_tokens(model, whole)
+    else:
+        every = run_reference(model, _feeds(form, whole))["logits"][0]
+    reference = every[len(prompt) - 1 :]
     same = reference.argmax(axis=-1) == np.asarray(tokens)
     gaps = [_gap(row, token) for row, token in zip(reference, tokens, strict=True)]
     allowed = same | (np.asarray(gaps) <= tolerance)

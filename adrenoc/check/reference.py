@@ -11,7 +11,7 @@ import pickle
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,16 @@ def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> Arra
     """
     found: Arrays = _ask("run_reference_kernels", model, inputs)
     return found
+
+
+def run_tokens(model: Path, tokens: Sequence[int]) -> np.ndarray:
+    """What LiteRT computes of a decoder in TFLite after each token: [tokens, vocabulary].
+
+    Raises:
+        DependencyError, ModelFormatError, ToolError: see `run_reference`.
+    """
+    found: Arrays = _ask("run_tokens", model, {"tokens": np.asarray(tokens, np.int64)})
+    return found["logits"]
 
 
 def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Arrays]:

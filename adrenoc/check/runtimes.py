@@ -262,7 +262,7 @@ def _run_tflite(
     threads: int,
     kernels: str = PLAIN,
 ) -> dict[str, np.ndarray]:
-    interpreter = _interpreter(
+    interpreter = open_interpreter(
         model, kernels=kernels if plain else "", keep_all=bool(tensors), threads=threads
     )
     details = interpreter.get_input_details()
@@ -282,8 +282,15 @@ def _run_tflite(
     return {name: np.array(interpreter.get_tensor(index)) for name, index in wanted.items()}
 
 
-def _interpreter(model: Path, *, kernels: str, keep_all: bool, threads: int) -> Any:
-    """LiteRT with the model; where its data are float, its weights are, too."""
+def open_interpreter(
+    model: Path, *, kernels: str = "", keep_all: bool = False, threads: int = 0
+) -> Any:
+    """LiteRT with the model; where its data are float, its weights are, too.
+
+    Raises:
+        DependencyError: LiteRT is not installed.
+        ModelFormatError: it refuses the model.
+    """
     runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
     schema = import_runtime("ai-edge-litert", "ai_edge_litert.schema_py_generated", "TFLite")
     types = runtime.OpResolverType
@@ -294,8 +301,13 @@ def _interpreter(model: Path, *, kernels: str, keep_all: bool, threads: int) -> 
         "experimental_op_resolver_type": chosen.get(kernels, types.AUTO),
     }
     try:
-        interpreter = runtime.Interpreter(model_path=str(model), **arguments)
-        floats = widen_weights(model.read_bytes(), schema)
+        files = find_model_files(model)
+        content, _ = files.read()
+        if files.part is None:
+            interpreter = runtime.Interpreter(model_path=str(model), **arguments)
+        else:  # in a container
+            interpreter = runtime.Interpreter(model_content=content, **arguments)
+        floats = widen_weights(content, schema)
         if floats is not None:
             interpreter = runtime.Interpreter(model_content=floats, **arguments)
         interpreter.allocate_tensors()

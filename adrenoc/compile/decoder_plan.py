@@ -39,6 +39,8 @@ def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int])
         OptionError: a prompt's length is beyond the context.
     """
     rows, reason = _choose_rows(form, context)
+    if form.lengths:
+        prefill = _choose_lengths(form, prefill, rows)
     long = [length for length in prefill if length > rows]
     if long and context is not None and tuple(prefill) != USUAL_PREFILL:
         raise OptionError(
@@ -64,7 +66,27 @@ def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int])
     )
 
 
+def _choose_lengths(form: DecoderForm, prefill: Sequence[int], rows: int) -> tuple[int, ...]:
+    """Of the lengths that the file has those that were asked for, or that come near the usual."""
+    if tuple(prefill) != USUAL_PREFILL:
+        unknown = [length for length in prefill if length not in (1, *form.lengths)]
+        if unknown:
+            known = ",".join(map(str, form.lengths))
+            raise OptionError(
+                f"--prefill {unknown[0]}: the file has no signature of so many tokens, expected "
+                f"some of {known}",
+                hint=f"adrenoc compile MODEL --prefill {known}",
+            )
+        return tuple(prefill)
+    there = [length for length in form.lengths if length <= rows]
+    near = {min((n for n in there if n >= usual), default=max(there, default=1))
+            for usual in USUAL_PREFILL}  # fmt: skip
+    return tuple(sorted(near))
+
+
 def _choose_rows(form: DecoderForm, context: int | None) -> tuple[int, str]:
+    if form.rows:
+        return _choose_fixed_rows(form.rows, context)
     if context is not None:
         return context, "--context"
     if not form.context:
@@ -75,6 +97,20 @@ def _choose_rows(form: DecoderForm, context: int | None) -> tuple[int, str]:
         MOST_ROWS,
         f"{GENAI_CONFIG} says {form.context}, which --context N has to ask for",
     )
+
+
+def _choose_fixed_rows(rows: int, context: int | None) -> tuple[int, str]:
+    if context is None:
+        if rows <= MOST_ROWS:
+            return rows, "the caches of the file have so many"
+        return MOST_ROWS, f"the caches of the file have {rows}, which --context N has to ask for"
+    if context > rows:
+        raise OptionError(
+            f"--context {context}: the caches of the file have {rows} rows, expected at most as "
+            "many",
+            hint=f"adrenoc compile MODEL --context {rows}",
+        )
+    return context, "--context"
 
 
 def _shapes(form: DecoderForm, tokens: int, rows: int) -> Shapes:

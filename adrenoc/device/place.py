@@ -92,7 +92,7 @@ class LocalPlace:
 
         try:
             check_extents(bundle.library)
-            return tvm_ffi.load_module(bundle.library, keep_module_alive=False)
+            return tvm_ffi.get_global_func("adrenoc.load_library")(str(bundle.library))
         except (AdrenocError, OSError, RuntimeError, ValueError) as error:
             raise BundleError(
                 f"{bundle.path}: its library cannot be loaded: {error}",

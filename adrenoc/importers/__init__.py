@@ -39,7 +39,7 @@ def import_model(
     if files.format == "tflite":
         from adrenoc.importers.tflite.importer import import_tflite
 
-        imported = import_tflite(files, shapes=shapes, states=states)
+        imported = import_tflite(files, shapes=shapes, states=states, caches=caches)
     else:
         from adrenoc.importers.onnx.importer import import_onnx
 

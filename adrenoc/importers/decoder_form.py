@@ -1,6 +1,6 @@
 """Tells a decoder with past and present keys and values by its inputs and outputs.
 
-Loads neither TVM nor files of weights beside the model.
+Loads neither TVM nor files of weights beside the model; a TFLite file is read whole.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adrenoc.errors import ModelFormatError
 from adrenoc.files.read import read_plain
-from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.formats import ModelFiles, find_model_files
 from adrenoc.importers.signature import Signature, read_signature
 from adrenoc.text.json_text import read_json
 
@@ -37,7 +38,8 @@ class DecoderForm:
     """Caches of a decoder, whether it takes positions, and what its configuration says.
 
     `context` is 0 and `ends`, the tokens after which it has no more to say, are none where no
-    configuration lies beside the model.
+    configuration lies beside the model.  Where the file fixes them, `rows` are those that its
+    caches have and `lengths` the tokens of a prompt that it has calls for.
     """
 
     caches: tuple[CacheSpec, ...]
@@ -45,6 +47,8 @@ class DecoderForm:
     positions: bool
     context: int
     ends: tuple[int, ...] = ()
+    rows: int = 0
+    lengths: tuple[int, ...] = ()
 
 
 def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm | None:
@@ -54,9 +58,11 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
 
     Raises:
         ModelNotFoundError, ModelFormatError: see `find_model_files`.
+        UnsupportedOperatorError: it is a decoder in TFLite whose signatures are not covered.
     """
-    if find_model_files(model).format != "onnx":
-        return None
+    files = find_model_files(model)
+    if files.format != "onnx":
+        return _find_in_tflite(files)
     signature = signature or read_signature(model)
     inputs = {port.name for port in signature.inputs}
     outputs = {port.name for port in signature.outputs}
@@ -77,6 +83,18 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         context=_context_beside(model),
         ends=_ends_beside(model),
     )
+
+
+def _find_in_tflite(files: ModelFiles) -> DecoderForm | None:
+    from adrenoc.importers.tflite.decoder.form import decoder_form
+    from adrenoc.importers.tflite.decoder.roles import is_decoder
+    from adrenoc.importers.tflite.file import read_tflite
+
+    try:
+        file = read_tflite(files.paths[0], files.read()[0])
+    except ModelFormatError:
+        return None  # the importer says what is wrong
+    return decoder_form(file) if is_decoder(file) else None
 
 
 def _present_of(past: str, outputs: set[str]) -> str:

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from adrenoc.errors import ModelFormatError, ModelNotFoundError
 from adrenoc.files.read import open_plain
+from adrenoc.importers.containers import is_container, read_contents
 from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, outline
 
 EXPORT_AGAIN = "export or download the model again"
@@ -54,13 +55,16 @@ class ModelFiles:
     """The format ("onnx" or "tflite") of a model, and its files, the model itself first.
 
     `data` is what its tensors name of the other files, in order, each byte once; `spans` are the
-    tensors' own parts of that.
+    tensors' own parts of that.  `part` is where the model lies in a container, whose `tokenizer`,
+    as it is stored, may lie beside it.
     """
 
     format: str
     paths: tuple[Path, ...]
     data: tuple[DataRange, ...] = ()
     spans: tuple[DataRange, ...] = ()
+    part: DataRange | None = None
+    tokenizer: DataRange | None = None
 
     def sha256(self) -> str:
         """Digest of the model's file and of what its tensors name of others, in order.
@@ -69,8 +73,8 @@ class ModelFiles:
         """
         digest = hashlib.sha256()
         model = self.paths[0]
-        ranges = (DataRange(path=model, offset=0, length=model.stat().st_size), *self.data)
-        for part in ranges:
+        whole = DataRange(path=model, offset=0, length=model.stat().st_size)
+        for part in (self.part or whole, *self.data):
             digest.update(self._head(part))
             with _open_file(part.path) as file:
                 _go_to(file, part.offset)
@@ -87,9 +91,12 @@ class ModelFiles:
         digested is what is compiled, whoever writes to the files meanwhile.
         """
         model = self.paths[0]
+        begin_at = 0 if self.part is None else self.part.offset
         with _open_file(model) as file:
-            content = file.read()
-        digest = hashlib.sha256(self._head(DataRange(path=model, offset=0, length=len(content))))
+            _go_to(file, begin_at)
+            content = file.read(-1 if self.part is None else self.part.length)
+        read = DataRange(path=model, offset=begin_at, length=len(content))
+        digest = hashlib.sha256(self._head(read))
         digest.update(content)
         take = None if begin is None else begin(content)
         for part in self.data:
@@ -127,6 +134,8 @@ def find_model_files(path: Path) -> ModelFiles:
             f"{path} is empty (0 bytes); expected an ONNX or a TFLite model",
             hint=EXPORT_AGAIN,
         )
+    if is_container(head, path):
+        return _find_in_container(path)
     size = path.stat().st_size
     if size > MOST_FILE_BYTES:
         raise ModelFormatError(
@@ -165,6 +174,30 @@ def find_model_files(path: Path) -> ModelFiles:
         paths=(path, *places.values()),
         data=data,
         spans=tuple(sorted(spans, key=_order)),
+    )
+
+
+def _find_in_container(path: Path) -> ModelFiles:
+    """The decoder in a container of LiteRT-LM."""
+    with _open_file(path) as file:
+        found = read_contents(file, path)
+        model = found.model
+        _go_to(file, model.offset)
+        head = file.read(8)
+    if head[4:] != _TFLITE_MAGIC or model.length > MOST_FILE_BYTES:
+        raise ModelFormatError(
+            f"{path} holds {model.length} bytes as its decoder that begin with {head!r}; expected "
+            f"a TFLite model of at most {MOST_FILE_BYTES} bytes",
+            hint="download it again",
+        )
+    at, words = model.offset, found.tokenizer
+    return ModelFiles(
+        format="tflite",
+        paths=(path,),
+        part=DataRange(path=path, offset=at, length=model.length),
+        tokenizer=None
+        if words is None
+        else DataRange(path=path, offset=words.offset, length=words.length),
     )
 
 
@@ -334,11 +367,6 @@ def _external(model: Path, name: str) -> Path:
 def _not_a_model(path: Path, head: bytes, why: str) -> str:
     if head.startswith(b"version https://git-lfs"):
         return f"{path} is a Git LFS pointer, not the model itself"
-    if head.startswith(b"LITERTLM") or (head[:2] == b"PK" and path.suffix.lower() == ".task"):
-        return (
-            f"{path} is a container of LiteRT-LM, with a tokeniser and TFLite models whose prefill "
-            "and decode signatures share caches; expected a decoder in ONNX"
-        )
     if head[:2] == b"PK":
         return f"{path} is a zip archive (a PyTorch checkpoint?); expected ONNX or TFLite"
     text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
@@ -350,8 +378,6 @@ def _not_a_model(path: Path, head: bytes, why: str) -> str:
 
 def _format_hint(path: Path) -> str:
     suffix = path.suffix.lower()
-    if suffix in (".litertlm", ".task"):
-        return "export the same model by onnxruntime-genai's builder or optimum, to ONNX"
     if suffix in (".pt", ".pth", ".ckpt"):
         return "export it first: torch.onnx.export(model, inputs, 'model.onnx')"
     if suffix in (".pb", ".h5", ".keras"):

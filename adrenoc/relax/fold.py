@@ -49,6 +49,8 @@ _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
 MOST_GROWN = 2**24
 """Elements, 128 MiB of int64: a file says in a few bytes that zeros fill all memory."""
 
+_EXTREMES: dict[str, Callable[..., np.ndarray]] = {"max": np.max, "min": np.min}
+
 _RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten"})
 
 
@@ -140,7 +142,21 @@ def _move(
         value = x[tuple(window)]
     elif name == "take" and len(operands) == 2 and call.attrs.axis is not None:
         value = np.take(x, operands[1], axis=int(call.attrs.axis))
+    elif name == "gather_nd" and int(call.attrs.batch_dims) == 0:
+        value = _gather_nd(x, operands[1])
+    elif name in _EXTREMES:
+        axes = call.attrs.axis
+        along = None if axes is None else tuple(int(a) for a in axes)
+        value = _EXTREMES[name](x, axis=along, keepdims=bool(call.attrs.keepdims))
     return value
+
+
+def _gather_nd(x: np.ndarray, places: np.ndarray) -> np.ndarray | None:
+    """What lies at places, each a row of indices; None where one lies outside."""
+    known = x.shape[: places.shape[-1]]
+    if (places < 0).any() or (places >= np.asarray(known)).any():
+        return None
+    return np.asarray(x[tuple(np.moveaxis(places, -1, 0))])
 
 
 def slice_bounds(call: relax.Call) -> tuple[list[int], list[int], list[int], list[int]]:

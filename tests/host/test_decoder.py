@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,6 +174,17 @@ def test_what_was_saved_goes_on_the_same(qwen: tuple[Path, Bundle], decoder: Dec
         with pytest.raises(ValueError, match="saved"):
             decoder.restore(wrong)
     assert decoder.save() == kept
+
+
+def test_one_decoder_outlives_another(qwen: tuple[Path, Bundle]) -> None:
+    # Both have one library, and what its code has looked up: whose kernels are these?
+    with local_place(qwen[1], "") as place:
+        first, second = Decoder(place, qwen[1]), Decoder(place, qwen[1])
+        tokens = [generate(one, 5)[0] for one in (first, second)]
+        del first
+        gc.collect()
+        second.rewind(0)
+        assert tokens == [generate(second, 5)[0]] * 2
 
 
 def test_tokens_ahead_are_forgotten(decoder: Decoder) -> None:

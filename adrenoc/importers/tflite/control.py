@@ -30,7 +30,7 @@ def _if(node: Node) -> list[Result]:
 
 def _choose(node: Node, choice: relax.Expr, a: Value, b: Value) -> Value:
     """Both branches are computed: they have no effects, and kernels cannot be skipped."""
-    return Value(info=a.info, expr=node.emit(relax.op.where(choice, a.expr, b.expr)))
+    return Value(info=a.info, made=node.emit(relax.op.where(choice, a.expr, b.expr)))
 
 
 def _while(node: Node) -> list[Result]:

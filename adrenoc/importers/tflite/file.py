@@ -11,7 +11,7 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ import numpy as np
 import tflite
 
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.tflite.blockwise import Blocks, read_blocks, read_scales
 from adrenoc.importers.tflite.bounds import Budget, custom_options
 from adrenoc.importers.tflite.sparse import dense_of
+from adrenoc.importers.tflite.stored import decode_stored
 
 # What the flatbuffers runtime raises on an offset that leads out of the file.
 _DAMAGE = (
@@ -52,7 +54,6 @@ _DTYPES = {
     "UINT64": "uint64",
     "BOOL": "bool",
 }
-_NIBBLE = 4
 _POINTER_BYTES = 8
 _BUILTIN_CODE = 10
 """Where the vtable of an operator's code has its newer number, from 127 on and below it."""
@@ -77,6 +78,8 @@ class TensorInfo:
     scales: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     zeros: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     axis: int = 0
+    block: int = 0
+    """Elements along the last axis that share a scale, of [N, blocks]; 0 of other forms."""
     is_variable: bool = False
     open_axes: frozenset[int] = frozenset()
     """The axes whose extents the file leaves open; `shape` has what the converter put there."""
@@ -112,6 +115,8 @@ class TensorInfo:
 
     def lay_along(self, values: np.ndarray) -> np.ndarray:
         """Scales or zero points in a shape that meets the tensor's."""
+        if self.block and values.size > 1:
+            return np.repeat(values.reshape(len(self.scales), -1), self.block, axis=-1)
         if values.size <= 1:
             return values.reshape(())
         return values.reshape([-1 if a == self.axis else 1 for a in range(len(self.shape))])
@@ -146,12 +151,22 @@ class GraphInfo:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class SignatureInfo:
+    """A way to call the file: which graph computes it, and its tensors by the caller's names."""
+
+    key: str
+    graph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TFLiteFile:
     """A verified model; the first graph is the main one."""
 
     graphs: tuple[GraphInfo, ...]
-    signatures: tuple[str, ...] = ()
-    """Keys of the ways in which the file may be called, where it lists any."""
+    signatures: tuple[SignatureInfo, ...] = ()
+    """The ways in which the file may be called, where it lists any."""
 
     @property
     def main(self) -> GraphInfo:
@@ -191,14 +206,25 @@ class _Reader:
         count = self.budget.tables(self.model.SubgraphsLength())
         if count < 1:
             raise ValueError("it holds no graph")
-        return TFLiteFile(
-            graphs=tuple(self._graph(i) for i in range(count)), signatures=self._signatures()
-        )
-
-    def _signatures(self) -> tuple[str, ...]:
+        graphs = tuple(self._graph(i) for i in range(count))
         count = self.budget.tables(self.model.SignatureDefsLength())
-        keys = (self.model.SignatureDefs(i).SignatureKey() for i in range(count))
-        return tuple((key or b"").decode("utf-8") for key in keys)
+        signatures = (self._signature(self.model.SignatureDefs(i), graphs) for i in range(count))
+        return TFLiteFile(graphs=graphs, signatures=tuple(signatures))
+
+    def _signature(self, stored: Any, graphs: tuple[GraphInfo, ...]) -> SignatureInfo:
+        key, number = (stored.SignatureKey() or b"").decode("utf-8"), stored.SubgraphIndex()
+        if number >= len(graphs):
+            raise ValueError(f"the signature '{key}' is of graph {number}; there are {len(graphs)}")
+        tensors: list[dict[str, int]] = []
+        for length, at in (
+            (stored.InputsLength(), stored.Inputs),
+            (stored.OutputsLength(), stored.Outputs),
+        ):
+            maps = [at(i) for i in range(self.budget.tables(length))]
+            indices = _indices([m.TensorIndex() for m in maps], len(graphs[number].tensors))
+            names = ((m.Name() or b"").decode("utf-8") for m in maps)
+            tensors.append(dict(zip(names, indices, strict=True)))
+        return SignatureInfo(key=key, graph=number, inputs=tensors[0], outputs=tensors[1])
 
     @cached_property
     def buffers(self) -> list[np.ndarray | None]:
@@ -215,13 +241,20 @@ class _Reader:
     def _graph(self, number: int) -> GraphInfo:
         graph = self.model.Subgraphs(number)
         seen: Counter[str] = Counter()
-        tensors = []
+        tensors: list[TensorInfo] = []
+        blocks: dict[int, Blocks] = {}
         for index in range(self.budget.tables(graph.TensorsLength())):
             tensor = graph.Tensors(index)
+            if (found := read_blocks(tensor.Quantization())) is not None:
+                blocks[index] = found
             name = (tensor.Name() or b"").decode("utf-8") or f"tensor_{index}"
             seen[name] += 1
             unique = name if seen[name] == 1 else f"{name}__{seen[name] - 1}"
             tensors.append(self._tensor(tensor, index, unique))
+        for index, one in blocks.items():
+            info, values = tensors[index], [each.value for each in tensors]
+            scales, zeros = read_scales(info.name, info.shape, one, values)
+            tensors[index] = replace(info, scales=scales, zeros=zeros, block=one.block, axis=0)
         count = self.budget.tables(graph.OperatorsLength())
         operators = tuple(self._operator(graph.Operators(i), len(tensors)) for i in range(count))
         inputs = _indices(graph.InputsAsNumpy(), len(tensors), least=0)
@@ -252,7 +285,7 @@ class _Reader:
                 self.budget.memory(math.prod(shape))  # before room is made for it
                 value = dense_of(tensor.Sparsity(), stored, dtype, shape)
             else:
-                value = _decode(stored, dtype, shape, name)
+                value = decode_stored(stored, dtype, shape, name)
             self.budget.memory(value.nbytes)
         quantisation = tensor.Quantization()
         scales, zeros, axis = np.zeros(0, np.float32), np.zeros(0, np.int64), 0
@@ -346,18 +379,6 @@ def _builtin_code(code: Any) -> int:
 
 def _array(found: Any) -> np.ndarray:
     return np.zeros(0, np.int64) if isinstance(found, int) else np.asarray(found)
-
-
-def _decode(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """The stored bytes as an array; two numbers of four bits lie in a byte, the lower one first."""
-    count = math.prod(shape)
-    if dtype == "int4":
-        pairs = np.stack([stored & 15, stored >> _NIBBLE], -1).reshape(-1)[:count]
-        return ((pairs.astype(np.int8) ^ 8) - 8).reshape(shape)
-    wanted = count * np.dtype(dtype).itemsize
-    if stored.nbytes != wanted:
-        raise ValueError(f"'{name}' stores {stored.nbytes} bytes, expected {wanted}")
-    return stored.view(dtype).reshape(shape)
 
 
 def _custom_options(node: Any) -> dict[str, Any]:

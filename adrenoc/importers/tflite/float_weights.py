@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.importers.tflite.stored import decode_stored
+
 _DATA = {
     "CONV_2D": 0,
     "DEPTHWISE_CONV_2D": 0,
@@ -31,7 +33,7 @@ _DATA = {
     "BIDIRECTIONAL_SEQUENCE_RNN": 0,
     "BIDIRECTIONAL_SEQUENCE_LSTM": 0,
 }
-"""Operators that take data in float with weights in 8 bits -> the input that is the data."""
+"""Operators that take data in float with weights in 4 or 8 bits -> the input that is the data."""
 
 
 def widen_weights(content: bytes, schema: Any) -> bytes | None:
@@ -62,27 +64,32 @@ def _float(schema: Any) -> int:
 
 
 def _is_bytes(model: Any, graph: Any, index: int, schema: Any) -> bool:
-    """Whether a tensor is a dense constant of bytes that stand for real numbers."""
+    """Whether a tensor is a dense constant of 4 or 8 bits that stand for real numbers."""
     tensor = graph.tensors[index]
-    scales = getattr(tensor.quantization, "scale", None)
+    quanta = tensor.quantization
+    scales = getattr(quanta, "scale", None)
+    scaled = scales is not None and len(scales) > 0
     data = model.buffers[tensor.buffer].data
-    dense = scales is not None and len(scales) > 0 and tensor.sparsity is None
-    return bool(dense and tensor.type == schema.TensorType.INT8 and data is not None and len(data))
+    dense = (scaled or _has_blocks(quanta, schema)) and tensor.sparsity is None
+    is_narrow = tensor.type in (schema.TensorType.INT8, schema.TensorType.INT4)
+    return bool(dense and is_narrow and data is not None and len(data))
+
+
+def _has_blocks(quanta: Any, schema: Any) -> bool:
+    """Whether each block of a row has a scale of its own."""
+    blockwise = schema.QuantizationDetails.BlockwiseQuantization
+    return quanta is not None and bool(quanta.detailsType == blockwise)
 
 
 def _add_floats(model: Any, graph: Any, index: int, schema: Any) -> int:
     """Add what a constant stands for as a tensor; returns its number."""
     tensor = graph.tensors[index]
-    quanta = tensor.quantization
-    stored = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.int8)
-    shape = [int(extent) for extent in tensor.shape]
-    zeros = [0] if quanta.zeroPoint is None else quanta.zeroPoint
-    along = [-1 if a == quanta.quantizedDimension else 1 for a in range(len(shape))]
-    scales, offsets = (
-        values.reshape(along if values.size > 1 else ())
-        for values in (np.asarray(quanta.scale, np.float32), np.asarray(zeros, np.float32))
-    )
-    real = (stored.reshape(shape) - offsets) * scales
+    shape = tuple(int(extent) for extent in tensor.shape)
+    raw = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.uint8)
+    dtype = "int4" if tensor.type == schema.TensorType.INT4 else "int8"
+    stored = decode_stored(raw, dtype, shape, str(tensor.name))
+    scales, offsets = _scales_of(model, graph, tensor, schema)
+    real = (stored - offsets) * scales
     buffer = schema.BufferT()
     buffer.data = np.frombuffer(real.astype(np.float32).tobytes(), np.uint8)
     model.buffers.append(buffer)
@@ -92,6 +99,25 @@ def _add_floats(model: Any, graph: Any, index: int, schema: Any) -> int:
     made.buffer = len(model.buffers) - 1
     graph.tensors.append(made)
     return len(graph.tensors) - 1
+
+
+def _scales_of(model: Any, graph: Any, tensor: Any, schema: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Scales and zero points of a constant, in shapes that meet its own."""
+    quanta = tensor.quantization
+    if _has_blocks(quanta, schema):
+        blocks = quanta.details
+        held = graph.tensors[blocks.scales]
+        dtype = np.float16 if held.type == schema.TensorType.FLOAT16 else np.float32
+        steps = np.frombuffer(bytes(model.buffers[held.buffer].data), dtype)
+        wide = steps.astype(np.float32).reshape(*tensor.shape[:-1], -1)
+        return np.repeat(wide, blocks.blockSize, axis=-1), np.zeros((), np.float32)
+    zeros = [0] if quanta.zeroPoint is None else quanta.zeroPoint
+    along = [-1 if a == quanta.quantizedDimension else 1 for a in range(len(tensor.shape))]
+    scales, offsets = (
+        values.reshape(along if values.size > 1 else ())
+        for values in (np.asarray(quanta.scale, np.float32), np.asarray(zeros, np.float32))
+    )
+    return scales, offsets
 
 
 def serialise(model: Any) -> bytes:

@@ -11,6 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.file import TensorInfo
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.relax.fold import check_grown
 from adrenoc.relax.values import constant_value, dtype_of, make_constant, pick
@@ -83,7 +84,30 @@ def _sparse_to_dense(node: Node) -> Result:
 
 
 def _embedding_lookup(node: Node) -> Result:
+    info = node.info(1)
+    if info.is_quantised and info.scales.size > 1 and info.value is not None:
+        return _open_rows(node, info)
     return node.move(relax.op.take(node.data(1), _index(node, 0), axis=0, mode="clip"), 1)
+
+
+def _open_rows(node: Node, info: TensorInfo) -> Result:
+    """Rows of a table of whole numbers, multiplied by the scales of their row and block."""
+    if info.zeros.any() or (info.axis and not info.block):
+        raise NotImplementedError("a table with zero points, or scales along other axes than rows")
+    count, depth = info.shape[0], math.prod(info.shape[1:])
+    blocks = depth // info.block if info.block else 1
+    places = _index(node, 0)
+    rows = int(math.prod(node.shape()))
+
+    def pick_rows(table: np.ndarray, *shape: int) -> relax.Expr:
+        found = node.emit(relax.op.take(make_constant(table), places, axis=0, mode="clip"))
+        return node.emit(relax.op.reshape(found, [rows, *shape]))
+
+    codes = pick_rows(np.asarray(info.value).reshape(count, depth), blocks, depth // blocks)
+    wide = node.emit(relax.op.astype(codes, "float32"))
+    scales = pick_rows(info.scales.reshape(count, blocks), blocks, 1)
+    opened = node.emit(relax.op.multiply(wide, scales))
+    return relax.op.reshape(opened, [*node.shape(), *info.shape[1:]])
 
 
 def _embedding_lookup_sparse(node: Node) -> Result:

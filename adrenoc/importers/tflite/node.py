@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -51,10 +52,25 @@ class Emitter:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Value:
-    """What a tensor of the file holds: of a quantised one the quanta, else the numbers."""
+    """A tensor of the file, and what computes it; of what nothing does the file has the numbers."""
 
     info: TensorInfo
-    expr: relax.Expr
+    made: relax.Expr | None = None
+
+    @cached_property
+    def expr(self) -> relax.Expr:
+        """What it holds: of a quantised tensor the quanta, else the numbers.
+
+        Raises:
+            ValueError: nothing computes it, and it holds no numbers.
+        """
+        if self.made is not None:
+            return self.made
+        if self.info.value is None:
+            raise ValueError(f"'{self.info.name}' of type {self.info.dtype} holds no numbers")
+        # When it is asked for: weights that stay in their few bits are never floats.
+        stored = subtract_zeros(self.info) if self.info.is_quantised else self.info.value
+        return make_constant(stored)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -202,15 +218,7 @@ def value_of(emit: Emitter, info: TensorInfo, expr: relax.Expr) -> Value:
         expr = emit(relax.op.astype(expr, "float32"))
         if info.zero:
             expr = emit(relax.op.subtract(expr, make_constant(np.float32(info.zero))))
-    return Value(info=info, expr=expr)
-
-
-def constant_of(info: TensorInfo) -> Value:
-    """A constant of the file."""
-    if info.value is None:
-        raise ValueError(f"'{info.name}' of type {info.dtype} holds no numbers")
-    value = subtract_zeros(info) if info.is_quantised else info.value
-    return Value(info=info, expr=make_constant(value))
+    return Value(info=info, made=expr)
 
 
 def store(emit: Emitter, value: Value) -> relax.Expr:
@@ -231,7 +239,7 @@ def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> V
         expr = emit(result, name)
         if info.dtype == "float16" and dtype_of(expr) == "float32":
             expr = emit(relax.op.astype(expr, "float16"))
-        return Value(info=info, expr=expr)
+        return Value(info=info, made=expr)
     if not isinstance(result, Quanta):
         result = Quanta(expr=emit(result), scale=np.float32(1.0))
     expr = emit(result.expr)
@@ -246,5 +254,5 @@ def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> V
         low = max(low, float(np.round(result.bounds[0] / info.scale)))
         high = min(high, float(np.round(min(result.bounds[1], 1e30) / info.scale)))
     elif same and result.is_integer:
-        return Value(info=info, expr=expr)
-    return Value(info=info, expr=emit(relax.op.clip(expr, low, high), name))
+        return Value(info=info, made=expr)
+    return Value(info=info, made=emit(relax.op.clip(expr, low, high), name))

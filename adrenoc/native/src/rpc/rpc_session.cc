@@ -23,6 +23,7 @@
 #include "files/private_files.h"
 #include "files/safetensors.h"
 #include "files/trace.h"
+#include "modules/library.h"
 #include "modules/program_build.h"
 
 namespace adrenoc_runtime {
@@ -103,12 +104,6 @@ std::string place_in(const std::string& folder, const std::string& name) {
   return folder + "/" + name;
 }
 
-ffi::Module load_library(const std::string& path) {
-  // Named, because Module::LoadFromFile goes by the path's ending.
-  const auto open = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
-  return open(ffi::String(path), ffi::String("so")).cast<ffi::Module>();
-}
-
 // The constants of files in the store, mapped once.
 class StoredConstants {
  public:
@@ -169,7 +164,7 @@ void define_uploads(const std::string& folder) {
            write_file(place_in(folder, name), {content.data(), content.size()});
          }));
   define("tvm.rpc.server.load_module", ffi::Function::FromTyped([folder](const ffi::String& name) {
-           return load_library(place_in(folder, name));
+           return opencl::open_library(place_in(folder, name));
          }));
 }
 
@@ -185,7 +180,7 @@ void define_store(const std::string& folder, const std::string& store_folder) {
            store->keep(place_in(folder, name), sha256);
          }));
   define("adrenoc.store.load_module", ffi::Function::FromTyped([store](const ffi::String& sha256) {
-           return load_library(store->path(sha256));
+           return opencl::open_library(store->path(sha256));
          }));
   define("adrenoc.store.tensor",
          ffi::Function::FromTyped([store, constants](const ffi::String& sha256,

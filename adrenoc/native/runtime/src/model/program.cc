@@ -6,6 +6,7 @@
 #include <tvm/runtime/memory/memory_manager.h>
 
 #include "base/failure.h"
+#include "modules/library.h"
 
 namespace adrenoc_runtime {
 
@@ -15,9 +16,7 @@ using tvm::runtime::Tensor;
 Program::Program(const std::string& library_path, DLDevice device, opencl::Recording recording)
     : device_(device), recording_(recording) {
   try {
-    // Named, because Module::LoadFromFile goes by the path's ending, which this one lacks.
-    const auto open = ffi::Function::GetGlobalRequired("ffi.Module.load_from_file.so");
-    module_ = open(ffi::String(library_path), ffi::String("so")).cast<ffi::Module>();
+    module_ = opencl::open_library(library_path);
     const auto load = (*module_)->GetFunction("vm_load_executable", true);
     if (!load.has_value()) refuse_bundle("model.so holds no program");
     machine_ = (*load)().cast<ffi::Module>();

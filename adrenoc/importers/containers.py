@@ -1,0 +1,223 @@
+"""Containers of language models in TFLite: where in the file the model and its tokeniser lie.
+
+Imports neither TVM nor onnx, and opens nothing but the container's list of contents.
+
+Source: LiteRT-LM, `litertlm_header_schema.fbs` (`.litertlm`), `model_resources_task.cc` (`.task`).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import flatbuffers
+
+from adrenoc.errors import ModelFormatError
+from adrenoc.text.spelling import list_first
+
+LITERTLM, ZIP = b"LITERTLM", b"PK\x03\x04"
+
+_TASK_MODEL = "TF_LITE_PREFILL_DECODE"
+_MODEL_TYPE, _PREFILL_DECODE = "model_type", "prefill_decode"
+_MAJOR_VERSION = 1
+_HEADER_AT, _MOST_HEADER_BYTES, _MOST_SECTIONS = 32, 1 << 20, 1000
+_MOST_TOKENIZER_BYTES = 256 << 20
+_KINDS = {3: "a TFLite model", 4: "a SentencePiece tokeniser", 6: "a tokenizer.json", 7: "weights"}
+_MODEL, _SENTENCES, _TOKENIZER, _WEIGHTS = _KINDS
+_TEXT = 9
+"""The number of a text among the values that a section's words may have."""
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_DOWNLOAD = "download it again"
+
+_DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError)
+"""What the flatbuffers runtime raises on an offset that leads out of the header."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of a container: its kind as the schema numbers it, what it is of, its bytes."""
+
+    kind: int
+    model_type: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """Where the decoder lies, and its tokenizer.json, compressed, where there is one."""
+
+    model: Section
+    tokenizer: Section | None = None
+
+
+def is_container(head: bytes, path: Path) -> bool:
+    """Whether a file is one by its first bytes; a zip archive is if it is called `.task`."""
+    is_task = head.startswith(ZIP[:2]) and path.suffix.lower() == ".task"
+    return head.startswith(LITERTLM) or is_task
+
+
+def read_contents(file: BinaryIO, path: Path) -> Contents:
+    """Find the decoder in an open container.
+
+    Raises:
+        ModelFormatError: it is damaged, or holds none that lies in one piece.
+    """
+    file.seek(0)
+    if file.read(len(LITERTLM)) != LITERTLM:
+        return Contents(model=_find_in_task(file, path))
+    try:
+        sections = list(_read_sections(file))
+    except _DAMAGE as error:
+        raise ModelFormatError(
+            f"{path} is damaged or cut off: its list of sections cannot be read: {error}",
+            hint=_DOWNLOAD,
+        ) from error
+    outside = [s for s in sections if s.kind == _WEIGHTS and _is_decoder(s)]
+    if outside:
+        raise ModelFormatError(
+            f"{path} keeps the weights of its decoder in a section of their own; expected them in "
+            "the TFLite model",
+            hint="build the container without external weights",
+        )
+    models = [s for s in sections if s.kind == _MODEL]
+    chosen = [s for s in models if _is_decoder(s)] or models
+    if len(chosen) != 1:
+        kinds = [f"{_KINDS.get(s.kind, 'other data')} {s.model_type}".strip() for s in sections]
+        raise ModelFormatError(
+            f"{path} holds {len(chosen)} models that may be its decoder, expected one "
+            f"({_PREFILL_DECODE}); its sections are {list_first(kinds, between=', ')}",
+            hint="build the container with one decoder",
+        )
+    tokenizers = [s for s in sections if s.kind == _TOKENIZER]
+    return Contents(model=chosen[0], tokenizer=tokenizers[0] if len(tokenizers) == 1 else None)
+
+
+def open_tokenizer(stored: bytes, path: Path) -> bytes:
+    """The text of a tokenizer.json as a container stores it: its length, then zlib's bytes.
+
+    Raises:
+        ModelFormatError: it is no such thing.
+    """
+    length = int.from_bytes(stored[:8], "little")
+    if length <= _MOST_TOKENIZER_BYTES:
+        try:
+            text = zlib.decompressobj().decompress(stored[8:], length + 1)
+        except zlib.error:
+            text = b""
+        if text and len(text) == length:
+            return text
+    raise ModelFormatError(
+        f"{path} is damaged: its tokenizer.json cannot be decompressed", hint=_DOWNLOAD
+    )
+
+
+def _is_decoder(section: Section) -> bool:
+    return section.model_type.lower().endswith(_PREFILL_DECODE)
+
+
+def _find_in_task(file: BinaryIO, path: Path) -> Section:
+    """The decoder of a zip archive, which is stored as it is, so that phones can map it."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = {entry.filename: entry for entry in archive.infolist()[:_MOST_SECTIONS]}
+    except (zipfile.BadZipFile, *_DAMAGE) as error:
+        raise ModelFormatError(f"{path} is damaged or cut off: {error}", hint=_DOWNLOAD) from error
+    found = entries.get(_TASK_MODEL)
+    if found is None:
+        raise ModelFormatError(
+            f"{path} holds no language model ({_TASK_MODEL}); its entries are "
+            f"{list_first(entries, between=', ')}",
+            hint=f"unzip {path}, and compile the .tflite files in it",
+        )
+    file.seek(found.header_offset)
+    header = file.read(_LOCAL_HEADER.size)
+    if found.compress_type != zipfile.ZIP_STORED or len(header) < _LOCAL_HEADER.size:
+        raise ModelFormatError(
+            f"{path} holds {_TASK_MODEL} compressed, expected it stored as it is",
+            hint=f"unzip {path} {_TASK_MODEL}, and compile that",
+        )
+    magic, name, extra = _LOCAL_HEADER.unpack(header)
+    if magic != ZIP:
+        raise ModelFormatError(f"{path} is damaged or cut off", hint=_DOWNLOAD)
+    begin = found.header_offset + len(header) + name + extra
+    return Section(kind=_MODEL, model_type=_PREFILL_DECODE, offset=begin, length=found.file_size)
+
+
+def _read_sections(file: BinaryIO) -> Iterator[Section]:
+    size = os.fstat(file.fileno()).st_size
+    file.seek(len(LITERTLM))
+    major, _minor, _patch, end = struct.unpack("<III4xQ", file.read(_HEADER_AT - len(LITERTLM)))
+    if major != _MAJOR_VERSION:
+        raise ValueError(f"version {major} of its format, expected {_MAJOR_VERSION}")
+    if not _HEADER_AT < end <= min(size, _MOST_HEADER_BYTES):
+        raise ValueError(f"it ends at byte {end} of {size}")
+    header = file.read(end - _HEADER_AT)
+    listed = _table(_root(header), 1)
+    objects = None if listed is None else _vector(listed, 0)
+    for section in objects or ():
+        kind, begin, last = _byte(section, 3), _long(section, 1), _long(section, 2)
+        if not 0 <= begin <= last <= size:
+            raise ValueError(f"a section from byte {begin} to {last} of {size}")
+        words = {_string(word, 0): word for word in _vector(section, 0) or ()}
+        said = words.get(_MODEL_TYPE)
+        text = None if said is None or _byte(said, 1) != _TEXT else _table(said, 2)
+        yield Section(
+            kind=kind,
+            model_type="" if text is None else _string(text, 0),
+            offset=begin,
+            length=last - begin,
+        )
+
+
+# Flatbuffers by the number of a field, as the schema orders them
+
+
+def _root(header: bytes) -> Any:
+    at = int.from_bytes(header[:4], "little")
+    return flatbuffers.table.Table(bytearray(header), at)
+
+
+def _slot(table: Any, field: int) -> int:
+    offset = table.Offset(4 + 2 * field)
+    return int(offset) + int(table.Pos) if offset else 0
+
+
+def _table(table: Any, field: int) -> Any:
+    at = _slot(table, field)
+    return flatbuffers.table.Table(table.Bytes, table.Indirect(at)) if at else None
+
+
+def _vector(table: Any, field: int) -> list[Any] | None:
+    at = _slot(table, field)
+    if not at:
+        return None
+    offset = at - table.Pos
+    count = table.VectorLen(offset)
+    if count > _MOST_SECTIONS:
+        raise ValueError(f"a list of {count}")
+    first = table.Vector(offset)
+    return [
+        flatbuffers.table.Table(table.Bytes, table.Indirect(first + 4 * i)) for i in range(count)
+    ]
+
+
+def _byte(table: Any, field: int) -> int:
+    at = _slot(table, field)
+    return int(table.Get(flatbuffers.number_types.Uint8Flags, at)) if at else 0
+
+
+def _long(table: Any, field: int) -> int:
+    at = _slot(table, field)
+    return int(table.Get(flatbuffers.number_types.Uint64Flags, at)) if at else 0
+
+
+def _string(table: Any, field: int) -> str:
+    at = _slot(table, field)
+    return bytes(table.String(at)).decode("utf-8") if at else ""

@@ -1,0 +1,244 @@
+"""Operators of TFLite graphs, one by one, into a function of Relax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.decision import Decision
+from adrenoc.errors import ModelFormatError
+from adrenoc.host.out_of_memory import is_out_of_memory
+from adrenoc.importers.formats import EXPORT_AGAIN
+from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
+from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
+from adrenoc.importers.tflite.bools import check_bools
+from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.file import (
+    GraphInfo,
+    Operator,
+    TensorInfo,
+    TFLiteFile,
+)
+from adrenoc.importers.tflite.node import (
+    Emitter,
+    Node,
+    Value,
+    finish,
+    store,
+    value_of,
+)
+from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
+from adrenoc.relax.values import (
+    UniqueNames,
+    constant_value,
+    dtype_of,
+    emit_named,
+    make_constant,
+    static_shape,
+)
+
+_SIZES = (8, 16, 32, 64)
+NUMERIC_DTYPES = (
+    *("float32", "float16", "float64", "bool"),
+    *(f"{kind}{size}" for kind in ("int", "uint") for size in _SIZES),
+)
+"""Those that a tensor of the bundle may have."""
+
+
+class GraphConverter:
+    """Translates graph by graph, the first one of the file as `main`; all failures are collected.
+
+    `more` translates operators that no file has: what rewrites of the graph put there.
+    """
+
+    def __init__(
+        self,
+        file: TFLiteFile,
+        inputs: Sequence[TensorSpec] = (),
+        more: Mapping[str, Convert] | None = None,
+    ) -> None:
+        self.file = file
+        self.inputs = inputs
+        self._custom = {**CUSTOM_OPS, **(more or {})}
+        self._active = [0]
+        """Numbers of the graphs that are being translated, each called by the one before it."""
+        self._written = 0
+        self.shapes: list[tuple[int, ...]] = []
+        """Those that the outputs come out with."""
+        self.builder = relax.BlockBuilder()
+        self.emit = Emitter(self.builder)
+        self.failures: list[tuple[Operator, str, str]] = []
+        self.names: dict[str, str] = {}
+        """Variable -> the tensor that it holds, as the file stores it."""
+        self._unique = UniqueNames()
+
+    def convert(self) -> tvm.IRModule:
+        """The module; on failures it computes nothing of worth."""
+        main = self.file.main
+        params = []
+        for spec in self.inputs:
+            param = relax.Var(
+                self._unique.take(spec.name), relax.TensorType(spec.shape, spec.dtype)
+            )
+            self.names[param.name] = spec.name
+            params.append(param)
+        with self.builder.function("main", params):
+            with self.builder.dataflow():
+                values = [
+                    value_of(self.emit, main.tensors[i], p)
+                    for i, p in zip(main.inputs, params, strict=True)
+                ]
+                results = [
+                    self._output(v, main.tensors[i])
+                    for v, i in zip(self._graph(main, values, ""), main.outputs, strict=True)
+                ]
+            self.builder.emit_func_output(results[0] if len(results) == 1 else results)
+        return self.builder.get()
+
+    def evaluate(
+        self, graph: GraphInfo, given: Mapping[int, np.ndarray], wanted: Sequence[int]
+    ) -> dict[int, np.ndarray]:
+        """What tensors of a graph hold where `given` ones hold that; those that are not known then
+        are left out: all, where something on the way cannot be translated."""
+        env = {
+            index: Value(info=graph.tensors[index], made=make_constant(value))
+            for index, value in given.items()
+        }
+        with self.builder.function("probe", []):
+            with self.builder.dataflow():
+                for operator in graph.operators:
+                    self._try(graph, operator, env, "")
+                nothing = self.builder.emit_output(make_constant(np.zeros((), np.int32)))
+            self.builder.emit_func_output(nothing)
+        if self.failures:
+            return {}
+        found = {i: constant_value(self._read(graph, env, i).expr) for i in wanted}
+        return {index: value for index, value in found.items() if value is not None}
+
+    def _output(self, value: Value, info: TensorInfo) -> relax.Expr:
+        expr = store(self.emit, value)
+        var = emit_named(self.builder, expr, self._unique.take(info.name), output=True)
+        self.names[var.name] = info.name
+        self.shapes.append(static_shape(var) or info.shape)
+        return var
+
+    def _graph(self, graph: GraphInfo, inputs: Sequence[Value], prefix: str) -> list[Value]:
+        """The results of a graph applied to `inputs`."""
+        env = dict(zip(graph.inputs, inputs, strict=True))
+        for operator in graph.operators:
+            self._try(graph, operator, env, prefix)
+        unmade = [i for i in graph.outputs if i not in env and graph.tensors[i].value is None]
+        if unmade:
+            raise ModelFormatError(
+                f"the graph promises '{graph.tensors[unmade[0]].name}', but no operator makes it",
+                hint=EXPORT_AGAIN,
+            )
+        return [self._read(graph, env, index) for index in graph.outputs]
+
+    def _try(
+        self, graph: GraphInfo, operator: Operator, env: dict[int, Value], prefix: str
+    ) -> None:
+        try:
+            self._translate(graph, operator, env, prefix)
+        except CONVERTER_ERRORS as error:
+            if is_out_of_memory(error):
+                raise
+            self.failures.append((operator, graph.label(operator), quote(error)))
+            for index in operator.outputs:
+                env[index] = _stand_in(self.emit, graph.tensors[index])
+
+    def _call(self, number: int, inputs: Sequence[Value], prefix: str) -> list[Value]:
+        """The results of another graph of the file, of those that are not being translated."""
+        if number in self._active:
+            raise ValueError(f"graph {number} of the file calls itself")
+        graph = self.file.graphs[number]
+        self._written += len(graph.operators)
+        if self._written > MOST_NODES:
+            raise ValueError(too_many(self._written))
+        self._active.append(number)
+        try:
+            return self._graph(graph, inputs, prefix)
+        finally:
+            self._active.pop()
+
+    def _read(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value:
+        if index not in env:
+            env[index] = Value(info=graph.tensors[index])
+        return env[index]
+
+    def _translate(
+        self, graph: GraphInfo, operator: Operator, env: dict[int, Value], prefix: str
+    ) -> None:
+        table = self._custom if operator.custom else OPS
+        convert = table.get(operator.kind)
+        if convert is None:
+            raise NotImplementedError("not supported, expected an operator that adrenoc translates")
+        inputs = [self._input(graph, env, i) for i in operator.inputs]
+        check_bools(operator.kind, [v.info if v is not None else None for v in inputs])
+        node = Node(
+            emit=self.emit,
+            operator=operator,
+            inputs=inputs,
+            results=[graph.tensors[i] for i in operator.outputs],
+            file=self.file,
+            call=lambda number, values: self._call(
+                number, values, f"{prefix}{graph.label(operator)}/"
+            ),
+        )
+        result = convert(node)
+        results = result if isinstance(result, list) else [result]
+        for index, one in zip(operator.outputs, results, strict=False):
+            env[index] = self._set(graph.tensors[index], one, is_main=not prefix)
+
+    def _input(self, graph: GraphInfo, env: dict[int, Value], index: int) -> Value | None:
+        if index < 0:
+            return None
+        info = graph.tensors[index]
+        if index not in env and info.value is None:
+            # What nothing computes and nothing stores: a state's first value, or no number at all.
+            return None if not info.is_variable else _zeros(info)
+        return self._read(graph, env, index)
+
+    def _set(self, info: TensorInfo, result: object, *, is_main: bool) -> Value:
+        value = (
+            result
+            if isinstance(result, Value)
+            else finish(self.emit, info, result, self._unique.take(info.name))
+        )
+        found = static_shape(value.expr)
+        if info.dtype.startswith("COMPLEX") and found:
+            found = found[:-1]  # pairs of numbers along a further axis
+        if is_main and info.shape and not info.admits(found or ()):
+            raise ValueError(f"'{info.name}' comes out as {found}, the file says {info.shape}")
+        dtype = _numbers_of(info)[1]
+        if dtype_of(value.expr) != dtype:
+            raise TypeError(f"'{info.name}' comes out as {dtype_of(value.expr)}, not as {dtype}")
+        if isinstance(value.expr, relax.Var) and not info.is_quantised and is_main:
+            self.names.setdefault(value.expr.name, info.name)
+        return Value(info=info, made=value.expr)
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """What was chosen, each with all the tensors concerned."""
+        return tuple(
+            Decision(subject=", ".join(dict.fromkeys(where)), taken=taken, reason=reason)
+            for (taken, reason), where in self.emit.decisions.items()
+        )
+
+
+def _stand_in(emit: Emitter, info: TensorInfo) -> Value:
+    """What takes the place of a tensor that could not be translated, to find further failures."""
+    return Value(info=info, made=emit(relax.op.zeros(*_numbers_of(info))))
+
+
+def _zeros(info: TensorInfo) -> Value:
+    """The first value of a state."""
+    return Value(info=info, made=make_constant(np.zeros(*_numbers_of(info))))
+
+
+def _numbers_of(info: TensorInfo) -> tuple[tuple[int, ...], str]:
+    dtype = "float32" if info.is_quantised or info.dtype not in NUMERIC_DTYPES else info.dtype
+    return tuple(max(1, extent) for extent in info.shape), dtype

@@ -1,0 +1,1 @@
+"""Language models in TFLite files: signatures for prompts and for one token, which share caches."""

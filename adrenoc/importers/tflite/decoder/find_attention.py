@@ -1,0 +1,254 @@
+"""Attention over caches in a decoder's graph, told by its two products and by numbers.
+
+    scores = BATCH_MATMUL(queries, keys); y = BATCH_MATMUL(SOFTMAX(scores ... mask), values)
+
+What lies between a cache and its product (transposes, heads that are repeated), and between scores
+and softmax (a scale, a cap, masks), is not read but tried: numbers go in, and what comes out says
+which row of which head lies where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from adrenoc.importers.tflite.decoder.caches import FoundCache
+from adrenoc.importers.tflite.decoder.probe import Prober
+from adrenoc.importers.tflite.file import Operator
+
+PRODUCT, SOFTMAX = "BATCH_MATMUL", "SOFTMAX"
+_MOVES = frozenset(
+    (
+        *("BROADCAST_TO", "CAST", "CONCATENATION", "DIV", "EXPAND_DIMS", "GATHER", "MUL", "PACK"),
+        *("RESHAPE", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE"),
+    )
+)
+"""Operators that may lie between a cache and its product."""
+_SMALL, _LARGE = 2.0**-10, 2.0**20
+"""Scores at which a cap does nothing, and all."""
+_FAR = -1e4
+"""What hides a row takes at least so much of its score."""
+
+
+class UnknownFormError(Exception):
+    """Says in words why an attention is in no form that is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundAttention:
+    """An attention: its caches, its queries and result as [products, rows, numbers], its scores.
+
+    `order` has the token of each row of a product, `kept` the head of the caches that each product
+    reads.
+    """
+
+    keys: FoundCache
+    values: FoundCache
+    query: int
+    turned: bool
+    out: int
+    scale: float
+    cap: float
+    window: int
+    kept: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def find_attention(
+    prober: Prober, keys: FoundCache, values: FoundCache, rows: int
+) -> FoundAttention:
+    """The attention over two caches of a layer.
+
+    Raises:
+        UnknownFormError: there is none, or it is in another form.
+    """
+    scores, query = _product_over(prober, keys)
+    mix, powers = _product_over(prober, values)
+    softmax = _climb(prober, mix.inputs[powers], (SOFTMAX,))
+    kept = _check_operand(prober, keys, scores, 1 - query, is_turned=True)
+    if kept != _check_operand(prober, values, mix, 1 - powers, is_turned=False):
+        raise UnknownFormError("keys and values are of different heads")
+    if (query, powers) != (0, 0):
+        raise UnknownFormError("its products have the caches first")
+    if bool(mix.options.get("AdjX")):
+        raise UnknownFormError("its probabilities are transposed")
+    curve = _Scores(prober=prober, scores=scores.outputs[0], logits=softmax.inputs[0])
+    scale, cap = curve.read_curve()
+    scale *= float(softmax.options.get("Beta", 1.0) or 1.0)
+    if cap and softmax.options.get("Beta", 1.0) not in (0.0, 1.0):
+        raise UnknownFormError("its softmax scales what has a cap")
+    window, order = curve.read_mask(rows)
+    return FoundAttention(
+        keys=keys,
+        values=values,
+        query=scores.inputs[query],
+        turned=bool(scores.options.get("AdjX")),
+        out=mix.outputs[0],
+        scale=scale * _factor(prober, keys, scores.inputs[1 - query]),
+        cap=cap,
+        window=window,
+        kept=kept,
+        order=order,
+    )
+
+
+def _product_over(prober: Prober, cache: FoundCache) -> tuple[Operator, int]:
+    """The one product that reads a cache, and which of its operands is the other one."""
+    moved, left, found = {cache.after}, [cache.after], []
+    while left:
+        for reader in prober.readers.get(left.pop(), []):
+            if reader.kind == PRODUCT:
+                found.append(reader)
+            elif reader.kind in _MOVES and reader.outputs[0] not in moved:
+                moved.add(reader.outputs[0])
+                left.append(reader.outputs[0])
+            elif reader.kind not in _MOVES:
+                raise UnknownFormError(f"{reader.kind} reads '{cache.name}'")
+    if len(found) != 1:
+        raise UnknownFormError(f"{len(found)} products read '{cache.name}', expected one")
+    sides = [n for n in (0, 1) if found[0].inputs[n] not in moved]
+    if len(sides) != 1:
+        raise UnknownFormError(f"a product of '{cache.name}' with itself")
+    return found[0], sides[0]
+
+
+def _climb(prober: Prober, index: int, kinds: Sequence[str]) -> Operator:
+    """The operator of one of `kinds` that makes a tensor, behind those that move or convert."""
+    while True:
+        maker = prober.makers.get(index)
+        if maker is None or maker.kind not in (*kinds, "RESHAPE", "CAST"):
+            kind = "nothing" if maker is None else maker.kind
+            raise UnknownFormError(f"{kind} makes its probabilities, expected {SOFTMAX}")
+        if maker.kind in kinds:
+            return maker
+        index = maker.inputs[0]
+
+
+def _coded(prober: Prober, cache: FoundCache, axis: int, operand: int) -> np.ndarray:
+    """The operand of a product where a cache holds numbers of places along an axis, from one on."""
+    info = prober.call.graph.tensors[cache.after]
+    along = [-1 if a == axis else 1 for a in range(len(info.shape))]
+    places = np.arange(1, info.shape[axis] + 1).reshape(along)
+    value = np.broadcast_to(places, info.shape).astype(info.dtype)
+    return _known(prober, operand, {cache.after: value}, f"the product's operand of '{cache.name}'")
+
+
+def _known(prober: Prober, index: int, given: Mapping[int, np.ndarray], what: str) -> np.ndarray:
+    found = prober.values([index], {**prober.at(0), **given}).get(index)
+    if found is None:
+        raise UnknownFormError(f"{what} is computed of more")
+    return found.astype(np.float64)
+
+
+def _factor(prober: Prober, cache: FoundCache, operand: int) -> float:
+    """What a cache is multiplied by on its way to its product."""
+    shape = prober.call.graph.tensors[cache.after].shape
+    ones = {cache.after: np.ones(shape, cache.dtype)}
+    value = _known(prober, operand, ones, f"the product's operand of '{cache.name}'")
+    if not value.min() == value.max() > 0:
+        raise UnknownFormError(f"'{cache.name}' is multiplied by several numbers")
+    return float(value.max())
+
+
+def _check_operand(
+    prober: Prober, cache: FoundCache, product: Operator, side: int, *, is_turned: bool
+) -> tuple[int, ...]:
+    """The head that each of the products of matrices reads; rows and numbers have to lie in order.
+
+    `is_turned`: rows are the product's last axis, as those of keys are.
+    """
+    operand = product.inputs[side]
+    factor = _factor(prober, cache, operand)
+    adjoint = bool(product.options.get("AdjY" if side else "AdjX"))
+    rows_last = is_turned != adjoint
+    if not is_turned and factor != 1.0:
+        raise UnknownFormError(f"'{cache.name}' is multiplied by {factor}")
+    places = []
+    for axis in cache.axes:
+        coded = np.rint(_coded(prober, cache, axis, operand) / factor).astype(np.int64) - 1
+        coded = coded.reshape(-1, *coded.shape[-2:])
+        places.append(coded.swapaxes(1, 2) if rows_last else coded)
+    row, head, number = places
+    fits = (
+        (row == np.arange(cache.rows)[:, None]).all()
+        and (number == np.arange(cache.head)).all()
+        and (head == head[:, :1, :1]).all()
+    )
+    if not fits:
+        raise UnknownFormError(f"rows or numbers of '{cache.name}' lie in another order")
+    return tuple(int(h) for h in head[:, 0, 0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scores:
+    """What lies between the scores and the softmax."""
+
+    prober: Prober
+    scores: int
+    logits: int
+
+    def read_curve(self) -> tuple[float, float]:
+        """The scale, and the cap, 0 where there is none."""
+        past = self._deepest
+        seen = self._see(self._at(0.0, past))
+        small = self._at(_SMALL, past)[seen] / _SMALL
+        large = self._at(_LARGE, past)[seen]
+        scale, cap = float(small.mean()), float(large.mean())
+        if cap > scale * _LARGE / 2:
+            cap = 0.0
+        random = np.random.default_rng(0).normal(0, 5, self._shape).astype(np.float32)
+        found = self._at(random, past)[seen]
+        wide = random.astype(np.float64).reshape(seen.shape)[seen] * scale
+        expected = cap * np.tanh(wide / cap) if cap else wide
+        if not np.allclose(found, expected, rtol=1e-4, atol=1e-4):
+            raise UnknownFormError("its scores are more than scaled, capped and masked")
+        return scale, cap
+
+    def read_mask(self, rows: int) -> tuple[int, tuple[int, ...]]:
+        """How many rows a token sees, 0 for all, and the token of each row of a product."""
+        tokens = self.prober.call.length
+        past = self._deepest
+        seen = self._see(self._at(0.0, past))
+        last = seen.shape[-1] - 1 - seen[:, :, ::-1].argmax(-1)
+        order = last[0] - past
+        if (last != last[:1]).any() or sorted(set(order)) != list(range(tokens)):
+            raise UnknownFormError("its mask hides other rows than those after each token")
+        width = int(seen[0, int(order.argmax())].sum())
+        window = 0 if width == past + tokens else width
+        for before in sorted({0, min(5, past), past, min(window + 2, past)}):
+            mine = (before + order)[:, None]
+            columns = np.arange(seen.shape[-1])
+            expected = (columns <= mine) & ((columns > mine - window) if window else True)
+            if not (self._see(self._at(0.0, before)) == expected).all():
+                raise UnknownFormError("its mask hides other rows than those after each token")
+        return (0 if window >= rows else window), tuple(int(token) for token in order)
+
+    @property
+    def _deepest(self) -> int:
+        """The longest past."""
+        return self.prober.call.graph.tensors[self.scores].shape[-1] - self.prober.call.length
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.prober.call.graph.tensors[self.scores].shape
+
+    def _at(self, value: float | np.ndarray, past: int) -> np.ndarray:
+        """The logits of scores, as [products, rows of each, rows of the cache]."""
+        given = {self.scores: np.broadcast_to(np.float32(value), self._shape)}
+        found = self.prober.values([self.logits], {**self.prober.at(past), **given})
+        if self.logits not in found:
+            raise UnknownFormError("its scores are mixed with more than positions")
+        wide = found[self.logits].astype(np.float64)
+        if wide.size != prod(self._shape):
+            raise UnknownFormError("more goes into its softmax than its scores")
+        return wide.reshape(-1, *self._shape[-2:])
+
+    def _see(self, logits: np.ndarray) -> np.ndarray:
+        """Which rows are seen, of the logits of scores that are all zero."""
+        seen = logits == 0
+        if not (seen | (logits < _FAR)).all():
+            raise UnknownFormError("its mask adds more than a hidden row takes")
+        return np.asarray(seen)

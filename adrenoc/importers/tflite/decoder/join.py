@@ -1,0 +1,351 @@
+"""A decoder's call, by operators that write and read caches in place.
+
+Before -> after:
+    keys = DYNAMIC_UPDATE_SLICE(past, k, position); y = BATCH_MATMUL(SOFTMAX(scores), ...)
+    keys = adrenoc.AppendRows(past, k, past_length); y = adrenoc.CachedAttention(q, keys, values)
+
+    input_pos                     past_length and the numbers of the new tokens, added up
+    mask                          left out: attention sees the rows up to each token
+    FULLY_CONNECTED, 4 or 8 bits  adrenoc.NBits: weights stay in their few bits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from adrenoc.errors import OptionError, UnsupportedOperatorError
+from adrenoc.importers.tflite.decoder.caches import FoundCache, check_starts, find_caches
+from adrenoc.importers.tflite.decoder.find_attention import (
+    FoundAttention,
+    UnknownFormError,
+    find_attention,
+)
+from adrenoc.importers.tflite.decoder.own_ops import APPEND, ATTEND, PRODUCT
+from adrenoc.importers.tflite.decoder.probe import Prober
+from adrenoc.importers.tflite.decoder.roles import HINT, Call
+from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
+from adrenoc.text.spelling import list_first
+
+TOKENS, PAST_LENGTH, NEXT_TOKEN, FILLED, LOGITS = (
+    *("input_ids", "past_length", "next_token", "filled", "logits"),
+)
+"""What a bundle of a decoder calls its inputs and outputs."""
+
+_FLOATS = ("float32", "float16")
+_WORD_BITS = 32
+_BITS = {"int4": 4, "int8": 8}
+
+
+def join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list[FoundAttention]]:
+    """The graph of a call over caches of `rows`, with inputs and outputs as a bundle has them.
+
+    Raises:
+        UnsupportedOperatorError: caches or attention are in no form that is known.
+        OptionError: the file's caches have fewer rows.
+    """
+    caches = find_caches(call)
+    prober = Prober(file, call)
+    short = [cache for cache in caches.values() if cache.rows < rows]
+    if short:
+        raise OptionError(
+            f"the cache '{short[0].name}' has {short[0].rows} rows in the file, expected at least "
+            f"the context's {rows}",
+            hint=f"adrenoc compile MODEL --context {short[0].rows}",
+        )
+    found = _find_all(prober, caches, rows)
+    writer = _Writer(call.graph)
+    past = writer.add(TensorInfo(name=PAST_LENGTH, shape=(1,), dtype="int32"))
+    writer.write_positions(call, past)
+    kept = {cache.name: writer.append_rows(call, cache, rows, past) for cache in caches.values()}
+    for one in found:
+        writer.attend(call, one, kept, past)
+    return writer.finish(call, caches, kept, past), found
+
+
+def _find_all(prober: Prober, caches: Mapping[str, FoundCache], rows: int) -> list[FoundAttention]:
+    found, odd = [], []
+    names = list(caches)
+    for first, second in zip(names[0::2], names[1::2], strict=False):
+        keys, values = caches[first], caches[second]
+        try:
+            for cache in (keys, values):
+                for past in (0, min(3, cache.rows - prober.call.length)):
+                    starts = prober.values([cache.starts], prober.at(past)).get(cache.starts)
+                    if why := check_starts(cache, starts, past):
+                        raise UnknownFormError(why)
+            # The last layer of a prompt's run may only leave its rows.
+            if any(prober.readers.get(cache.after) for cache in (keys, values)):
+                found.append(find_attention(prober, keys, values, rows))
+        except UnknownFormError as error:
+            odd.append(f"over '{first}' and '{second}': {error}")
+    if len(names) % 2:
+        odd.append(f"'{names[-1]}' is a cache of keys or values alone")
+    if odd:
+        raise UnsupportedOperatorError(
+            f"attention of the signature '{prober.call.key}' in a form that is not known: "
+            f"{list_first(odd)}",
+            hint=HINT,
+        )
+    return found
+
+
+class _Writer:
+    """A graph under construction: a call's own, with operators put in the places of others."""
+
+    def __init__(self, graph: GraphInfo) -> None:
+        self._graph = graph
+        self.tensors = list(graph.tensors)
+        self._made: list[Operator] = []
+
+    def add(self, info: TensorInfo) -> int:
+        """A further tensor."""
+        self.tensors.append(replace(info, name=self._unique(info.name)))
+        return len(self.tensors) - 1
+
+    def write(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        out: int | TensorInfo,
+        *,
+        custom: bool = False,
+        **options: Any,
+    ) -> int:
+        """A further operator; the tensor that it makes."""
+        index = out if isinstance(out, int) else self.add(out)
+        self._made.append(
+            Operator(
+                kind=kind, custom=custom, inputs=tuple(inputs), outputs=(index,), options=options
+            )
+        )
+        return index
+
+    def write_positions(self, call: Call, past: int) -> None:
+        """The numbers of the new tokens where the call takes them."""
+        if call.positions < 0:
+            return
+        info = self.tensors[call.positions]
+        new = self.constant(np.arange(call.length, dtype=np.int32))
+        whole = TensorInfo(name="positions/new", shape=(call.length,), dtype="int32")
+        mine = self.write("ADD", [past, new], whole)
+        if info.dtype != "int32":
+            mine = self.write("CAST", [mine], replace(whole, dtype=info.dtype))
+        self.reshape(mine, info.shape, call.positions)
+
+    def append_rows(self, call: Call, cache: FoundCache, rows: int, past: int) -> tuple[int, int]:
+        """A cache in place: before and after."""
+        shape = (1, cache.heads, rows, cache.head)
+        before, after = (
+            self.add(TensorInfo(name=name, shape=shape, dtype=cache.dtype))
+            for name in (cache.name, f"{cache.name}/next")
+        )
+        x = self.transpose(cache.update, (0, *cache.axes))
+        x = self.reshape(x, (1, call.length, cache.heads * cache.head))
+        self.write(APPEND, [before, x, past], after, custom=True)
+        return before, after
+
+    def attend(
+        self,
+        call: Call,
+        one: FoundAttention,
+        kept: Mapping[str, tuple[int, int]],
+        past: int,
+    ) -> None:
+        """Attention over caches in the place of products and a softmax."""
+        heads, group, axes = _arrange(one, call.length)
+        head = one.keys.head
+        q = one.query
+        if one.turned:
+            rank = len(self.tensors[q].shape)
+            q = self.transpose(q, (*range(rank - 2), rank - 1, rank - 2))
+        apart = self.transpose(
+            self.reshape(q, (*_extents(one, group, axes, call.length), head)),
+            (*(axes.index(a) for a in "tkg"), 3),
+        )
+        flat = self.reshape(apart, (1, call.length, heads * head))
+        info = self.tensors[one.out]
+        mixed = self.write(
+            ATTEND,
+            [flat, past, kept[one.keys.name][1], kept[one.values.name][1]],
+            TensorInfo(name=f"{info.name}/mixed", shape=(1, call.length, heads * head),
+                       dtype=info.dtype),
+            custom=True,
+            heads=heads,
+            scale=one.scale,
+            cap=one.cap,
+            window=one.window,
+        )  # fmt: skip
+        by_head = self.reshape(mixed, (call.length, one.keys.heads, group, head))
+        back = self.transpose(by_head, (*("tkg".index(a) for a in axes), 3))
+        self.reshape(back, info.shape, one.out)
+
+    def reshape(self, x: int, shape: Sequence[int], out: int | None = None) -> int:
+        """The same numbers in another shape."""
+        info = self.tensors[x]
+        if out is None and info.shape == tuple(shape):
+            return x
+        form = self.constant(np.asarray(shape, np.int32))
+        made = TensorInfo(name=f"{info.name}/shaped", shape=tuple(shape), dtype=info.dtype)
+        return self.write("RESHAPE", [x, form], made if out is None else out)
+
+    def transpose(self, x: int, order: Sequence[int]) -> int:
+        """With its axes in another order."""
+        info = self.tensors[x]
+        if list(order) == sorted(order):
+            return x
+        axes = self.constant(np.asarray(order, np.int32))
+        shape = tuple(info.shape[a] for a in order)
+        made = TensorInfo(name=f"{info.name}/turned", shape=shape, dtype=info.dtype)
+        return self.write("TRANSPOSE", [x, axes], made)
+
+    def constant(self, value: np.ndarray) -> int:
+        """A further constant."""
+        dtype = str(value.dtype)
+        return self.add(TensorInfo(name="constant", shape=value.shape, dtype=dtype, value=value))
+
+    def finish(
+        self,
+        call: Call,
+        caches: Mapping[str, FoundCache],
+        kept: Mapping[str, tuple[int, int]],
+        past: int,
+    ) -> GraphInfo:
+        """The graph of what a run of these tokens is asked for.
+
+        Raises:
+            UnsupportedOperatorError: more reads the caches or the mask.
+        """
+        self.tensors[call.tokens] = replace(self.tensors[call.tokens], name=TOKENS)
+        if call.length == 1:
+            results = [self._name_logits(call)]
+            results.append(self._pick(results[0]))
+        else:
+            count = self.constant(np.array([call.length], np.int32))
+            filled = TensorInfo(name=FILLED, shape=(1,), dtype="int32")
+            results = [self.write("ADD", [past, count], filled)]
+        inputs = [call.tokens, past, *(before for before, _ in kept.values())]
+        outputs = [*results, *(after for _, after in kept.values())]
+        operators = _needed([*self._graph.operators, *self._made], self._made, outputs)
+        gone = {index for pair in call.caches.values() for index in pair}
+        _check_readers(call, self.tensors, operators, gone | {call.mask} - {-1})
+        operators = [_keep_bits(self.tensors, one) for one in operators]
+        return GraphInfo(
+            name=self._graph.name,
+            tensors=tuple(self.tensors),
+            operators=tuple(operators),
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+        )
+
+    def _name_logits(self, call: Call) -> int:
+        info = self.tensors[call.logits]
+        self.tensors[call.logits] = replace(info, name=LOGITS)
+        return call.logits
+
+    def _pick(self, logits: int) -> int:
+        shape = self.tensors[logits].shape
+        axis = self.constant(np.array([len(shape) - 1], np.int32))
+        picked = TensorInfo(name=NEXT_TOKEN, shape=shape[:-1], dtype="int64")
+        return self.write("ARG_MAX", [logits, axis], picked, OutputType=_INT64)
+
+    def _unique(self, name: str) -> str:
+        known = {info.name for info in self.tensors}
+        return name if name not in known else f"{name}__{len(self.tensors)}"
+
+
+_INT64 = 4
+"""As the schema numbers types."""
+
+
+def _arrange(one: FoundAttention, tokens: int) -> tuple[int, int, str]:
+    """Heads of queries, how many share a head of the cache, and how they lie in the products.
+
+    The last is an order of t (tokens), k (heads of the cache) and g (those that share one).
+    """
+    products, rows = len(one.kept), len(one.order)
+    group = products * rows // (tokens * one.keys.heads)
+    each, order = rows // tokens, list(one.order)
+    one_each = list(one.kept) == list(range(one.keys.heads))
+    repeated = [token for _ in range(each) for token in range(tokens)]
+    in_order = [token for token in range(tokens) for _ in range(each)]
+    if (each == 1 and list(one.kept) == sorted(one.kept)) or (one_each and order == repeated):
+        axes = "kgt"
+    elif one_each and order == in_order:
+        axes = "ktg"
+    else:
+        raise UnsupportedOperatorError(
+            f"attention over '{one.keys.name}' has its heads in an order that is not known: "
+            f"{list_first(map(str, one.kept), between=', ')}",
+            hint=HINT,
+        )
+    return one.keys.heads * group, group, axes
+
+
+def _extents(one: FoundAttention, group: int, axes: str, tokens: int) -> tuple[int, ...]:
+    extents = {"t": tokens, "k": one.keys.heads, "g": group}
+    return tuple(extents[axis] for axis in axes)
+
+
+def _needed(
+    operators: Sequence[Operator], made: Sequence[Operator], outputs: Sequence[int]
+) -> list[Operator]:
+    """Those that the outputs hang on, each before its readers; of two makers the `made` one."""
+    makers = {index: one for one in operators for index in one.outputs}
+    makers.update({index: one for one in made for index in one.outputs})
+    found: list[Operator] = []
+    state: dict[int, bool] = {}
+    left: list[tuple[Operator, bool]] = [
+        (makers[index], False) for index in reversed(outputs) if index in makers
+    ]
+    while left:
+        one, is_ready = left.pop()
+        if is_ready:
+            found.append(one)
+            continue
+        if id(one) in state:
+            continue
+        state[id(one)] = True
+        left.append((one, True))
+        left += [(makers[i], False) for i in reversed(one.inputs) if i in makers]
+    return found
+
+
+def _check_readers(
+    call: Call, tensors: Sequence[TensorInfo], operators: Sequence[Operator], gone: set[int]
+) -> None:
+    """Refuse what else reads a cache or the mask: rows that hold no token yet."""
+    others = [
+        f"{one.kind} reads '{tensors[index].name}'"
+        for one in operators
+        for index in one.inputs
+        if index in gone
+    ]
+    if others:
+        raise UnsupportedOperatorError(
+            f"{len(others)} operators of the signature '{call.key}' beside attention read caches "
+            f"or the mask: {list_first(others, between=', ')}; expected attention alone to",
+            hint=HINT,
+        )
+
+
+def _keep_bits(tensors: Sequence[TensorInfo], operator: Operator) -> Operator:
+    """A product whose constant weights stay in the few bits that the file has them in."""
+    if operator.kind != "FULLY_CONNECTED":
+        return operator
+    x, weights = (tensors[index] for index in operator.inputs[:2])
+    bits = _BITS.get(weights.dtype, 0)
+    if (
+        x.dtype not in _FLOATS
+        or not bits
+        or not weights.is_quantised
+        or weights.value is None
+        or weights.zeros.any()
+        or (weights.scales.size > 1 and weights.axis != 0 and not weights.block)
+        or weights.shape[1] * bits % _WORD_BITS
+    ):
+        return operator
+    return replace(operator, kind=PRODUCT, custom=True)

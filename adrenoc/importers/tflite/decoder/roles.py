@@ -1,0 +1,141 @@
+"""What the inputs and outputs of a decoder's signatures are, by the names that exporters give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.importers.tflite.file import GraphInfo, SignatureInfo, TFLiteFile
+from adrenoc.importers.tflite.inline import inline_composites
+from adrenoc.text.spelling import list_first
+
+DECODE, PREFILL, LOGITS = "decode", "prefill", "logits"
+
+TOKENS = ("tokens", "token_ids", "input_ids")
+POSITIONS = ("input_pos", "positions", "cache_position")
+MASKS = ("mask", "attn_mask", "attention_mask")
+"""Names of inputs."""
+
+_CACHE = re.compile(r"(kv_cache_[kv]|[kv]_cache)_(\d+)$")
+_HIDDEN = {"float32": -1e30, "float16": -3e4}
+"""What a mask of floats has where a token does not look."""
+
+HINT = (
+    "export it with the mask and the positions as inputs, or neither, and its token table inside "
+    "(litert-torch's usual form); decoders in ONNX go too"
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Call:
+    """A signature: so many tokens behind those that the caches hold; tensors are indices.
+
+    `graph` has no composites.  `positions` and `mask` are -1 where the signature takes none,
+    `logits` where it gives none.  `caches` are inputs by name, each with the output of that name.
+    """
+
+    key: str
+    graph: GraphInfo
+    length: int
+    tokens: int
+    positions: int
+    mask: int
+    logits: int
+    caches: Mapping[str, tuple[int, int]]
+
+
+def mask_values(mine: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """What a caller gives for a mask of some shape: tokens of the numbers `mine` see all up to it.
+
+    Raises:
+        ValueError: the shape is no [1, 1, tokens, rows] or [1, tokens, 1, rows].
+    """
+    seen = np.arange(shape[-1])[None, :] <= mine[:, None]
+    value = np.where(seen, 0.0, _HIDDEN[dtype]) if dtype in _HIDDEN else seen
+    return np.asarray(value.astype(dtype).reshape(shape))
+
+
+def is_decoder(file: TFLiteFile) -> bool:
+    """Whether a file's signatures are a language model's, whether covered or not."""
+    keys = [signature.key for signature in file.signatures]
+    return DECODE in keys and any(key.startswith(PREFILL) for key in keys)
+
+
+def read_calls(file: TFLiteFile) -> tuple[Call, ...]:
+    """The calls of a decoder, that of one token first, those of prompts by length.
+
+    Raises:
+        UnsupportedOperatorError: they take or give what nothing here does, each named.
+    """
+    decode = [s for s in file.signatures if s.key == DECODE]
+    others = [s for s in file.signatures if s.key.startswith(PREFILL)]
+    unknown = [
+        f"{signature.key} takes '{name}'"
+        for signature in [*decode, *others]
+        for name in signature.inputs
+        if not (name in (*TOKENS, *POSITIONS, *MASKS) or _CACHE.search(name))
+    ]
+    if unknown:
+        raise UnsupportedOperatorError(
+            f"signatures of a language model with inputs that are not covered: "
+            f"{list_first(unknown, between=', ')}; expected tokens, input_pos, mask and caches "
+            "(kv_cache_k_0, kv_cache_v_0, ...)",
+            hint=HINT,
+        )
+    calls = [_read_call(file, signature) for signature in [*decode, *others]]
+    if calls[0].length != 1 or calls[0].logits < 0:
+        raise UnsupportedOperatorError(
+            f"the signature 'decode' takes {calls[0].length} tokens and gives "
+            f"{list_first(decode[0].outputs, between=', ')}; expected one token and 'logits'",
+            hint=HINT,
+        )
+    return (calls[0], *sorted(calls[1:], key=lambda call: call.length))
+
+
+def _read_call(file: TFLiteFile, signature: SignatureInfo) -> Call:
+    graph = inline_composites(file, file.graphs[signature.graph])
+    tokens = _only(signature.inputs, TOKENS)
+    caches = {
+        name: (index, signature.outputs.get(name, -1))
+        for name, index in signature.inputs.items()
+        if _CACHE.search(name)
+    }
+    lost = [name for name, (_, after) in caches.items() if after < 0]
+    if tokens < 0 or not caches or lost:
+        what = f"gives no '{lost[0]}' back" if lost else "takes no tokens or no caches"
+        raise UnsupportedOperatorError(
+            f"the signature '{signature.key}' {what}; it takes "
+            f"{list_first(signature.inputs, between=', ')}",
+            hint=HINT,
+        )
+    shape = graph.tensors[tokens].shape
+    if len(shape) != 2 or shape[0] != 1:
+        raise UnsupportedOperatorError(
+            f"the tokens of the signature '{signature.key}' have the shape {list(shape)}; expected "
+            "[1, tokens]: a bundle keeps one cache",
+            hint="export it with a batch of one",
+        )
+    return Call(
+        key=signature.key,
+        graph=graph,
+        length=shape[1],
+        tokens=tokens,
+        positions=_only(signature.inputs, POSITIONS),
+        mask=_only(signature.inputs, MASKS),
+        logits=signature.outputs.get(LOGITS, -1),
+        caches=dict(sorted(caches.items(), key=lambda item: _order(item[0]))),
+    )
+
+
+def _order(name: str) -> tuple[int, str]:
+    """By layer, keys first."""
+    found = _CACHE.search(name)
+    return (int(found[2]) if found else 0, name)
+
+
+def _only(tensors: Mapping[str, int], names: Iterable[str]) -> int:
+    return next((tensors[name] for name in names if name in tensors), -1)

@@ -1,0 +1,84 @@
+"""Containers of language models: where the model lies in them, and what is wrong with some."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.formats import find_model_files
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from model_zoo.containers import write_litertlm, write_task
+
+MODEL = bytes(4) + b"TFL3" + bytes(range(200))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("m.task", write_task(MODEL)),
+        ("m.litertlm", write_litertlm(MODEL)),
+        ("called.otherwise", write_litertlm(MODEL, tokenizer=b"{}", ends=(5,))),
+    ],
+)
+def test_the_model_is_a_part_of_the_file(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    files = find_model_files(path)
+    read, digest = files.read()
+    assert (files.format, read, digest) == ("tflite", MODEL, files.sha256())
+    path.write_bytes(content[:-1] + b"\xff" if content.endswith(MODEL) else content + b" ")
+    assert find_model_files(path).format == "tflite"
+
+
+def test_the_digest_is_of_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "m.litertlm"
+    path.write_bytes(write_litertlm(MODEL))
+    before = find_model_files(path).sha256()
+    path.write_bytes(write_litertlm(MODEL[:-1] + b"!"))
+    assert find_model_files(path).sha256() != before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("m.task", write_task(MODEL, compressed=True), "compressed, expected it stored"),
+        ("m.task", write_task(MODEL)[:-30], "is damaged or cut off"),
+        ("m.task", write_task(MODEL).replace(b"PREFILL", b"PREFULL"), "holds no language model"),
+        ("m.task", write_task(b"no model"), "as its decoder that begin with"),
+        ("m.litertlm", write_litertlm(b"no model"), "as its decoder that begin with"),
+        ("m.litertlm", write_litertlm(MODEL)[:40], "list of sections cannot be read"),
+        ("m.litertlm", write_litertlm(MODEL)[:-1], "from byte 16384 to"),
+        (
+            "m.litertlm",
+            b"LITERTLM" + struct.pack("<IIIIQ", 2, 0, 0, 0, 64) + bytes(99),
+            "version 2",
+        ),
+        ("m.litertlm", b"LITERTLM" + struct.pack("<IIIIQ", 1, 0, 0, 0, 1 << 40), "ends at byte"),
+        ("m.litertlm", write_litertlm(MODEL)[:36] + b"\xff" * 400, "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ModelFormatError, match=message):
+        find_model_files(path)
+
+
+def test_damage_anywhere_in_the_list_is_an_error_or_harmless(tmp_path: Path) -> None:
+    whole = write_litertlm(MODEL, tokenizer=b"{}", ends=(5,))
+    end = struct.unpack_from("<Q", whole, 24)[0]
+    path = tmp_path / "m.litertlm"
+    for at in range(8, end):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x81
+        path.write_bytes(damaged)
+        try:
+            find_model_files(path)
+        except ModelFormatError:
+            continue
