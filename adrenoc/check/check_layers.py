@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import tensor_names
-from adrenoc.compile.make import make_bundle, options_of
+from adrenoc.compile.bundle_options import options_of
+from adrenoc.compile.make import make_bundle
 from adrenoc.device.compare import CheckResult, TensorCheck, compare
 from adrenoc.device.compiled_for import target_of
 from adrenoc.errors import BundleError, CheckFailedError

@@ -90,6 +90,13 @@ if TYPE_CHECKING:
     help="Of a decoder: tokens of a prompt that one run takes.  [default: 16,128]",
 )
 @click.option(
+    "--tokenizer",
+    type=InputPath(),
+    metavar="FILE",
+    help="Of a decoder: the tokenizer.json that goes into the bundle.  [default: the one beside "
+    "MODEL, or in its container]",
+)
+@click.option(
     "--state",
     "kept",
     multiple=True,
@@ -147,6 +154,7 @@ def compile_command(
     tuning_log: str | None,
     context: int | None,
     prefill: str | None,
+    tokenizer: Path | None,
     kept: tuple[str, ...],
     time_trace: Path | None,
     stop_after: str | None,
@@ -189,7 +197,9 @@ def compile_command(
     from adrenoc.reporter import SilentReporter
 
     _check_accuracy_options(accuracy, policy_file, folder, clml, stop_after)
-    shaped = plan_shapes(model, shapes, (context, prefill), kept, accurate=accuracy is not None)
+    shaped = plan_shapes(
+        model, shapes, (context, prefill), kept, accurate=accuracy is not None, tokenizer=tokenizer
+    )
     _check_fallback(fallback, len(shaped.buckets), stop_after, kept=bool(shaped.states))
     policy = policy_of(policy_file, model, preset)
     resolved = resolve_options(
@@ -248,6 +258,7 @@ def compile_command(
             dump_dir=dump_dir,
             chosen_before=decisions,
             with_fallback=fallback is not None,
+            tokenizer=shaped.tokenizer,
         )
 
     work = trace_time(compile_all, time_trace)

@@ -79,7 +79,7 @@ def run_if_decoder(
     choice = choose_place(**where)
     bundle = open_bundle(path)
     check_is_decoder(bundle)
-    tokenizer = _open_tokenizer(asked)
+    tokenizer = _open_tokenizer(bundle, asked)
     prompt = _read_prompt(bundle, asked, tokenizer)
     wish = Wish(
         most=asked.most,
@@ -119,12 +119,24 @@ def _reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
                 yield there
 
 
-def _open_tokenizer(asked: Asked) -> Tokenizer | None:
-    if asked.tokenizer is None:
+def _open_tokenizer(bundle: Bundle, asked: Asked) -> Tokenizer | None:
+    """The tokeniser of a text: the one that was given, or the bundle's own.
+
+    Raises:
+        click.UsageError: there is none.
+    """
+    if asked.prompt is None:
         return None
+    from adrenoc.bundle.bundle import TOKENIZER
     from adrenoc.device.tokenizer import Tokenizer
 
-    return Tokenizer(asked.tokenizer)
+    path = asked.tokenizer or bundle.file(TOKENIZER)
+    if not path.is_file():
+        raise click.UsageError(
+            f"--prompt needs --tokenizer FILE, as {bundle.path} has no {TOKENIZER}; adrenoc "
+            "compile puts one into it that lies beside the model"
+        )
+    return Tokenizer(path)
 
 
 def _read_prompt(bundle: Bundle, asked: Asked, tokenizer: Tokenizer | None) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ _OPTIONS = (
         "--tokenizer",
         type=InputPath(),
         metavar="FILE",
-        help="Of --prompt: the tokenizer.json that lies beside the model.",
+        help="Of --prompt: the model's tokenizer.json.  [default: the one in the bundle]",
     ),
     click.option(
         "--prompt-ids",
@@ -105,10 +105,6 @@ class Asked:
         """
         if sum((self.prompt is not None, self.ids is not None, self.bench)) > 1:
             raise click.UsageError("--prompt, --prompt-ids and --bench exclude each other")
-        if self.prompt is not None and self.tokenizer is None:
-            raise click.UsageError(
-                "--prompt needs --tokenizer FILE, the tokenizer.json that lies beside the model"
-            )
         drawn = self.temperature > 0
         if self.tokenizer is not None and self.prompt is None:
             raise click.UsageError("--tokenizer is for --prompt")

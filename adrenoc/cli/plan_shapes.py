@@ -24,13 +24,14 @@ _Pairs = tuple[tuple[str, str], ...]
 class ShapePlan:
     """The choices of input shapes, the largest last, and what is kept from run to run.
 
-    After one of `ends` a decoder has no more to say.
+    After one of `ends` a decoder has no more to say; `tokenizer` is its tokenizer.json.
     """
 
     buckets: tuple[Shapes, ...]
     states: _Pairs = ()
     caches: _Pairs = ()
     ends: tuple[int, ...] = ()
+    tokenizer: bytes = b""
     decisions: tuple[Decision, ...] = ()
 
 
@@ -41,10 +42,11 @@ def plan_shapes(
     kept: Sequence[str],
     *,
     accurate: bool,
+    tokenizer: Path | None = None,
 ) -> ShapePlan:
     """The shapes of `--shape`, or those of a decoder whose past grows; states of `--state`.
 
-    `decoding` are `--context` and `--prefill`.
+    `decoding` are `--context` and `--prefill`, `tokenizer` is `--tokenizer`.
 
     Raises:
         click.UsageError: options that do not go together.
@@ -53,6 +55,7 @@ def plan_shapes(
     from adrenoc.cli.decoder import parse_numbers
     from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.compile.decoder_plan import USUAL_PREFILL, plan_decoder
+    from adrenoc.compile.tokenizer import find_tokenizer
     from adrenoc.importers.decoder_form import find_decoder
     from adrenoc.importers.signature import read_signature
 
@@ -60,10 +63,10 @@ def plan_shapes(
     signature = read_signature(model)
     form = None if shapes or kept else find_decoder(model, signature)
     if form is None:
-        if context is not None or prefill is not None:
+        if context is not None or prefill is not None or tokenizer is not None:
             raise click.UsageError(
-                "--context and --prefill are for decoders with past and present keys and values, "
-                "without --shape and --state"
+                "--context, --prefill and --tokenizer are for decoders with past and present keys "
+                "and values, without --shape and --state"
             )
         buckets = tuple(buckets_of(shapes))
         states, decisions = _plan_states(signature, buckets, kept, accurate=accurate)
@@ -74,8 +77,13 @@ def plan_shapes(
     if prefill is not None:
         lengths = parse_numbers(prefill, "lengths, such as 16,128", least=1)
     plan = plan_decoder(form, context, lengths)
+    words, found = find_tokenizer(model, tokenizer)
     return ShapePlan(
-        buckets=plan.buckets, caches=plan.caches, ends=plan.ends, decisions=plan.decisions
+        buckets=plan.buckets,
+        caches=plan.caches,
+        ends=plan.ends,
+        tokenizer=words,
+        decisions=(*plan.decisions, *found),
     )
 
 

@@ -5,9 +5,10 @@ Imports TVM on a cache miss only.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,15 @@ from adrenoc.bundle.bundle import (
     BUNDLE_FOLDER,
     LIBRARY,
     TARGET,
+    TOKENIZER,
     Bundle,
     fill_bundle,
     move_bundle,
     open_bundle,
 )
 from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
-from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT, SUFFIX, write_tar
+from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
+from adrenoc.compile.bundle_options import values_of
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
 from adrenoc.errors import BundleError
 from adrenoc.files.kept import inputs_kept
@@ -35,7 +38,7 @@ from adrenoc.files.outputs import (
 from adrenoc.files.read import android_ndk_folders, cache_folder, sha256_json
 from adrenoc.host.time_trace import section
 from adrenoc.importers.formats import find_model_files
-from adrenoc.options import ONLY_OF_DECODERS, CompileOptions, Shapes
+from adrenoc.options import CompileOptions, Shapes
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target
 from adrenoc.text.names import bundle_name, file_name
@@ -81,20 +84,19 @@ def make_bundle(
     dump_dir: Path | None = None,
     chosen_before: Sequence[Decision] = (),
     with_fallback: bool = False,
+    tokenizer: bytes = b"",
 ) -> Made:
     """Compile `model` into a bundle at `output`; all or nothing is written.
 
-    `chosen_before` are decisions that led to these options; the bundle keeps them.
-    `with_fallback`: an int8 model's code for the CPU goes with it.
+    `chosen_before` are decisions that led to these options; the bundle keeps them, and what a
+    decoder's `tokenizer` is.  `with_fallback`: an int8 model's code for the CPU goes with it.
     With `buckets` it is compiled for each of these choices of input shapes, the largest last.
     With `dump_dir` the stages have to run, so the cache is written and not read.
 
     Raises:
         AdrenocError: any of the ways in which importing, compiling, linking or writing fails.
     """
-    started = time.perf_counter()
-    files = find_model_files(model)
-    name = bundle_name(model.stem)
+    started, files, name = time.perf_counter(), find_model_files(model), bundle_name(model.stem)
     if name != model.stem:
         reporter.note(
             f"the bundle calls itself {name}: its name becomes paths and words of build files, so "
@@ -118,6 +120,7 @@ def make_bundle(
             reporter=reporter,
             chosen_before=tuple(chosen_before),
             with_fallback=with_fallback,
+            tokenizer=tokenizer,
         )
         cache = BundleCache(cache_folder(), reporter) if use_cache else None
         manifest, decisions, cached = _make(job, cache, dump_dir)
@@ -155,6 +158,7 @@ class _Job:
     reporter: Reporter
     chosen_before: tuple[Decision, ...]
     with_fallback: bool
+    tokenizer: bytes
 
     @property
     def key(self) -> str:
@@ -170,6 +174,7 @@ class _Job:
                 "buckets": repr(self.buckets),
                 "chosen_before": sha256_json([asdict(d) for d in self.chosen_before]),
                 "fallback": str(self.with_fallback),
+                "tokenizer": hashlib.sha256(self.tokenizer).hexdigest() if self.tokenizer else "",
             }
         )
 
@@ -228,6 +233,7 @@ def _compile_into_place(
         reporter=job.reporter,
         chosen_before=job.chosen_before,
         fallback=_plan_fallback(job),
+        tokenizer=job.tokenizer,
     )
     fill, decisions = _compile(job.model, options, job.buckets, writer=writer, dump_dir=dump_dir)
 
@@ -303,6 +309,7 @@ class _Writer:
     reporter: Reporter
     chosen_before: tuple[Decision, ...] = ()
     fallback: Fallback | None = None
+    tokenizer: bytes = b""
 
     def fill(
         self,
@@ -328,6 +335,8 @@ class _Writer:
         started = time.perf_counter()
         if self.target.own is not None:
             (root / TARGET).write_bytes(self.target.own.text.encode("utf-8"))
+        if self.tokenizer and params is None:  # of buckets the one that is the whole bundle
+            (root / TOKENIZER).write_bytes(self.tokenizer)
         about: dict[str, Any] = {
             "name": self.name,
             "model": self.info,
@@ -339,7 +348,7 @@ class _Writer:
             ),
             "options": OptionsInfo(
                 preset=options.preset,
-                values=_that_change_the_result(options),
+                values=values_of(options),
                 digest=options.digest(),
             ),
             "end_tokens": options.end_tokens,
@@ -349,18 +358,6 @@ class _Writer:
             manifest = fill_bundle(root, compiled, library=library, manifest=about, params=params)
         self.reporter.stage("write", _ms_since(started), f"{len(manifest.files)} files")
         return manifest
-
-
-def _that_change_the_result(options: CompileOptions) -> dict[str, Any]:
-    """All options but what differs from machine to machine: the NDK's folder, the log's place."""
-    values = asdict(options)
-    del values["ndk"]
-    for name in ONLY_OF_DECODERS:
-        if not values[name]:
-            del values[name]
-    if options.tuning_log is not None:
-        values["tuning_log"] = Path(options.tuning_log).name
-    return values
 
 
 def _open_held(output: Path, manifest: Manifest) -> Bundle | None:
@@ -376,26 +373,3 @@ def _open_held(output: Path, manifest: Manifest) -> Bundle | None:
 
 def _ms_since(started: float) -> float:
     return (time.perf_counter() - started) * 1000
-
-
-def options_of(bundle: Bundle) -> CompileOptions:
-    """The options that a bundle was compiled with.
-
-    Raises:
-        BundleError: another version of adrenoc had options that this one does not know.
-    """
-    values = dict(bundle.manifest.options.values)
-    unknown = sorted(values.keys() - {field.name for field in fields(CompileOptions)})
-    if unknown:
-        raise BundleError(
-            f"{bundle.root / MANIFEST} has the option '{unknown[0]}', which this version lacks: "
-            "another one compiled the bundle",
-            hint=REBUILD_HINT,
-        )
-    values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
-    for name in ("states", "caches"):
-        values[name] = tuple(tuple(pair) for pair in values.get(name, ()))
-    values["end_tokens"] = tuple(values.get("end_tokens", ()))
-    values["forbid"] = tuple(values["forbid"])
-    values["float32_tensors"] = tuple(values["float32_tensors"])
-    return CompileOptions(**values)

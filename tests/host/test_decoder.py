@@ -141,7 +141,7 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
         (["--prompt-ids", "3;4"], "no list of token numbers"),
         (["--prompt-ids", "3", "--rpc", "127.0.0.1:1"], "no server at 127.0.0.1:1"),
         (["--prompt-ids", "3", "--bench"], "exclude each other"),
-        (["--prompt", "a"], "needs --tokenizer FILE"),
+        (["--prompt", "a"], "adrenoc compile puts one into it"),
         (["--tokenizer", str(model)], "--tokenizer is for --prompt"),
         (["--bench", "--temperature", "1"], "are for --prompt and --prompt-ids"),
         (["--prompt-ids", ",".join(["1"] * 301)], "no room for 1 more"),

@@ -75,3 +75,8 @@ def test_containers_are_opened(device: Any, tmp_path: Path) -> None:
         said.append(json.loads(done.output))
     assert said[0]["check"]["equal"] == len(said[0]["tokens"]) == 12
     assert said[1]["tokens"] == said[0]["tokens"][: len(said[1]["tokens"])]
+    # The tokeniser of the container came into the bundle.
+    run = ["run", bundle, "--prompt", "w3 w5 w7 w2 w9", "--max-tokens", "12", "--json"]
+    done = CliRunner().invoke(cli, run)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["text"].split() == [f"w{t}" for t in said[1]["tokens"]]

@@ -48,4 +48,4 @@ def test_a_context_is_of_decoders(tmp_path: Path) -> None:
     model = write_network(tmp_path, "mobilenet_v2")
     done = CliRunner().invoke(cli, ["check", str(model), "--device", "host", "--context", "9"])
     assert done.exit_code == 2
-    assert "--context and --prefill are for decoders" in done.output
+    assert "--prefill and --tokenizer are for decoders" in done.output

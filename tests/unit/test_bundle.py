@@ -13,7 +13,7 @@ import pytest
 from safetensors import SafetensorError
 
 from adrenoc.bundle.bundle import BUNDLE_FOLDER, copy_files, open_bundle, write_tar
-from adrenoc.compile.make import options_of
+from adrenoc.compile.bundle_options import options_of
 from adrenoc.errors import BundleError, DiskFullError, OutputError
 from adrenoc.files.outputs import write_folder_atomically
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder

@@ -14,7 +14,7 @@ from adrenoc.check.accuracy.floor import floor_of
 from adrenoc.check.accuracy.ideal import NOTHING
 from adrenoc.check.accuracy.result import Floor
 from adrenoc.check.accuracy.samples import Judge, sample_of
-from adrenoc.compile.make import options_of
+from adrenoc.compile.bundle_options import options_of
 from adrenoc.device.compiled_for import target_of
 from adrenoc.device.opencl import pick_device
 from adrenoc.reporter import Reporter

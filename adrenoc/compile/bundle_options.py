@@ -1,0 +1,47 @@
+"""Options as the manifest of a bundle keeps them, and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
+from adrenoc.errors import BundleError
+from adrenoc.options import ONLY_OF_DECODERS, CompileOptions
+
+
+def values_of(options: CompileOptions) -> dict[str, Any]:
+    """All options but what differs from machine to machine: the NDK's folder, the log's place."""
+    values = asdict(options)
+    del values["ndk"]
+    for name in ONLY_OF_DECODERS:
+        if not values[name]:
+            del values[name]
+    if options.tuning_log is not None:
+        values["tuning_log"] = Path(options.tuning_log).name
+    return values
+
+
+def options_of(bundle: Bundle) -> CompileOptions:
+    """The options that a bundle was compiled with.
+
+    Raises:
+        BundleError: another version of adrenoc had options that this one does not know.
+    """
+    values = dict(bundle.manifest.options.values)
+    unknown = sorted(values.keys() - {field.name for field in fields(CompileOptions)})
+    if unknown:
+        raise BundleError(
+            f"{bundle.root / MANIFEST} has the option '{unknown[0]}', which this version lacks: "
+            "another one compiled the bundle",
+            hint=REBUILD_HINT,
+        )
+    values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
+    for name in ("states", "caches"):
+        values[name] = tuple(tuple(pair) for pair in values.get(name, ()))
+    values["end_tokens"] = tuple(values.get("end_tokens", ()))
+    values["forbid"] = tuple(values["forbid"])
+    values["float32_tensors"] = tuple(values["float32_tensors"])
+    return CompileOptions(**values)

@@ -1,0 +1,62 @@
+"""The tokenizer.json of a decoder, which its bundle carries where it is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adrenoc.bundle.bundle import TOKENIZER
+from adrenoc.decision import Decision
+from adrenoc.errors import InputError
+from adrenoc.files.read import open_plain
+from adrenoc.importers.containers import open_tokenizer
+from adrenoc.importers.formats import find_model_files
+from adrenoc.text.json_text import read_json
+
+_HINT = "--tokenizer takes the tokenizer.json that lies beside the model"
+
+
+def find_tokenizer(model: Path, asked: Path | None) -> tuple[bytes, tuple[Decision, ...]]:
+    """The one that was asked for, that of the model's container, or the one beside the model.
+
+    Nothing where there is none.
+
+    Raises:
+        InputError: the one that was asked for cannot be read, or is no such thing.
+        ModelFormatError: that of the container is damaged.
+    """
+    if asked is not None:
+        return _read(asked), _decide(f"{asked.name}, as asked for")
+    files = find_model_files(model)
+    if files.tokenizer is not None:
+        with open_plain(model) as file:
+            file.seek(files.tokenizer.offset)
+            stored = file.read(files.tokenizer.length)
+        return open_tokenizer(stored, model), _decide("the one in the model's container")
+    beside = model.parent / TOKENIZER
+    if not beside.is_file():
+        return b"", ()
+    try:
+        return _read(beside), _decide("it lies beside the model")
+    except InputError as error:
+        left_out = Decision(subject="tokenizer", taken="left out", reason=error.message)
+        return b"", (left_out,)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_plain(path) as file:
+            content = file.read()
+    except OSError as error:
+        raise InputError(f"the tokenizer {path} cannot be read: {error}", hint=_HINT) from error
+    try:
+        is_one = "model" in read_json(content)
+    except (ValueError, TypeError):
+        is_one = False
+    if not is_one:
+        raise InputError(f"{path} is no tokenizer.json: it is no JSON with a model", hint=_HINT)
+    return content
+
+
+def _decide(reason: str) -> tuple[Decision, ...]:
+    taken = f"{TOKENIZER} goes into the bundle"
+    return (Decision(subject="tokenizer", taken=taken, reason=reason),)
