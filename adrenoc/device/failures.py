@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from adrenoc.device.fit import SMALLER_GROUPS
 from adrenoc.device.place import Place
 from adrenoc.errors import DeviceError, DeviceMemoryError
 
@@ -19,6 +20,7 @@ _MEMORY_HINT = (
     "adrenoc inspect BUNDLE shows what it needs; end what else uses the GPU, or compile with "
     "--preset mixed or fp16"
 )
+_BAD_GROUP = re.compile(r"has a work-group of .* but .* takes at most \d+")
 _BAD_KERNEL = re.compile(r"Cannot build kernel (\S+)")
 _NOISE = re.compile(r"^((\w+: )?Error caught from RPC call|Traceback|\s*File |\s*at |$)")
 
@@ -69,6 +71,8 @@ def device_failure(
         return DeviceError(
             f"{where}: {said.strip()}", hint=f"adrenoc inspect BUNDLE --kernel {kernel[1]}"
         )
+    if _BAD_GROUP.search(sentence):
+        return DeviceError(f"{where}: {sentence}", hint=SMALLER_GROUPS.format(model="MODEL"))
     return DeviceError(
         f"{where} failed: {sentence}",
         hint="adrenoc doctor, or choose another device with --cl-device",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,11 @@ from adrenoc.text.spelling import list_first
 if TYPE_CHECKING:
     import numpy as np
 
+SMALLER_GROUPS = (
+    "adrenoc verify-device -o device.json, then adrenoc compile {model} --device-report "
+    "device.json makes smaller work-groups"
+)
+"""The next command where a device takes fewer threads a group than a kernel has."""
 _TEXTURE = "global.texture"
 # "__local half4 shared[128];"
 _SHARED = re.compile(r"__local\s+([a-z]+?)(2|3|4|8|16)?\s+\w+\s*(?:\[\s*(\d+)\s*\])?\s*;")
@@ -82,8 +88,10 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
     Raises:
         DeviceError: naming everything that is missing.
     """
-    kernels = bundle.kernels()
+    kernels, model = bundle.kernels(), shlex.quote(bundle.manifest.model.file)
+    threads = _missing_threads(bundle.manifest, facts)
     missing = [
+        *threads,
         *_missing_features(bundle.manifest, facts),
         *_missing_halves(bundle.manifest, kernels, facts),
         *_missing_extents(bundle.manifest, facts),
@@ -94,8 +102,10 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
         raise DeviceError(
             f"{where} ({facts['name']}, driver {facts['driver']}) cannot run {bundle.path}: "
             + list_first(missing),
-            hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} for this device "
-            "(adrenoc targets), or choose another device with --cl-device",
+            hint=SMALLER_GROUPS.format(model=model)
+            if threads
+            else f"adrenoc compile {model} for this device (adrenoc targets), or choose another "
+            "device with --cl-device",
         )
 
 
@@ -130,18 +140,19 @@ def needs_half_type(source: str) -> bool:
     return _HALVES in source
 
 
+def _missing_threads(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
+    most = facts["limits"]["max_work_group_size"]
+    wanted = {kernel.name: math.prod(kernel.work_group) for kernel in manifest.kernels}
+    return [
+        f"kernel {name} has work-groups of {items} work-items, it takes {most}"
+        for name, items in wanted.items()
+        if items > most
+    ]
+
+
 def _missing_extents(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
-    missing = []
-    limits, images = facts["limits"], facts["images"]
-    for kernel in manifest.kernels:
-        items = 1
-        for extent in kernel.work_group:
-            items *= extent
-        if items > limits["max_work_group_size"]:
-            missing.append(
-                f"kernel {kernel.name} has work-groups of {items} work-items, "
-                f"it takes {limits['max_work_group_size']}"
-            )
+    missing: list[str] = []
+    images = facts["images"]
     if not images["supported"]:
         return missing
     most = (images["max_layers"], images["max_height"], images["max_width"])

@@ -20,7 +20,7 @@ def pick_work_group(extents: Sequence[int], limits: Limits) -> tuple[int, int, i
     Two-dimensional groups walk an image best: 16 x 16 before 8 x 8 before a row.  Where the target
     is wrong with all that would do, (1, 1, 1) is left.
     """
-    wanted = min(THREADS_WANTED, limits.max_work_group_size)
+    wanted = min(THREADS_WANTED, power_of_two_within(limits.max_work_group_size))
     x = min(power_of_two(extents[0]), 16, wanted)
     y = min(power_of_two(extents[1]), wanted // x)
     z = min(power_of_two(extents[2]), wanted // (x * y))
@@ -49,3 +49,14 @@ def _largest(extents: Sequence[int], wanted: int, limits: Limits) -> tuple[int, 
 def power_of_two(extent: int) -> int:
     """The smallest power of two that covers `extent`."""
     return 1 << max(extent - 1, 0).bit_length()
+
+
+def power_of_two_within(most: int) -> int:
+    """The largest power of two that is not above `most`."""
+    return 1 << (most.bit_length() - 1)
+
+
+def groups_within(threads: Sequence[int], limits: Limits) -> list[int]:
+    """Numbers of threads a group, each cut to what the target takes; powers of two, each once."""
+    most = power_of_two_within(limits.max_work_group_size)
+    return list(dict.fromkeys(min(number, most) for number in threads))

@@ -5,18 +5,22 @@ A form is a quirk.  What helps is found by compiling the case for the target wit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adrenoc.bundle.manifest import KernelInfo
+from adrenoc.calibrate.device import Device
 from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.operator import Kind
 from adrenoc.prove.case import Case
 from adrenoc.prove.suite import Suite
 from adrenoc.target.avoid import FUSIONS, OVERRIDES
 from adrenoc.target.gpu import Quirk
+from adrenoc.target.target import Target
 
-FEW_THREADS = 64
+FEW_THREADS = (64, 32, 16, 8)
+"""The threads a group that a device may take at most; a listed Adreno has waves of 64 or more."""
 NARROW = 4096
 """The texels a side that every image may have."""
 _LIGHT = (Kind.POOL, Kind.REDUCTION, Kind.SOFTMAX, Kind.NORM, Kind.ATTENTION)
@@ -60,9 +64,25 @@ def _other_groups(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
     return quirk("These work-groups give wrong results.", banned_work_groups=shapes)
 
 
-def _few_threads(_case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
-    below = FEW_THREADS + 1
-    return quirk(f"Work-groups of {below} threads or more fail.", work_group_items_below=below)
+def _few_threads_form(most: int) -> Form:
+    below = most + 1
+    few = quirk(f"Work-groups of {below} threads or more fail.", work_group_items_below=below)
+
+    def find_quirk(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+        # What goes wrong in company may do so by the groups of others: that is tried once.
+        is_first = most == FEW_THREADS[0]
+        return few if is_first or any(math.prod(k.work_group) > most for k in kernels) else None
+
+    return Form(applies=_always, of=find_quirk, is_broad=True)
+
+
+def told_limits(device: Device, target: Target) -> list[Quirk]:
+    """What the device says that it takes, where that is less than the target has."""
+    most = device.max_work_group_size
+    if not 0 < most < target.limits.max_work_group_size:
+        return []
+    text = f"The device takes {most} threads a work-group, by what it says."
+    return [quirk(text, work_group_items_below=most + 1)]
 
 
 def _narrow(_case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
@@ -98,7 +118,7 @@ FORMS: tuple[Form, ...] = (
         "Winograd's algorithm goes wrong.", "winograd", lambda case, _: case.fusion == "winograd"
     ),
     Form(applies=_always, of=_other_groups),
-    Form(applies=_always, of=_few_threads, is_broad=True),
+    *map(_few_threads_form, FEW_THREADS),
     _avoid_form("The kernel of {family} is wrong.", "operator:{family}", _is_light),
     _avoid_form(
         "Half arithmetic is wrong.", "half-arithmetic", lambda _, suite: suite.precision == "fp16"

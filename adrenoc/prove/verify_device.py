@@ -12,6 +12,7 @@ from pathlib import Path
 
 from adrenoc.calibrate.device import Device
 from adrenoc.prove.examine import Bench, Examined, examine, run_reversed
+from adrenoc.prove.forms import told_limits
 from adrenoc.prove.judge import Finding
 from adrenoc.prove.search import Say, Search, empty_report, name_quirks
 from adrenoc.prove.suite import Suite, make_suite
@@ -52,7 +53,10 @@ def verify_device(
         AdrenocError: a suite cannot be compiled, or the device went away for good.
     """
     end = time.monotonic() + budget_s
-    search = Search(bench=bench, device=device, base=target, folder=folder, say=say, end=end)
+    told = told_limits(device, target)
+    search = Search(
+        bench=bench, device=device, base=target, folder=folder, say=say, end=end, quirks=told
+    )
     first: dict[str, Examined] = {}
     now: dict[str, Examined] = {}
     for number in range(MOST_ROUNDS):

@@ -8,6 +8,8 @@
 //   edit|KERNEL|FROM|TO      in kernels whose name has KERNEL (empty: all), FROM is compiled as TO
 //   images|FROM|TO           the same in every kernel, and only where it works on half images
 //   threads|N                larger work-groups are refused; large|N: they compute nothing
+//   kernels_say|N            a kernel takes so many threads, by what it says and not by what it does
+//   device_says|N            so does the device
 //   group|X|Y|Z              such work-groups compute nothing
 //   wide|N                   images of more texels a side are refused
 //   fail|FUNCTION|N|CODE     its N-th call of a process fails with that code; 0: each call
@@ -44,6 +46,7 @@ enum Slot {
   kBuildProgram = 30,
   kCreateKernel = 34,
   kSetKernelArg = 38,
+  kGetKernelWorkGroupInfo = 40,
   kEnqueueNDRangeKernel = 59,
   kCreateImage = 96,
   kEnqueueMarkerWithWaitList = 105,
@@ -51,6 +54,7 @@ enum Slot {
 constexpr int kBuildFailed = -11, kBadGroup = -54, kBadImageSize = -40;
 constexpr uint32_t kDeviceName = 0x102B, kDriver = 0x102D, kVersion = 0x102F, kExtensions = 0x1030;
 constexpr uint32_t kExtensionsWithVersion = 0x1060, kHalf = 0x10DD;
+constexpr uint32_t kMaxWorkGroupSize = 0x1004, kKernelWorkGroupSize = 0x11B0;
 constexpr uint32_t kLayerVersion = 0x4240, kLayerName = 0x4241, kLayerApi = 100;
 
 using Words = std::vector<std::string>;
@@ -196,6 +200,13 @@ int give(const std::string& text, size_t room, void* out, size_t* size) {
   return 0;
 }
 
+int give_number(size_t number, size_t room, void* out, size_t* size) {
+  if (size != nullptr) *size = sizeof(number);
+  if (out != nullptr && room < sizeof(number)) return -30;
+  if (out != nullptr) memcpy(out, &number, sizeof(number));
+  return 0;
+}
+
 int get_device_info(Handle device, uint32_t what, size_t room, void* out, size_t* size) {
   auto* ask = driver<int(Handle, uint32_t, size_t, void*, size_t*)>(kGetDeviceInfo);
   const std::map<uint32_t, std::string> keys = {
@@ -203,6 +214,9 @@ int get_device_info(Handle device, uint32_t what, size_t room, void* out, size_t
   const auto key = keys.find(what);
   for (const Words& order : orders()) {
     if (key != keys.end() && order[0] == key->second) return give(order[1], room, out, size);
+    if (what == kMaxWorkGroupSize && order[0] == "device_says") {
+      return give_number(std::stoul(order[1]), room, out, size);
+    }
   }
   if (what == kExtensionsWithVersion) return -30;
   if (what != kExtensions) return ask(device, what, room, out, size);
@@ -213,6 +227,18 @@ int get_device_info(Handle device, uint32_t what, size_t room, void* out, size_t
   if (int code = ask(device, what, bytes, &text[0], nullptr)) return code;
   text.resize(strlen(text.c_str()));
   return give(replaced(text, "cl_khr_command_buffer", ""), room, out, size);
+}
+
+int get_work_group_info(Handle kernel, Handle device, uint32_t what, size_t room, void* out,
+                        size_t* size) {
+  for (const Words& order : orders()) {
+    const bool tells = order[0] == "kernels_say" || order[0] == "threads";
+    if (tells && what == kKernelWorkGroupSize) {
+      return give_number(std::stoul(order[1]), room, out, size);
+    }
+  }
+  return driver<int(Handle, Handle, uint32_t, size_t, void*, size_t*)>(kGetKernelWorkGroupInfo)(
+      kernel, device, what, room, out, size);
 }
 
 Handle refused(int code, int* told) {
@@ -429,6 +455,7 @@ int clInitLayer(uint32_t count, void** target, uint32_t* told, void*** made) {
   put(kBuildProgram, reinterpret_cast<void*>(build_program));
   put(kCreateKernel, reinterpret_cast<void*>(create_kernel));
   put(kSetKernelArg, reinterpret_cast<void*>(set_argument));
+  put(kGetKernelWorkGroupInfo, reinterpret_cast<void*>(get_work_group_info));
   put(kEnqueueNDRangeKernel, reinterpret_cast<void*>(enqueue_kernel));
   *told = static_cast<uint32_t>(table.size());
   *made = table.data();

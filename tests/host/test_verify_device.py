@@ -73,6 +73,25 @@ def test_a_process_that_fails_while_kernels_are_built_keeps_its_code(
     assert done.returncode == DeviceMemoryError.exit_code, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ("threads|4", "takes at most 4 for this kernel"),
+        ("device_says|4", "it takes 4"),
+        ("kernels_say|4", ""),  # too little: the launch tells
+    ],
+)
+def test_a_work_group_that_is_too_large(order: str, said: str, layer: Path, tmp_path: Path) -> None:
+    request = _request("conv2d: 3x3 with a border")
+    made = make_suite(pick_suites(request, load_target("host"))[0], load_target("host"), tmp_path)
+    command = [sys.executable, "-m", "adrenoc", "run", str(made.bundle.path), "--repeat", "1"]
+    with misbehaving(layer, order):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == (DeviceError.exit_code if said else 0), done.stderr
+    assert said in done.stderr
+    assert ("--device-report" in done.stderr) == bool(said)
+
+
 def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
     request = _request("softmax: along channels", "conv2d: 1x1, 5")
     with misbehaving(layer, "edit|^softmax|exp(|exp2("):

@@ -20,6 +20,7 @@ from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
+from adrenoc.kernels.work_group import groups_within
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -98,9 +99,9 @@ def tokens_of(shape: tuple[int, ...]) -> int:
 
 def candidates(work: CachedWork, limits: Limits, costs: Cost) -> Iterator[CachedTile]:
     """Powers of two of threads that hold a head."""
-    for threads in costs.cached.threads:
+    for threads in groups_within(costs.cached.threads, limits):
         tile = CachedTile(threads=threads)
-        if not work.blocks <= threads <= limits.max_work_group_size:
+        if work.blocks > threads:
             continue
         if tile.shared_bytes(work.blocks) <= limits.local_mem_bytes:
             yield tile

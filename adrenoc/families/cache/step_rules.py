@@ -14,7 +14,7 @@ from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
-from adrenoc.kernels.work_group import power_of_two
+from adrenoc.kernels.work_group import groups_within, power_of_two
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -123,7 +123,10 @@ def fits_step(head: int, group: int, limits: Limits, machine: Machine) -> str | 
     """Why no schedule fits heads of so many numbers, so many queries to one of keys."""
     if next(_tiles(head // LANES, group, limits, machine.cost), None) is not None:
         return None
-    return f"{group} query heads of {head} to one of keys take more local memory than there is"
+    return (
+        f"{group} query heads of {head} to one of keys take more threads or local memory than a "
+        "group has"
+    )
 
 
 def candidates(work: StepWork, limits: Limits, costs: Cost) -> Iterator[StepTile]:
@@ -133,8 +136,8 @@ def candidates(work: StepWork, limits: Limits, costs: Cost) -> Iterator[StepTile
 
 def _tiles(blocks: int, group: int, limits: Limits, costs: Cost) -> Iterator[StepTile]:
     cost = costs.cached
-    for threads in cost.threads:
-        if not blocks <= threads <= limits.max_work_group_size:
+    for threads in groups_within(cost.threads, limits):
+        if blocks > threads:
             continue
         # The more lanes share a row, the longer the runs of memory that a wave reads.
         for lanes in [lanes for lanes in cost.lanes if blocks % lanes == 0][-_WIDEST:]:

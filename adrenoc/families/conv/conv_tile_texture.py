@@ -59,7 +59,7 @@ def _groups(x: int, y: int, z: int, limits: Limits, costs: Cost) -> Iterator[tup
         yield min(power_of_two(z), most), 1, 1
         return
     for gx in _sizes(x, cost):
-        if gx < min(x, cost.narrowest_group):
+        if gx < min(x, cost.narrowest_group, most):
             continue
         for gy in _sizes(y, cost):
             if gx * gy > most:

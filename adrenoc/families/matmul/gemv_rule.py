@@ -21,7 +21,7 @@ from adrenoc.ir.operand import WORDS, OperandSpec
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.flat_access import FlatAccess, flat_order
 from adrenoc.kernels.weights import pack_conv
-from adrenoc.kernels.work_group import power_of_two
+from adrenoc.kernels.work_group import groups_within, power_of_two
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 from adrenoc.tvmapi import bytes_of
@@ -134,7 +134,7 @@ def candidates(work: GemvWork, limits: Limits, costs: Cost) -> Iterator[GemvTile
     for splits in cost.splits:
         if splits > work.in_blocks:
             break
-        for threads in cost.threads:
+        for threads in groups_within(cost.threads, limits):
             blocks = min(threads // splits, power_of_two(work.out_blocks))
             shared = work.vectors * splits * blocks * LANES * FLOAT_BYTES if splits > 1 else 0
             if not blocks or shared > limits.local_mem_bytes:

@@ -40,7 +40,7 @@ from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.kernels.epilogue import Finished
 from adrenoc.kernels.weights import whole_k_steps
-from adrenoc.kernels.work_group import power_of_two
+from adrenoc.kernels.work_group import groups_within, power_of_two
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -231,7 +231,7 @@ def candidates(work: NBitsWork, limits: Limits, costs: Cost) -> Iterator[NBitsTi
             for splits in cost.splits:
                 if splits > work.steps:
                     break
-                for threads in cost.threads:
+                for threads in groups_within(cost.threads, limits):
                     wide = min(threads // splits, power_of_two(-(-work.out_blocks // blocks)))
                     held = (sums + tokens) * splits * wide * LANES * FLOAT_BYTES
                     if not wide or (splits > 1 and held > limits.local_mem_bytes):

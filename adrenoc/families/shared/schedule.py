@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from adrenoc.decision import DecisionLog
+from adrenoc.errors import TargetError
 from adrenoc.families.shared.signature import plain
 from adrenoc.ir.program import Choice, Work
 from adrenoc.target.cost.machine_cost import WorkGroupCost
@@ -68,7 +69,11 @@ class Schedules:
         candidates: Iterable[T],
         estimate: Callable[[T], float],
     ) -> T:
-        """The tuned candidate, else the one with the least estimate (any unit)."""
+        """The tuned candidate, else the one with the least estimate (any unit).
+
+        Raises:
+            TargetError: there is no candidate.
+        """
         digest = kernel_digest(family, work)
         if digest not in self.chosen:
             self.chosen[digest] = self._choice(digest, family, node, work, candidates, estimate)
@@ -103,6 +108,13 @@ class Schedules:
         estimate: Callable[[T], float],
     ) -> Choice:
         offered = tuple(candidates)
+        if not offered:
+            raise TargetError(
+                f"no schedule of {family} fits {node}: the target's work-groups have "
+                f"{self.limits.max_work_group_size} threads and {self.limits.local_mem_bytes} "
+                "bytes of local memory at most",
+                hint="adrenoc targets lists devices, or raise what --device FILE.toml allows",
+            )
         allowed = [tile for tile in offered if self.refusal(digest, tile) is None]
         # Only where every shape is refused can the usual one be wrong, and then none is right.
         allowed = allowed or list(offered)

@@ -70,7 +70,7 @@ void Kernel::check_local_memory() const {
                               << there << "; compile the model for this GPU";
 }
 
-void Kernel::check_work_group(const WorkSize& work) const {
+size_t Kernel::check_work_group(const WorkSize& work) const {
   size_t items = 1;
   for (cl_uint i = 0; i < work.dimensions; ++i) {
     items *= work.local[i];
@@ -82,16 +82,21 @@ void Kernel::check_work_group(const WorkSize& work) const {
                                 << " in dimension " << i;
     }
   }
-  if (items > max_work_group_size_) {
-    TVM_FFI_THROW(ValueError) << "Kernel " << name_ << " has a work-group of "
-                              << work_size_text(work) << " = " << items << " work-items, but "
-                              << device_.info().name << " takes at most " << max_work_group_size_
-                              << " for this kernel";
+  if (items > device_.info().max_work_group_size) {
+    refuse_work_group(work, items, device_.info().max_work_group_size, "");
   }
+  return items;
+}
+
+void Kernel::refuse_work_group(const WorkSize& work, size_t items, size_t limit,
+                               const char* of_what) const {
+  TVM_FFI_THROW(ValueError) << "Kernel " << name_ << " has a work-group of "
+                            << work_size_text(work) << " = " << items << " work-items, but "
+                            << device_.info().name << " takes at most " << limit << of_what;
 }
 
 void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arguments) {
-  check_work_group(work);
+  const size_t items = check_work_group(work);
   const QueueLock queue = device_.lock_queue();
   trace("launching kernel", name_);
   CallSites* sites = CallSites::current();
@@ -103,6 +108,11 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
   const cl_int code = api().clEnqueueNDRangeKernel(
       queue.get(), instance.handle.get(), work.dimensions, nullptr, work.global.data(),
       work.local.data(), 0, nullptr, recording ? &event : nullptr);
+  // Drivers must refuse what is more than they say that a kernel takes; some say too little, and
+  // run more.  So it is the launch that tells.
+  if (code == CL_INVALID_WORK_GROUP_SIZE && items > max_work_group_size_) {
+    refuse_work_group(work, items, max_work_group_size_, " for this kernel");
+  }
   if (code != CL_SUCCESS) {
     TVM_FFI_THROW(RuntimeError) << "Launch of kernel " << name_
                                 << ": clEnqueueNDRangeKernel failed with " << error_name(code)

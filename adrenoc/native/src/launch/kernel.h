@@ -58,12 +58,16 @@ class Kernel {
   // Another OpenCL object of the same kernel, with arguments of its own; its constants are set.
   [[nodiscard]] KernelHandle new_handle() const;
 
-  // Throws ValueError when the work-group is larger than the device takes for this kernel.
+  // Throws ValueError when the work-group is larger than the device, or its driver for this kernel,
+  // takes.
   void launch(const WorkSize& work, const std::vector<KernelArgument>& arguments);
 
  private:
   void check_local_memory() const;
-  void check_work_group(const WorkSize& work) const;
+  // The work-items of a group.  Throws ValueError where the device takes no such group.
+  [[nodiscard]] size_t check_work_group(const WorkSize& work) const;
+  [[noreturn]] void refuse_work_group(const WorkSize& work, size_t items, size_t limit,
+                                      const char* of_what) const;
   void set_argument(KernelInstance& instance, size_t index, const KernelArgument& argument) const;
 
   Device& device_;
@@ -72,7 +76,7 @@ class Kernel {
   const KernelText text_;
   const size_t arguments_;
   KernelInstance instance_;  // guarded by the device's lock_queue()
-  size_t max_work_group_size_ = 0;
+  size_t max_work_group_size_ = 0;  // by what the driver says, which may be too little
 };
 
 }  // namespace opencl
