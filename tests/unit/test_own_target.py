@@ -164,7 +164,7 @@ def test_a_wrong_file_is_one_sentence_of_file_and_key(tmp_path, before, after, m
     [
         ("image2d_max_width_texels", 16),
         ("image_max_array_layers", 2**40),
-        ("max_work_group_size", 16),
+        ("max_work_group_size", 2),
         ("max_kernel_args", 2),
         ("local_mem_bytes", 16),
         ("max_alloc_bytes", 4),
