@@ -150,6 +150,7 @@ class Session:
                 "source": variant["source"],
                 "global": variant["work_items"],
                 "local": variant["work_group"],
+                "views": [argument["view"] or None for argument in variant["arguments"]],
             }
             for variant in request["variants"]
         ]
@@ -173,22 +174,26 @@ class Session:
     def measure(self, number: int, request: Request, tensors: Sequence[Any]) -> Answer:
         """Measure a trial: `measured`, or `refused` with its `kind` and whose fault it is.
 
+        A request with `deeds`, which are those of `deeds.h`, has no variants.
+
         Raises:
             RuntimeError: the device failed, or the connection broke.
         """
         self.measured += 1
-        is_bytes = request["variants"][-1]["bytes"]
+        variants, deeds = request["variants"], request.get("deeds", [])
+        is_bytes = bool(variants) and variants[-1]["bytes"]
         tolerance = max(request["tolerance"], QUANTUM if is_bytes else 0.0)
         settings = {
-            "counts": [len(variant["arguments"]) for variant in request["variants"]],
+            "counts": [len(variant["arguments"]) for variant in variants],
             "limit_s": self._place.limit_s,
             "tolerance": tolerance,
             "stop_us": request["stop_us"],
             "bytes": is_bytes,
             "compare": _compares(request),
+            **({"deeds": deeds} if deeds else {}),
         }
         found = json.loads(self._measure(number, json.dumps(settings), *tensors))
-        _check_result(found, len(request["variants"]))
+        _check_result(found, len(variants) or len(deeds))
         if "refused" in found:
             return {
                 "event": "refused",

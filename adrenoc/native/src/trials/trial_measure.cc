@@ -61,9 +61,12 @@ class TrialRun {
  public:
   TrialRun(const Candidate& candidate, size_t index, Scratch* scratch)
       : candidate_(candidate), index_(index), scratch_(*scratch) {
-    for (const DLTensor* tensor : candidate_.arguments) {
-      const auto& descriptor = *static_cast<const Descriptor*>(tensor->data);
-      arguments_.push_back({sizeof(cl_mem), nullptr, &descriptor.storage()});
+    for (size_t i = 0; i < candidate_.arguments.size(); ++i) {
+      const auto& descriptor = *static_cast<const Descriptor*>(candidate_.arguments[i]->data);
+      const auto view = candidate_.views.find(i);
+      const bool has_view = view != candidate_.views.end();
+      arguments_.push_back(
+          {sizeof(cl_mem), nullptr, has_view ? &view->second : &descriptor.storage()});
     }
   }
 

@@ -5,6 +5,7 @@
 #include <dlpack/dlpack.h>
 #include <tvm/ffi/extra/json.h>
 
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,8 @@ struct Candidate {
   Kernel* kernel;
   WorkSize work;
   std::vector<const DLTensor*> arguments;
+  // What the kernel gets in place of some of them, by number.
+  std::map<size_t, std::shared_ptr<Storage>> views = {};
 };
 
 struct TrialSettings {

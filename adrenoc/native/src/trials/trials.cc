@@ -22,6 +22,8 @@
 #include "launch/copy.h"
 #include "modules/module.h"
 #include "opencl/device.h"
+#include "trials/argument_view.h"
+#include "trials/deeds.h"
 #include "trials/watchdog.h"
 
 namespace adrenoc_runtime {
@@ -81,9 +83,11 @@ class Builders {
 struct TrialKernel {
   std::future<std::unique_ptr<Kernel>> built;
   WorkSize work;
+  json::Array views;  // of arguments; null for one that is taken as it is
 };
 
 struct OpenTrial {
+  Device* device;
   std::vector<TrialKernel> kernels;
 };
 
@@ -131,6 +135,11 @@ WorkSize work_size_of(const json::Object& kernel) {
   return work;
 }
 
+json::Array views_of(const json::Object& kernel) {
+  const auto found = kernel.find(ffi::String("views"));
+  return found == kernel.end() ? json::Array() : (*found).second.cast<json::Array>();
+}
+
 // Throws RefusedCandidate with the compiler's words.
 std::vector<std::unique_ptr<Kernel>> built_kernels(OpenTrial* trial) {
   std::vector<std::unique_ptr<Kernel>> kernels;
@@ -153,8 +162,25 @@ TrialSettings settings_of(const json::Object& request, const std::vector<const D
   return settings;
 }
 
+// Throws RefusedCandidate where the device makes no such image.
+void add_views(Device& device, const json::Array& views, size_t index, Candidate* candidate) {
+  for (size_t place = 0; place < static_cast<size_t>(views.size()); ++place) {
+    const json::Value view = views[static_cast<int64_t>(place)];
+    if (view == nullptr) continue;
+    try {
+      const DLTensor& tensor = *candidate->arguments.at(place);
+      candidate->views[place] = view_buffer(device, tensor, view.cast<json::Object>());
+    } catch (const ffi::Error& error) {
+      throw RefusedCandidate("view", index, error.message());
+    }
+  }
+}
+
 json::Object measured_trial(OpenTrial* trial, const json::Object& request,
                             const std::vector<const DLTensor*>& tensors) {
+  if (const auto deeds = request.find(ffi::String("deeds")); deeds != request.end()) {
+    return measure_deeds(*trial->device, (*deeds).second.cast<json::Array>());
+  }
   const std::vector<std::unique_ptr<Kernel>> kernels = built_kernels(trial);
   const TrialSettings settings = settings_of(request, tensors);
   const auto counts = request.at(ffi::String("counts")).cast<json::Array>();
@@ -165,6 +191,7 @@ json::Object measured_trial(OpenTrial* trial, const json::Object& request,
     if (next + count > tensors.size()) TVM_FFI_THROW(ValueError) << "A trial lacks tensors";
     Candidate candidate{kernels[i].get(), trial->kernels[i].work, {}};
     for (size_t end = next + count; next < end; ++next) candidate.arguments.push_back(tensors[next]);
+    add_views(*trial->device, trial->kernels[i].views, i, &candidate);
     candidates.push_back(std::move(candidate));
   }
   return measure_candidates(candidates, settings);
@@ -177,6 +204,7 @@ int64_t start_trial(int device_id, const std::string& text) {
   const double limit_s = seconds_of(request, "limit_s");
   auto trial = std::make_shared<OpenTrial>();
   Device& device = device_at(device_id);
+  trial->device = &device;
   for (const json::Value& value : request.at(ffi::String("kernels")).cast<json::Array>()) {
     const auto kernel = value.cast<json::Object>();
     const std::string name = kernel.at(ffi::String("name")).cast<std::string>();
@@ -189,7 +217,7 @@ int64_t start_trial(int device_id, const std::string& text) {
       return std::make_unique<Kernel>(device, name, std::move(program), KernelText{name, {}},
                                       kConstantsFrom);
     });
-    trial->kernels.push_back({std::move(built), work_size_of(kernel)});
+    trial->kernels.push_back({std::move(built), work_size_of(kernel), views_of(kernel)});
   }
   OpenTrials& known = open_trials();
   const std::lock_guard<std::mutex> lock(known.mutex);

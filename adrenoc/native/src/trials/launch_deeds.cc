@@ -1,0 +1,236 @@
+// Launches one by one and recorded, arguments, devices with hints, buffers at the limit.
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/kernel.h"
+#include "launch/replay.h"
+#include "opencl/hints.h"
+#include "trials/deed.h"
+
+namespace adrenoc_runtime {
+namespace opencl {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace json = tvm::ffi::json;
+
+constexpr size_t kThreads = 64;
+constexpr size_t kMostLaunches = 4096;
+constexpr size_t kMostArguments = size_t{1} << 20;
+constexpr const char* kName = "deed";
+constexpr const char* kCount =
+    "__kernel void deed(__global int* x) { x[get_global_id(0)] += 1; }\n";
+// Adds to the first, the middle and the last numbers of a buffer.
+constexpr const char* kEnds =
+    "__kernel void deed(__global int* x, ulong words) {\n"
+    "  const ulong t = get_global_id(0);\n"
+    "  x[t] += 1;\n  x[words / 2 + t] += 1;\n  x[words - 64 + t] += 1;\n}\n";
+constexpr size_t kKernelArguments = 8;
+constexpr const char* kMany =
+    "__kernel void deed(__global int* a, __global int* b, __global int* c, __global int* d,\n"
+    "                   __global int* e, __global int* f, __global int* g, __global int* h) {\n"
+    "  h[get_global_id(0)] = a[0] + b[0] + c[0] + d[0] + e[0] + f[0] + g[0];\n}\n";
+
+Kernel built_kernel(Device& device, const std::string& text) {
+  const std::vector<const std::string*> texts = {&text};
+  auto program =
+      std::make_shared<const BuiltProgram>(device, std::vector<std::string>{kName}, texts);
+  return {device, kName, std::move(program), KernelText{kName, {}}, 0};
+}
+
+std::shared_ptr<Storage> zeros(Device& device, size_t bytes) {
+  cl_int code = CL_SUCCESS;
+  auto storage = std::make_shared<Storage>();
+  storage->spec = StorageSpec::buffer(bytes);
+  // Of its own: a pool would keep it.
+  storage->mem =
+      MemHandle(api().clCreateBuffer(device.context(), CL_MEM_READ_WRITE, bytes, nullptr, &code));
+  check(code, "clCreateBuffer");
+  return storage;
+}
+
+using Numbers = std::array<int32_t, kThreads>;
+
+void write_numbers(Device& device, cl_mem memory, size_t at, const Numbers& numbers) {
+  const QueueLock queue = device.lock_queue();
+  ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue.get(), memory, CL_TRUE, at * sizeof(int32_t),
+                  sizeof(numbers), numbers.data(), 0, nullptr, nullptr);
+}
+
+bool holds(Device& device, cl_mem memory, size_t at, int32_t wanted) {
+  Numbers numbers = {};
+  const QueueLock queue = device.lock_queue();
+  ADRENOC_CL_CALL(clEnqueueReadBuffer, queue.get(), memory, CL_TRUE, at * sizeof(int32_t),
+                  sizeof(numbers), numbers.data(), 0, nullptr, nullptr);
+  return std::all_of(numbers.begin(), numbers.end(),
+                     [wanted](int32_t number) { return number == wanted; });
+}
+
+constexpr WorkSize kWork = {3, {kThreads, 1, 1}, {kThreads, 1, 1}};
+
+// Each launch adds one, so that one which a recording lost is missed.
+class LaunchDeed final : public Deed {
+ public:
+  LaunchDeed(Device& device, const std::string& way, size_t count)
+      : device_(device),
+        count_(count),
+        kernel_(built_kernel(device, kCount)),
+        memory_(zeros(device, sizeof(Numbers))),
+        kept_(device, launches(), steps_) {
+    write_numbers(device_, memory_->mem.get(), 0, Numbers{});
+    if (way == "queue") return;
+    Record* record = way == "recording"        ? record_recordable_queue
+                     : way == "command_buffer" ? record_command_buffer
+                                               : nullptr;
+    if (record == nullptr) TVM_FFI_THROW(ValueError) << "There is no way \"" << way << "\"";
+    const QueueLock queue = device_.lock_queue();
+    recorded_ = record_ranges(device_, queue.get(), kept_, record);
+  }
+
+  double timed_us() final {
+    Replay& way = recorded_ != nullptr ? *recorded_ : kept_;
+    const HostClock clock;
+    {
+      QueueLock queue = device_.lock_queue();
+      way.enqueue(queue);
+    }
+    device_.finish();
+    done_ += static_cast<int32_t>(count_);
+    return clock.us();
+  }
+
+  bool is_right() final { return holds(device_, memory_->mem.get(), 0, done_); }
+
+ private:
+  std::vector<CapturedLaunch> launches() {
+    const CapturedArgument argument{sizeof(cl_mem), {}, memory_};
+    return std::vector<CapturedLaunch>(count_, CapturedLaunch{&kernel_, kWork, {argument}});
+  }
+
+  Device& device_;
+  const size_t count_;
+  Kernel kernel_;
+  const std::shared_ptr<Storage> memory_;
+  const std::vector<CapturedStep> steps_;
+  KeptLaunches kept_;
+  std::unique_ptr<Replay> recorded_;  // null for plain launches
+  int32_t done_ = 0;
+};
+
+class ArgumentDeed final : public Deed {
+ public:
+  ArgumentDeed(Device& device, size_t count)
+      : count_(count),
+        kernel_(built_kernel(device, kMany)),
+        handle_(kernel_.new_handle()),
+        memories_{zeros(device, sizeof(Numbers)), zeros(device, sizeof(Numbers))} {}
+
+  double timed_us() final {
+    const HostClock clock;
+    for (size_t i = 0; i < count_; ++i) {
+      // Another one than the last time, as from one layer to the next.
+      const KernelArgument argument{sizeof(cl_mem), nullptr, &memories_[i / kKernelArguments % 2]};
+      set_kernel_argument(handle_.get(), kernel_.name(), i % kKernelArguments, argument);
+    }
+    return clock.us();
+  }
+
+  bool is_right() final { return true; }
+
+ private:
+  const size_t count_;
+  const Kernel kernel_;
+  const KernelHandle handle_;
+  const std::array<std::shared_ptr<Storage>, 2> memories_;
+};
+
+class LargeDeed final : public Deed {
+ public:
+  LargeDeed(Device& device, size_t bytes)
+      : device_(device),
+        words_(bytes / sizeof(int32_t)),
+        kernel_(built_kernel(device, kEnds)),
+        memory_(zeros(device, bytes)) {
+    for (const size_t at : places()) write_numbers(device_, memory_->mem.get(), at, Numbers{});
+  }
+
+  double timed_us() final {
+    const HostClock clock;
+    kernel_.launch(kWork, {{sizeof(cl_mem), nullptr, &memory_}, {sizeof(words_), &words_, nullptr}});
+    device_.finish();
+    ++done_;
+    return clock.us();
+  }
+
+  bool is_right() final {
+    const auto all = places();
+    return std::all_of(all.begin(), all.end(), [this](size_t at) {
+      return holds(device_, memory_->mem.get(), at, done_);
+    });
+  }
+
+ private:
+  [[nodiscard]] std::array<size_t, 3> places() const {
+    return {0, words_ / 2, words_ - kThreads};
+  }
+
+  Device& device_;
+  const uint64_t words_;
+  Kernel kernel_;
+  const std::shared_ptr<Storage> memory_;
+  int32_t done_ = 0;
+};
+
+// Another context on the same device, made with a hint.  It stays as long as the process, as all
+// devices do.
+Device& hinted_device(const Device& device, const Hints& hints) {
+  static auto* made = new std::vector<std::unique_ptr<Device>>();
+  const Hints before = wanted_hints();
+  made->push_back(std::make_unique<Device>(device.platform(), device.id()));
+  Device& own = *made->back();
+  set_hints(hints);
+  try {
+    (void)own.context();  // takes the hints as they are now
+  } catch (...) {
+    set_hints(before);
+    throw;
+  }
+  for (const HintUse& use : own.hint_uses()) {
+    if (!use.given_by.empty()) continue;
+    set_hints(before);
+    TVM_FFI_THROW(RuntimeError) << use.reason;
+  }
+  set_hints(before);
+  return own;
+}
+
+}  // namespace
+
+std::unique_ptr<Deed> make_launch_deed(Device& device, const json::Object& deed) {
+  return std::make_unique<LaunchDeed>(device, deed.at(ffi::String("way")).cast<std::string>(),
+                                      number_of(deed, "count", kMostLaunches));
+}
+
+std::unique_ptr<Deed> make_argument_deed(Device& device, const json::Object& deed) {
+  return std::make_unique<ArgumentDeed>(device, number_of(deed, "count", kMostArguments));
+}
+
+std::unique_ptr<Deed> make_hint_deed(Device& device, const json::Object& deed) {
+  const std::string hint = deed.at(ffi::String("hint")).cast<std::string>();
+  Hints hints;
+  (hint == "performance" ? hints.performance : hints.priority) = Level::kHigh;
+  return std::make_unique<LaunchDeed>(hinted_device(device, hints), "queue", 1);
+}
+
+std::unique_ptr<Deed> make_large_deed(Device& device, const json::Object& deed) {
+  const size_t bytes = number_of(deed, "bytes", size_t{1} << 40);
+  return std::make_unique<LargeDeed>(device, std::max<size_t>(bytes, 4 * sizeof(Numbers)));
+}
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime
