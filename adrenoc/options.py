@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.errors import OptionError, ShapeError
 from adrenoc.files.read import data_folder, read_toml, sha256_file, sha256_json
 from adrenoc.target.avoid import OVERRIDES
+from adrenoc.target.gpu import NO_HALF_TYPE
 from adrenoc.text.spelling import did_you_mean
 from adrenoc.tuning_log import find_log
 
@@ -268,6 +269,12 @@ def resolve_options(
         for name, value in OVERRIDES.get(word, {}).items():
             if values.get(name, getattr(CompileOptions, name)) != value:
                 values[name], origins[name] = value, reason
+    stored = values.get("storage_dtype", CompileOptions.storage_dtype)
+    lost = origins["textures"] in target.avoided.values() and not target.limits.fp16
+    if lost and stored == "float16":
+        # Halves lay in textures alone, which need no half type.
+        values["storage_dtype"] = "float32"
+        origins["storage_dtype"] = f"{NO_HALF_TYPE}; {origins['textures']}"
     options = CompileOptions(**values)
     if options.compute_dtype == "float16" and not target.limits.fp16:
         raise OptionError(

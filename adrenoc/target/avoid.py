@@ -21,8 +21,10 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
 }
 """Feature -> the options that do without it."""
 OPERATOR, FUSION = "operator", "fusion"
+HALF_DENORMALS = "half-denormals"
+"""Halves below 6.1e-5, which a device may take for zero."""
 FUSIONS = ("flattened", "image", "prologue", "shuffle")
-FEATURES = (*OVERRIDES, *(f"{FUSION}:{name}" for name in FUSIONS))
+FEATURES = (*OVERRIDES, HALF_DENORMALS, *(f"{FUSION}:{name}" for name in FUSIONS))
 
 
 def is_word(word: object) -> bool:

@@ -23,7 +23,7 @@ from adrenoc.target.cost.read import CostTables
 from adrenoc.target.gpu import OPENCL_C_VERSIONS, Gpu, Limits, Performance, Quirk
 from adrenoc.target.sourced import SourcedFile
 
-_TABLES = {"sources", "limits", "performance", "cost", "extensions", "quirks"}
+_TABLES = {"sources", "limits", "performance", "cost", "extensions", "quirks", "measured"}
 Assumed = Mapping[str, tuple[Any, str]]
 """Performance that holds where no file tells: value and source by key."""
 
@@ -35,6 +35,7 @@ class GpuFacts:
     gpu: Gpu
     cost: Cost
     options: tuple[tuple[str, Any], ...] = ()
+    measured: tuple[tuple[str, float | bool], ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
     cost_sources: dict[str, str] = field(default_factory=dict)
 
@@ -71,6 +72,7 @@ def read_gpu_file(
     clml_version = under.clml_version if under is not None else None
     if "clml_version" in file.tables:
         clml_version = file.value(file.tables, "clml_version", int)
+    measured = _read_measured(file)
     extensions = dict(under.extensions if under is not None else ()) | _read_extensions(file)
     gpu = Gpu(
         name=name,
@@ -89,6 +91,7 @@ def read_gpu_file(
         gpu=gpu,
         cost=cost,
         options=options,
+        measured=measured,
         sources={**(base.sources if base is not None else {}), **file.sources},
         cost_sources=of_cost,
     )
@@ -132,6 +135,19 @@ def _read_extensions(file: SourcedFile) -> dict[str, bool]:
         if not re.fullmatch(r"cl_[a-z]+_\w+", key):
             raise file.wrong(f"extensions.{key}", "unknown key", "the name of an OpenCL extension")
     return {key: file.value(table, key, bool, "extensions") for key in sorted(table)}
+
+
+def _read_measured(file: SourcedFile) -> tuple[tuple[str, float | bool], ...]:
+    """Figures of `adrenoc calibrate` that change no kernel: they are there to be read."""
+    table = file.table("measured")
+    for key in table:
+        if not re.fullmatch(r"[a-z][a-z0-9_.]{0,60}", key):
+            raise file.wrong(f"measured.{key}", "unknown key", "a measure of adrenoc calibrate")
+    kinds = {
+        key: bool if isinstance(entry, dict) and type(entry.get("value")) is bool else float
+        for key, entry in table.items()
+    }
+    return tuple((key, file.value(table, key, kinds[key], "measured")) for key in table)
 
 
 def _read_options(file: SourcedFile) -> tuple[tuple[str, Any], ...]:

@@ -55,6 +55,8 @@ class Target:
     """The same of `cost` ("cost.conv_local.k_step_slots")."""
     own: OwnFile | None = None
     """The user's file that describes it, where it is none of the listed devices."""
+    measured: tuple[tuple[str, float | bool], ...] = ()
+    """What that file says was measured and no estimate reckons with."""
 
     @property
     def title(self) -> str:
@@ -131,6 +133,7 @@ class Target:
     def digest(self) -> str:
         """SHA-256 of all that can change a compilation; sources and prose are left out."""
         facts = asdict(replace(self, sources=(), cost_sources=(), own=None))
+        del facts["measured"]
         for quirk in facts["gpu"]["quirks"]:
             del quirk["text"], quirk["source"]
         # A bundle carries the whole file, prose and all.
@@ -281,11 +284,13 @@ class _Catalog:
         title = own.gpu.title if is_listed else phone.gpu.title
         # What changes kernels changes these too.
         quirks = tuple(q for q in phone.gpu.quirks if q.avoid or phone.own is not None)
+        extensions = {**dict(own.gpu.extensions), **_extensions_denied(phone.own)}
         gpu = replace(
             own.gpu,
             title=title,
             limits=both.limits,
             performance=phone.performance,
+            extensions=tuple(sorted(extensions.items())),
             quirks=(*own.gpu.quirks, *quirks),
         )
         return replace(
@@ -297,6 +302,7 @@ class _Catalog:
             sources=tuple({**dict(own.sources), **dict(phone.sources), **kept}.items()),
             host=True,
             own=phone.own,
+            measured=phone.measured,
         )
 
     def _all_names(self) -> list[str]:
@@ -371,6 +377,12 @@ class _Catalog:
         return soc, file
 
 
+def _extensions_denied(file: OwnFile | None) -> dict[str, bool]:
+    """The extensions that a user's file itself says do not work, as `adrenoc calibrate` found."""
+    stated = {} if file is None else file.parse().table("extensions")
+    return {name: False for name, entry in stated.items() if entry["value"] is False}
+
+
 def _make_target(name: str, facts: GpuFacts) -> Target:
     return Target(
         name=name,
@@ -378,5 +390,6 @@ def _make_target(name: str, facts: GpuFacts) -> Target:
         cost=facts.cost,
         cost_sources=tuple(facts.cost_sources.items()),
         options=facts.options,
+        measured=facts.measured,
         sources=tuple(facts.sources.items()),
     )

@@ -18,7 +18,7 @@ from adrenoc.families.shared.channel_weights import ChannelWeights
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.half import explain_not_half, largest_of
+from adrenoc.ir.half import HALF_TINY, explain_not_half, largest_of
 from adrenoc.passes.analyse.powers import unify_reads
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.passes.precision.known import (
@@ -48,8 +48,10 @@ _BYTES = ("int8", "uint8")
 class Analysis:
     """What is known of the tensors of a graph, and of the expressions that make them."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, least_half: float = HALF_TINY) -> None:
+        """Walk through a graph; below `least_half` the device's halves are zero."""
         self.graph = graph
+        self.least_half = least_half
         self.expressions: dict[str, tuple[Expression, ...]] = {}
         """Tensor -> the expressions of the node that makes it, prologue first."""
         self.results: dict[str, Known] = {}

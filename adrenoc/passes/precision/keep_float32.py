@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from adrenoc.ir.graph import Graph
+from adrenoc.ir.half import HALF_NORMAL, HALF_TINY
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.rules.channels import channels
@@ -20,6 +21,7 @@ from adrenoc.passes.precision.rules.differences import differences
 from adrenoc.passes.precision.rules.range import formulas
 from adrenoc.passes.precision.rules.ratios import ratios
 from adrenoc.passes.precision.rules.sizes import factors, weights
+from adrenoc.target.avoid import HALF_DENORMALS
 
 Finds = Callable[[Analysis, Collection[str]], Iterator[tuple[str, str]]]
 """(what is known, tensors kept so far) -> tensors, each with its reason, perhaps an empty one."""
@@ -49,7 +51,8 @@ PRECISION_RULES = (
 
 def keep_float32(graph: Graph, context: Context) -> Graph:
     """Mark the tensors that rules name; of several reasons for one the first is told."""
-    analysis = Analysis(graph)
+    least = HALF_NORMAL if context.avoids(HALF_DENORMALS) else HALF_TINY
+    analysis = Analysis(graph, least_half=least)
     kept, told = set(graph.float32_names), set()
     for rule in PRECISION_RULES:
         for name, reason in list(rule.finds(analysis, kept)):

@@ -1,6 +1,7 @@
 """What may leave the range of half by its own formula.
 
-A half ends at 65504, and at 6e-8 towards zero.  The exponential of 11.1 is beyond that, so is one
+A half ends at 65504, and at 6e-8 towards zero, or at 6.1e-5 where a device flushes what is smaller
+(`half-denormals` of `adrenoc/target/avoid.py`).  The exponential of 11.1 is beyond that, so is one
 over a distance that is kept from zero by 1e-8, and so is the 1e-8 itself.  Within a kernel all are
 floats; what is stored in between, and the sums of it, is kept, up to where one is divided by
 another or a function brings them back.
@@ -19,7 +20,7 @@ from collections.abc import Collection, Iterator
 from adrenoc.families.operators import gives, terms_of
 from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.half import HALF_MAX, HALF_TINY
+from adrenoc.ir.half import HALF_MAX
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.tvmapi import tirx
 
@@ -36,7 +37,7 @@ def formulas(analysis: Analysis, _kept: Collection[str]) -> Iterator[tuple[str, 
         known = analysis[node.output]
         if known.ends:
             yield node.output, f"{known.ends.why}: half ends at {HALF_MAX:.0f}"
-        elif known.floor is not None and known.floor < HALF_TINY:
+        elif known.floor is not None and known.floor < analysis.least_half:
             yield node.output, f"{known.floor:.0e} keeps it from zero, and is zero in half"
         elif (terms := _terms(graph, node)) >= _MANY:
             yield node.output, f"{terms} numbers of {HALF_MAX / terms:.0f} fill half"

@@ -1,0 +1,50 @@
+"""A device whose halves end at 6.1e-5: what a small constant keeps from zero stays in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+from planning import plan
+
+from tests.models import graph
+
+FLUSHES = """title = "one that flushes"
+base = "adreno:750"
+[[quirks]]
+name = "measured-half-denormals"
+text = "Halves below 6.1e-5 are zeros."
+source = "measured on one"
+avoid = ["half-denormals"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "kept"), [(1e-8, (True, True)), (1e-5, (False, True)), (1e-3, (False, False))]
+)
+def test_a_distance_kept_from_zero(epsilon: float, kept: tuple[bool, bool], tmp_path: Path) -> None:
+    file = tmp_path / "flushes.toml"
+    file.write_text(FLUSHES)
+    model = graph(
+        [
+            helper.make_node("Abs", ["x"], ["a"]),
+            helper.make_node("Add", ["a", "e"], ["d"]),
+            helper.make_node("MaxPool", ["d"], ["y"], kernel_shape=[2, 2]),
+        ],
+        {"x": [1, 4, 8, 8]},
+        ["y"],
+        {"e": np.array(epsilon, np.float32)},
+    )
+    found = []
+    for device in ("adreno:750", str(file)):
+        state = plan(model, until="keep_float32", device=device)
+        assert state.graph is not None
+        told = [d for d in state.log if "keeps it from zero" in d.reason]
+        found.append(bool(told))
+        assert bool(told) == bool(state.graph.float32_names)
+    assert tuple(found) == kept
+    assert [d.reason for d in state.log if d.taken == "without half-denormals"] == [
+        "quirk measured-half-denormals: measured on one"
+    ]
