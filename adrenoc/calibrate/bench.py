@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from adrenoc.calibrate.micro_kernel import NAME, Answers, MicroKernel, ProbeError, Tensor
+from adrenoc.calibrate.micro_kernel import NAME, Answers, Deed, MicroKernel, ProbeError, Tensor
 from adrenoc.errors import RemoteError
 from adrenoc.files.read import sha256_bytes
 from adrenoc.tune.lane import Event, Worker
@@ -45,15 +45,21 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         self._worker.kill()
 
-    def run(self, kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
+    def run(self, kernels: Sequence[MicroKernel | Deed], *, output: bool = False) -> Answers:
         """Build kernels, run them in turn, and time each; with `output` what the last wrote.
+
+        Deeds stand for themselves: no kernel is among them.
 
         Raises:
             ProbeError: one was refused, or broke the device.
             RemoteError: no device is there.
         """
+        deeds = [kernel for kernel in kernels if isinstance(kernel, Deed)]
+        if deeds:
+            return self._request([], "", deeds=[dict(deed.words) for deed in deeds])
+        variants = [self._variant(k) for k in kernels if isinstance(k, MicroKernel)]
         reference = self._scratch / f"output{self._serial + 1}.npy"
-        answers = self.launch([self._variant(kernel) for kernel in kernels], reference)
+        answers = self.launch(variants, reference)
         return replace(answers, output=np.load(reference)) if output else answers
 
     def launch(
@@ -68,16 +74,26 @@ class Bench:
             ProbeError: one was refused, or broke the device.
             RemoteError: no device is there.
         """
+        return self._request(
+            variants,
+            str(reference),
+            write_reference=tolerance is None,
+            tolerance=tolerance or 0.0,
+        )
+
+    def _request(self, variants: Sequence[Variant], reference: str, **more: object) -> Answers:
+        """What came of a request; see `launch`."""
         self._serial += 1
-        request = {
+        request: dict[str, Any] = {
             "id": self._serial,
             "variants": [variant.plain() for variant in variants],
-            "reference": str(reference),
-            "write_reference": tolerance is None,
-            "tolerance": tolerance or 0.0,
+            "reference": reference,
+            "write_reference": False,
+            "tolerance": 0.0,
             "stop_us": 0.0,
             "careful": True,
             "state": True,
+            **more,
         }
         event = self._present(request)
         answer = event["answer"]
@@ -151,11 +167,18 @@ class Bench:
         file = ""
         if tensor.value is not None:
             # By content: the session keeps what it has under this name.
-            path = self._scratch / f"{sha256_bytes(tensor.value.tobytes())[:24]}.npy"
+            told = repr((tensor.shape, tensor.dtype)).encode() + tensor.value.tobytes()
+            path = self._scratch / f"{sha256_bytes(told)[:24]}.npy"
             if not path.exists():
                 np.save(path, np.ascontiguousarray(tensor.value))
             file = str(path)
-        return Argument(shape=tensor.shape, dtype=tensor.dtype, scope=tensor.scope, file=file)
+        return Argument(
+            shape=tensor.shape,
+            dtype=tensor.dtype,
+            scope=tensor.scope,
+            file=file,
+            view={} if tensor.view is None else asdict(tensor.view),
+        )
 
 
 def _one_line(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.measure import Measure, NoisyError, Probe, doubt_of, spread_of
-from adrenoc.calibrate.micro_kernel import Answers, MicroKernel, ProbeError
+from adrenoc.calibrate.micro_kernel import Answers, Deed, MicroKernel, ProbeError
 from adrenoc.errors import RemoteError
 
 STABLE = 0.02
@@ -65,6 +65,19 @@ class Row:
         return doubt_of(self.spread, self.samples)
 
     @property
+    def figure(self) -> str:
+        """The value with its unit, and the word for it; empty where there is no value."""
+        value = "" if self.value is None or not self.unit else f"{self.value:.4g} {self.unit}"
+        return "; ".join(filter(None, (value, self.word)))
+
+    @property
+    def state(self) -> str:
+        """Clock and temperature, where the device told them."""
+        clock = f"{self.clock_mhz:.0f} MHz" if self.clock_mhz else ""
+        heat = f"{self.temperature_c:.0f} °C" if self.temperature_c else ""
+        return ", ".join(filter(None, (clock, heat)))
+
+    @property
     def is_measured(self) -> bool:
         """Whether there is a figure."""
         return self.status == MEASURED
@@ -73,8 +86,8 @@ class Row:
 class Runs(Protocol):
     """Anything that runs kernels: a bench, or a test's own device."""
 
-    def run(self, kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
-        """Run the kernels: the times of each."""
+    def run(self, kernels: Sequence[MicroKernel | Deed], *, output: bool = False) -> Answers:
+        """Run the kernels, or do the deeds: the times of each."""
 
 
 @dataclass(kw_only=True)
@@ -159,14 +172,15 @@ def _row(
         reason = f"too noisy: {lost} of {samples.rounds} rounds say nothing; {samples.noisy}"
         return end_row(FAILED, reason, **state)
     middle = [statistics.median(heights) for heights in zip(*samples.curves, strict=True)]
+    curve = tuple(zip(samples.places, middle, strict=True)) if middle else ()
     return end_row(
         MEASURED,
         "",
         value=statistics.median(samples.figures),
         spread=spread_of(samples.figures),
         samples=len(samples.figures),
-        word=samples.word,
-        curve=tuple(zip(samples.places, middle, strict=True)) if middle else (),
+        word=measure.word(curve) if measure.word is not None else samples.word,
+        curve=curve,
         **state,
     )
 
@@ -248,13 +262,14 @@ def _add(
             continue
         try:
             figure = measure.figure(timed, times)
+            heights = () if measure.curve is None else measure.curve(timed, times)
         except NoisyError as error:
             samples.noisy = str(error)
             continue
         samples.figures.append(figure)
         if measure.curve is not None:
-            samples.places = tuple(probe.x for probe in timed)
-            samples.curves.append(measure.curve(timed, times))
+            samples.places = tuple(dict.fromkeys(probe.x for probe in timed))
+            samples.curves.append(heights)
 
 
 def _note(samples: _Samples, answers: Answers) -> None:

@@ -67,6 +67,11 @@ class Device:
         return "" if extension in self.extensions else f"the driver lists no {extension}"
 
     @property
+    def lacks_images(self) -> str:
+        """Why images cannot be asked about; empty where there are some."""
+        return "" if self.image_width else "the device has no images"
+
+    @property
     def has_dot(self) -> str:
         """The extension for dot products of four bytes that the device lists; empty where it lists
         none."""

@@ -8,6 +8,7 @@ rounds is seven samples of it, whose middle is the value and whose width the spr
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -16,17 +17,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.micro_kernel import MicroKernel
+from adrenoc.calibrate.micro_kernel import Deed, MicroKernel
 
 Times = Sequence[float]
 """The times of one round, in microseconds, in the order of the kernels."""
 
 
+Curve = Sequence[tuple[float, float]]
+"""Places and heights."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """A kernel and the work of one launch; `x` is its place on a curve."""
+    """A kernel and the work of one launch; `x` is its place on a curve.  Or a deed and its work."""
 
-    kernel: MicroKernel
+    kernel: MicroKernel | Deed
     work: float = 0.0
     x: float = 0.0
 
@@ -41,7 +46,10 @@ class Measure:
     kernels: Callable[[Device, int], tuple[Probe, ...]]
     figure: Callable[[Sequence[Probe], Times], float]
     curve: Callable[[Sequence[Probe], Times], tuple[float, ...]] | None = None
-    """The height at each place, where it is a curve; the figure is one number of it."""
+    """The height at each place, where it is a curve; the figure is one number of it.  Kernels at
+    one place make one height together."""
+    word: Callable[[Curve], str] | None = None
+    """What a curve says in words."""
     every: int = 1
     """Every so many kernels one is timed; those before it write what it reads."""
     of_builds: bool = False
@@ -91,6 +99,50 @@ def slope_rate(probes: Sequence[Probe], times: Times) -> float:
 def last_rate(probes: Sequence[Probe], times: Times) -> float:
     """The rate at the end of a curve."""
     return rates(probes, times)[-1]
+
+
+def slopes(probes: Sequence[Probe], times: Times) -> tuple[float, ...]:
+    """The slope of each pair of kernels.
+
+    Raises:
+        NoisyError: of one the kernel with more work took no longer.
+    """
+    pairs = range(0, len(probes), 2)
+    return tuple(slope(probes[at : at + 2], times[at : at + 2]) for at in pairs)
+
+
+def last_slope(probes: Sequence[Probe], times: Times) -> float:
+    """The slope at the end of a curve.
+
+    Raises:
+        NoisyError: the kernel with more work took no longer.
+    """
+    return slope(probes[-2:], times[-2:])
+
+
+STEP = 1.2
+"""The factor between neighbours of a curve from which on a step is one."""
+
+
+def name_steps(curve: Curve) -> str:
+    """Behind which places a curve falls or rises, steps that follow each other as one."""
+    found: dict[str, list[float]] = {"falls": [], "rises": []}
+    last = ""
+    for (place, height), (_, following) in itertools.pairwise(curve):
+        step = ""
+        if height > STEP * following:
+            step = "falls"
+        elif following > STEP * height:
+            step = "rises"
+        if step and step != last:
+            found[step].append(place)
+        last = step
+    told = [
+        f"{word} after {', '.join(f'{place:g}' for place in places)}"
+        for word, places in found.items()
+        if places
+    ]
+    return "; ".join(told) or "no step"
 
 
 def shortest_us(probes: Sequence[Probe], times: Times) -> float:

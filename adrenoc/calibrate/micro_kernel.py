@@ -1,8 +1,13 @@
-"""A small kernel to time on a device: its OpenCL C, its threads, its tensors."""
+"""What is timed on a device: a small kernel with its threads and tensors, or a deed of the host.
+
+A deed is what a run does beside kernels (`adrenoc/native/src/trials/deeds.h`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
@@ -14,17 +19,31 @@ THREADS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
+class View:
+    """How a kernel sees a buffer: as an image of texels of four lanes.
+
+    The first two kinds are a copy of the buffer; the others are the buffer itself.
+    """
+
+    kind: Literal["image2d", "image2d_array", "image1d_buffer", "image2d_of_buffer"]
+    format: Literal["bytes", "half", "float"]
+    width: int
+    height: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tensor:
     """An argument: a buffer (`global`), or an array of images of four lanes (`global.texture`).
 
     `value` is uploaded.  Without one it holds what kernels of the same request wrote to a tensor of
-    this shape and type.
+    this shape and type.  A buffer may be seen as an image of another kind.
     """
 
     shape: tuple[int, ...]
     dtype: str
     scope: str = "global"
     value: np.ndarray | None = field(default=None, compare=False)
+    view: View | None = None
 
     @staticmethod
     def from_value(value: np.ndarray, scope: str = "global") -> Tensor:
@@ -35,6 +54,18 @@ class Tensor:
 def texture(value: np.ndarray) -> Tensor:
     """An array of images of these texels: [layers, height, width, 4]."""
     return Tensor.from_value(value, "global.texture")
+
+
+def image(value: np.ndarray, kind: Literal["image2d", "image2d_array"]) -> Tensor:
+    """One image of these texels, or an array of one: [height, width, 4] of bytes or floats."""
+    height, width, _ = value.shape
+    names: dict[str, Literal["bytes", "half", "float"]] = {
+        "uint8": "bytes",
+        "float16": "half",
+        "float32": "float",
+    }
+    seen = View(kind=kind, format=names[str(value.dtype)], width=width, height=height)
+    return replace(Tensor.from_value(value), view=seen)
 
 
 def count(number: int) -> Tensor:
@@ -53,8 +84,15 @@ class MicroKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Deed:
+    """What the host does, by the words of `deeds.h`: `{"deed": "copy", "way": "read", ...}`."""
+
+    words: Mapping[str, str | int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What came of kernels that ran in turn: for each, the time of one launch in each round (us).
+    """What came of kernels or deeds in turn: for each, the time of one in each round (us).
 
     `build_ms` is of all of them together; `output` is that of the last; `clock_mhz` and
     `temperature_c` are 0 where the device does not tell.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from adrenoc.calibrate.calibrate import Row, calibrate
 from adrenoc.calibrate.derive import derive
 from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.differences import Difference, differences
+from adrenoc.calibrate.facts import find_facts
 from adrenoc.calibrate.measure import Measure
 from adrenoc.calibrate.micro_kernel import THREADS, MicroKernel, ProbeError, Tensor
 from adrenoc.calibrate.table import MEASURES
@@ -78,19 +79,25 @@ def run_calibration(
             say=lambda row: say(row, len(measures)),
         )
     listed = request.listed or listed_for(device)
-    measured = Measured(
-        device=device,
-        base=base_of(listed),
-        cost=listed.cost,
-        date=datetime.datetime.now(datetime.timezone.utc).date(),
-        rows=rows,
-        values=derive(rows, device, listed.performance, listed.cost),
-    )
+    measured = measured_of(device, listed, rows)
     return Calibration(
         measured=measured,
         listed=listed,
         toml=target_toml(measured),
         differences=differences(measured.values, listed),
+    )
+
+
+def measured_of(device: Device, listed: Target, rows: Sequence[Row]) -> Measured:
+    """What follows from rows that were measured now."""
+    return Measured(
+        device=device,
+        base=base_of(listed),
+        cost=listed.cost,
+        date=datetime.datetime.now(datetime.timezone.utc).date(),
+        rows=tuple(rows),
+        values=derive(rows, device, listed.performance, listed.cost),
+        facts=find_facts(rows),
     )
 
 

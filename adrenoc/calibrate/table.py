@@ -1,12 +1,18 @@
-"""The table of all measures, those that estimates reckon with first: a budget ends it anywhere."""
+"""The table of all measures: a budget ends it anywhere, so what matters most comes first.
+
+That is what right results hang on, which takes little time, and then what estimates reckon with.
+"""
 
 from __future__ import annotations
 
 from adrenoc.calibrate.measure import Measure
 from adrenoc.calibrate.measures import (
     arithmetic,
+    borders,
     buffers,
+    copies,
     extensions,
+    features,
     latency,
     launches,
     local,
@@ -17,6 +23,10 @@ from adrenoc.calibrate.measures import (
 )
 
 MEASURES: tuple[Measure, ...] = (
+    *borders.MEASURES,
+    *numbers.MEASURES,
+    *extensions.MEASURES,
+    *features.MEASURES,
     *arithmetic.MEASURES,
     *texels.MEASURES,
     *local.MEASURES,
@@ -24,7 +34,6 @@ MEASURES: tuple[Measure, ...] = (
     *memory.MEASURES,
     *latency.MEASURES,
     *buffers.MEASURES,
-    *numbers.MEASURES,
-    *extensions.MEASURES,
+    *copies.MEASURES,
     *waves.MEASURES,
 )

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from adrenoc.calibrate.calibrate import Row
+from adrenoc.calibrate.calibrate import FAILED, Row
 from adrenoc.calibrate.derive import Value
 from adrenoc.calibrate.device import Device
+from adrenoc.calibrate.facts import EXTENSION, Fact
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.own_file import OwnFile, clamp_value
+from adrenoc.target.sourced import LEAST
 from adrenoc.target.target import Target
 
 _HELD = "held to what kernels are written for"
 _MOST_LAYERS = 2048
+_HALVES, _DOT, _OWN_DOT = (
+    f"{EXTENSION}{name}"
+    for name in ("cl_khr_fp16", "cl_khr_integer_dot_product", "cl_qcom_dot_product8")
+)
+_LARGEST = "buffer.largest"
+_MOST_LETTERS = 300
 _ANY = "adreno"
 """What stands for all GPUs."""
 _WAVES = tuple(float(1 << power) for power in range(11))
@@ -32,6 +41,7 @@ class Measured:
     date: datetime.date
     rows: tuple[Row, ...]
     values: tuple[Value, ...]
+    facts: tuple[Fact, ...] = ()
 
     @property
     def source(self) -> str:
@@ -61,7 +71,7 @@ def target_toml(measured: Measured) -> str:
         f'driver = "what driver {device.driver} of {device.name} says, {measured.date}"',
         "",
         "[limits]",
-        *_limits(device, measured.cost),
+        *_limits(measured),
     ]
     for section in ("performance", "cost.pipes"):
         own = [value for value in measured.values if value.key.rpartition(".")[0] == section]
@@ -73,9 +83,13 @@ def target_toml(measured: Measured) -> str:
         lines.insert(
             at, f'wave_sizes = {{ value = [{int(wave.value or 0)}], source = "@measured" }}'
         )
-    listed = list(_extensions(measured.rows))
-    if listed:
-        lines += ["", "[extensions]", *listed]
+    for section, told in (
+        ("[extensions]", list(_extensions(measured.rows))),
+        ("[measured]  # what no estimate reckons with yet", list(_figures(measured.rows))),
+    ):
+        if told:
+            lines += ["", section, *told]
+    lines += _quirks(measured.facts)
     return "\n".join(lines) + "\n"
 
 
@@ -95,7 +109,9 @@ def _number(value: float | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _limits(device: Device, cost: Cost) -> Iterable[str]:
+def _limits(measured: Measured) -> Iterable[str]:
+    device, cost = measured.device, measured.cost
+    refused = {row.name: row for row in measured.rows if row.status == FAILED}
     told: Sequence[tuple[str, int]] = (
         ("image2d_max_width_texels", device.image_width),
         ("image2d_max_height_texels", device.image_height),
@@ -109,22 +125,85 @@ def _limits(device: Device, cost: Cost) -> Iterable[str]:
         ("max_alloc_bytes", device.max_allocation_bytes),
     )
     for key, seen in told:
-        if seen > 0:
+        if key == "max_alloc_bytes" and _LARGEST in refused:
+            yield f"# {key}: the driver says {seen}, and it failed, so that the base's stands"
+        elif seen > 0:
             kept = clamp_value(f"limits.{key}", seen, cost)
             held = "" if kept == seen else f", which says {seen}; {_HELD}"
             yield f'{key} = {{ value = {kept}, source = "@driver{held}" }}'
-    fp16 = "true" if not device.lacks("cl_khr_fp16") else "false"
-    yield f'fp16 = {{ value = {fp16}, source = "@driver: cl_khr_fp16" }}'
+    halves = next((row for row in measured.rows if row.name == _HALVES), None)
+    if halves is not None and _was_tried(halves):
+        works = str(_works(halves)).lower()
+        yield f'fp16 = {{ value = {works}, source = "@measured: {_say_extension(halves)}" }}'
+    else:
+        is_listed = str(not device.lacks("cl_khr_fp16")).lower()
+        yield f'fp16 = {{ value = {is_listed}, source = "@driver: cl_khr_fp16" }}'
     version = "3.0" if device.c_version >= 300 else "2.0"
     yield f'opencl_c = {{ value = "{version}", source = "@driver: {device.c_version}" }}'
 
 
-def _extensions(rows: Sequence[Row]) -> Iterable[str]:
+def _extensions(rows: Sequence[Row]) -> Iterator[str]:
     """Those that were tried: what is listed and does not work is not there."""
-    for row in sorted(rows, key=lambda row: row.name):
-        name = row.name.removeprefix("extension.")
-        if name == row.name or row.status not in ("measured", "failed"):
+    tried = sorted(
+        (row for row in rows if row.name.startswith(EXTENSION) and _was_tried(row)),
+        key=lambda row: row.name,
+    )
+    # Kernels take the standard's dot products wherever a compiler has their name.
+    is_dot_wrong = any(row.name == _DOT and not _works(row) for row in tried)
+    for row in tried:
+        name = row.name.removeprefix(EXTENSION)
+        works, told = _works(row), _say_extension(row)
+        if row.name == _OWN_DOT and is_dot_wrong:
+            works, told = False, f"{told}, but kernels would take {_DOT.removeprefix(EXTENSION)}"
+        yield f'{name} = {{ value = {str(works).lower()}, source = "@measured: {told}" }}'
+
+
+def _was_tried(row: Row) -> bool:
+    return row.is_measured or row.status == FAILED
+
+
+def _works(row: Row) -> bool:
+    return row.is_measured and row.value == 1.0
+
+
+def _say_extension(row: Row) -> str:
+    name = row.name.removeprefix(EXTENSION)
+    return f"{name} works" if _works(row) else f"{name} is listed, but does not work"
+
+
+def _figures(rows: Sequence[Row]) -> Iterator[str]:
+    """Each figure that was measured, whether or not a key of another table follows from it."""
+    for row in rows:
+        if row.value is None or not row.is_measured or row.name.startswith(EXTENSION):
             continue
-        works = row.is_measured and row.value == 1.0
-        said = "" if works else ": listed, but does not work"
-        yield f'{name} = {{ value = {str(works).lower()}, source = "@measured{said}" }}'
+        is_answer = not row.unit and row.value in (0.0, 1.0)
+        if not (is_answer or row.value >= LEAST):
+            continue
+        value = _number(row.value == 1.0 if is_answer else float(f"{row.value:.4g}"))
+        curve = ", ".join(f"{place:g}: {height:.4g}" for place, height in row.curve)
+        spread = f"spread {100 * row.spread:.1f} %" if row.samples > 1 else ""
+        state = row.state.replace("°C", "C")
+        how = ", ".join(filter(None, ("@measured", spread, state)))
+        told = "; ".join(filter(None, (row.figure, row.title, curve)))
+        yield f'"{row.name}" = {{ value = {value}, source = {_text(f"{how}: {told}")} }}'
+
+
+def _quirks(facts: Sequence[Fact]) -> Iterator[str]:
+    """What compilations are to do without, once for each word with all that says so."""
+    words = dict.fromkeys(fact.avoid for fact in facts if fact.avoid)
+    for word in words:
+        saying = [fact for fact in facts if fact.avoid == word]
+        seen = "; ".join(f"{fact.key}: {fact.measured}" for fact in saying)
+        yield from (
+            "",
+            "[[quirks]]",
+            f'name = "measured-{word}"',
+            f"text = {_text(saying[0].means)}",
+            f"source = {_text(f'@measured: {seen}')}",
+            f'avoid = ["{word}"]',
+        )
+
+
+def _text(text: str) -> str:
+    """A TOML text of one line; JSON's are TOML's too."""
+    return json.dumps(" ".join(text.split())[:_MOST_LETTERS])

@@ -305,13 +305,10 @@ class _Progress:
         from adrenoc.cli import console
 
         self._done += 1
-        told = _figure(row) if row.is_measured else f"{row.status}: {row.reason}"
+        told = row.figure if row.is_measured else f"{row.status}: {row.reason}"
         spread = f", spread {100 * row.spread:.0f} %" if row.samples > 1 else ""
-        console.print_fields([(f"{self._done}/{count} {row.name}", f"{told}{spread}")])
-
-
-def _figure(row: Row) -> str:
-    return row.word or f"{row.value:.4g} {row.unit}"
+        state = f", {row.state}" if row.state else ""
+        console.print_fields([(f"{self._done}/{count} {row.name}", f"{told}{spread}{state}")])
 
 
 def _plain(done: Calibration, output: Path) -> dict[str, Any]:
@@ -333,6 +330,7 @@ def _plain(done: Calibration, output: Path) -> dict[str, Any]:
             for value in measured.values
         ],
         "differences": done.differences,
+        "facts": measured.facts,
         "measures": measured.rows,
     }
 
@@ -357,6 +355,22 @@ def _show(done: Calibration, output: Path) -> None:
         ],
         right=("measured", "spread", "listed", "ratio"),
     )
+    if done.measured.facts:
+        console.blank()
+        console.print_table(
+            ("fact", "measured", "beside", "ratio", "what it means for choices"),
+            [
+                (
+                    fact.key,
+                    fact.measured,
+                    fact.beside,
+                    "" if fact.ratio is None else f"{fact.ratio:.2f}",
+                    fact.means,
+                )
+                for fact in done.measured.facts
+            ],
+            right=("ratio",),
+        )
     rows = done.measured.rows
     counted = [sum(row.status == status for row in rows) for status in ("measured", "failed")]
     console.print_verdict(True, f"{output}: {counted[0]} measured, {counted[1]} failed")

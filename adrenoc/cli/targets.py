@@ -83,6 +83,7 @@ def _facts(target: Target) -> dict[str, Any]:
         "limits": target.limits,
         "performance": target.performance,
         "cost": target.cost.name,
+        "measured": dict(target.measured),
         "sources": dict(target.sources),
         "digest": target.digest(),
     }
@@ -123,6 +124,14 @@ def _show_one(target: Target) -> None:
         for group in ("limits", "performance")
         for key, value in asdict(getattr(target, group)).items()
         if value not in (None, ())
+    ]
+    rows += [
+        (
+            key,
+            f"{_format_value(value) if isinstance(value, bool) else f'{value:g}'}",
+            target.source_of(f"measured.{key}") or "",
+        )
+        for key, value in target.measured
     ]
     rows.append(("cost", target.cost.name, "what estimates of kernels reckon with: --json has it"))
     console.print_table(("fact", "value", "source"), rows, right=("value",))

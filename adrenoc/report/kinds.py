@@ -14,6 +14,7 @@ from adrenoc.report.picks import (
     fields,
     figures,
     listed_target,
+    measured_figures,
     stand_in,
     text,
 )
@@ -94,8 +95,17 @@ _CALIBRATION = fields(
     differences=each(
         fields(key=text, measured=figures, spread=figures, listed=figures, ratio=figures)
     ),
+    facts=each(fields(key=text, measured=text, beside=text, ratio=figures, means=text, avoid=text)),
     measures=each(_MEASURE),
     validation=all_below,
+)
+_QUIRK = fields(
+    name=text,
+    text=text,
+    banned_work_groups=figures,
+    work_group_items_below=figures,
+    image_extent_below=figures,
+    avoid=each(text),
 )
 _VERIFIED = fields(
     format=figures,
@@ -103,16 +113,7 @@ _VERIFIED = fields(
     date=text,
     suites=fields(names=each(text), cases=figures, kernels=figures, launches=figures),
     is_right=figures,
-    quirks=each(
-        fields(
-            name=text,
-            text=text,
-            banned_work_groups=figures,
-            work_group_items_below=figures,
-            image_extent_below=figures,
-            avoid=each(text),
-        )
-    ),
+    quirks=each(_QUIRK),
     findings=each(fields(case=text, suite=text, text=text, helps=each(text))),
 )
 _TARGET = fields(
@@ -121,6 +122,8 @@ _TARGET = fields(
     limits=figures,
     performance=figures,
     extensions=figures,
+    measured=measured_figures,
+    quirks=each(_QUIRK),
     cost=figures,
 )
 

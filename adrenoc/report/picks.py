@@ -19,6 +19,7 @@ Pick = Callable[[Any, "Names"], Any]
 _LONGEST_TEXT = 300
 _MOST_ITEMS = 20_000
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_MEASURE = re.compile(r"[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40}){0,3}")
 _LISTED = re.compile(r"(adreno|host)(:[a-z0-9]{1,16})?")
 _ADDRESS = re.compile(
     r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b"
@@ -60,6 +61,14 @@ class Names:
 def figures(plain: Any, names: Names) -> Any:
     """All numbers below a part, under keys that are identifiers; no text."""
     return _below(plain, lambda word: None)
+
+
+def measured_figures(plain: Any, names: Names) -> Any:
+    """The figures of a target file's table `[measured]`, whose keys are names of measures."""
+    if not isinstance(plain, Mapping):
+        return None
+    kept = {key: figures(one, names) for key, one in plain.items() if _MEASURE.fullmatch(str(key))}
+    return {key: value for key, value in kept.items() if value}
 
 
 def all_below(plain: Any, names: Names) -> Any:

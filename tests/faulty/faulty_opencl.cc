@@ -19,6 +19,8 @@
 //   stale|N                  each N-th launch that works on images computes nothing
 //   hang|KERNEL, crash|KERNEL  a launch of these does not come back; ends the process
 //   unbuilt|KERNEL           programs with such a kernel do not build
+//   lists|EXTENSION          the device lists this too; what records launches is listed so alone
+//   forget|N                 each N-th command buffer that is given does nothing
 //   log|FILE                 each fault that was met is a line there
 //
 // Only the functions of the table that are listed in `Slot` are known; their places in it are the
@@ -50,6 +52,7 @@ enum Slot {
   kEnqueueNDRangeKernel = 59,
   kCreateImage = 96,
   kEnqueueMarkerWithWaitList = 105,
+  kGetExtensionFunction = 107,
 };
 constexpr int kBuildFailed = -11, kBadGroup = -54, kBadImageSize = -40;
 constexpr uint32_t kDeviceName = 0x102B, kDriver = 0x102D, kVersion = 0x102F, kExtensions = 0x1030;
@@ -162,7 +165,9 @@ std::string edited(const std::string& text, bool of_halves) {
   // What the orders may call.
   static const char* kHelpers =
       "#define faulty_cut(i, at, v) write_imagef(i, at, as_float4(as_uint4(v) & 0xFFFFE000u))\n"
-      "#define faulty_swap(i, at, v) write_imagef(i, at, (v).yxzw)\n";
+      "#define faulty_swap(i, at, v) write_imagef(i, at, (v).yxzw)\n"
+      "#define faulty_flush(i, at, v) write_imagef(i, at, \\\n"
+      "  select((float4)(v), (float4)(0.0f), fabs((float4)(v)) < 6.1035156e-5f))\n";
   return holds(made, "faulty_") ? kHelpers + made : made;
 }
 
@@ -226,7 +231,11 @@ int get_device_info(Handle device, uint32_t what, size_t room, void* out, size_t
   std::string text(bytes, '\0');
   if (int code = ask(device, what, bytes, &text[0], nullptr)) return code;
   text.resize(strlen(text.c_str()));
-  return give(replaced(text, "cl_khr_command_buffer", ""), room, out, size);
+  text = replaced(text, "cl_khr_command_buffer", "");
+  for (const Words& order : orders()) {
+    if (order[0] == "lists") text += " " + order[1];
+  }
+  return give(text, room, out, size);
 }
 
 int get_work_group_info(Handle kernel, Handle device, uint32_t what, size_t room, void* out,
@@ -361,6 +370,29 @@ Handle twin_of(Kernel* kernel) {
   return kernel->of_halves;
 }
 
+using EnqueueBuffer = int(uint32_t, Handle*, Handle, uint32_t, const Handle*, Handle*);
+EnqueueBuffer* enqueue_of_driver = nullptr;
+
+int enqueue_buffer(uint32_t queues, Handle* queue, Handle buffer, uint32_t count,
+                   const Handle* waited, Handle* event) {
+  for (const Words& order : orders()) {
+    if (order[0] != "forget") continue;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (++launches[order[0]] % std::stol(order[1]) != 0) continue;
+    tell("forget");
+    return driver<int(Handle, uint32_t, const Handle*, Handle*)>(kEnqueueMarkerWithWaitList)(
+        *queue, count, waited, event);
+  }
+  return enqueue_of_driver(queues, queue, buffer, count, waited, event);
+}
+
+void* get_extension_function(Handle platform, const char* name) {
+  void* found = driver<void*(Handle, const char*)>(kGetExtensionFunction)(platform, name);
+  if (found == nullptr || strcmp(name, "clEnqueueCommandBufferKHR") != 0) return found;
+  enqueue_of_driver = reinterpret_cast<EnqueueBuffer*>(found);
+  return reinterpret_cast<void*>(enqueue_buffer);
+}
+
 enum class Deed { kLaunch, kNothing, kRefuse };
 
 // What becomes of a launch; `code` is of one that is refused.
@@ -444,7 +476,7 @@ int clGetLayerInfo(uint32_t what, size_t room, void* out, size_t* size) {
 }
 
 int clInitLayer(uint32_t count, void** target, uint32_t* told, void*** made) {
-  if (count <= kEnqueueMarkerWithWaitList) return -30;
+  if (count <= kGetExtensionFunction) return -30;
   next = target;
   table.assign(target, target + count);
   const auto put = [](Slot slot, void* function) { table[slot] = function; };
@@ -457,6 +489,7 @@ int clInitLayer(uint32_t count, void** target, uint32_t* told, void*** made) {
   put(kSetKernelArg, reinterpret_cast<void*>(set_argument));
   put(kGetKernelWorkGroupInfo, reinterpret_cast<void*>(get_work_group_info));
   put(kEnqueueNDRangeKernel, reinterpret_cast<void*>(enqueue_kernel));
+  put(kGetExtensionFunction, reinterpret_cast<void*>(get_extension_function));
   *told = static_cast<uint32_t>(table.size());
   *made = table.data();
   return 0;

@@ -8,15 +8,16 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from adrenoc.calibrate.calibrate import Row, calibrate
-from adrenoc.calibrate.derive import derive
 from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.differences import differences
 from adrenoc.calibrate.measure import Measure, Probe
-from adrenoc.calibrate.micro_kernel import Answers, MicroKernel
-from adrenoc.calibrate.session import Calibration, listed_for
+from adrenoc.calibrate.micro_kernel import Answers, Deed, MicroKernel, ProbeError
+from adrenoc.calibrate.session import Calibration, listed_for, measured_of
 from adrenoc.calibrate.table import MEASURES
-from adrenoc.calibrate.target_file import Measured, target_toml
+from adrenoc.calibrate.target_file import target_toml
 
 FACTS: dict[str, Any] = {
     "name": "QUALCOMM Adreno(TM) 750",
@@ -53,10 +54,14 @@ class Planted:
     def __init__(self, ns: Callable[[str], float], *, clock_mhz: float = 0.0) -> None:
         self.ns, self.clock_mhz = ns, clock_mhz
         self.work: dict[int, tuple[str, float]] = {}
-        self.kept: list[MicroKernel] = []
+        self.kept: list[MicroKernel | Deed] = []
         self.now_s = 0.0
         self.noise = itertools.repeat(1.0)
         self.requests: list[str] = []
+        self.outputs: dict[str, np.ndarray] = {}
+        """What kernels write, by the measure."""
+        self.refused: set[str] = set()
+        """Measures whose kernels do not run."""
 
     def measure(self, name: str) -> Measure:
         """A measure whose kernels this device knows."""
@@ -70,22 +75,25 @@ class Planted:
 
         return dataclasses.replace(real, kernels=kernels)
 
-    def run(self, kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
+    def run(self, kernels: Sequence[MicroKernel | Deed], *, output: bool = False) -> Answers:
         """Seven rounds of planted times."""
         self.requests.append(self.work[id(kernels[0])][0])
         times = tuple(tuple(self._time_us(k) * next(self.noise) for _ in range(7)) for k in kernels)
         self.now_s += sum(map(sum, times)) * 1e-6
         name, lines = self.work[id(kernels[-1])]
         build_ms = 40.0 + lines * self.ns(name) * 1e-6 if name == "build.line" else 0.0
-        return Answers(times_us=times, build_ms=build_ms, clock_mhz=self.clock_mhz)
+        if name in self.refused:
+            raise ProbeError("build: no such thing")
+        written = self.outputs.get(name) if output else None
+        return Answers(times_us=times, build_ms=build_ms, clock_mhz=self.clock_mhz, output=written)
 
     def clock(self) -> float:
         """Seconds that the kernels took."""
         return self.now_s
 
-    def _time_us(self, kernel: MicroKernel) -> float:
+    def _time_us(self, kernel: MicroKernel | Deed) -> float:
         name, work = self.work[id(kernel)]
-        if name == "launch.queue":
+        if name == "launch.queue" or name in self.outputs or name in self.refused:
             return LAUNCH_US
         return LAUNCH_US + work * self.ns(name) * 1e-3
 
@@ -112,21 +120,19 @@ NS = {"latency.texel": 150 / 0.9, "latency.buffer.64k": 300 / 0.9, "barrier": 40
 
 
 def planted_ns(name: str) -> float:
-    return 1.0 / RATES[name] if name in RATES else NS[name]
+    return 1.0 / RATES[name] if name in RATES else {**NS, "copy.write": 0.5}[name]
 
 
-def calibrate_planted(facts: dict[str, Any] = FACTS, device: Planted | None = None) -> Calibration:
+def calibrate_planted(
+    facts: dict[str, Any] = FACTS, device: Planted | None = None, *, others: Sequence[str] = ()
+) -> Calibration:
     planted = device or Planted(planted_ns, clock_mhz=900.0)
     described = Device.from_facts(facts)
-    rows = planted.rows(*RATES, *NS, "launch.queue", "copy.host", device=described)
+    names = (*RATES, *NS, "launch.queue", "copy.write", *others)
+    rows = planted.rows(*names, device=described)
     listed = listed_for(described)
-    measured = Measured(
-        device=described,
-        base=listed.name,
-        cost=listed.cost,
-        date=datetime.date(2026, 12, 1),
-        rows=tuple(rows),
-        values=derive(rows, described, listed.performance, listed.cost),
+    measured = dataclasses.replace(
+        measured_of(described, listed, rows), base=listed.name, date=datetime.date(2026, 12, 1)
     )
     return Calibration(
         measured=measured,

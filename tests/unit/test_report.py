@@ -145,3 +145,27 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(out.read_text())["adrenoc_report"] == 1
     assert main(["report", str(file), "-o", str(file)]) != 0  # an input is not replaced
     assert json.loads(file.read_text()) == RUN
+
+
+def test_what_a_device_does_otherwise_goes_too(tmp_path: Path) -> None:
+    calibration = {
+        "device": "x",
+        "driver": "y",
+        "measures": [{"name": "border", "word": "ones", SECRET: 1}],
+        "facts": [{"key": "border", "measured": "ones", "avoid": "textures", SECRET: SECRET}],
+        "target_file": f"{SECRET}.toml",
+    }
+    target = tmp_path / f"{SECRET}.toml"
+    target.write_text(
+        f'title = "{SECRET}"\nbase = "adreno:750"\n[sources]\nmeasured = "m"\n[limits]\n'
+        f'[measured]\n"copy.write" = {{ value = 2.5, source = "{SECRET}" }}\n'
+        f'"{SECRET}" = {{ value = 3.5, source = "m" }}\n'
+        '[[quirks]]\nname = "measured-textures"\ntext = "t"\n'
+        f'source = "{SECRET}"\navoid = ["textures"]\n'
+    )
+    told = report_text(collect([_write(tmp_path, calibration), target]))
+    assert SECRET not in told
+    first, second = (part["content"] for part in json.loads(told)["parts"])
+    assert first["facts"] == [{"key": "border", "measured": "ones", "avoid": "textures"}]
+    assert second["measured"] == {"copy.write": {"value": 2.5}}
+    assert second["quirks"] == [{"name": "measured-textures", "text": "t", "avoid": ["textures"]}]

@@ -29,14 +29,20 @@ def _source(kind: str, lanes: int, header: str) -> str:
     )
 
 
-def _kernels(source: str, work: float, device: Device, scale: int) -> tuple[Probe, ...]:
+_FACTORS = np.array([0.5, 0.5, 0, 0], np.float32)
+
+
+def _kernels(
+    source: str, work: float, device: Device, scale: int, factors: np.ndarray = _FACTORS
+) -> tuple[Probe, ...]:
     threads = THREADS * _GROUPS_A_UNIT * device.compute_units
-    values = Tensor.from_value(np.array([0.5, 0.5, 0, 0], np.float32))
+    values = Tensor.from_value(factors)
+    output = Tensor(shape=(threads,), dtype=str(factors.dtype))
     return tuple(
         Probe(
             kernel=MicroKernel(
                 source=source,
-                arguments=(values, count(iterations), Tensor(shape=(threads,), dtype="float32")),
+                arguments=(values, count(iterations), output),
                 threads=(threads, 1, 1),
             ),
             work=work * _SUMS * _UNROLL * iterations * threads,
@@ -82,19 +88,7 @@ def _dot_kernels(device: Device, scale: int) -> tuple[Probe, ...]:
         step=step * _UNROLL,
         total=" ^ ".join(names),
     )
-    values = Tensor.from_value(np.array([0x01020301, 0, 0, 0], np.uint32))
-    probes = _kernels(source, 4, device, scale)
-    return tuple(_give_words(probe, values) for probe in probes)
-
-
-def _give_words(probe: Probe, values: Tensor) -> Probe:
-    kernel = probe.kernel
-    output = Tensor(shape=kernel.arguments[-1].shape, dtype="uint32")
-    arguments = (values, kernel.arguments[1], output)
-    return Probe(
-        kernel=MicroKernel(source=kernel.source, arguments=arguments, threads=kernel.threads),
-        work=probe.work,
-    )
+    return _kernels(source, 4, device, scale, np.array([0x01020301, 0, 0, 0], np.uint32))
 
 
 MEASURES = (

@@ -6,107 +6,141 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.calibrate.measure import Measure, Probe, shortest_us
+from adrenoc.calibrate.measure import Measure
+from adrenoc.calibrate.measures.ask import ask_kernel
 from adrenoc.calibrate.micro_kernel import THREADS, MicroKernel, Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """`value` is an expression of x, which is 5, and of g, the thread's number."""
+    """`values` are expressions of x, which is 5, of g, the thread's number, and of `lane`, which is
+    that within its sub-group where `of_groups`; each with what it has to be."""
 
     extension: str
-    value: str
-    wanted: int
+    values: tuple[tuple[str, int], ...]
     pragma: bool = True
+    of_groups: bool = False
 
+
+_OTHER = "(uint)(get_sub_group_size() > 1u)"
+"""What makes a lane another one, where there is one."""
+_SIGNED = "0x01FF0301u, x * 0x28282828u, 7"
+"""1, 3, -1, 1 by 200 each, and 7."""
 
 _CASES = (
-    _Case(extension="cl_khr_fp16", value="(uint)((half)x * (half)3.0f)", wanted=15),
+    _Case(
+        extension="cl_khr_fp16",
+        values=(
+            ("(uint)((half)x * (half)3.0f)", 15),
+            ("(uint)dot((half4)((half)x), convert_half4((float4)(1.0f, 2.0f, 3.0f, 4.0f)))", 50),
+            ("(uint)mad((half)x, (half)x, (half)0.5f)", 25),
+            ("(uint)convert_float4(as_half4((uint2)(0x40003C00u, 0x44004200u))).w", 4),
+        ),
+    ),
     _Case(
         extension="cl_khr_integer_dot_product",
-        value="dot_4x8packed_uu_uint(0x01020304u, x * 0x01010101u)",
-        wanted=50,
+        values=(
+            ("dot_4x8packed_uu_uint(0x01020304u, x * 0x01010101u)", 50),
+            (f"(uint)dot_acc_sat_4x8packed_su_int({_SIGNED})", 807),
+        ),
         pragma=False,
     ),
     _Case(
         extension="cl_qcom_dot_product8",
-        value="qcom_udot8_acc(0x01020304u, x * 0x01010101u, 1u)",
-        wanted=51,
+        values=(
+            ("qcom_udot8_acc(0x01020304u, x * 0x01010101u, 1u)", 51),
+            (f"(uint)qcom_dot8_acc({_SIGNED})", 807),
+        ),
     ),
-    _Case(extension="cl_khr_subgroups", value="sub_group_broadcast(x, 0u)", wanted=5),
-    _Case(extension="cl_khr_subgroup_shuffle", value="sub_group_shuffle(x + g - g, 0u)", wanted=5),
-    _Case(extension="cl_khr_subgroup_ballot", value="(uint)sub_group_elect() * 0u + x", wanted=5),
+    _Case(
+        extension="cl_khr_subgroups",
+        values=(
+            ("sub_group_broadcast(x, 0u)", 5),
+            ("sub_group_reduce_add(x) / get_sub_group_size()", 5),
+        ),
+        of_groups=True,
+    ),
+    _Case(
+        extension="cl_khr_subgroup_shuffle",
+        values=((f"sub_group_shuffle(lane, lane ^ {_OTHER}) ^ lane ^ {_OTHER}", 0),),
+        of_groups=True,
+    ),
+    _Case(
+        extension="cl_khr_subgroup_shuffle_relative",
+        values=(
+            (
+                "(lane - sub_group_shuffle_up(lane, 1u)) * (uint)(lane > 0u) + (uint)(lane == 0u)",
+                1,
+            ),
+        ),
+        of_groups=True,
+    ),
+    _Case(
+        extension="cl_khr_subgroup_ballot",
+        values=(
+            ("(uint)sub_group_elect() * 0u + x", 5),
+            ("sub_group_ballot_bit_count(sub_group_ballot(1)) - get_sub_group_size()", 0),
+        ),
+        of_groups=True,
+    ),
     _Case(
         extension="cl_qcom_subgroup_shuffle",
-        value="qcom_sub_group_shuffle_xor(x, 0u, CLK_SUB_GROUP_SHUFFLE_WIDTH_WAVE_SIZE_QCOM, 0u)",
-        wanted=5,
+        values=(
+            (
+                "qcom_sub_group_shuffle_xor(lane, 1u, CLK_SUB_GROUP_SHUFFLE_WIDTH_WAVE_SIZE_QCOM, "
+                "0u) ^ lane",
+                1,
+            ),
+        ),
+        of_groups=True,
     ),
     _Case(
-        extension="cl_khr_extended_bit_ops", value="bitfield_extract_unsigned(x, 2u, 1u)", wanted=1
+        extension="cl_khr_extended_bit_ops",
+        values=(("bitfield_extract_unsigned(x, 2u, 1u)", 1), ("bit_reverse(x) >> 29", 5)),
     ),
     _Case(
         extension="cl_khr_local_int32_base_atomics",
-        value="atomic_add(&kept, 0u) * 0u + x",
-        wanted=5,
+        values=(("atomic_add(&kept, 0u) * 0u + x", 5),),
     ),
 )
 
 
 def _measure(case: _Case) -> Measure:
     enabled = f"#pragma OPENCL EXTENSION {case.extension} : enable\n" if case.pragma else ""
+    lane = "get_sub_group_local_id()" if case.of_groups else "0u"
+    if case.of_groups:
+        enabled = f"#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n{enabled}"
+    stores = "".join(
+        f"  out[{THREADS * place}u + g] = {value};\n"
+        for place, (value, _) in enumerate(case.values)
+    )
     source = (
         f"{enabled}__kernel void probe(__global const uint* in, __global uint* out) {{\n"
         "  __local uint kept;\n  kept = 0;\n"
-        "  uint x = in[0], g = get_global_id(0);\n"
-        f"  out[g] = {case.value};\n}}\n"
+        f"  uint x = in[0], g = get_global_id(0), lane = {lane};\n{stores}}}\n"
     )
     kernel = MicroKernel(
         source=source,
         arguments=(
             Tensor.from_value(np.array([5, 0, 0, 0], np.uint32)),
-            Tensor(shape=(THREADS,), dtype="uint32"),
+            Tensor(shape=(len(case.values) * THREADS,), dtype="uint32"),
         ),
     )
 
     def says(output: np.ndarray) -> tuple[float, str]:
-        works = bool((output == case.wanted).all())
-        seen = sorted(set(output.tolist()))[:4]
-        return float(works), "works" if works else f"gives {seen} for {case.wanted}"
+        for (value, wanted), seen in zip(case.values, output.reshape(-1, THREADS), strict=True):
+            if (seen != wanted).any():
+                others = sorted(set(seen[seen != wanted].tolist()))[:4]
+                return 0.0, f"{value} gives {', '.join(map(str, others))} for {wanted}"
+        return 1.0, "works"
 
-    return Measure(
-        name=f"extension.{case.extension}",
-        title=f"whether {case.extension} works",
-        unit="",
-        kernels=lambda *_: (Probe(kernel=kernel),),
-        figure=shortest_us,
-        of_output=says,
-        lacks=lambda device: device.lacks(case.extension),
-        scales=False,
+    return ask_kernel(
+        f"extension.{case.extension}",
+        f"whether {case.extension} works",
+        kernel,
+        says,
+        lambda device: device.lacks(case.extension),
     )
 
 
-def _wave(output: np.ndarray) -> tuple[float, str]:
-    size = int(output.reshape(-1)[0])
-    return float(size), f"{size} threads"
-
-
-_WAVE = MicroKernel(
-    source="#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n"
-    "__kernel void probe(__global uint* out) {\n"
-    "  out[get_global_id(0)] = get_max_sub_group_size();\n}\n",
-    arguments=(Tensor(shape=(THREADS,), dtype="uint32"),),
-)
-
-MEASURES = (
-    Measure(
-        name="wave",
-        title="threads of a sub-group in a small kernel",
-        unit="",
-        kernels=lambda *_: (Probe(kernel=_WAVE),),
-        figure=shortest_us,
-        of_output=_wave,
-        lacks=lambda device: device.lacks("cl_khr_subgroups"),
-        scales=False,
-    ),
-    *(_measure(case) for case in _CASES),
-)
+MEASURES = tuple(map(_measure, _CASES))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.measure import Measure, Probe, slope
+from adrenoc.calibrate.measure import Measure, Probe, last_slope, name_steps, slope, slopes
 from adrenoc.calibrate.micro_kernel import MicroKernel, Tensor, count, texture
 
 _LINE = 16
@@ -52,7 +54,8 @@ def _chain_of_texels() -> np.ndarray:
     return image
 
 
-def _probes(source: str, data: Tensor, dtype: str, scale: int) -> tuple[Probe, ...]:
+def _probes(source: str, data: Tensor, dtype: str, lines: int, scale: int) -> tuple[Probe, ...]:
+    """A chain of so many lines, walked through once at least: less of it would stay in a cache."""
     output = Tensor(shape=(4,), dtype=dtype)
     return tuple(
         Probe(
@@ -65,8 +68,13 @@ def _probes(source: str, data: Tensor, dtype: str, scale: int) -> tuple[Probe, .
             ),
             work=iterations,
         )
-        for iterations in (64 * scale, 256 * scale)
+        for iterations in (max(64 * scale, lines), max(256 * scale, 2 * lines))
     )
+
+
+def _buffer_probes(kib: int, scale: int, *, least: int = 0) -> tuple[Probe, ...]:
+    data = Tensor.from_value(_chain_of_buffer(kib))
+    return _probes(_BUFFER, data, "int32", max(least, kib * 1024 // 64), scale)
 
 
 def _measure_buffer(kib: int) -> Measure:
@@ -74,15 +82,22 @@ def _measure_buffer(kib: int) -> Measure:
         name=f"latency.buffer.{kib}k",
         title=f"a read of a buffer of {kib} KiB that the next waits for",
         unit="ns",
-        kernels=lambda _, scale: _probes(
-            _BUFFER, Tensor.from_value(_chain_of_buffer(kib)), "int32", scale
-        ),
+        kernels=lambda _, scale: _buffer_probes(kib, scale),
         figure=slope,
     )
 
 
-def _no_images(device: Device) -> str:
-    return "" if device.image_width else "the device has no images"
+_CURVE_LEAST = 1 << 14
+"""The fewest reads: the work of all grows until the longest chain takes long enough."""
+_CURVE_KIB = (4, 16, 64, 256, 1024, 4096, 8192)
+
+
+def _curve_probes(_: Device, scale: int) -> tuple[Probe, ...]:
+    return tuple(
+        replace(probe, x=kib)
+        for kib in _CURVE_KIB
+        for probe in _buffer_probes(kib, scale, least=_CURVE_LEAST)
+    )
 
 
 MEASURES = (
@@ -90,10 +105,22 @@ MEASURES = (
         name="latency.texel",
         title="a read of a float texel, out of 64 KiB, that the next waits for",
         unit="ns",
-        kernels=lambda _, scale: _probes(_TEXEL, texture(_chain_of_texels()), "float32", scale),
+        kernels=lambda _, scale: _probes(
+            _TEXEL, texture(_chain_of_texels()), "float32", _SIDE * _SIDE, scale
+        ),
         figure=slope,
-        lacks=_no_images,
+        lacks=lambda device: device.lacks_images,
     ),
     _measure_buffer(64),
     _measure_buffer(4096),
+    Measure(
+        name="latency.footprint",
+        title="a read of a buffer that the next waits for, by KiB that are walked through; the "
+        f"figure is that of {_CURVE_KIB[-1]}",
+        unit="ns",
+        kernels=_curve_probes,
+        figure=last_slope,
+        curve=slopes,
+        word=name_steps,
+    ),
 )

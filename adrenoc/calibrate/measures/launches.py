@@ -1,4 +1,4 @@
-"""What a launch takes in a queue, what an argument adds, and what building a line takes."""
+"""What a launch takes, one by one and recorded, what an argument and what a line to build takes."""
 
 from __future__ import annotations
 
@@ -8,28 +8,44 @@ from collections.abc import Sequence
 import numpy as np
 
 from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.measure import Measure, NoisyError, Probe, Times, shortest_us
-from adrenoc.calibrate.micro_kernel import MicroKernel, Tensor
+from adrenoc.calibrate.measure import Measure, NoisyError, Probe, Times, shortest_us, slope
+from adrenoc.calibrate.micro_kernel import Deed, MicroKernel, Tensor
 
-_MANY = 24
 _LINES = (50, 400)
+_LAUNCHES = (16, 272)
+_ARGUMENTS = (1 << 10, 1 << 14)
+RECORDINGS = {"recording": "cl_qcom_recordable_queues", "command_buffer": "cl_khr_command_buffer"}
+"""The ways to give many launches as one command, and the extension of each."""
 
 
-def _empty(arguments: int) -> Probe:
-    names = ", ".join(f"__global int* a{i}" for i in range(arguments))
-    body = " ^ ".join(f"(a{i} == a{i + 1})" for i in range(arguments - 1)) or "1"
-    source = f"__kernel void probe({names}) {{ a{arguments - 1}[get_global_id(0)] = {body}; }}\n"
-    # Of different types, so that they are different tensors.
-    inputs = tuple(Tensor(shape=(64 + i,), dtype="int32") for i in range(1, arguments))
+def _empty() -> Probe:
+    source = "__kernel void probe(__global int* out) { out[get_global_id(0)] = 1; }\n"
     output = Tensor(shape=(64,), dtype="int32")
-    return Probe(kernel=MicroKernel(source=source, arguments=(*inputs, output)), work=arguments)
+    return Probe(kernel=MicroKernel(source=source, arguments=(output,)))
 
 
-def _argument_ns(probes: Sequence[Probe], times: Times) -> float:
-    more_us = times[-1] - times[0]
-    if more_us <= 0:
-        raise NoisyError(f"{_MANY - 1} more arguments took {-more_us:.3g} us less")
-    return more_us * 1e3 / (probes[-1].work - probes[0].work)
+def _deeds(deed: str, counts: Sequence[int], **words: str) -> tuple[Probe, ...]:
+    return tuple(
+        Probe(kernel=Deed(words={"deed": deed, "count": count, **words}), work=count)
+        for count in counts
+    )
+
+
+def _microseconds(probes: Sequence[Probe], times: Times) -> float:
+    return slope(probes, times) / 1e3
+
+
+def _measure_launches(way: str, title: str) -> Measure:
+    extension = RECORDINGS.get(way)
+    return Measure(
+        name=f"launch.{way if extension else 'host'}",
+        title=f"one more launch by the host's clock, {title}",
+        unit="us",
+        kernels=lambda *_: _deeds("launches", _LAUNCHES, way=way),
+        figure=_microseconds,
+        lacks=lambda device: device.lacks(extension) if extension else "",
+        scales=False,
+    )
 
 
 def _long(lines: int) -> Probe:
@@ -56,19 +72,11 @@ def _build_us(probes: Sequence[Probe], times: Times) -> float:
 
 
 def _one(device: Device, scale: int) -> tuple[Probe, ...]:
-    return (_empty(1),)
-
-
-def _few_and_many(device: Device, scale: int) -> tuple[Probe, ...]:
-    return (_empty(1), _empty(_MANY))
+    return (_empty(),)
 
 
 def _short_and_long(device: Device, scale: int) -> tuple[Probe, ...]:
     return tuple(_long(lines) for lines in _LINES)
-
-
-def _no_clock_of_copies(device: Device) -> str:
-    return "the runtime's trials time kernels, and no copies between the host and the device"
 
 
 MEASURES = (
@@ -80,12 +88,15 @@ MEASURES = (
         figure=shortest_us,
         scales=False,
     ),
+    _measure_launches("queue", "given to the queue as it is"),
+    _measure_launches("recording", "in a recording of a recordable queue"),
+    _measure_launches("command_buffer", "in a command buffer"),
     Measure(
         name="launch.argument",
-        title="one more argument of a launch, where setting them is what the queue waits for",
+        title="setting one argument of a kernel, to another memory than before",
         unit="ns",
-        kernels=_few_and_many,
-        figure=_argument_ns,
+        kernels=lambda *_: _deeds("arguments", _ARGUMENTS),
+        figure=slope,
         scales=False,
     ),
     Measure(
@@ -96,13 +107,5 @@ MEASURES = (
         figure=_build_us,
         of_builds=True,
         scales=False,
-    ),
-    Measure(
-        name="copy.host",
-        title="uploads and downloads, by copies, maps and host pointers",
-        unit="GB/s",
-        kernels=lambda *_: (),
-        figure=shortest_us,
-        lacks=_no_clock_of_copies,
     ),
 )

@@ -1,11 +1,22 @@
-"""Local memory: reads a second by width, which tells whether bytes are charged or reads."""
+"""Local memory: reads a second by width, which tells whether bytes are charged or reads, and by the
+distance between neighbours' places, which tells of its banks."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.measure import Measure, Probe, slope, slope_rate
+from adrenoc.calibrate.measure import (
+    Measure,
+    Probe,
+    last_rate,
+    name_steps,
+    rates,
+    slope,
+    slope_rate,
+)
 from adrenoc.calibrate.micro_kernel import THREADS, MicroKernel, Tensor, count
 
 _ENTRIES, _READS, _GROUPS_A_UNIT = 256, 8, 16
@@ -27,6 +38,11 @@ _SOURCE = """__kernel void probe(__global const float* x, __global const int* n,
   out[get_global_id(0)] = (float)({total});
 }}
 """
+_STRIDES = (1, 2, 3, 4, 8, 16, 32, 33, 64)
+"""Floats from the place of one thread to that of the next."""
+_STRIDED_ENTRIES = 4096
+"""Of four bytes: no more than the least local memory of a device, and as many as 64 threads are
+apart at the longest stride."""
 _BARRIERS = """__kernel void probe(__global const float* x, __global const int* n,
                                    __global float* out) {{
   __local float kept[{threads}];
@@ -77,6 +93,25 @@ def _kernels(device: Device, scale: int, kind: str) -> tuple[Probe, ...]:
     return _probes(source, threads, (4 * scale, 12 * scale), _READS * threads * 1.0)
 
 
+def _strided_kernels(device: Device, scale: int) -> tuple[Probe, ...]:
+    threads = THREADS * _GROUPS_A_UNIT * device.compute_units
+    points = []
+    for stride in _STRIDES:
+        place = f"(t * {stride} + {{k}} + i) & {_STRIDED_ENTRIES - 1}"
+        source = _SOURCE.format(
+            kind="float",
+            lane="float",
+            entries=_STRIDED_ENTRIES,
+            threads=THREADS,
+            reads="".join(f"    sum += kept[{place.format(k=k)}];\n" for k in range(_READS)),
+            total="sum",
+        )
+        # What fills local memory is the same at all strides, and little beside so many reads.
+        (probe, _) = _probes(source, threads, (64 * scale, 1), _READS * threads * 1.0)
+        points.append(replace(probe, x=stride))
+    return tuple(points)
+
+
 def _barrier_kernels(device: Device, scale: int) -> tuple[Probe, ...]:
     source = _BARRIERS.format(threads=THREADS, last=THREADS - 1)
     return _probes(source, THREADS, (8 * scale, 40 * scale), 2.0)
@@ -95,6 +130,16 @@ def _rate(kind: str) -> Measure:
 
 MEASURES = (
     *(_rate(kind) for kind in _KINDS),
+    Measure(
+        name="local.banks",
+        title="reads of floats from local memory by how many floats neighbours are apart; the "
+        f"figure is that of {_STRIDES[-1]}",
+        unit="G read/s",
+        kernels=_strided_kernels,
+        figure=last_rate,
+        curve=rates,
+        word=name_steps,
+    ),
     Measure(
         name="barrier",
         title=f"a barrier of one group of {THREADS} threads, with a store and a read",

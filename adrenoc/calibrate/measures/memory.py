@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.measure import Measure, Probe, last_rate, rates
+from adrenoc.calibrate.measure import Curve, Measure, Probe, last_rate, name_steps, rates
 from adrenoc.calibrate.micro_kernel import THREADS, MicroKernel, Tensor
 
-_KIB = (16, 64, 256, 1024, 4096, 32768)
+_KIB = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 32768)
+_COPIED_KIB = (1024, 4096, 32768)
 _MOST_THREADS = 1 << 16
 _LEAST_BYTES = 4 << 20
 """That a launch moves, so that it takes longer than launching."""
@@ -35,11 +36,13 @@ _COPY = (
 )
 
 
-def _point(kib: int, text: tuple[str, str], *, moved: int, small: bool) -> Probe:
+def _point(
+    kib: int, text: tuple[str, str], *, moved: int, small: bool, dtype: str = "uint32"
+) -> Probe:
     words = kib * 1024 // 16
     threads = max(THREADS, min(words, _MOST_THREADS))
     iterations = max(1, _LEAST_BYTES // (kib * 1024))
-    whole = Tensor(shape=(words * 4,), dtype="uint32")
+    whole = Tensor(shape=(words * 4,), dtype=dtype)
     output = Tensor(shape=(threads,), dtype="uint32") if small else whole
     # Of the same shape and type as what the first kernel wrote, so that it is that tensor.
     inputs = {_WRITE: (), _READ: (whole,), _COPY: (Tensor(shape=(words * 4,), dtype="int32"),)}
@@ -69,17 +72,15 @@ def _reads(device: Device, scale: int) -> tuple[Probe, ...]:
 
 def _copies(device: Device, scale: int) -> tuple[Probe, ...]:
     points = []
-    for kib in _KIB[3:]:
-        written = _point(kib, _WRITE, moved=1, small=False)
-        words = written.kernel.arguments[-1].shape
-        source = MicroKernel(
-            source=written.kernel.source,
-            arguments=(Tensor(shape=words, dtype="int32"),),
-            threads=written.kernel.threads,
-        )
-        points.append(Probe(kernel=source, work=written.work, x=kib))
+    for kib in _COPIED_KIB:
+        points.append(_point(kib, _WRITE, moved=1, small=False, dtype="int32"))
         points.append(_point(kib, _COPY, moved=2, small=False))
     return tuple(points)
+
+
+def _name_ends(curve: Curve) -> str:
+    """Where a cache ends; the last place is beyond all."""
+    return f"KiB: {name_steps(curve)}"
 
 
 MEASURES = (
@@ -90,6 +91,7 @@ MEASURES = (
         kernels=_reads,
         figure=last_rate,
         curve=rates,
+        word=_name_ends,
         every=2,
         scales=False,
     ),
@@ -100,6 +102,7 @@ MEASURES = (
         kernels=_writes,
         figure=last_rate,
         curve=rates,
+        word=_name_ends,
         scales=False,
     ),
     Measure(
@@ -109,6 +112,7 @@ MEASURES = (
         kernels=_copies,
         figure=last_rate,
         curve=rates,
+        word=_name_ends,
         every=2,
         scales=False,
     ),

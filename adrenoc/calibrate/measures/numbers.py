@@ -1,4 +1,4 @@
-"""What a device makes of numbers that round, that are very small, that lie beyond a border."""
+"""What a device makes of numbers that round and of those that are very small."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Callable
 import numpy as np
 
 from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.measure import Measure, Probe, shortest_us
-from adrenoc.calibrate.micro_kernel import MicroKernel, Tensor, texture
-
-_ONE = (1, 1, 1)
-_FP16 = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
-_SAMPLER = (
-    "__constant sampler_t s = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | "
-    "CLK_FILTER_NEAREST;\n"
+from adrenoc.calibrate.measure import Measure
+from adrenoc.calibrate.measures.ask import (
+    FP16,
+    SAMPLER,
+    ask_thread,
+    lacks_half_images,
+    lacks_images,
 )
+from adrenoc.calibrate.micro_kernel import Tensor, texture
+
 _STEP = 2.0**-11
 """Half of the distance between halves beyond one."""
 TIES = np.array([1 + _STEP, 1 + 3 * _STEP, -1 - _STEP, 1 + 1.5 * _STEP], np.float32)
@@ -32,10 +33,10 @@ _ROUNDED = {
     "down": (1.0, 1 + 2 * _STEP, -1 - 2 * _STEP, 1.0),
     "up": (1 + 2 * _STEP, 1 + 4 * _STEP, -1.0, 1 + 2 * _STEP),
 }
-_BORDER = (0.0, 0.0, 0.0, 0.0)
-_SMALL = np.array([1e-40, 0.5], np.float32)
-_SMALL_HALF = np.array([1e-6, 0.5], np.float16)
+_SMALL = np.array([1e-40, 0.5, 1e-41], np.float32)
+_SMALL_HALF = np.array([1e-6, 0.5, 1e-6], np.float16)
 """Below the least number that is not denormal, and above nothing."""
+TINY_HALVES = np.array([2.0**-15, -(2.0**-20), 2.0**-24, 3e-5], np.float16)
 
 
 def rounding(output: np.ndarray) -> tuple[float, str]:
@@ -47,17 +48,12 @@ def rounding(output: np.ndarray) -> tuple[float, str]:
     return 0.0, "in a way that no rule describes: " + ", ".join(f"{v:.6g}" for v in seen)
 
 
-def border(output: np.ndarray) -> tuple[float, str]:
-    """Whether reads beyond an image give nothing but zeros."""
-    seen = tuple(float(v) for v in output.reshape(-1)[:4])
-    text = "zeros" if seen == _BORDER else ", ".join(f"{v:g}" for v in seen)
-    return float(seen == _BORDER), text
-
-
 def find_denormal(output: np.ndarray) -> tuple[float, str]:
-    """Whether a denormal number came through arithmetic."""
-    is_kept = float(output.reshape(-1)[0]) != 0.0
-    return float(is_kept), "kept" if is_kept else "flushed to zero"
+    """Whether denormal numbers came through, each of them."""
+    lost = int((output.reshape(-1) == 0.0).sum())
+    if not lost:
+        return 1.0, "kept"
+    return 0.0, "flushed to zero" if lost == output.size else f"{lost} of {output.size} flushed"
 
 
 def same(output: np.ndarray) -> tuple[float, str]:
@@ -67,42 +63,27 @@ def same(output: np.ndarray) -> tuple[float, str]:
     return float(is_same), "exact" if is_same else "others: " + str(output.reshape(-1)[:4])
 
 
-def _asks(
+def _ask_denormal(
     name: str,
     title: str,
-    source: str,
+    header: str,
+    arguments: str,
+    body: str,
     tensors: tuple[Tensor, ...],
-    says: Callable[[np.ndarray], tuple[float, str]],
-    lacks: Callable[[Device], str],
+    lacks: Callable[[Device], str] = lambda _: "",
 ) -> Measure:
-    kernel = MicroKernel(source=source, arguments=tensors, threads=_ONE, group=_ONE)
-    return Measure(
-        name=name,
-        title=title,
-        unit="",
-        kernels=lambda *_: (Probe(kernel=kernel),),
-        figure=shortest_us,
-        of_output=says,
-        lacks=lacks,
-        scales=False,
-    )
-
-
-def _no_images(device: Device) -> str:
-    return "" if device.image_width else "the device has no images"
-
-
-def _no_halves(device: Device) -> str:
-    return device.lacks("cl_khr_fp16")
+    """A question about numbers in a buffer and those that a kernel makes of them."""
+    source = f"{header}__kernel void probe(__global {arguments}) {{\n{body}}}\n"
+    return ask_thread(name, f"whether {title}", source, tensors, find_denormal, lacks)
 
 
 _HALVES = np.array([[[[1.0 + 2 * _STEP, -0.0625, 65504.0, 2.0**-14]]]], np.float16)
 
 MEASURES = (
-    _asks(
+    ask_thread(
         "rounding.write_imageh",
         "how write_imageh stores floats that lie between two halves",
-        f"{_FP16}__kernel void probe(__global const float* x, "
+        f"{FP16}__kernel void probe(__global const float* x, "
         "__write_only image2d_array_t out) {\n"
         "  write_imageh(out, (int4)(0), (half4)(convert_half(x[0]), convert_half(x[1]), "
         "convert_half(x[2]), convert_half(x[3])));\n}\n",
@@ -111,9 +92,9 @@ MEASURES = (
             Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
         ),
         rounding,
-        lambda device: _no_images(device) or _no_halves(device),
+        lacks_half_images,
     ),
-    _asks(
+    ask_thread(
         "rounding.write_imagef",
         "how write_imagef stores them in an image of halves",
         "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
@@ -123,59 +104,79 @@ MEASURES = (
             Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
         ),
         rounding,
-        _no_images,
+        lacks_images,
     ),
-    _asks(
+    ask_thread(
         "rounding.vstore_half",
         "how vstore_half stores them in a buffer",
         "__kernel void probe(__global const float* x, __global half* out) {\n"
         "  vstore_half4(vload4(0, x), 0, out);\n}\n",
         (Tensor.from_value(TIES), Tensor(shape=(4,), dtype="float16")),
         rounding,
-        lambda _: "",
     ),
-    _asks(
+    ask_thread(
         "rounding.read_imageh",
         "whether read_imageh gives halves as they were stored",
-        f"{_FP16}{_SAMPLER}__kernel void probe(__read_only image2d_array_t x, "
-        "__global float* out) {\n"
+        f"{FP16}__kernel void probe(__read_only image2d_array_t x, "
+        f"__global float* out) {{\n{SAMPLER}"
         "  vstore4(convert_float4(read_imageh(x, s, (int4)(0))), 0, out);\n}\n",
         (texture(_HALVES), Tensor(shape=(4,), dtype="float32")),
         same,
-        lambda device: _no_images(device) or _no_halves(device),
+        lacks_half_images,
     ),
-    _asks(
-        "border",
-        "what a read beyond an image gives, with the sampler that pads",
-        f"{_SAMPLER}__kernel void probe(__read_only image2d_array_t x, __global float* out) {{\n"
-        "  vstore4(read_imagef(x, s, (int4)(-1, 0, 0, 0)) + read_imagef(x, s, (int4)(0, 2, 0, 0)),"
-        " 0, out);\n}\n",
-        (texture(np.ones((1, 2, 2, 4), np.float16)), Tensor(shape=(4,), dtype="float32")),
-        border,
-        _no_images,
-    ),
-    _asks(
+    _ask_denormal(
         "denormal.float",
-        "whether floats below 1.2e-38 come through a multiplication",
-        "__kernel void probe(__global const float* x, __global float* out) {\n"
-        "  out[0] = x[0] * x[1];\n}\n",
-        (
-            Tensor.from_value(_SMALL),
-            Tensor(shape=(1,), dtype="float32"),
-        ),
-        find_denormal,
-        lambda _: "",
+        "floats below 1.2e-38 come through a multiplication and a multiply-add",
+        "",
+        "const float* x, __global float* out",
+        "  out[0] = x[0] * x[1];\n  out[1] = mad(x[0], x[1], x[2]);\n",
+        (Tensor.from_value(_SMALL), Tensor(shape=(2,), dtype="float32")),
     ),
-    _asks(
+    _ask_denormal(
         "denormal.half",
-        "whether halves below 6.1e-5 come through a multiplication",
-        f"{_FP16}__kernel void probe(__global const half* x, __global half* out) {{\n"
-        "  out[0] = x[0] * x[1];\n}\n",
+        "halves below 6.1e-5 come through a multiplication and a multiply-add",
+        FP16,
+        "const half* x, __global half* out",
+        "  out[0] = x[0] * x[1];\n  out[1] = mad(x[0], x[1], x[2]);\n",
+        (Tensor.from_value(_SMALL_HALF), Tensor(shape=(2,), dtype="float16")),
+        lambda device: device.lacks("cl_khr_fp16"),
+    ),
+    _ask_denormal(
+        "denormal.vload_half",
+        "halves below 6.1e-5 come out of a buffer as floats",
+        "",
+        "const half* x, __global float* out",
+        "  vstore4(vload_half4(0, x), 0, out);\n",
+        (Tensor.from_value(TINY_HALVES), Tensor(shape=(4,), dtype="float32")),
+    ),
+    _ask_denormal(
+        "denormal.vstore_half",
+        "floats below 6.1e-5 come into a buffer as halves",
+        "",
+        "const float* x, __global half* out",
+        "  vstore_half4(vload4(0, x), 0, out);\n",
+        (Tensor.from_value(TINY_HALVES.astype(np.float32)), Tensor(shape=(4,), dtype="float16")),
+    ),
+    ask_thread(
+        "denormal.read_imagef",
+        "whether halves below 6.1e-5 come out of an image",
+        "__kernel void probe(__read_only image2d_array_t x, "
+        f"__global float* out) {{\n{SAMPLER}"
+        "  vstore4(read_imagef(x, s, (int4)(0)), 0, out);\n}\n",
+        (texture(TINY_HALVES.reshape(1, 1, 1, 4)), Tensor(shape=(4,), dtype="float32")),
+        find_denormal,
+        lacks_images,
+    ),
+    ask_thread(
+        "denormal.write_imagef",
+        "whether floats below 6.1e-5 come into an image of halves",
+        "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
+        "  write_imagef(out, (int4)(0), vload4(0, x));\n}\n",
         (
-            Tensor.from_value(_SMALL_HALF),
-            Tensor(shape=(1,), dtype="float16"),
+            Tensor.from_value(TINY_HALVES.astype(np.float32)),
+            Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
         ),
         find_denormal,
-        _no_halves,
+        lacks_images,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.measure import Measure, Probe, rates
+from adrenoc.calibrate.measure import Measure, Probe, last_rate, name_steps, rates
 from adrenoc.calibrate.micro_kernel import THREADS, MicroKernel, Tensor, count, texture
 
 _REGISTERS = (4, 8, 12, 16, 24, 32, 48, 64)
@@ -54,9 +54,10 @@ MEASURES = (
         "the figure is that of 64",
         unit="G mad/s",
         kernels=lambda device, scale: tuple(_point(r, device) for r in _REGISTERS),
-        figure=lambda probes, times: rates(probes, times)[-1],
+        figure=last_rate,
         curve=rates,
-        lacks=lambda device: "" if device.image_width else "the device has no images",
+        word=name_steps,
+        lacks=lambda device: device.lacks_images,
         scales=False,
     ),
 )

@@ -1,0 +1,121 @@
+"""`adrenoc calibrate` on drivers that list what does not work, and lose borders and small numbers.
+
+What it finds is in its target file, and what is compiled for that file is right on such a driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.calibrate.facts import Fact
+from adrenoc.calibrate.session import Calibration, Request, run_calibration
+from adrenoc.prove.cases.table import CASES
+from adrenoc.prove.judge import judge
+from adrenoc.prove.session import RemoteBench
+from adrenoc.prove.suite import Suite, make_suite
+from adrenoc.target.target import Target, load_target
+from adrenoc.tune.local import local_server
+from tests.faulty.driver import build_layer, misbehaving
+
+EDGE = "edit||CLK_ADDRESS_CLAMP |CLK_ADDRESS_CLAMP_TO_EDGE "
+WITHIN = "conv2d: 3x3 with a border"
+FAULTS = (
+    EDGE,
+    "images|write_imagef(|faulty_flush(",
+    "edit||dot_acc_sat_4x8packed_su_int(|dot_acc_sat_4x8packed_uu_uint(",
+    "edit||convert_half4(|0.5h * convert_half4(",
+    "lists|cl_qcom_subgroup_shuffle",
+    "lists|cl_qcom_recordable_queues",
+    "lists|cl_qcom_perf_hint",
+    "lists|cl_khr_command_buffer",
+    "forget|3",
+)
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory, device: Any) -> Path:
+    """The layer of the loader that misbehaves."""
+    return build_layer(tmp_path_factory.mktemp("layer"))
+
+
+def _calibrate(*only: str, limit_s: float = 20.0) -> Calibration:
+    return run_calibration(
+        Request(place=None, cl_device="", budget_s=300.0, limit_s=limit_s, only=only)
+    )
+
+
+def _facts(done: Calibration) -> dict[str, Fact]:
+    return {fact.key: fact for fact in done.measured.facts}
+
+
+@pytest.fixture(scope="module")
+def spoilt(layer: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Calibration, Target]:
+    """What a driver with all faults was found to be, and the target for this machine."""
+    with misbehaving(layer, *FAULTS):
+        done = _calibrate("border", "denormal.w", "extension.")
+    path = tmp_path_factory.mktemp("calibrated") / "phone.toml"
+    path.write_text(done.toml)
+    return done, load_target(f"host:{path}")
+
+
+def test_each_fault_is_named(spoilt: tuple[Calibration, Target]) -> None:
+    facts = _facts(spoilt[0])
+    said = {
+        "border": "1, 1, 1, 1 at (-1, 0) of 5 x 5 texels",
+        "border.single": "1, 1, 1, 1 at (-1, 0) of 5 x 5 texels",
+        "denormal.write_imagef": "flushed to zero",
+        "extension.cl_khr_integer_dot_product": "dot_acc_sat_4x8packed_su_int",
+        "extension.cl_khr_fp16": "gives 25 for 50",
+        "extension.cl_qcom_subgroup_shuffle": "build: ",
+        "extension.cl_qcom_recordable_queues": "refused: the driver has no clNewRecordingQCOM",
+        "extension.cl_qcom_perf_hint": "refused: the driver has cl_qcom_perf_hint and refused it",
+        "extension.cl_khr_command_buffer": "wrong: it brings other numbers",
+    }
+    assert {key: facts[key].measured for key in said if said[key] not in facts[key].measured} == {}
+    assert all(facts[key].means for key in said)
+    assert facts["extension.cl_khr_extended_bit_ops"].means == ""
+
+
+def test_the_file_does_without(spoilt: tuple[Calibration, Target]) -> None:
+    done, target = spoilt
+    assert done.listed.name == "adreno:a640"
+    assert {"textures", "half-denormals"} <= target.avoided.keys()
+    assert not target.limits.fp16
+    assert not target.has_dot_products
+    for name in ("qcom_subgroup_shuffle", "qcom_recordable_queues", "khr_command_buffer"):
+        assert dict(load_target(str(target.path)).gpu.extensions)[f"cl_{name}"] is False
+
+
+def test_what_is_compiled_for_it_is_right_there(
+    spoilt: tuple[Calibration, Target], layer: Path, tmp_path: Path
+) -> None:
+    case = next(case for case in CASES if case.title == WITHIN)
+    suite = Suite(precision="mixed", memory="textures", cases=(case,))
+    wrong = {}
+    for name, target in (("listed", load_target("host:a640")), ("measured", spoilt[1])):
+        folder = tmp_path / name
+        folder.mkdir()
+        made = make_suite(suite, target, folder)
+        with misbehaving(layer, EDGE), local_server() as address:
+            runs = RemoteBench(replace(address, timeout_s=60.0), "").run(made)
+        wrong[name] = bool(judge(made, runs.last))
+    assert wrong == {"listed": True, "measured": False}
+
+
+@pytest.mark.parametrize(
+    ("order", "word"),
+    [("hang|deed", "timeout: "), ("crash|deed", "lost: "), ("refuse|deed|-5", "")],
+)
+def test_a_deed_that_breaks_the_device_costs_itself(layer: Path, order: str, word: str) -> None:
+    with misbehaving(layer, order):
+        done = _calibrate("buffer.largest", "launch.argument", "launch.queue", limit_s=4.0)
+    rows = {row.name: row for row in done.measured.rows}
+    assert rows["buffer.largest"].status == "failed"
+    assert rows["buffer.largest"].reason.startswith(word)
+    assert rows["launch.argument"].is_measured
+    assert rows["launch.queue"].is_measured
+    assert "large tensors may fail" in _facts(done)["buffer.largest"].means
