@@ -12,7 +12,7 @@ from adrenoc.calibrate.measure import Measure, NoisyError, Probe, Times, shortes
 from adrenoc.calibrate.micro_kernel import Deed, MicroKernel, Tensor
 
 _LINES = (50, 400)
-_LAUNCHES = (16, 272)
+_LAUNCHES = (64, 1088)
 _ARGUMENTS = (1 << 10, 1 << 14)
 RECORDINGS = {"recording": "cl_qcom_recordable_queues", "command_buffer": "cl_khr_command_buffer"}
 """The ways to give many launches as one command, and the extension of each."""
