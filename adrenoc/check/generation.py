@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,8 +57,11 @@ def check_tokens(
     logits: Sequence[np.ndarray],
     *,
     tolerance: float,
+    given: Mapping[str, np.ndarray] | None = None,
 ) -> TokenCheck:
     """Run the reference over prompt and tokens at once, and compare each token and its logits.
+
+    `given` are its inputs beside tokens and caches.
 
     Raises:
         InputError: there are no tokens to compare, or the model is no decoder with a past.
@@ -79,7 +82,7 @@ def check_tokens(
     if form.lengths:
         every = run_tokens(model, whole)
     else:
-        every = run_reference(model, _feeds(form, whole))["logits"][0]
+        every = run_reference(model, {**_feeds(form, whole), **(given or {})})["logits"][0]
     reference = every[len(prompt) - 1 :]
     same = reference.argmax(axis=-1) == np.asarray(tokens)
     gaps = [_gap(row, token) for row, token in zip(reference, tokens, strict=True)]

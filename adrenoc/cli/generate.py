@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.check.generation import TokenCheck
+    from adrenoc.check.inputs import InputFile
     from adrenoc.cli.generate_options import Asked
     from adrenoc.cli.place_options import PlaceChoice
     from adrenoc.device.generate import Decoder, Wish
@@ -41,6 +42,7 @@ class Generated:
 
 _TAKEN = (
     *("bundle", "prompt", "tokenizer", "prompt_ids", "max_tokens", "temperature", "top_k", "top_p"),
+    *("encoders", "files"),
     *("bench", "seed", "reference", "tolerance", "keep_programs", "qualcomm_programs", "as_json"),
 )
 """Parameters of `run` that generating takes, beside those of the place."""
@@ -50,6 +52,7 @@ def run_if_decoder(
     ctx: click.Context,
     path: Path,
     asked: Asked,
+    files: Sequence[InputFile],
     checked: tuple[int, Path | None, float | None],
     where: Mapping[str, Any],
     kept: tuple[bool, bool],
@@ -58,8 +61,8 @@ def run_if_decoder(
 ) -> bool:
     """Whether a decoder was asked for, and the bundle at `path` has generated tokens.
 
-    `checked` are the seed, the model to compare with and the tolerance; `where` the options of the
-    place, `kept` those of built kernels.
+    `files` are inputs of its encoders and its own; `checked` are the seed, the model to compare
+    with and the tolerance; `where` the options of the place, `kept` those of built kernels.
 
     Raises:
         click.UsageError: options that do not go together.
@@ -72,8 +75,9 @@ def run_if_decoder(
     if not asked.is_for_decoder:
         return False
     from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.cli.encoders import Offer, run_encoders
     from adrenoc.cli.firmware import refuse_others
-    from adrenoc.device.generate import Decoder, Wish, check_is_decoder
+    from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
 
     refuse_others(ctx, {*_TAKEN, *where}, asked.option)
     choice = choose_place(**where)
@@ -87,8 +91,11 @@ def run_if_decoder(
         sampling=asked.sampling(seed),
         with_logits=reference is not None,
     )
+    offer = Offer(files)
     with _reach_place(bundle, choice) as place:
-        decoder = Decoder(place, bundle, programs_of(choice, *kept))
+        run_encoders(place, asked.encoders, offer, prompt)
+        given = offer.take(bundle, other_inputs(bundle), is_last=True)
+        decoder = Decoder(place, bundle, programs_of(choice, *kept), given=given)
         if asked.bench:
             from adrenoc.cli.bench_decoder import bench_decoder
 
@@ -98,7 +105,7 @@ def run_if_decoder(
         result, logits = _generate(decoder, prompt, wish, said)
     check = None
     if reference is not None:
-        check = _check(bundle, reference, prompt, result, logits, tolerance)
+        check = _check(bundle, reference, (prompt, given), result, logits, tolerance)
     _tell(ctx, decoder.rows, result, check, len(prompt), as_json=as_json)
     return True
 
@@ -239,11 +246,12 @@ def _generate(
 def _check(
     bundle: Bundle,
     reference: Path,
-    prompt: tuple[int, ...],
+    began: tuple[tuple[int, ...], Mapping[str, np.ndarray]],
     result: Generated,
     logits: list[np.ndarray],
     tolerance: float | None,
 ) -> TokenCheck:
+    """Compare with the reference behind the prompt and the other inputs that it `began` with."""
     from adrenoc.check.generation import check_tokens, in_halves
     from adrenoc.device.compare import default_tolerance
 
@@ -252,7 +260,8 @@ def _check(
     # A model in halves is known no better than halves are: its reference rounds to them.
     usual = default_tolerance(*("float16" if in_halves(reference) else one for one in dtypes))
     limit = usual if tolerance is None else tolerance
-    return check_tokens(reference, prompt, result.tokens, logits, tolerance=limit)
+    prompt, given = began
+    return check_tokens(reference, prompt, result.tokens, logits, tolerance=limit, given=given)
 
 
 def _tell(

@@ -59,6 +59,14 @@ _OPTIONS = (
         help="Draw among the fewest likeliest tokens whose probability reaches P.  [default: all]",
     ),
     click.option(
+        "--encoder",
+        "encoders",
+        type=InputPath(),
+        multiple=True,
+        metavar="BUNDLE",
+        help="Of a decoder: run this first, and hand on what it makes; may be repeated.",
+    ),
+    click.option(
         "--bench",
         is_flag=True,
         help="Of a decoder: the time of prompts, of the first token and of each further one.",
@@ -78,6 +86,7 @@ class Asked:
     temperature: float
     top_k: int
     top_p: float
+    encoders: tuple[Path, ...] = ()
 
     @property
     def is_for_decoder(self) -> bool:
@@ -105,6 +114,8 @@ class Asked:
         """
         if sum((self.prompt is not None, self.ids is not None, self.bench)) > 1:
             raise click.UsageError("--prompt, --prompt-ids and --bench exclude each other")
+        if self.encoders and self.prompt is None and self.ids is None:
+            raise click.UsageError("--encoder is for --prompt and --prompt-ids")
         drawn = self.temperature > 0
         if self.tokenizer is not None and self.prompt is None:
             raise click.UsageError("--tokenizer is for --prompt")
@@ -136,4 +147,5 @@ def take_asked(options: dict[str, Any]) -> Asked:
         temperature=options.pop("temperature"),
         top_k=options.pop("top_k"),
         top_p=options.pop("top_p"),
+        encoders=options.pop("encoders"),
     )

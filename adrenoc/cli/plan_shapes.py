@@ -12,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.decision import Decision
+    from adrenoc.importers.decoder_form import DecoderForm
     from adrenoc.importers.signature import Signature
     from adrenoc.options import Shapes
 
@@ -61,8 +62,9 @@ def plan_shapes(
 
     context, prefill = decoding
     signature = read_signature(model)
-    form = None if shapes or kept else find_decoder(model, signature)
-    if form is None:
+    form = None if kept else find_decoder(model, signature)
+    more = None if form is None else _shapes_of_others(form, shapes)
+    if form is None or more is None:
         if context is not None or prefill is not None or tokenizer is not None:
             raise click.UsageError(
                 "--context, --prefill and --tokenizer are for decoders with past and present keys "
@@ -79,12 +81,21 @@ def plan_shapes(
     plan = plan_decoder(form, context, lengths)
     words, found = find_tokenizer(model, tokenizer)
     return ShapePlan(
-        buckets=plan.buckets,
+        buckets=tuple((*bucket, *more) for bucket in plan.buckets),
         caches=plan.caches,
         ends=plan.ends,
         tokenizer=words,
         decisions=(*plan.decisions, *found),
     )
+
+
+def _shapes_of_others(form: DecoderForm, shapes: AskedShapes) -> Shapes | None:
+    """Shapes of what a decoder takes beside tokens and caches; None where others are asked for."""
+    own = {"input_ids", "attention_mask", "position_ids", *(cache.past for cache in form.caches)}
+    plain = tuple(one for one in shapes if isinstance(one, tuple))
+    if len(plain) < len(shapes) or own.intersection(name for name, _ in plain):
+        return None
+    return plain
 
 
 def _plan_states(

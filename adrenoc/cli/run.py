@@ -202,7 +202,7 @@ def run_command(
     asked, views = take_asked(where), take_views(where)
     by, kept = (seed, reference, tolerance), (keep_programs, qualcomm_programs)
     if run_if_firmware(ctx, bundle, given, reference, save, as_json=as_json) or run_if_decoder(
-        ctx, bundle, asked, by, where, kept, as_json=as_json
+        ctx, bundle, asked, files, by, where, kept, as_json=as_json
     ):
         return
     from adrenoc.bundle.bundle import open_bundle

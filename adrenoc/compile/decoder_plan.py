@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from adrenoc.decision import Decision
 from adrenoc.errors import OptionError
-from adrenoc.importers.decoder_form import GENAI_CONFIG, DecoderForm
+from adrenoc.importers.decoder_form import GENAI_CONFIG, MAKERS_CONFIG, DecoderForm
 from adrenoc.options import Shapes
 
 MOST_ROWS = 4096
@@ -90,12 +90,13 @@ def _choose_rows(form: DecoderForm, context: int | None) -> tuple[int, str]:
     if context is not None:
         return context, "--context"
     if not form.context:
-        return USUAL_ROWS, f"no {GENAI_CONFIG} beside the model says more; --context N does"
+        why = f"no {GENAI_CONFIG} or {MAKERS_CONFIG} beside the model says more; --context N does"
+        return USUAL_ROWS, why
     if form.context <= MOST_ROWS:
-        return form.context, f"{GENAI_CONFIG} says so"
+        return form.context, f"{form.source} says so"
     return (
         MOST_ROWS,
-        f"{GENAI_CONFIG} says {form.context}, which --context N has to ask for",
+        f"{form.source} says {form.context}, which --context N has to ask for",
     )
 
 

@@ -9,7 +9,7 @@ the next step there, and what comes back are the tokens.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -64,14 +64,22 @@ class Decoder:
         bundle: Bundle,
         programs: ProgramOptions | None = None,
         recording: str = "best",
+        given: Mapping[str, np.ndarray] | None = None,
     ) -> None:
+        """`given` are inputs beside tokens and caches, the same for all tokens.
+
+        Raises:
+            InputError: the bundle is no decoder, or takes more than is given.
+        """
         check_is_decoder(bundle)
+        _check_given(bundle, given or {})
         self._place, self._device = place, place.device()
         self._budget_ms = 0 if isinstance(place, LocalPlace) else _BUDGET_MS
         self._constants: dict[str, Any] = {}
         specs = {spec.name: spec for spec in bundle.manifest.inputs}
         self._bounds = specs[TOKENS].bounds
         self._states = {n: self._make_empty(specs[n]) for n in bundle.manifest.states}
+        self._others = {n: self._bring(specs[n], value) for n, value in (given or {}).items()}
         self.rows = specs[bundle.manifest.states[0]].shape[2]
         self.ended = ""
         """Why no more tokens come: an end token (end), the wish (most), the context (full)."""
@@ -225,7 +233,8 @@ class Decoder:
             constants = self._bring_constants(part)
             wait_for_kernels()
         inputs = [spec.name for spec in manifest.inputs]
-        given = [self._states.get(s.name) or self._make_empty(s) for s in manifest.inputs]
+        there = {**self._states, **self._others}
+        given = [there.get(s.name) or self._make_empty(s) for s in manifest.inputs]
         outputs = [spec.name for spec in manifest.outputs]
         tokens = next(spec.shape[-1] for spec in manifest.inputs if spec.name == TOKENS)
         places = {
@@ -250,6 +259,11 @@ class Decoder:
         self._constants.update({s.name: t for s, t in zip(missing, brought, strict=True)})
         return [self._constants[spec.name] for spec in part.manifest.params]
 
+    def _bring(self, spec: TensorSpec, value: np.ndarray) -> Any:
+        tensor = self._make_empty(spec)
+        tensor.copyfrom(value)
+        return tensor
+
     def _make_empty(self, spec: TensorSpec) -> Any:
         import tvm
 
@@ -268,10 +282,20 @@ def check_is_decoder(bundle: Bundle) -> None:
             f"{bundle.path} is no decoder with caches: its inputs are {', '.join(sorted(names))}",
             hint=f"adrenoc run {bundle.path}",
         )
-    others = sorted(names.difference((TOKENS, PAST_LENGTH, *bundle.manifest.states)))
-    if others:
+
+
+def other_inputs(bundle: Bundle) -> tuple[TensorSpec, ...]:
+    """What a decoder takes beside tokens and caches, as what its encoder has made."""
+    own = {TOKENS, PAST_LENGTH, *bundle.manifest.states}
+    return tuple(spec for spec in bundle.manifest.inputs if spec.name not in own)
+
+
+def _check_given(bundle: Bundle, given: Mapping[str, np.ndarray]) -> None:
+    missing = sorted({spec.name for spec in other_inputs(bundle)}.difference(given))
+    if missing:
         raise InputError(
-            f"{bundle.path} also takes {', '.join(others)}, which nobody gives while tokens are "
+            f"{bundle.path} also takes {', '.join(missing)}, which nobody gives while tokens are "
             "generated",
-            hint=f"adrenoc run {bundle.path} --input {others[0]}=FILE runs one step",
+            hint=f"adrenoc run {bundle.path} --prompt-ids 1,2 --input {missing[0]}=FILE.npy, or "
+            "--encoder BUNDLE that makes it",
         )

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import flatbuffers
 
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx_wire import WireError, read_varint, walk_fields
 from adrenoc.text.spelling import list_first
 
 LITERTLM, ZIP = b"LITERTLM", b"PK\x03\x04"
@@ -28,8 +29,16 @@ _MODEL_TYPE, _PREFILL_DECODE = "model_type", "prefill_decode"
 _MAJOR_VERSION = 1
 _HEADER_AT, _MOST_HEADER_BYTES, _MOST_SECTIONS = 32, 1 << 20, 1000
 _MOST_TOKENIZER_BYTES = 256 << 20
-_KINDS = {3: "a TFLite model", 4: "a SentencePiece tokeniser", 6: "a tokenizer.json", 7: "weights"}
-_MODEL, _SENTENCES, _TOKENIZER, _WEIGHTS = _KINDS
+_KINDS = {
+    3: "a TFLite model",
+    4: "a SentencePiece tokeniser",
+    5: "metadata",
+    6: "a tokenizer.json",
+    7: "weights",
+}
+_MODEL, _SENTENCES, _METADATA, _TOKENIZER, _WEIGHTS = _KINDS
+_STOP_TOKENS = 2
+"""The field of the metadata that has them."""
 _TEXT = 9
 """The number of a text among the values that a section's words may have."""
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -51,10 +60,12 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Where the decoder lies, and its tokenizer.json, compressed, where there is one."""
+    """Where the decoder lies, and where there are some its tokenizer.json, compressed, and the
+    tokens that end a text."""
 
     model: Section
     tokenizer: Section | None = None
+    ends: tuple[int, ...] = ()
 
 
 def is_container(head: bytes, path: Path) -> bool:
@@ -96,7 +107,12 @@ def read_contents(file: BinaryIO, path: Path) -> Contents:
             hint="build the container with one decoder",
         )
     tokenizers = [s for s in sections if s.kind == _TOKENIZER]
-    return Contents(model=chosen[0], tokenizer=tokenizers[0] if len(tokenizers) == 1 else None)
+    told = [s for s in sections if s.kind == _METADATA and s.length <= _MOST_HEADER_BYTES]
+    return Contents(
+        model=chosen[0],
+        tokenizer=tokenizers[0] if len(tokenizers) == 1 else None,
+        ends=tuple(token for s in told for token in _read_ends(file, s)),
+    )
 
 
 def open_tokenizer(stored: bytes, path: Path) -> bytes:
@@ -116,6 +132,33 @@ def open_tokenizer(stored: bytes, path: Path) -> bytes:
     raise ModelFormatError(
         f"{path} is damaged: its tokenizer.json cannot be decompressed", hint=_DOWNLOAD
     )
+
+
+def _read_ends(file: BinaryIO, section: Section) -> Iterator[int]:
+    """The stop tokens of metadata, but for those that are several tokens or a text."""
+    file.seek(section.offset)
+    content = file.read(section.length)
+
+    def parts(begin: int, end: int, number: int) -> list[tuple[int, int]]:
+        return [(a, b) for n, a, b in walk_fields(content, begin, end) if n == number and a >= 0]
+
+    try:
+        for union in parts(0, len(content), _STOP_TOKENS):
+            for ids in parts(*union, 1):
+                packed = parts(*ids, 1)
+                tokens = [] if len(packed) != 1 else _read_packed(content, *packed[0])
+                if len(tokens) == 1:
+                    yield tokens[0]
+    except WireError:
+        return  # a text without an end is better than none
+
+
+def _read_packed(content: bytes, begin: int, end: int) -> list[int]:
+    found = []
+    while begin < end:
+        value, begin = read_varint(content, begin, end)
+        found.append(value)
+    return found
 
 
 def _is_decoder(section: Section) -> bool:

@@ -5,7 +5,7 @@ Loads neither TVM nor files of weights beside the model; a TFLite file is read w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from adrenoc.text.json_text import read_json
 
 GENAI_CONFIG = "genai_config.json"
 """What onnxruntime-genai's builder writes beside a model."""
+MAKERS_CONFIG = "config.json"
+"""What optimum writes beside it: the configuration of the model's makers."""
+_POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
+"""What the makers call the most tokens that there may be: decoders of speech, others, GPT-2."""
 
 _RENAMED = (("past_key_values", "present"), ("past", "present"))
 """How exporters make the name of an output of that of an input."""
@@ -37,9 +41,9 @@ class CacheSpec:
 class DecoderForm:
     """Caches of a decoder, whether it takes positions, and what its configuration says.
 
-    `context` is 0 and `ends`, the tokens after which it has no more to say, are none where no
-    configuration lies beside the model.  Where the file fixes them, `rows` are those that its
-    caches have and `lengths` the tokens of a prompt that it has calls for.
+    `context` (as the file `source` says) is 0 and `ends`, the tokens after which it has no more to
+    say, are none where no configuration lies beside the model.  Where the file fixes them, `rows`
+    are those that its caches have and `lengths` the tokens of a prompt that it has calls for.
     """
 
     caches: tuple[CacheSpec, ...]
@@ -47,6 +51,7 @@ class DecoderForm:
     positions: bool
     context: int
     ends: tuple[int, ...] = ()
+    source: str = GENAI_CONFIG
     rows: int = 0
     lengths: tuple[int, ...] = ()
 
@@ -76,11 +81,13 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
     ]
     if not caches or "input_ids" not in inputs or "logits" not in outputs:
         return None
+    context, source = _context_beside(model)
     return DecoderForm(
         caches=tuple(caches),
         masked="attention_mask" in inputs,
         positions="position_ids" in inputs,
-        context=_context_beside(model),
+        context=context,
+        source=source,
         ends=_ends_beside(model),
     )
 
@@ -94,7 +101,11 @@ def _find_in_tflite(files: ModelFiles) -> DecoderForm | None:
         file = read_tflite(files.paths[0], files.read()[0])
     except ModelFormatError:
         return None  # the importer says what is wrong
-    return decoder_form(file) if is_decoder(file) else None
+    if not is_decoder(file):
+        return None
+    form = decoder_form(file)
+    ends = files.ends or _ends_beside(files.paths[0])
+    return replace(form, ends=ends)
 
 
 def _present_of(past: str, outputs: set[str]) -> str:
@@ -106,25 +117,34 @@ def _present_of(past: str, outputs: set[str]) -> str:
     return ""
 
 
-def _context_beside(model: Path) -> int:
-    """The context that genai's configuration states, 0 where there is none that is understood."""
-    length = _said_beside(model, "context_length")
-    return length if type(length) is int and length > 0 else 0
+def _context_beside(model: Path) -> tuple[int, str]:
+    """The context that a configuration states, and which; 0 where there is none understood."""
+    for key in ("context_length", *_POSITIONS):
+        length, name = _said_beside(model, key)
+        if type(length) is int and length > 0:
+            return length, name
+    return 0, ""
 
 
 def _ends_beside(model: Path) -> tuple[int, ...]:
-    """The tokens that end a text by genai's configuration: a number or a list of them."""
-    said = _said_beside(model, "eos_token_id")
+    """The tokens that end a text by a configuration: a number or a list of them."""
+    said, _ = _said_beside(model, "eos_token_id")
     ends = said if isinstance(said, list) else [said]
     return tuple(end for end in ends if type(end) is int and end >= 0)
 
 
-def _said_beside(model: Path, key: str) -> Any:
-    """What genai's configuration says of the model; None where it is none that is understood."""
-    path = model.parent / GENAI_CONFIG
-    if not path.is_file():
-        return None
-    try:
-        return read_json(read_plain(path))["model"].get(key)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+def _said_beside(model: Path, key: str) -> tuple[Any, str]:
+    """What genai's configuration says, or that of the model's makers, and the file's name.
+
+    Nothing where neither is understood.
+    """
+    for name in (GENAI_CONFIG, MAKERS_CONFIG):
+        path = model.parent / name
+        if not path.is_file():
+            continue
+        try:
+            whole = read_json(read_plain(path))
+            return (whole["model"] if name == GENAI_CONFIG else whole).get(key), name
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None, name
+    return None, ""

@@ -56,7 +56,7 @@ class ModelFiles:
 
     `data` is what its tensors name of the other files, in order, each byte once; `spans` are the
     tensors' own parts of that.  `part` is where the model lies in a container, whose `tokenizer`,
-    as it is stored, may lie beside it.
+    as it is stored, may lie beside it, and which may say the tokens that end a text (`ends`).
     """
 
     format: str
@@ -65,6 +65,7 @@ class ModelFiles:
     spans: tuple[DataRange, ...] = ()
     part: DataRange | None = None
     tokenizer: DataRange | None = None
+    ends: tuple[int, ...] = ()
 
     def sha256(self) -> str:
         """Digest of the model's file and of what its tensors name of others, in order.
@@ -198,6 +199,7 @@ def _find_in_container(path: Path) -> ModelFiles:
         tokenizer=None
         if words is None
         else DataRange(path=path, offset=words.offset, length=words.length),
+        ends=found.ends,
     )
 
 

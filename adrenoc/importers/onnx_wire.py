@@ -141,7 +141,7 @@ class _Found:
 
     def fields(self, view: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """The fields between two bytes, each counted."""
-        for one in _fields(view, start, end):
+        for one in walk_fields(view, start, end):
             self.walked += 1
             if self.walked > MOST_FIELDS:
                 raise TooManyNodesError(f"more than {MOST_FIELDS} fields")
@@ -204,12 +204,12 @@ def _number(text: bytes) -> int | None:
 def _tensor_bytes(view: mmap.mmap, start: int, end: int) -> int:
     """The bytes of a tensor by its shape and type; 0 where onnx knows none of these."""
     elements, data_type, key_at = 1, 0, start
-    for number, first, last in _fields(view, start, end):
+    for number, first, last in walk_fields(view, start, end):
         if number in (_TENSOR_DIMS, _TENSOR_DATA_TYPE):
             # A row of numbers, as protobuf 3 packs them, or the one behind the key.
-            at, until = (first, last) if first >= 0 else (_varint(view, key_at, end)[1], last)
+            at, until = (first, last) if first >= 0 else (read_varint(view, key_at, end)[1], last)
             while at < until:
-                value, at = _varint(view, at, until)
+                value, at = read_varint(view, at, until)
                 if number == _TENSOR_DIMS:
                     elements = min(elements * value, _MOST_ELEMENTS)
                 else:
@@ -218,18 +218,18 @@ def _tensor_bytes(view: mmap.mmap, start: int, end: int) -> int:
     return (elements * _BITS.get(data_type, 0) + 7) // 8
 
 
-def _fields(view: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+def walk_fields(view: mmap.mmap | bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (field number, start, end) of each field; start is -1 where it is not bytes."""
     while position < end:
-        key, position = _varint(view, position, end)
+        key, position = read_varint(view, position, end)
         number, kind = key >> 3, key & 7
         start = -1
         if number == 0:
             raise WireError(f"field number 0 at byte {position}")
         if kind == _VARINT:
-            _, position = _varint(view, position, end)
+            _, position = read_varint(view, position, end)
         elif kind == _BYTES:
-            length, start = _varint(view, position, end)
+            length, start = read_varint(view, position, end)
             position = start + length
         elif kind in (_FIXED64, _FIXED32):
             position += 8 if kind == _FIXED64 else 4
@@ -240,7 +240,12 @@ def _fields(view: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int
         yield number, start, position
 
 
-def _varint(view: mmap.mmap, position: int, end: int) -> tuple[int, int]:
+def read_varint(view: mmap.mmap | bytes, position: int, end: int) -> tuple[int, int]:
+    """A number of some bytes, and where it ends.
+
+    Raises:
+        WireError: it is cut off.
+    """
     value = shift = 0
     while position < end and shift < 70:
         byte = view[position]

@@ -61,10 +61,11 @@ def test_tokens_are_those_of_litert(device: Any, tmp_path: Path, form: str) -> N
 def test_containers_are_opened(device: Any, tmp_path: Path) -> None:
     model = make_tflite_decoder(FORMS["plain"])
     text = write_tokenizer(tmp_path / "elsewhere.json", 97).read_bytes()
-    (tmp_path / "m.task").write_bytes(write_task(model))
-    (tmp_path / "m.litertlm").write_bytes(write_litertlm(model, tokenizer=text, ends=(60,)))
-    said = []
+    said: list[dict[str, Any]] = []
     for name in ("m.task", "m.litertlm"):
+        ends = [one["tokens"][7] for one in said]
+        whole = write_task(model) if not said else write_litertlm(model, tokenizer=text, ends=ends)
+        (tmp_path / name).write_bytes(whole)
         bundle = str(tmp_path / f"{name}.adrenoc")
         compile_it = ["compile", str(tmp_path / name), "--device", "host", "--preset", "fp32"]
         done = CliRunner().invoke(cli, [*compile_it, "--prefill", "4", "-o", bundle])
@@ -73,8 +74,10 @@ def test_containers_are_opened(device: Any, tmp_path: Path) -> None:
         done = CliRunner().invoke(cli, [*run, "--max-tokens", "12", "--json"])
         assert done.exit_code == 0, done.output
         said.append(json.loads(done.output))
-    assert said[0]["check"]["equal"] == len(said[0]["tokens"]) == 12
-    assert said[1]["tokens"] == said[0]["tokens"][: len(said[1]["tokens"])]
+    tokens = said[0]["tokens"]
+    assert said[0]["check"]["equal"] == len(tokens) == 12
+    assert said[1]["tokens"] == tokens[: tokens.index(tokens[7]) + 1]
+    assert said[1]["ended"] == "end"
     # The tokeniser of the container came into the bundle.
     run = ["run", bundle, "--prompt", "w3 w5 w7 w2 w9", "--max-tokens", "12", "--json"]
     done = CliRunner().invoke(cli, run)

@@ -32,6 +32,7 @@ def test_the_model_is_a_part_of_the_file(tmp_path: Path, name: str, content: byt
     files = find_model_files(path)
     read, digest = files.read()
     assert (files.format, read, digest) == ("tflite", MODEL, files.sha256())
+    assert files.ends == ((5,) if name == "called.otherwise" else ())
     path.write_bytes(content[:-1] + b"\xff" if content.endswith(MODEL) else content + b" ")
     assert find_model_files(path).format == "tflite"
 
