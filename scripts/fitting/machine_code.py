@@ -84,8 +84,8 @@ def load_estimator(options: argparse.Namespace) -> Any:
     return module
 
 
-def compile_for(model: Path, gpu: str, preset: str) -> Any:
-    """All stages for a model file; the last state."""
+def compile_for(model: Path, gpu: str, preset: str, *, stop_after: str | None = None) -> Any:
+    """All stages for a model file, or those up to one; the last state."""
     from adrenoc.options import resolve_options
     from adrenoc.pipeline import State, run_stages
     from adrenoc.reporter import SilentReporter
@@ -94,7 +94,7 @@ def compile_for(model: Path, gpu: str, preset: str) -> Any:
     target = load_target(f"adreno:{gpu}")
     options = resolve_options(target, preset=preset).options
     start = State(model=model, target=target, options=options)
-    state, _ = run_stages(start, reporter=SilentReporter())
+    state, _ = run_stages(start, reporter=SilentReporter(), stop_after=stop_after)
     return state
 
 

@@ -1,0 +1,122 @@
+"""`scripts/compare_layers`: which layers a kernel computes, and what MNN launches for them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from branches import Net
+from planning import plan
+
+from adrenoc.pipeline import program_of
+from tests.joins import set_joins
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from fitting.mnn_kernels import Convolution, mnn_ms
+from fitting.network_layers import convolutions_of, layers_of
+
+COPY_GB_PER_S = 1e-3
+"""A memory so slow that a copy of the model's input shows."""
+
+
+class _Estimator:
+    """Says that a launch takes as many milliseconds as it has threads, and keeps its trips."""
+
+    def __init__(self) -> None:
+        self.GPUS = {"a660": {"dram": COPY_GB_PER_S}}
+        self.seen: list[tuple[str, str]] = []
+
+    def stats(self, _path: str, kernel: str, _options: str, _gpu: str, _local: None) -> Any:
+        return {"disasm": kernel}, None
+
+    def estimate(self, facts: Any, _code: str, _rates: Any, spec: dict[str, Any]) -> Any:
+        self.seen.append((facts["disasm"], spec["trips"]))
+        return {"est_ms": float(spec["threads"])}
+
+
+def _conv(channels: int, out: int, size: int, **more: Any) -> Convolution:
+    facts = {"size": (size, size), "out_size": (size, size), **more}
+    return Convolution(channels=channels, out_channels=out, **facts)
+
+
+def _ms(conv: Convolution, estimator: _Estimator) -> float | None:
+    return mnn_ms(conv, Path("kernels"), "a660", True, estimator)
+
+
+def test_a_thread_of_mnn_makes_four_pixels_of_four_channels() -> None:
+    estimator = _Estimator()
+    assert _ms(_conv(64, 256, 56), estimator) == 64 * 56 * 14
+    assert estimator.seen == [("conv_2d_1x1", "16")]
+    assert _ms(_conv(96, 96, 56, kernel=(3, 3), groups=96), estimator) == 24 * 56 * 14
+    assert estimator.seen[1:] == [("depthwise_conv2d_s1", "3,3")]
+
+
+def test_its_winograd_is_three_launches_of_which_the_faster_product_counts() -> None:
+    estimator = _Estimator()
+    tiles = 28 * 28
+    wanted = 16 * tiles + 16 * 16 * 28 * 4 + 16 * tiles
+    assert _ms(_conv(64, 64, 56, kernel=(3, 3)), estimator) == wanted
+    assert [kernel for kernel, _ in estimator.seen] == [
+        "winogradTransformSource",
+        "gemmWinograd",
+        "gemmWinogradW2",
+        "winogradTransformDest",
+    ]
+
+
+def test_what_reads_the_model_s_input_pays_for_mnn_s_copy() -> None:
+    conv = _conv(3, 8, 32, kernel=(3, 3), strides=(2, 2), out_size=(16, 16))
+    given = _conv(3, 8, 32, kernel=(3, 3), strides=(2, 2), out_size=(16, 16), given=True)
+    apart, together = (_ms(one, _Estimator()) for one in (conv, given))
+    assert apart is not None and together is not None
+    assert together - apart == pytest.approx(32 * 32 * (3 * 4 + 8) / COPY_GB_PER_S / 1e6)
+
+
+def test_convolutions_of_groups_have_no_image_kernel() -> None:
+    assert _ms(_conv(32, 32, 16, kernel=(3, 3), groups=4), _Estimator()) is None
+
+
+@pytest.mark.parametrize("factor, together", [(0.0, True), (1e6, False)])
+def test_a_joined_kernel_is_one_layer(
+    factor: float, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_joins(monkeypatch, pair=factor)
+    net = Net(8)
+    wide = net.op("Relu", net.conv(net.op("Tanh", "x"), 32))
+    model = net.model(net.op("Softmax", net.conv(wide, 32, kernel=3, groups=32)))
+    graph = plan(model, until="store_outputs", preset="fp16").graph
+    assert graph is not None
+    known = convolutions_of(graph)
+    assert sorted(map(str, known.values())) == ["1x1 s1 8-32@8x8", "dw3x3 s1 32-32@8x8"]
+    program = program_of(plan(model, until="lower", preset="fp16"))
+    layers = [
+        (sum(name in known for name in names), len(kernels))
+        for names, kernels in layers_of(program)
+    ]
+    layers = [layer for layer in layers if layer[0]]
+    assert layers == ([(2, 1)] if together else [(1, 1), (1, 1)])
+
+
+def test_the_kernels_of_an_algorithm_are_one_layer() -> None:
+    def node(name: str, op: str = "conv2d") -> SimpleNamespace:
+        return SimpleNamespace(
+            name=name,
+            operators=(op,),
+            also=(),
+            inputs=("x",),
+            output=name,
+            is_map=False,
+            writes=(name,),
+        )
+
+    nodes = [node("c.tiles"), node("c.planes"), node("c"), node("d")]
+    graph = SimpleNamespace(
+        producers={n.name: n for n in nodes}, input_names=frozenset(("given",)), nodes=nodes
+    )
+    steps = [SimpleNamespace(kernel=f"k_{n.name}", place="gpu", writes=(n.name,)) for n in nodes]
+    found = list(layers_of(SimpleNamespace(graph=graph, steps=steps)))
+    assert found == [(("c",), ("k_c.tiles", "k_c.planes", "k_c")), (("d",), ("k_d",))]
