@@ -65,3 +65,15 @@ def test_files_lie_beside_what_they_implement() -> None:
         code = path.with_suffix(".cc")
         if code.exists():
             assert f'#include "{path.parent.name}/{path.name}"' in code.read_text(), code
+
+
+def test_sources_of_the_plug_in_can_share_a_unit() -> None:
+    """`compile_plugin.py` puts any of them into one: names of theirs alone would clash."""
+    places: dict[tuple[str, str], set[str]] = {}
+    for path in sorted((NATIVE / "src").rglob("*.cc")):
+        text = path.read_text()
+        spaces = " ".join(re.findall(r"^namespace (\w+) {", text, re.MULTILINE))
+        for name in re.findall(r"^(?:static )?constexpr [^=;({]*?\b(k[A-Z]\w*)\b", text, re.M):
+            places.setdefault((spaces, name), set()).add(path.name)
+    assert len(places) > 50
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

@@ -16,7 +16,7 @@ namespace {
 namespace ffi = tvm::ffi;
 namespace json = tvm::ffi::json;
 
-constexpr size_t kMeasurements = 7;
+constexpr size_t kDeedRounds = 7;
 
 using Make = std::unique_ptr<Deed>(Device& device, const json::Object& deed);
 constexpr std::pair<const char*, Make*> kDeeds[] = {{"copy", make_copy_deed},
@@ -56,7 +56,7 @@ json::Object measure_deeds(Device& device, const json::Array& requests) {
     (void)deeds.back()->timed_us();  // the first time of anything takes longer
   }
   std::vector<json::Array> times(deeds.size());
-  for (size_t round = 0; round < kMeasurements; ++round) {
+  for (size_t round = 0; round < kDeedRounds; ++round) {
     for (size_t i = 0; i < deeds.size(); ++i) times[i].push_back(deeds[i]->timed_us());
   }
   json::Array all;
