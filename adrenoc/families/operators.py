@@ -13,6 +13,7 @@ from adrenoc.families.maps import operator as maps
 from adrenoc.families.matmul import operator as matmul
 from adrenoc.families.n_bits import operator as n_bits
 from adrenoc.families.pool import operator as pool
+from adrenoc.families.recurrent import operator as recurrent
 from adrenoc.families.reduce import operator as reduce
 from adrenoc.families.scan import operator as scan
 from adrenoc.families.separable import operator as separable
@@ -28,6 +29,7 @@ _FAMILIES = (
     attention,
     cache,
     pool,
+    recurrent,
     reduce,
     scan,
     separable,

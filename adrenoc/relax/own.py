@@ -14,11 +14,14 @@ from tvm.ir import Call, Op
 from tvm.ir import op as registry
 
 from adrenoc.relax.own_nests import append_rows_nest, cached_attention_nest, n_bits_nest
+from adrenoc.relax.recurrent_nest import recurrent_nest
 
 N_BITS = "adrenoc.n_bits"
 """x [..., K] by weights in 2, 4 or 8 bits: bytes, scales and perhaps zero points."""
 APPEND_ROWS = "adrenoc.append_rows"
 """A cache [1, heads, rows, head] with the rows of some tokens from a given one on."""
+RECURRENT = "adrenoc.recurrent"
+"""All steps of an RNN, GRU or LSTM, of what their inputs add to the gates."""
 CACHED_ATTENTION = "adrenoc.cached_attention"
 """Queries, from a given row on, over the rows of keys and values up to their own."""
 
@@ -27,6 +30,7 @@ _NESTS = {
     N_BITS: n_bits_nest,
     APPEND_ROWS: append_rows_nest,
     CACHED_ATTENTION: cached_attention_nest,
+    RECURRENT: recurrent_nest,
 }
 """Operator -> what lowers it to plain loop nests, where its family does not compute it."""
 

@@ -32,6 +32,9 @@ from adrenoc.families.expansion.expansion import expansion
 from adrenoc.families.n_bits.n_bits import NBitsOperands, NBitsWeights
 from adrenoc.families.n_bits.n_bits_matrix import n_bits_matrix
 from adrenoc.families.n_bits.n_bits_rule import matrix_bytes, matrix_candidates
+from adrenoc.families.recurrent.recurrent import RecurrentOperands, RecurrentTile, recurrent
+from adrenoc.families.recurrent.recurrent_rule import RecurrentWork
+from adrenoc.families.recurrent.recurrent_rule import candidates as recurrent_candidates
 from adrenoc.families.separable import separable_tile
 from adrenoc.families.separable.separable import separable
 from adrenoc.families.shared.conv_geometry import ConvGeometry
@@ -45,6 +48,7 @@ from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue, Finished
+from adrenoc.relax.recurrent_cells import Cell
 from adrenoc.target.target import Target, load_target
 
 POINT = ConvGeometry(kernel=(1, 1))
@@ -320,6 +324,44 @@ def _cache(rows: int, size: int) -> OperandSpec:
     return OperandSpec(shape=(1, 2, rows, size), dtype="float16", memory=Memory.PLAIN, layout=None)
 
 
+def _recurrent(draw: random.Random, target: Target, half: bool) -> Claims:
+    kind = draw.choice(("RNN", "GRU", "LSTM"))
+    batch, steps, blocks = draw.choice((1, 3)), draw.choice((1, 9)), draw.choice((1, 7, 64))
+    reset_before = kind == "GRU" and draw.choice((True, False))
+    work = RecurrentWork(
+        kind=kind, blocks=blocks, steps=steps, batch=batch, reset_before=reset_before
+    )
+    dtype = "float16" if half else "float32"
+
+    def write(tile: RecurrentTile, builder: KernelBuilder) -> None:
+        width, memory = 4 * blocks * work.gates, Memory.TEXTURE
+        operands = RecurrentOperands(
+            projected=builder.input(_rows(batch, steps, width, dtype, memory)),
+            weights=builder.input(_tensor(1, LANES, blocks, width, dtype, memory)),
+            extra=None,
+            states=(),
+            cell=Cell(kind=kind, activations=("sigmoid", "tanh", "tanh"), clip=0.0, clip_cell=0.0),
+            steps=steps,
+            batch=batch,
+            blocks=blocks,
+            reverse=False,
+            reset_before=reset_before,
+            keeps_cell=False,
+        )
+        out = builder.output(_rows(batch, steps, 4 * blocks, dtype, memory))
+        recurrent(builder, tile, operands, out, Epilogue(builder, None, {}, out))
+
+    tiles = recurrent_candidates(work, target.limits, target.cost)
+    return [
+        (tile.shared_bytes(kind, blocks, reset_before=reset_before), partial(write, tile))
+        for tile in tiles
+    ]
+
+
+def _rows(n: int, rows: int, c: int, dtype: str, memory: Memory) -> OperandSpec:
+    return OperandSpec(shape=(n, rows, c), dtype=dtype, memory=memory, layout=Layout("NWC"))
+
+
 FAMILIES = {
     "attention/attention.py": [_attention],
     "cache/cached_attention.py": [_cached],
@@ -328,6 +370,7 @@ FAMILIES = {
     "conv/local_conv.py": [_local, _dot, _in_bits],
     "depthwise/depthwise.py": [_depthwise],
     "expansion/expansion.py": [_expansion],
+    "recurrent/recurrent.py": [_recurrent],
     "separable/separable.py": [_separable],
     "winograd/winograd_conv.py": [_winograd],
 }
@@ -344,7 +387,7 @@ def test_tiles_claim_what_kernels_declare(family: Any, half: bool, seed: int) ->
     assert max(claimed for claimed, _ in claims) <= target.limits.local_mem_bytes
     compute = (
         "float16"
-        if half and family not in (_dot, _depthwise, _attention, _cached, _step)
+        if half and family not in (_dot, _depthwise, _attention, _cached, _recurrent, _step)
         else "float32"
     )
     largest = max(claims, key=lambda claim: claim[0])

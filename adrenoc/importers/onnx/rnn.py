@@ -1,6 +1,8 @@
-"""RNN, GRU and LSTM, unrolled over their steps.
+"""RNN, GRU and LSTM.
 
-The projections of all inputs are one product; each step then multiplies the state, which is small.
+With constant weights all steps are one operator (`rnn_whole.py`).  Others, and sequences that end
+early, are written out over their steps: the projections of all inputs are one product; each step
+then multiplies the state, which is small.
 
 Source: ONNX operator reference, RNN-14, GRU-14, LSTM-14.
 """
@@ -14,6 +16,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.onnx.rnn_whole import Ran, run_whole, suits_whole
 from adrenoc.importers.onnx.unroll import MOST_ITERATIONS
 from adrenoc.relax.values import constant_value, make_constant
 
@@ -125,21 +128,26 @@ def _converter(name: str) -> Callable[[Node], relax.Expr]:
     def convert(node: Node) -> relax.Expr:
         if node.attrs.get("input_forget", 0):
             raise ValueError("input_forget is not supported")
-        x, batch_first = node.inputs[0], bool(node.attrs.get("layout", 0))
-        if batch_first:
-            x = node.emit(relax.op.permute_dims(x, [1, 0, 2]))
-        steps, batch = (node.shape()[a] for a in ((1, 0) if batch_first else (0, 1)))
-        if steps > MOST_ITERATIONS:
-            raise ValueError(f"it has {steps} steps, expected up to {MOST_ITERATIONS}")
+        batch_first = bool(node.attrs.get("layout", 0))
         direction = node.text("direction", "forward")
         backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-        runs = [
-            _run(node, kind, x, number, steps, batch, reverse, batch_first)
-            for number, reverse in enumerate(backward[direction])
-        ]
+        ways = list(enumerate(backward[direction]))
+        if suits_whole(node):
+            runs = [
+                run_whole(
+                    node,
+                    name,
+                    _activation_names(node, kind, number),
+                    number,
+                    reverse=reverse,
+                    batch_first=batch_first,
+                )
+                for number, reverse in ways
+            ]
+        else:
+            runs = _write_out(node, kind, ways, batch_first)
         # Y: [steps, directions, batch, hidden]
-        sequences = [node.emit(relax.op.stack(outputs, axis=0)) for outputs, _ in runs]
-        results = [node.emit(relax.op.stack(sequences, axis=1))]
+        results = [node.emit(relax.op.stack([sequence for sequence, _ in runs], axis=1))]
         for state in range(kind.states):
             results.append(node.emit(relax.op.stack([last[state] for _, last in runs], axis=0)))
         if batch_first:
@@ -148,6 +156,23 @@ def _converter(name: str) -> Callable[[Node], relax.Expr]:
         return relax.Tuple(results)
 
     return convert
+
+
+def _write_out(
+    node: Node, kind: _Kind, ways: list[tuple[int, bool]], batch_first: bool
+) -> list[Ran]:
+    """All directions, step by step."""
+    x = node.inputs[0]
+    if batch_first:
+        x = node.emit(relax.op.permute_dims(x, [1, 0, 2]))
+    steps, batch = (node.shape()[a] for a in ((1, 0) if batch_first else (0, 1)))
+    if steps > MOST_ITERATIONS:
+        raise ValueError(f"it has {steps} steps, expected up to {MOST_ITERATIONS}")
+    runs = []
+    for number, reverse in ways:
+        outputs, last = _run(node, kind, x, number, steps, batch, reverse, batch_first)
+        runs.append((node.emit(relax.op.stack(outputs, axis=0)), last))
+    return runs
 
 
 def _run(
@@ -244,14 +269,20 @@ def _initial(
 
 
 def _activations(node: Node, kind: _Kind, number: int) -> list[Activation]:
+    limit = float(node.attrs.get("clip", 0.0))
+    names = _activation_names(node, kind, number)
+    return [_clip(node, _ACTIVATIONS[name], limit) for name in names]
+
+
+def _activation_names(node: Node, kind: _Kind, number: int) -> list[str]:
+    """Those of a direction, in small letters."""
     named = [n.decode() if isinstance(n, bytes) else n for n in node.attrs.get("activations", [])]
     count = len(kind.activations)
     names = named[number * count : (number + 1) * count] or list(kind.activations)
     unknown = [n for n in names if n.lower() not in _ACTIVATIONS]
     if unknown:
         raise ValueError(f"activation {unknown[0]} is not one of {', '.join(_ACTIVATIONS)}")
-    limit = float(node.attrs.get("clip", 0.0))
-    return [_clip(node, _ACTIVATIONS[name.lower()], limit) for name in names]
+    return [name.lower() for name in names]
 
 
 def _clip(node: Node, activation: Activation, limit: float) -> Activation:

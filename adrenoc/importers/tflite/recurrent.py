@@ -1,4 +1,7 @@
-"""Recurrent operators, unrolled over their steps; states are zero when a run begins.
+"""Recurrent operators; states are zero when a run begins.
+
+Sequences with constant weights are one operator (`recurrent_whole.py`), others are written out over
+their steps.
 
 LiteRT keeps the states of RNN, LSTM and SVDF from run to run.  A compiled model does not: each run
 computes what LiteRT does after a reset, and a Decision says so.
@@ -17,9 +20,12 @@ from tvm import relax
 
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.importers.tflite.recurrent_whole import run_lstm, run_rnn
 from adrenoc.relax.values import make_constant
 
 Expr: TypeAlias = "relax.Expr"
+Whole: TypeAlias = "Callable[[relax.Expr, bool], relax.Expr | None]"
+Written: TypeAlias = "Callable[[Sequence[relax.Expr]], list[relax.Expr]]"
 
 _ACTIVATIONS: dict[int, Callable[[Expr], Expr]] = {
     0: lambda x: x,
@@ -92,18 +98,35 @@ def _rnn(node: Node) -> Result:
 
 def _rnn_sequence(node: Node) -> Result:
     _forgets(node)
-    major = bool(node.option("TimeMajor", False))
-    steps = _steps(node, node.real(), time_major=major)
-    return _stack(node, _rnn_steps(node, steps, 1), time_major=major)
+    return _rnn_way(node, 1)
 
 
-def _both_ways(
-    node: Node, run: Callable[[Sequence[Expr], int], list[Expr]], backward: int, forward: int
-) -> list[Result]:
-    major = bool(node.option("TimeMajor", False))
-    steps = _steps(node, node.real(), time_major=major)
-    ahead = _stack(node, run(steps, forward), time_major=major)
-    back = _stack(node, run(steps[::-1], backward)[::-1], time_major=major)
+def _rnn_way(node: Node, first: int, *, reverse: bool = False) -> Expr:
+    """One direction of an RNN, whose weights begin at input `first`, over all steps."""
+
+    def whole(x: Expr, back: bool) -> Expr | None:
+        return run_rnn(node, x, first, reverse=back)
+
+    return _way(node, whole, lambda steps: _rnn_steps(node, steps, first), reverse=reverse)
+
+
+def _way(node: Node, whole: Whole, written: Written, *, reverse: bool = False) -> Expr:
+    """One direction over all steps: whole, or written out."""
+    major, x = bool(node.option("TimeMajor", False)), node.real()
+    made = whole(_swap(node, x) if major else x, reverse)
+    if made is not None:
+        return _swap(node, made) if major else made
+    steps = _steps(node, x, time_major=major)
+    made_steps = written(steps[::-1])[::-1] if reverse else written(steps)
+    return _stack(node, made_steps, time_major=major)
+
+
+def _swap(node: Node, x: Expr) -> Expr:
+    """[step, batch, depth] as [batch, step, depth], and back."""
+    return node.emit(relax.op.permute_dims(x, [1, 0, 2]))
+
+
+def _both_ways(node: Node, ahead: Expr, back: Expr) -> list[Result]:
     if node.option("MergeOutputs", False):
         return [relax.op.concat([ahead, back], axis=-1)]
     return [ahead, back]
@@ -113,7 +136,8 @@ def _rnn_both_ways(node: Node) -> list[Result]:
     _forgets(node)
     if any(node.has(i) for i in range(9, len(node.inputs))):
         raise NotImplementedError("auxiliary inputs, expected none")
-    return _both_ways(node, lambda steps, first: _rnn_steps(node, steps, first), 5, 1)
+    ahead, back = _rnn_way(node, 1), _rnn_way(node, 5, reverse=True)
+    return _both_ways(node, ahead, back)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +154,17 @@ class _LstmInputs:
 
 _GATES = ("input", "forget", "cell", "output")
 _PEEPHOLES = {"input": 0, "forget": 1, "output": 2}
+
+
+def _lstm_way(node: Node, at: _LstmInputs, *, reverse: bool = False) -> Expr:
+    """One direction of an LSTM over all steps."""
+    others = [*range(at.peephole, at.peephole + 3), at.projection, at.projection + 1]
+    others += [] if at.norm is None else range(at.norm, at.norm + 4)
+
+    def whole(x: Expr, back: bool) -> Expr | None:
+        return run_lstm(node, x, (at.by_input, at.by_state, at.bias), others, reverse=back)
+
+    return _way(node, whole, lambda steps: _lstm_steps(node, steps, at), reverse=reverse)
 
 
 def _lstm_steps(node: Node, steps: Sequence[Expr], at: _LstmInputs) -> list[Expr]:
@@ -212,9 +247,7 @@ def _lstm_sequence(node: Node) -> Result:
     _float_lstm(node)
     norm = 20 if len(node.inputs) > 20 else None
     at = _LstmInputs(by_input=1, by_state=5, peephole=9, bias=12, projection=16, norm=norm)
-    major = bool(node.option("TimeMajor", False))
-    steps = _steps(node, node.real(), time_major=major)
-    return _stack(node, _lstm_steps(node, steps, at), time_major=major)
+    return _lstm_way(node, at)
 
 
 def _lstm_both_ways(node: Node) -> list[Result]:
@@ -222,7 +255,7 @@ def _lstm_both_ways(node: Node) -> list[Result]:
     if any(node.has(i) for i in range(39, len(node.inputs))):
         raise NotImplementedError("auxiliary inputs, expected none")
 
-    def run(steps: Sequence[Expr], first: int) -> list[Expr]:
+    def run(first: int) -> Expr:
         at = _LstmInputs(
             by_input=first,
             by_state=first + 4,
@@ -231,9 +264,9 @@ def _lstm_both_ways(node: Node) -> list[Result]:
             projection=first + 15,
             norm=None,
         )
-        return _lstm_steps(node, steps, at)
+        return _lstm_way(node, at, reverse=first > 1)
 
-    return _both_ways(node, run, 18, 1)
+    return _both_ways(node, run(1), run(18))
 
 
 def _svdf(node: Node) -> Result:

@@ -46,6 +46,17 @@ def _group_norm(net: Net) -> str:
     return net("GroupNormalization", x, net.weight(3, around=1.0), net.weight(3), num_groups=3)
 
 
+def _recurrent(net: Net, *, kind: str, units: int) -> str:
+    steps, depth, gates = 7, 12, {"GRU": 3, "LSTM": 4}[kind]
+    x = net("Relu", net.input(steps, 1, depth))
+    operands = [
+        net.weight(2, gates * units, depth, terms=depth),
+        net.weight(2, gates * units, units, terms=units),
+        net.weight(2, 2 * gates * units),
+    ]
+    return net(kind, x, *operands, hidden_size=units, direction="bidirectional")
+
+
 def _running(net: Net, *, shape: tuple[int, ...], axis: int) -> str:
     return net("CumSum", net("Tanh", net.input(*shape)), net.const(axis, np.int64))
 
@@ -122,6 +133,18 @@ CASES: tuple[Case, ...] = (
     Case(family="instance_norm", name="6 channels", build=_instance_norm, slack=4.0),
     Case(family="layer_norm", name="rows of 30", build=_layer_norm, slack=4.0),
     Case(family="group_norm", name="3 groups of 4", build=_group_norm, slack=4.0),
+    Case(
+        family="recurrent",
+        name="an LSTM of 10 units, both ways",
+        build=partial(_recurrent, kind="LSTM", units=10),
+        slack=2.0,
+    ),
+    Case(
+        family="recurrent",
+        name="a GRU of 8 units that resets first",
+        build=partial(_recurrent, kind="GRU", units=8),
+        slack=2.0,
+    ),
     Case(
         family="cumsum",
         name="along channels",

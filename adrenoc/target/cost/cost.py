@@ -26,6 +26,7 @@ from adrenoc.target.cost.row_cost import (
     GemvCost,
     MatmulCost,
     NBitsCost,
+    RecurrentCost,
     RowsCost,
 )
 
@@ -60,4 +61,5 @@ class Cost:
     n_bits: NBitsCost
     attention: AttentionCost
     cached: CachedCost
+    recurrent: RecurrentCost
     rows: RowsCost

@@ -128,6 +128,22 @@ class CachedCost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecurrentCost:
+    """Recurrent layers: one work-group that goes through the steps."""
+
+    splits: Sizes
+    """Threads that may share the sums of a block of units."""
+    teams: Sizes
+    """Blocks of units that may be made at the same time."""
+    texels_a_wait: float
+    """Texels of weights that a thread asks for before it waits."""
+    barrier_clocks: float
+    """Clocks of a write to local memory, a barrier and a read."""
+    end_clocks: float
+    """Clocks of the activations that end a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RowsCost:
     """Reductions, softmax and norms: threads that share rows."""
 

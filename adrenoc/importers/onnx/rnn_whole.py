@@ -1,0 +1,116 @@
+"""RNN, GRU and LSTM of ONNX with constant weights: all steps as one operator."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.onnx.node import Node
+from adrenoc.relax.recurrent_call import MOST_UNITS, Layer, call_recurrent
+from adrenoc.relax.recurrent_cells import GATES, Cell
+from adrenoc.relax.values import constant_value, dtype_of, make_constant
+
+_LENGTHS, _PEEPHOLES = 4, 7
+_CONSTANT = (1, 2, 3, _PEEPHOLES)
+_FIRST_STATES = 5
+
+Ran = tuple[relax.Expr, tuple[relax.Expr, ...]]
+"""The states of all steps [steps, batch, units], and the last ones [batch, units]."""
+
+
+def suits_whole(node: Node) -> bool:
+    """Whether a layer can be one operator; else it is written out, step by step."""
+    given = [node.input(index) for index in _CONSTANT]
+    return (
+        all(expr is None or constant_value(expr) is not None for expr in given)
+        and node.input(_LENGTHS) is None
+        and dtype_of(node.inputs[0]) == "float32"
+        and node.shape(2)[-1] <= MOST_UNITS
+    )
+
+
+def run_whole(
+    node: Node, kind: str, names: list[str], number: int, *, reverse: bool, batch_first: bool
+) -> Ran:
+    """Direction `number` of a layer, with activations of these names, over x [steps, batch, depth]
+    or, where that is said, [batch, steps, depth]."""
+    layer = _layer(node, kind, names, number, reverse=reverse)
+    given, emit = node.inputs[0], node.emit
+    if given is None:
+        raise ValueError("its input is left out")
+    x = given if batch_first else _swap(node, given)
+    states = [
+        _first_state(node, index, number, batch_first=batch_first)
+        for index in range(_FIRST_STATES, _FIRST_STATES + (2 if kind == "LSTM" else 1))
+    ]
+    if all(state is None for state in states):
+        states = []
+    batch, steps, _ = (int(extent) for extent in x.ty.shape)
+    zero = make_constant(np.zeros((batch, layer.units), np.float32))
+    made = call_recurrent(emit, layer, x, [zero if s is None else s for s in states])
+
+    def row(at: int) -> relax.Expr:
+        part = emit(relax.op.strided_slice(made, [1], [at], [at + 1]))
+        return emit(relax.op.reshape(part, [batch, layer.units]))
+
+    last = [row(0 if reverse else steps - 1)]
+    if layer.keeps_cell:
+        last.append(row(steps))
+        made = emit(relax.op.strided_slice(made, [1], [0], [steps]))
+    elif kind == "LSTM":  # nobody asks for it
+        last.append(last[0])
+    return _swap(node, made), tuple(last)
+
+
+def _layer(node: Node, kind: str, names: list[str], number: int, *, reverse: bool) -> Layer:
+    gates, units = GATES[kind], node.shape(2)[-1]
+
+    def value(index: int) -> np.ndarray | None:
+        found = node.constant(index)
+        return None if found is None else found[number].astype(np.float32)
+
+    weights, recurrence, bias, peepholes = (value(index) for index in _CONSTANT)
+    if weights is None or recurrence is None:
+        raise ValueError("its weights are left out")
+    extra = None if peepholes is None or kind != "LSTM" else peepholes.reshape(3, units)
+    after = kind == "GRU" and bool(node.attrs.get("linear_before_reset", 0))
+    if bias is not None:
+        own, of_state = bias.reshape(2, gates, units)
+        bias = own + of_state
+        if after:  # the bias of the state is reset, too
+            bias[2], extra = own[2], of_state[2:]
+    return Layer(
+        cell=Cell(
+            kind=kind,
+            activations=tuple(names),
+            clip=float(node.attrs.get("clip", 0.0)),
+            clip_cell=0.0,
+        ),
+        weights=weights.reshape(gates, units, -1),
+        recurrence=recurrence.reshape(gates, units, units),
+        bias=bias,
+        extra=extra,
+        reverse=reverse,
+        reset_before=kind == "GRU" and not after,
+        keeps_cell=kind == "LSTM" and node.outputs > 2,
+    )
+
+
+def _swap(node: Node, x: relax.Expr) -> relax.Expr:
+    """[a, b, c] as [b, a, c]; where one of them is one, nothing moves."""
+    first, second, depth = (int(extent) for extent in x.ty.shape)
+    if 1 in (first, second):
+        return node.emit(relax.op.reshape(x, [second, first, depth]))
+    return node.emit(relax.op.permute_dims(x, [1, 0, 2]))
+
+
+def _first_state(node: Node, index: int, number: int, *, batch_first: bool) -> relax.Expr | None:
+    expr = node.input(index)
+    if expr is None:
+        return None
+    value = constant_value(expr)
+    if value is not None and not value.any():
+        return None
+    axis = 1 if batch_first else 0
+    part = node.emit(relax.op.strided_slice(expr, [axis], [number], [number + 1]))
+    return node.emit(relax.op.squeeze(part, [axis]))

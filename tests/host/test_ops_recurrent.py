@@ -1,0 +1,109 @@
+"""RNN, GRU and LSTM over a whole sequence in one kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from run_op import Ops
+
+from adrenoc.families.recurrent import recurrent_rule
+from adrenoc.families.recurrent.recurrent import RecurrentTile
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def _layer(
+    ops: Ops,
+    kind: str,
+    *,
+    units: int,
+    batch: int = 1,
+    steps: int = 5,
+    given: str = "",
+    **attrs: Any,
+) -> list[str]:
+    """All outputs of a layer; `given` are `b`iases, first `s`tates and `p`eepholes."""
+    ways = 2 if attrs.get("direction") == "bidirectional" else 1
+    rows, depth = GATES[kind] * units, 7
+    operands = [ops("Tanh", ops.input(steps, batch, depth))]
+    operands += [ops.weight(ways, rows, depth), ops.weight(ways, rows, units)]
+    operands += [ops.weight(ways, 2 * rows) if "b" in given else "", ""]
+    if "s" in given:
+        operands += [ops.weight(ways, batch, units) for _ in range(1 + (kind == "LSTM"))]
+    if "p" in given:
+        operands += [""] * (7 - len(operands)) + [ops.weight(ways, 3 * units)]
+    names = list("yhc"[: 2 + (kind == "LSTM")])
+    return ops.several(kind, operands, names, hidden_size=units, **attrs)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "lstm": {"kind": "LSTM", "units": 64, "given": "b"},
+    "lstm of one unit and step": {"kind": "LSTM", "units": 1, "steps": 1, "given": "bs"},
+    "lstm with all, both ways": {
+        "kind": "LSTM",
+        "units": 10,
+        "batch": 3,
+        "given": "bsp",
+        "direction": "bidirectional",
+    },
+    "gru": {"kind": "GRU", "units": 20, "given": "b", "direction": "reverse"},
+    "gru that resets after": {
+        "kind": "GRU",
+        "units": 33,
+        "given": "bs",
+        "batch": 2,
+        "linear_before_reset": 1,
+    },
+    "gru without biases": {"kind": "GRU", "units": 6, "linear_before_reset": 1},
+    "rnn": {"kind": "RNN", "units": 12, "given": "bs", "activations": ["Relu"]},
+    "rnn of lanes that are not zero": {"kind": "RNN", "units": 5, "activations": ["Sigmoid"]},
+}
+
+
+@pytest.mark.parametrize("preset", ("fp32", "mixed", "buffer"))
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_sequence_is_one_kernel(device: Any, case: dict[str, Any], preset: str) -> None:
+    ops = Ops()
+    for name in _layer(ops, **case):
+        ops.output(ops("Cos", name))
+    ops.check(device, preset)
+    assert ops.fallbacks == []
+    ways = 2 if case.get("direction") == "bidirectional" else 1
+    assert ops.kernels.count("recurrent") == ways
+
+
+@pytest.mark.parametrize("group", [(1, 1, 1), (2, 2, 1), (4, 8, 1), (8, 1, 1)])
+@pytest.mark.parametrize("kind", GATES)
+def test_any_team_gives_the_same(
+    device: Any, kind: str, group: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tile = RecurrentTile(work_group=group)
+    monkeypatch.setattr(recurrent_rule, "candidates", lambda *_: [tile])
+    ops = Ops()
+    ops.output(*_layer(ops, kind, units=30, steps=3, given="bs"))
+    ops.check(device, "fp32")
+
+
+def test_what_is_no_constant_is_written_out(device: Any) -> None:
+    """Lengths of sequences, and weights that are computed."""
+    ops = Ops()
+    x, weights = ops.input(3, 2, 4), ops.weight(1, 5, 4)
+    lengths = ops.const(np.array([3, 1]), np.int32)
+    state = ops.weight(1, 5, 5)
+    ops.output(ops.several("RNN", [x, weights, state, "", lengths], ["short"], hidden_size=5)[0])
+    computed = ops("Tanh", ops.input(1, 5, 5))
+    ops.output(ops.several("RNN", [x, weights, computed], ["made"], hidden_size=5)[0])
+    ops.check(device, "fp32")
+    assert "recurrent" not in ops.kernels
+
+
+def test_steps_take_no_more_launches(device: Any) -> None:
+    counts = []
+    for steps in (3, 300):
+        ops = Ops()
+        ops.output(_layer(ops, "LSTM", units=8, steps=steps, given="b")[0])
+        ops.check(device, "fp32")
+        counts.append(len(ops.kernels))
+    assert counts[0] == counts[1]
