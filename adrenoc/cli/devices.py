@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import MOST_SECONDS, FiniteRange, json_option
+from adrenoc.cli.place_options import runtime_option
 
 if TYPE_CHECKING:
+    from adrenoc.cli.place_options import PlaceChoice
     from adrenoc.device.adb import AdbDevice
     from adrenoc.device.find import TrackedDevice
 
@@ -22,6 +25,7 @@ _COLUMNS = ("GPU", "driver", "facts")
 @click.option(
     "--adb", metavar="SERIAL", help="Ask the phone of this serial number for its OpenCL devices."
 )
+@runtime_option()
 @click.option("--key", default="", help="The key that the server asks for.")
 @click.option(
     "--timeout",
@@ -36,6 +40,7 @@ def devices_command(
     tracker: str | None,
     server: str | None,
     adb: str | None,
+    runtime: Path | None,
     key: str,
     timeout_s: float,
     as_json: bool,
@@ -45,13 +50,23 @@ def devices_command(
     The OpenCL devices of this machine are shown by `adrenoc doctor`.
     """
     from adrenoc.cli import console
+    from adrenoc.cli.place_options import choose_place
     from adrenoc.device.find import find_tracked
     from adrenoc.device.tracker import HostPort
 
     if sum(place is not None for place in (tracker, server, adb)) > 1:
         raise click.UsageError("--rpc, --tracker and --adb name different places")
     if server is not None or adb is not None:
-        _describe(server, adb, key, timeout_s, as_json=as_json)
+        place = choose_place(
+            cl_device="",
+            server=server,
+            tracker=None,
+            adb=adb,
+            runtime=runtime,
+            key=key,
+            timeout_s=timeout_s,
+        )
+        _describe(place, as_json=as_json)
         return
     if tracker is not None:
         example = "adrenoc devices --tracker 127.0.0.1:9190"
@@ -71,23 +86,12 @@ def devices_command(
     _show_phones(phones)
 
 
-def _describe(
-    server: str | None, adb: str | None, key: str, timeout_s: float, *, as_json: bool
-) -> None:
+def _describe(place: PlaceChoice, *, as_json: bool) -> None:
     """One server, or a server of ours on a phone: what runs there, and its OpenCL devices."""
     from adrenoc.cli import console
-    from adrenoc.cli.place_options import choose_place, reach
+    from adrenoc.cli.place_options import reach
     from adrenoc.device.remote import describe
 
-    place = choose_place(
-        cl_device="",
-        server=server,
-        tracker=None,
-        adb=adb,
-        runtime=None,
-        key=key,
-        timeout_s=timeout_s,
-    )
     with reach(place) as address:
         assert address is not None
         found = describe(address)
@@ -95,7 +99,9 @@ def _describe(
         console.print_json({"server": found})
         return
     count = console.count_of(len(found.devices), "OpenCL device")
-    console.print_title(adb or found.where, f"{found.machine}, adrenoc {found.version}, {count}")
+    console.print_title(
+        place.adb or found.where, f"{found.machine}, adrenoc {found.version}, {count}"
+    )
     if found.devices:
         console.print_table(_COLUMNS, [_facts(device) for device in found.devices])
 

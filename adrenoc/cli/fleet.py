@@ -18,6 +18,7 @@ from adrenoc.cli.options import (
     json_option,
     preset_option,
 )
+from adrenoc.cli.place_options import runtime_option
 
 if TYPE_CHECKING:
     from adrenoc.fleet.members import Member, Tracked
@@ -37,6 +38,7 @@ class _Given:
     servers: tuple[str, ...]
     tracker: str | None
     serials: tuple[str, ...]
+    runtime: Path | None
     keys: tuple[str, ...]
     target: Target | None
     preset: str | None
@@ -73,6 +75,7 @@ class _Given:
     help="All devices of each --key that TVM's tracker there knows.",
 )
 @click.option("--adb", "serials", multiple=True, metavar="SERIAL", help="A phone; may be repeated.")
+@runtime_option()
 @click.option(
     "--key",
     "keys",
@@ -204,7 +207,7 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
 
     if not given.models and not set(given.deeds) <= {"verify-device", "calibrate"}:
         raise click.UsageError("Missing argument 'MODEL...'")
-    members, tracked = _places(given.servers, given.tracker, given.serials, given.keys)
+    members, tracked = _places(given)
     before = None if given.baseline is None else read_fleet_baseline(given.baseline)
     report = run_fleet(
         _fleet_options(given),
@@ -269,27 +272,27 @@ def _describe_line(line: Line) -> str:
     return f"{what}{where}: {line.status}{line.note and f', {line.note}'}"
 
 
-def _places(
-    servers: tuple[str, ...], tracker: str | None, serials: tuple[str, ...], keys: tuple[str, ...]
-) -> tuple[tuple[Member, ...], tuple[Tracked, ...]]:
+def _places(given: _Given) -> tuple[tuple[Member, ...], tuple[Tracked, ...]]:
     """The devices that the options name."""
     from adrenoc.device.tracker import HostPort
     from adrenoc.fleet.members import Tracked, phone, server
 
-    if not (servers or serials or tracker):
+    if not (given.servers or given.serials or given.tracker):
         raise click.UsageError("name devices: --rpc HOST:PORT, --tracker HOST:PORT or --adb SERIAL")
-    if tracker is not None:
-        if servers or serials:
+    if given.runtime is not None and not given.serials:
+        raise click.UsageError("--runtime is what phones run: name them by --adb SERIAL")
+    if given.tracker is not None:
+        if given.servers or given.serials:
             raise click.UsageError("--tracker names its devices by --key, without --rpc or --adb")
-        if not keys:
+        if not given.keys:
             raise click.UsageError("--tracker needs --key, the kind of device")
         example = "--tracker 127.0.0.1:9190"
-        where = HostPort.parse(tracker, what="the tracker", example=example)
-        return (), tuple(Tracked(tracker=where, key=key) for key in dict.fromkeys(keys))
-    if len(keys) > 1:
+        where = HostPort.parse(given.tracker, what="the tracker", example=example)
+        return (), tuple(Tracked(tracker=where, key=key) for key in dict.fromkeys(given.keys))
+    if len(given.keys) > 1:
         raise click.UsageError("servers without a tracker have one --key")
-    found = [server(address, keys[0] if keys else "") for address in servers]
-    found += [phone(serial) for serial in serials]
+    found = [server(address, given.keys[0] if given.keys else "") for address in given.servers]
+    found += [phone(serial, given.runtime) for serial in given.serials]
     return tuple({member.name: member for member in found}.values()), ()
 
 

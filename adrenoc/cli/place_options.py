@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
     from adrenoc.device.result import ProgramOptions
 
+_RUNTIME = click.option(
+    "--runtime",
+    type=InputPath(),
+    metavar="DIR",
+    help="The runtime for the phone (adrenoc runtime build -o DIR).  [default: built]",
+)
 _OPTIONS = (
     click.option(
         "--cl-device",
@@ -43,12 +49,7 @@ _OPTIONS = (
         metavar="[SERIAL]",
         help="Run on the phone that is connected by adb, or on that of this serial number.",
     ),
-    click.option(
-        "--runtime",
-        type=InputPath(),
-        metavar="DIR",
-        help="The runtime for the phone (adrenoc runtime build -o DIR).  [default: built]",
-    ),
+    _RUNTIME,
     click.option(
         "--key",
         default="",
@@ -83,6 +84,11 @@ class PlaceChoice:
     def is_remote(self) -> bool:
         """Whether it is another machine."""
         return self.address is not None or self.adb is not None
+
+
+def runtime_option() -> Decorator:
+    """`--runtime`, for commands whose devices are named in other ways."""
+    return _RUNTIME
 
 
 def place_options() -> Decorator:

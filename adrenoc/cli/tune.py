@@ -19,6 +19,7 @@ from adrenoc.cli.options import (
     model_options,
     seed_option,
 )
+from adrenoc.cli.place_options import runtime_option
 
 if TYPE_CHECKING:
     from adrenoc.cli.place_options import PlaceChoice
@@ -38,7 +39,8 @@ class _Given:
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     servers: tuple[str, ...]
     tracker: str | None
-    adb: str | None
+    phones: tuple[str, ...]
+    runtime: Path | None
     key: str
     cl_device: str
     trials: int
@@ -74,12 +76,15 @@ class _Given:
 )
 @click.option(
     "--adb",
+    "phones",
     is_flag=False,
     flag_value="",
-    default=None,
+    multiple=True,
     metavar="[SERIAL]",
-    help="Measure on the phone that is connected by adb, or on that of this serial number.",
+    help="Measure on the phone that is connected by adb, or on that of this serial number; may be "
+    "repeated.",
 )
+@runtime_option()
 @click.option("--key", default="", help="The key of the servers, or the kind of device.")
 @click.option(
     "--cl-device",
@@ -218,20 +223,20 @@ def _places(given: _Given) -> tuple[PlaceChoice, ...]:
     """The devices that the options name; none is this machine's."""
     from adrenoc.cli.place_options import choose_place
 
-    is_one = given.tracker is not None or given.adb is not None
-    if given.servers and is_one:
-        raise click.UsageError("--rpc, --tracker and --adb name different places")
+    if given.tracker is not None and (given.servers or given.phones):
+        raise click.UsageError("--tracker names its devices by --key, without --rpc or --adb")
     wanted: list[tuple[str | None, str | None, str | None]]
     wanted = [(server, None, None) for server in given.servers]
-    if is_one:
-        wanted = [(None, given.tracker, given.adb)]
+    wanted += [(None, None, phone) for phone in given.phones]
+    if given.tracker is not None:
+        wanted = [(None, given.tracker, None)]
     return tuple(
         choose_place(
             cl_device="",
             server=server,
             tracker=known_by,
             adb=phone,
-            runtime=None,
+            runtime=given.runtime,
             key=given.key,
             timeout_s=given.limit_s,
         )

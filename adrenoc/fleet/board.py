@@ -23,13 +23,16 @@ FAILED, LEFT, WAITING, DONE = "failed", "left", "waiting", "done"
 
 @dataclass(kw_only=True)
 class Standing:
-    """What is known of one device."""
+    """What is known of one device; `kind` is its key at a tracker."""
 
     name: str
+    kind: str = ""
     target: str = ""
     jobs: tuple[Job, ...] = ()
     at_work: int = 0
     seen_s: float = field(default_factory=time.monotonic)
+    is_missed: bool = False
+    """Whether it was lost, and has given nothing since."""
     word: str = ""
     is_gone: bool = False
 
@@ -64,10 +67,10 @@ class Board:
         self._under_way: set[str] = set()
         self._attempts: dict[str, int] = {}
 
-    def meet(self, name: str) -> Standing:
+    def meet(self, name: str, *, kind: str = "") -> Standing:
         """A device is there: now, and perhaps for the first time."""
         with self._lock:
-            found = self._devices.setdefault(name, Standing(name=name))
+            found = self._devices.setdefault(name, Standing(name=name, kind=kind))
             found.seen_s, found.is_gone = time.monotonic(), False
             if not found.target:
                 self._learn(found, self._plan.options.target)
@@ -110,6 +113,8 @@ class Board:
             if device is not None:
                 device.at_work -= 1
                 device.word = word
+                if result is not None:
+                    self._note_presence(device, is_lost=not result.is_final)
             if result is None:
                 return
             if not result.is_final:
@@ -117,10 +122,8 @@ class Board:
             if result is None:
                 return
             self._results[job.key] = result
-            if device is not None:
-                device.seen_s = time.monotonic()
-                if not device.target:
-                    self._learn(device, "")
+            if device is not None and not device.target:
+                self._learn(device, "")
         self._on_end(job, result)
 
     def is_over(self, name: str) -> bool:
@@ -163,6 +166,11 @@ class Board:
                 return Row(job=job, state=LEFT, word=result.error)
             self.finish(job, result)
         return self._row(job, None)
+
+    def kinds_of(self, target: str) -> set[str]:
+        """The keys of a target's devices at trackers."""
+        with self._lock:
+            return {d.kind for d in self._devices.values() if d.target == target}
 
     def targets(self) -> dict[str, str]:
         """The target of each device that has said what it is."""
@@ -237,6 +245,13 @@ class Board:
         for job in device.jobs:
             if (bundle := self._bundle(job)) is not None:
                 self._compiles.setdefault(bundle.key, bundle)
+
+    @staticmethod
+    def _note_presence(device: Standing, *, is_lost: bool) -> None:
+        """One that is lost was there until then, however long ago it last gave something."""
+        if not (is_lost and device.is_missed):
+            device.seen_s = time.monotonic()
+        device.is_missed = is_lost
 
     def _judge_lost(self, job: Job, result: Result, device: Standing | None) -> Result | None:
         """A command without an end: the device left, or the command died once too often."""

@@ -64,7 +64,7 @@ def run_fleet(
             board.meet(member.name)
         for kind in tracked:
             for name in kind.names():
-                board.meet(name)
+                board.meet(name, kind=kind.key)
         crew = _Crew(board, store, options)
         with crew:
             for _ in range(max(1, options.jobs // _COMPILE_SHARE)):
@@ -137,7 +137,7 @@ class _Crew:
             with suppress(AdrenocError, OSError):
                 names = kind.names()
                 for name in names:
-                    self._board.meet(name)
+                    self._board.meet(name, kind=kind.key)
                 for _ in range(len(names) - lanes):
                     self.start(self._serve_free, kind)
                 lanes = max(lanes, len(names))
@@ -151,7 +151,7 @@ class _Crew:
                 if self._board.has_ready():
                     with suppress(AdrenocError, OSError):
                         member = kind.next_free()
-                        self._board.meet(member.name)
+                        self._board.meet(member.name, kind=kind.key)
                         # One that has nothing to do waits for its next client.
                         pause_s = self._do_next(member)
             self._over.wait(pause_s)
@@ -213,20 +213,21 @@ def _tune(
     targets = board.targets()
     rows = []
     for target in sorted(set(targets.values())):
-        own = [member for member in members if targets.get(member.name) == target]
+        own = {name for name, of_device in targets.items() if of_device == target}
+        kinds = [kind for kind in tracked if kind.key in board.kinds_of(target)]
+        places = places_to_tune(own, members, kinds)
         for model in plan.options.models:
-            job = plan.tune(target, model, _places(own, tracked))
+            job = plan.tune(target, model, places)
             rows.append(board.wait_for_others(job, lambda job: crew.do(job, ())))
     return tuple(rows)
 
 
-def _places(own: Sequence[Member], tracked: Sequence[Tracked]) -> tuple[str, ...]:
-    """The options of `adrenoc tune` for these devices; of phones it takes one at a time."""
-    if tracked:
-        kind = tracked[0]
-        return ("--tracker", str(kind.tracker), "--key", kind.key)
-    servers = [member.options for member in own if member.options[0] == "--rpc"]
-    if not servers:
-        return own[0].options
-    # The key is the same for all.
-    return (*(word for options in servers for word in options[:2]), *servers[0][2:])
+def places_to_tune(
+    own: set[str], members: Sequence[Member], kinds: Sequence[Tracked]
+) -> tuple[str, ...]:
+    """The options of `adrenoc tune` for these devices; of a tracker it takes one kind."""
+    if kinds:
+        return ("--tracker", str(kinds[0].tracker), "--key", kinds[0].key)
+    # The key and the runtime are the same for all that have one.
+    pairs = [m.options[at : at + 2] for m in members if m.name in own for at in (0, 2)]
+    return tuple(word for pair in dict.fromkeys(pairs) for word in pair)

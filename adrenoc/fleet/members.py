@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from adrenoc.device.tracker import HostPort, Tracker
 
@@ -57,9 +58,13 @@ def server(address: str, key: str) -> Member:
     return Member(name=where, options=("--rpc", where, *(("--key", key) if key else ())))
 
 
-def phone(serial: str) -> Member:
-    """The member of a phone that adb knows by its serial number."""
-    return Member(name=serial, options=("--adb", serial))
+def phone(serial: str, runtime: Path | None) -> Member:
+    """The member of a phone that adb knows by its serial number.
+
+    `runtime` is the folder of what is to run there, None to have it built.
+    """
+    words = ("--runtime", str(runtime)) if runtime is not None else ()
+    return Member(name=serial, options=("--adb", serial, *words))
 
 
 @contextmanager

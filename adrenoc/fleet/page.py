@@ -29,23 +29,27 @@ def _grid(lines: Sequence[Line]) -> str:
     runs = {(job.device, job.model): job for job in lines if job.deed == RUN}
     models = list(dict.fromkeys(model for _, model in runs))
     devices = list(dict.fromkeys(device for device, _ in runs))
+    told = {job.device: job for job in runs.values() if job.gpu}
     rows = [
         line(
             cell(device),
-            cell(next((ln.gpu for (d, _), ln in runs.items() if d == device and ln.gpu), "")),
+            cell(told[device].gpu if device in told else ""),
+            cell(told[device].driver if device in told else ""),
             *(_time(runs.get((device, model))) for model in models),
         )
         for device in devices
     ]
-    return table(("device", "GPU", *(Path(model).stem for model in models)), "".join(rows))
+    names = ("device", "GPU", "driver", *(Path(model).stem for model in models))
+    return table(names, "".join(rows))
 
 
 def _time(job: Line | None) -> str:
     if job is None:
         return cell("")
-    if job.p50_ms is None or job.is_bad:
-        return cell(job.status, _KINDS.get(job.status, "quiet"))
-    return number(f"{job.p50_ms:.2f} ms")
+    time = "" if job.p50_ms is None else f"{job.p50_ms:.2f} ms"
+    if not time or job.is_bad:
+        return cell(", ".join(filter(None, (job.status, time))), _KINDS.get(job.status, "quiet"))
+    return number(time)
 
 
 def _jobs(lines: Sequence[Line]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,13 @@ class Line:
         """Whether a build should stop at it; a device that left is no such thing."""
         return self.status in BAD
 
+    @property
+    def spread(self) -> float:
+        """How much longer than half of the runs the slowest tenth took, as a part of p50."""
+        if not self.p50_ms or self.p90_ms is None:
+            return 0.0
+        return self.p90_ms / self.p50_ms - 1
+
     def cells(self) -> tuple[str, ...]:
         """The line as texts, for COLUMNS."""
         memory = None if self.memory_bytes is None else self.memory_bytes / 2**20
@@ -82,7 +89,7 @@ class Line:
 
 def lines_of(
     report: FleetReport,
-    before: Mapping[tuple[str, str, str], Line] | None,
+    before: Baseline | None,
     *,
     slower_percent: float,
 ) -> tuple[Line, ...]:
@@ -90,11 +97,29 @@ def lines_of(
     lines = tuple(_line(row) for row in report.rows)
     if before is None:
         return lines
-    return tuple(_compare_line(line, before.get(_key(line)), slower_percent) for line in lines)
+    return tuple(_compare_line(line, before.find(line), slower_percent) for line in lines)
 
 
-def read_fleet_baseline(path: Path) -> dict[tuple[str, str, str], Line]:
-    """The lines of an earlier fleet, by job, from its `--json` output.
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The lines of an earlier fleet."""
+
+    lines: tuple[Line, ...]
+
+    def find(self, line: Line) -> Line | None:
+        """The earlier line of the same job.
+
+        Models may lie in another folder now: then the name tells, where only one has it.
+        """
+        alike = [one for one in self.lines if (one.deed, one.device) == (line.deed, line.device)]
+        same = [one for one in alike if one.model == line.model]
+        named = [one for one in alike if Path(one.model).name == Path(line.model).name]
+        found = same or named
+        return found[0] if len(found) == 1 else None
+
+
+def read_fleet_baseline(path: Path) -> Baseline:
+    """The lines of an earlier fleet, from its `--json` output.
 
     Raises:
         InputError: the file is missing, or holds something else.
@@ -116,8 +141,9 @@ def read_fleet_baseline(path: Path) -> dict[tuple[str, str, str], Line]:
     if not isinstance(told, list):
         raise wrong("it", "has no list `fleet`")
     decoder = Decoder(wrong, defaults=True)
-    lines = [decoder.read(Line, one, f"fleet[{at}]") for at, one in enumerate(told)]
-    return {_key(line): line for line in lines}
+    return Baseline(
+        lines=tuple(decoder.read(Line, one, f"fleet[{at}]") for at, one in enumerate(told))
+    )
 
 
 def _line(row: Row) -> Line:
@@ -182,17 +208,25 @@ def _describe_deed(deed: str, output: Mapping[str, Any]) -> str:
 
 
 def _compare_line(line: Line, before: Line | None, slower_percent: float) -> Line:
-    """A line with the baseline's time; "slower" where that can be told and is so."""
+    """A line with the baseline's time; "slower" where that can be told and is so.
+
+    It cannot where the runs of either fleet were further from each other than the two fleets are.
+    """
     if before is None or before.p50_ms is None or line.p50_ms is None:
         return line
     changes: dict[str, Any] = {"before_ms": before.p50_ms}
-    slower = line.p50_ms > before.p50_ms * (1 + slower_percent / 100)
+    factor, spread = line.p50_ms / before.p50_ms, max(before.spread, line.spread)
+    told = f"{factor:.2f} of its time before"
+    note = ""
     if reason := _difference(before, line):
-        changes["note"] = "; ".join(filter(None, (line.note, f"not comparable: {reason}")))
-    elif slower and line.status in ("right", "done"):
-        changes["status"] = "slower"
-        changes["note"] = f"{line.p50_ms / before.p50_ms:.2f} of its time before"
-    return Line(**{**line.__dict__, **changes})
+        note = f"not comparable: {reason}"
+    elif factor > 1 + slower_percent / 100 and line.status in ("right", "done"):
+        if factor > 1 + spread:
+            changes["status"], note = "slower", told
+        else:
+            note = f"{told}, within the spread of {spread:.0%}: more --repeat tells"
+    changes["note"] = "; ".join(filter(None, (line.note, note)))
+    return replace(line, **changes)
 
 
 def _difference(before: Line, line: Line) -> str:
@@ -203,10 +237,6 @@ def _difference(before: Line, line: Line) -> str:
         return f"that was with the driver {before.driver}"
     states = [GpuState(clock_mhz=one.clock_mhz or 0.0) for one in (before, line)]
     return why_not_comparable(states)
-
-
-def _key(line: Line) -> tuple[str, str, str]:
-    return line.deed, line.device, Path(line.model).name
 
 
 def _text(value: float | None, form: str) -> str:

@@ -59,6 +59,7 @@ def _see_alone(driver: Path) -> None:
     from adrenoc import native
 
     os.environ["OCL_ICD_VENDORS"] = str(driver)
+    os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")  # Mesa's has no device of itself
     native.load()
     native.use_software_device = lambda: False
 

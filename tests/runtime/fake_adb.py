@@ -1,12 +1,14 @@
-"""An adb server with one phone, which is this machine: the real protocol over loopback.
+"""An adb server whose phones are this machine: the real protocol over loopback.
 
-Commands for the phone's shell run in a shell here, files that are pushed are written here.
+Commands for a phone's shell run in a shell here, files that are pushed are written here, each
+phone's `/data/local/tmp` in a folder of its own; what it says of itself is PROPERTIES.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -15,12 +17,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 _SYNC_HEADER = 8
-
-
 LOG = "host:what-happened"
 """What only this server answers: the files that were pushed, the commands, the open forwards."""
+PLUG, UNPLUG = "host:plug:", "host:unplug:"
+"""Before a serial number: that phone's cable.  What runs there ends as it is pulled."""
+PROPERTIES = {
+    "ro.product.cpu.abi": "arm64-v8a",
+    "ro.product.model": "A stand-in",
+    "ro.soc.model": "SM8650",
+    "ro.build.version.release": "14",
+    "ro.build.version.sdk": "34",
+}
+_STORAGE = "/data/local/tmp"
 
 
 @contextmanager
@@ -32,71 +43,112 @@ def fake_adb_process(
     TVM's calls hold the lock of this interpreter while they wait: a server in a thread beside them
     would never answer.
     """
-    command = [sys.executable, "-m", "tests.runtime.fake_adb", json.dumps(devices)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
-    )
-    try:
-        assert process.stdout is not None
-        yield int(process.stdout.readline())
-    finally:
-        process.kill()
-        process.wait()
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "tests.runtime.fake_adb", json.dumps(devices), folder]
+        _write_getprop(Path(folder) / "getprop")
+        told = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **(environment or {})}
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, **told}
+        )
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _write_getprop(path: Path) -> None:
+    cases = "".join(f"{name}) echo '{value}';;\n" for name, value in PROPERTIES.items())
+    path.write_text(f'#!/bin/sh\ncase "$1" in\n{cases}esac\n')
+    path.chmod(0o755)
+
+
+def pull_cable(port: int, serial: str) -> None:
+    """Take a phone from the server at `port`."""
+    _ask(port, UNPLUG + serial)
+
+
+def put_cable(port: int, serial: str) -> None:
+    """Give a phone to the server at `port`, or give it back."""
+    _ask(port, PLUG + serial)
 
 
 def what_happened(port: int) -> dict[str, list[str]]:
     """The log of the server at `port`."""
+    told: dict[str, list[str]] = json.loads(_ask(port, LOG))
+    return told
+
+
+def _ask(port: int, request: str) -> str:
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
-        connection.sendall(_block(LOG))
+        connection.sendall(_block(request))
         assert _take(connection, 4) == b"OKAY"
-        told: dict[str, list[str]] = json.loads(_take_request(connection))
-        return told
+        return _take_request(connection)
 
 
 class FakeAdb:
     """Serves until the process ends; `port` is where, `commands` what the shell was given."""
 
-    def __init__(self, devices: dict[str, str]) -> None:
-        self._devices = devices
+    def __init__(self, devices: dict[str, str], folder: Path) -> None:
+        self._devices, self._folder = devices, folder
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
         self.commands: list[str] = []
+        self.listed: list[str] = []
+        """The serial numbers at each time that they were asked for."""
+        self.phones: list[str] = []
+        """Which phone each command was for."""
         self.pushed: list[str] = []
         self.forwards: dict[str, socket.socket] = {}
+        self._shells: dict[str, list[subprocess.Popen[bytes]]] = {}
+        """What runs on each phone."""
 
     def serve(self) -> None:
         while True:
             connection, _ = self._listening.accept()
             threading.Thread(target=self._serve, args=[connection], daemon=True).start()
 
+    def end(self) -> None:
+        """End what runs on all phones."""
+        for serial in list(self._shells):
+            self._end_shells(serial)
+
     def _serve(self, connection: socket.socket) -> None:
+        phone = ""
         with connection, suppress(OSError):
             while request := _take_request(connection):
-                if not self._answer(connection, request):
+                if not self._answer(connection, request, phone):
                     return
+                phone = request.rpartition(":")[2] if "tport" in request else phone
 
-    def _answer(self, connection: socket.socket, request: str) -> bool:
-        """Answer one request; whether the connection goes on."""
+    def _answer(self, connection: socket.socket, request: str, phone: str) -> bool:
+        """Answer one request, of a phone where one was chosen; whether the connection goes on."""
         kind, _, rest = request.partition(":")
         if request == "host:version":
             connection.sendall(b"OKAY" + _block(f"{41:04x}"))
         elif request == "host:devices":
+            self.listed.append(" ".join(self._devices))
             lines = "".join(f"{serial}\t{state}\n" for serial, state in self._devices.items())
             connection.sendall(b"OKAY" + _block(lines))
         elif request == LOG:
-            told = {"pushed": self.pushed, "commands": self.commands, "forwards": [*self.forwards]}
+            told = {"pushed": self.pushed, "commands": self.commands, "phones": self.phones}
+            told |= {"forwards": [*self.forwards], "listed": self.listed}
             connection.sendall(b"OKAY" + _block(json.dumps(told)))
+        elif request.startswith((PLUG, UNPLUG)):
+            self._turn_cable(request)
+            connection.sendall(b"OKAY" + _block(""))
         elif request.startswith("host:tport:serial:"):
             return self._choose(connection, request.rpartition(":")[2])
         elif kind == "host-serial":
             self._forwarding(connection, rest.partition(":")[2])
         elif kind == "shell":
             connection.sendall(b"OKAY")
-            self._shell(connection, rest)
+            self._shell(connection, rest, phone)
             return False
         elif kind == "sync":
             connection.sendall(b"OKAY")
-            self._sync(connection)
+            self._sync(connection, phone)
             return False
         else:
             connection.sendall(b"FAIL" + _block(f"unknown request {request}"))
@@ -123,23 +175,44 @@ class FakeAdb:
             self.forwards.pop(pair).close()
             connection.sendall(b"OKAYOKAY")
 
-    def _shell(self, connection: socket.socket, command: str) -> None:
+    def _turn_cable(self, request: str) -> None:
+        serial = request.rpartition(":")[2]
+        if request.startswith(PLUG):
+            self._devices[serial] = "device"
+        else:
+            self._devices.pop(serial, None)
+            self._end_shells(serial)
+
+    def _place(self, text: str, phone: str) -> str:
+        """A text with the phone's folder for what is its own."""
+        return text.replace(_STORAGE, str(self._folder / phone))
+
+    def _shell(self, connection: socket.socket, command: str, phone: str) -> None:
         self.commands.append(command)
+        self.phones.append(phone)
         process = subprocess.Popen(
-            ["sh", "-c", command],
+            ["sh", "-c", self._place(command, phone)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
+        self._shells.setdefault(phone, []).append(process)
         assert process.stdout is not None
         while piece := os.read(process.stdout.fileno(), 4096):
             connection.sendall(piece)
         process.wait()
+        self._shells[phone].remove(process)
 
-    def _sync(self, connection: socket.socket) -> None:
+    def _end_shells(self, phone: str) -> None:
+        for process in list(self._shells.get(phone, ())):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def _sync(self, connection: socket.socket, phone: str) -> None:
         while header := _take(connection, _SYNC_HEADER):
             verb, length = header[:4], struct.unpack("<I", header[4:])[0]
-            path = _take(connection, length).decode()
+            path = self._place(_take(connection, length).decode(), phone)
             if verb == b"STAT":
                 facts = Path(path).stat() if Path(path).exists() else None
                 numbers = (facts.st_mode, facts.st_size, int(facts.st_mtime)) if facts else (0,) * 3
@@ -196,7 +269,16 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_RDWR)
 
 
-if __name__ == "__main__":
-    fake = FakeAdb(json.loads(sys.argv[1]))
+def main() -> None:
+    """Serve until this process is told to end."""
+    fake = FakeAdb(json.loads(sys.argv[1]), Path(sys.argv[2]))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     print(fake.port, flush=True)
-    fake.serve()
+    try:
+        fake.serve()
+    finally:
+        fake.end()
+
+
+if __name__ == "__main__":
+    main()

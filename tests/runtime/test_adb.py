@@ -143,6 +143,7 @@ def test_devices_lists_phones(fake: int, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["devices", "--json"]) == 0
     (phone,) = json.loads(capsys.readouterr().out)["adb"]
     assert (phone["serial"], phone["state"]) == (SERIAL, "device")
+    assert (phone["abi"], phone["soc"], phone["api"]) == ("arm64-v8a", "SM8650", "34")
     assert main(["devices"]) == 0
     assert SERIAL in capsys.readouterr().out
 

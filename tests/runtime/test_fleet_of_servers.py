@@ -17,14 +17,14 @@ from tests.hostile.models import relu
 from tests.runtime.servers import free_port, native_server, tvm_process, wait_until
 
 
-def _fleet(*words: object, folder: Path) -> subprocess.Popen[str]:
+def start_fleet(*words: object, folder: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "adrenoc", "fleet", *map(str, words), "--json"]
     return subprocess.Popen(
         [*command, "-o", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
-def _rows(process: subprocess.Popen[str]) -> list[dict[str, object]]:
+def read_rows(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     said, aside = process.communicate(timeout=300)
     assert process.returncode == 0, aside + said
     rows: list[dict[str, object]] = json.loads(said)["fleet"]
@@ -41,13 +41,13 @@ def test_a_fleet_that_is_killed_goes_on(runtime: Runtime, opencl: str, tmp_path:
         places = [f"127.0.0.1:{port}" for port in ports]
         words = [*models, *(word for place in (*places, dead) for word in ("--rpc", place))]
         words += ["--patience", "5s", "--repeat", "2"]
-        first = _fleet(*words, folder=folder)
+        first = start_fleet(*words, folder=folder)
         results = folder / "results"
         wait_until(lambda: results.is_dir() and len(list(results.glob("*.json"))) > 2)
         first.send_signal(signal.SIGKILL)
         first.communicate()
         kept = {path: path.read_bytes() for path in results.glob("*.json")}
-        rows = _rows(_fleet(*words, folder=folder))
+        rows = read_rows(start_fleet(*words, folder=folder))
     assert {path: path.read_bytes() for path in kept} == kept
     ran = [(row["device"], Path(str(row["model"])).name) for row in rows if row["deed"] == "run"]
     assert sorted(ran) == sorted((place, model.name) for place in places for model in models)
@@ -64,8 +64,10 @@ def test_a_fleet_of_a_tracker(runtime: Runtime, opencl: str, tmp_path: Path) -> 
         words = ("--tracker", tracker, "--key", "phone")
         for _ in range(2):
             stack.enter_context(native_server(runtime, opencl, *words))
-        rows = _rows(
-            _fleet(model, *words, "--device", "host", "--repeat", "1", folder=tmp_path / "fleet")
+        rows = read_rows(
+            start_fleet(
+                model, *words, "--device", "host", "--repeat", "1", folder=tmp_path / "fleet"
+            )
         )
     assert [row["status"] for row in rows] == ["right", "right"]
     assert len({str(row["device"]) for row in rows}) == 2

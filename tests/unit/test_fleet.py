@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,15 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adrenoc.errors import InputError, OutputError, RemoteError
+from adrenoc.device.tracker import HostPort
+from adrenoc.errors import AdbError, InputError, OutputError, RemoteError
 from adrenoc.fleet import runner
 from adrenoc.fleet.board import DONE, FAILED, LEFT, MOST_ATTEMPTS, WAITING, Board
-from adrenoc.fleet.fleet import FleetReport
+from adrenoc.fleet.fleet import FleetReport, places_to_tune
 from adrenoc.fleet.junit import junit_xml
+from adrenoc.fleet.members import Tracked, phone, server
 from adrenoc.fleet.page import fleet_html
 from adrenoc.fleet.plan import FleetOptions, Plan, target_of
 from adrenoc.fleet.store import Store, hold_lock, write_result
-from adrenoc.fleet.table import Line, lines_of, read_fleet_baseline
+from adrenoc.fleet.table import Baseline, Line, lines_of, read_fleet_baseline
 from adrenoc.fleet.work import COMPILE, IDENTIFY, RUN, Job, Result
 from tests.hostile.models import relu
 
@@ -157,6 +160,20 @@ def test_a_device_that_leaves_is_a_row_and_may_come_back(
     assert not yard.store.result_path(job).exists()
     yard.board.meet("x")
     assert not yard.board.is_over("x")
+    assert len(yard.walk("x")) == 5
+
+
+def test_a_device_that_leaves_in_a_long_job_may_come_back(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("adrenoc.fleet.board.time.monotonic", lambda: clock[0])
+    yard.board.meet("x")
+    job = yard.board.take("x")
+    assert job is not None
+    clock[0] += 100 * yard.options.patience_s
+    yard.finish(job, Result(exit_code=AdbError.exit_code, took_s=1.0, ended="", error="gone"))
+    assert not yard.board.settle()
     assert len(yard.walk("x")) == 5
 
 
@@ -303,8 +320,19 @@ def test_lines_tell_the_figures(yard: Yard) -> None:
 @pytest.mark.parametrize(
     ("changes", "status", "note"),
     [
-        ({"p50_ms": 1.0}, "slower", "2.00 of its time before"),
-        ({"p50_ms": 1.9}, "right", ""),
+        ({"p50_ms": 1.0, "p90_ms": 1.1}, "slower", "2.00 of its time before"),
+        ({"p50_ms": 1.9, "p90_ms": 1.9}, "right", ""),
+        # Half of this fleet's runs are that far from each other; then the baseline's.
+        (
+            {"p50_ms": 1.6, "p90_ms": 1.6},
+            "right",
+            "1.25 of its time before, within the spread of 50%: more --repeat tells",
+        ),
+        (
+            {"p50_ms": 1.0, "p90_ms": 2.5},
+            "right",
+            "2.00 of its time before, within the spread of 150%: more --repeat tells",
+        ),
         ({"p50_ms": 1.0, "driver": "E"}, "right", "not comparable: that was with the driver E"),
         ({"p50_ms": 1.0, "gpu": "Z"}, "right", "not comparable: that was on Z"),
         (
@@ -324,6 +352,43 @@ def test_a_baseline_tells_what_became_slower(
     found = lines_of(report, read_fleet_baseline(file), slower_percent=10)
     assert (found[0].status, found[0].note) == (status, note)
     assert found[1].before_ms is None
+
+
+def test_a_baseline_knows_a_model_in_another_folder() -> None:
+    facts = {"deed": RUN, "device": "x", "target": "adreno", "status": "right"}
+    one, other = (Line(**facts, model=f"{place}/m.onnx", p50_ms=1.0) for place in ("a", "b"))
+    alone = Line(**facts, model="c/n.onnx")
+    before = Baseline(lines=(one, other, alone))
+    assert before.find(replace(one, p50_ms=9.0)) == one
+    assert before.find(other) == other
+    assert before.find(replace(alone, model="elsewhere/n.onnx")) == alone
+    assert before.find(replace(one, model="elsewhere/m.onnx")) is None  # which of the two?
+    assert before.find(replace(one, device="y")) is None
+
+
+def test_each_kind_of_gpu_is_tuned_on_its_own_devices(yard: Yard) -> None:
+    for name, kind in (("x", "old"), ("y", "new"), ("z", "new")):
+        yard.board.meet(name, kind=kind)
+    for name in ("x", "y", "z"):
+        asked = yard.board.take(name)
+        assert asked is not None
+        gpu = "QUALCOMM Adreno(TM) 660" if name == "x" else "QUALCOMM Adreno(TM) 750"
+        told = {"machine": PHONE["machine"], "devices": [{"name": gpu}]}
+        yard.finish(asked, _result(server=told))
+    assert yard.board.kinds_of("adreno:a660") == {"old"}
+    assert yard.board.kinds_of("adreno:a750") == {"new"}
+    tracker = HostPort(host="h", port=1)
+    kind = Tracked(tracker=tracker, key="old")
+    assert places_to_tune({"x"}, (), (kind,)) == ("--tracker", "h:1", "--key", "old")
+
+
+def test_phones_are_tuned_side_by_side(tmp_path: Path) -> None:
+    members = [phone(serial, tmp_path) for serial in ("A", "B", "C")]
+    words = places_to_tune({"A", "C"}, members, ())
+    assert words == ("--adb", "A", "--runtime", str(tmp_path), "--adb", "C")
+    servers = [server(f"h:{port}", "k") for port in (1, 2)]
+    told = places_to_tune({"h:1", "h:2"}, servers, ())
+    assert told == ("--rpc", "h:1", "--key", "k", "--rpc", "h:2")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"fleet": 1}', '{"fleet": [{}]}', '{"fleet": [1]}'])
