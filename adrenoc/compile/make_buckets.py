@@ -26,6 +26,8 @@ from adrenoc.bundle.bundle import PARAMS, file_entry
 from adrenoc.bundle.manifest import FileEntry, Manifest
 from adrenoc.bundle.params import write_params
 from adrenoc.compile.compiler import Compiled, compile_model
+from adrenoc.files.spill import forget_pages
+from adrenoc.host.free_memory import return_large_blocks, return_memory
 from adrenoc.options import CompileOptions, Shapes
 from adrenoc.passes.read.find_batch import batch_free_constants, find_batch
 from adrenoc.pipeline import State, run_stages
@@ -88,6 +90,7 @@ def compile_buckets(
         AdrenocError: one of them cannot be compiled.
     """
     chosen = tuple(replace(options, shapes=shapes) for shapes in buckets)
+    return_large_blocks()
     store = _Store()
     compiled = []
     for one in chosen:
@@ -99,6 +102,7 @@ def compile_buckets(
                 compile_model(model, target=target, options=one, reporter=reporter, sha256=sha256)
             )
         )
+        return_memory()  # of the model's own constants
         reporter.stage("bucket", (time.perf_counter() - started) * 1000, dims)
     batch = _find_batch(model, target, chosen, sha256)
     if batch.refused:
@@ -131,6 +135,7 @@ class _Store:
     def _name(self, value: np.ndarray) -> str:
         content = hashlib.sha256(f"{value.shape} {value.dtype} ".encode())
         content.update(np.ascontiguousarray(value).data)
+        forget_pages(value)
         name = self._names.setdefault(content.hexdigest(), f"p{len(self.params)}")
         self.params.setdefault(name, value)
         return name

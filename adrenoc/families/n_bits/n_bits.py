@@ -330,16 +330,19 @@ def pack_words(packed: np.ndarray) -> np.ndarray:
 
     The order is [block of four outputs, inputs of a word, output].
     """
-    outputs = packed.shape[0]
-    padded = np.zeros((-(-outputs // LANES) * LANES, packed[0].size), np.uint8)
-    padded[:outputs] = packed.reshape(outputs, -1)
+    padded = _fill_block(packed.reshape(packed.shape[0], -1))
     words = padded.view("<u4").reshape(-1, LANES, padded.shape[1] // WORD_BYTES)
     return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1)
 
 
 def pack_blocks(values: np.ndarray) -> np.ndarray:
     """Pack one number of each block [N, blocks] as texels of four outputs."""
-    outputs, blocks = values.shape
-    padded = np.zeros((-(-outputs // LANES) * LANES, blocks), values.dtype)
-    padded[:outputs] = values
+    padded = _fill_block(values)
+    blocks = padded.shape[1]
     return np.ascontiguousarray(padded.reshape(1, -1, LANES, blocks).transpose(0, 1, 3, 2))
+
+
+def _fill_block(rows: np.ndarray) -> np.ndarray:
+    """The rows with zeros behind them, a multiple of four; without a copy where they are that."""
+    lacking = -len(rows) % LANES
+    return np.pad(rows, ((0, lacking), (0, 0))) if lacking else np.ascontiguousarray(rows)

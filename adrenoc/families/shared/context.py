@@ -16,6 +16,7 @@ from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.rounding import Compute, round_constant
 from adrenoc.families.shared.schedule import Schedules, T
 from adrenoc.families.shared.signature import signature
+from adrenoc.files.spill import spill
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Store
 from adrenoc.ir.layout import Layout, TexelOrder
 from adrenoc.ir.operand import Memory, OperandSpec
@@ -194,7 +195,7 @@ class RuleContext:
         """A constant of the graph in its own order, and how to bring other numbers into it."""
         # Packing moves and never computes: rounded first, it moves half the bytes.
         constant = self._constant(name)
-        value = pack(self._round_constant(name, prepare(constant), dtype, compute))
+        value = spill(pack(self._round_constant(name, prepare(constant), dtype, compute)))
         if compute is not None:
             return value, None
 

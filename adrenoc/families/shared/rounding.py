@@ -55,7 +55,7 @@ def _parts(constant: np.ndarray, rows: int) -> Iterator[tuple[int, np.ndarray]]:
 
 def _round(value: np.ndarray, dtype: str) -> Rounded:
     with np.errstate(over="ignore"):
-        stored = value.astype(dtype)
+        stored = value.astype(dtype, copy=False)
     lost = 0
     if dtype == "float16":
         lost = int(np.count_nonzero(np.isinf(stored) & np.isfinite(value)))

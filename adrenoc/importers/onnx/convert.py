@@ -19,6 +19,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
+from adrenoc.files.spill import forget_pages
 from adrenoc.host.out_of_memory import is_out_of_memory
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph
@@ -143,6 +144,7 @@ class _Importer(ONNXGraphImporter):
             name, value = constants.popitem()
             if value.dtype.kind not in "OSU":  # text: read only by nodes that are refused by name
                 self._nodes[name] = make_constant(value)
+                forget_pages(value)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Nothing: it was done before, with all nodes named."""

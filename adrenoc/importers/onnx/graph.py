@@ -16,6 +16,7 @@ from onnx import numpy_helper
 
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.errors import ModelFormatError
+from adrenoc.files.spill import spill
 from adrenoc.importers.formats import EXPORT_AGAIN
 
 # The domain of the standard operators has two spellings.
@@ -131,7 +132,8 @@ def load_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
     Raises:
         ModelFormatError: the data of one does not fit its shape.
     """
-    return {tensor.name: array_of(tensor) for tensor in graph.initializer}
+    # The message keeps its own bytes as long as it lives.
+    return {tensor.name: spill(array_of(tensor)) for tensor in graph.initializer}
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray:

@@ -19,6 +19,7 @@ import onnx
 from onnx import helper
 
 from adrenoc.decision import Decision
+from adrenoc.files.spill import spill
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 
 _PAST, _NORMS = 3, (14, 15)
@@ -205,7 +206,7 @@ def _join_constants(operands: list[Mapping[int, np.ndarray]]) -> list[np.ndarray
             return None
         if len({(value.dtype, value.shape[1:]) for value in values}) > 1:
             return None
-        joined.append(np.concatenate(values) if values else None)
+        joined.append(spill(np.concatenate(values)) if values else None)
     return joined
 
 

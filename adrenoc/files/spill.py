@@ -1,0 +1,96 @@
+"""Large arrays in files without a name, where they are the system's cache and no process's memory.
+
+A language model's weights are held three times while it is compiled: as its file has them, as
+TVM's constants, and packed.  What waits to be used lies in such a file in the meantime, and comes
+back page by page where it is read.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+
+import numpy as np
+
+LEAST_BYTES = 1 << 16
+"""Smaller arrays stay where they are."""
+_FILE_BYTES = 256 << 20
+"""One file holds many arrays: each that is open counts among the few that a process may have."""
+
+
+class _File:
+    """A file that is gone when the last array in it is; it takes no room before it is written."""
+
+    def __init__(self, size: int) -> None:
+        # It is closed with the last array.
+        self._file = tempfile.TemporaryFile(prefix="adrenoc-")  # noqa: SIM115
+        os.ftruncate(self._file.fileno(), size)
+        self._map = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)
+        self._end = 0
+
+    def has_room(self, size: int) -> bool:
+        return self._end + size <= len(self._map)
+
+    def put(self, value: np.ndarray) -> np.ndarray:
+        begin = self._end
+        # Written and not mapped for writing: a full disk is an error here, and no signal later.
+        self._file.seek(begin)
+        self._file.write(np.ascontiguousarray(value).view(np.uint8).reshape(-1).data)
+        self._file.flush()
+        self._end = _to_page(begin + value.nbytes)
+        numbers = np.frombuffer(self._map, np.uint8, value.nbytes, begin)
+        return numbers.view(value.dtype).reshape(value.shape)
+
+
+class _Files:
+    """The file that takes the next array."""
+
+    def __init__(self) -> None:
+        self._last: _File | None = None
+
+    def put(self, value: np.ndarray) -> np.ndarray:
+        if self._last is None or not self._last.has_room(value.nbytes):
+            self._last = _File(max(_FILE_BYTES, _to_page(value.nbytes)))
+        return self._last.put(value)
+
+    def close(self) -> None:
+        self._last = None
+
+
+_files = _Files()
+
+
+def spill(value: np.ndarray) -> np.ndarray:
+    """The same numbers, read-only, in a file without a name; where there is no room, `value`."""
+    if value.nbytes < LEAST_BYTES or value.dtype.hasobject or _map_of(value) is not None:
+        return value
+    try:
+        return _files.put(value)
+    except OSError:
+        _files.close()  # it may end in the middle of an array
+        return value
+
+
+def forget_pages(value: np.ndarray) -> None:
+    """Let the system take back what was read of a spilled array; nothing of others."""
+    found = _map_of(value)
+    if found is None or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    first = np.frombuffer(found, np.uint8, 1).__array_interface__["data"][0]
+    begin = value.__array_interface__["data"][0] - first
+    begin -= begin % mmap.PAGESIZE
+    found.madvise(mmap.MADV_DONTNEED, begin, min(_to_page(value.nbytes), len(found) - begin))
+
+
+def _map_of(value: np.ndarray) -> mmap.mmap | None:
+    base: object = value
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def _to_page(size: int) -> int:
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
