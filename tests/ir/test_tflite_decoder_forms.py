@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from adrenoc.compile.decoder_plan import USUAL_PREFILL, plan_decoder
-from adrenoc.errors import AdrenocError, OptionError, UnsupportedOperatorError
+from adrenoc.errors import AdrenocError, ModelFormatError, OptionError, UnsupportedOperatorError
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
+from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.importers.tflite.float_weights import serialise
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -116,6 +118,30 @@ def test_plans_keep_to_what_the_file_has(tmp_path: Path) -> None:
     ):
         with pytest.raises(OptionError, match=message):
             plan_decoder(form, context, prefill)
+
+
+def test_weights_may_lie_behind_the_tables(tmp_path: Path) -> None:
+    model = write(tmp_path, SMALL)
+    before = read_tflite(model, model.read_bytes())
+    large: list[bytes] = []
+
+    def change(made: Any) -> None:
+        at = 1 << 20
+        for buffer in made.buffers:
+            if buffer.data is not None and len(buffer.data) > 1000:
+                large.append(bytes(buffer.data))
+                buffer.data, buffer.offset, buffer.size = None, at, len(large[-1])
+                at += buffer.size
+
+    content = write(tmp_path, SMALL, change).read_bytes()
+    assert large
+    whole = content.ljust(1 << 20, b"\0") + b"".join(large)
+    after = read_tflite(model, whole)
+    for one, other in zip(before.graphs, after.graphs, strict=True):
+        for mine, theirs in zip(one.tensors, other.tensors, strict=True):
+            np.testing.assert_array_equal(mine.value, theirs.value)
+    with pytest.raises(ModelFormatError, match="a buffer ends at byte"):
+        read_tflite(model, whole[:-1])
 
 
 def test_weights_stay_in_their_bits(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from adrenoc.errors import ModelFormatError
 from adrenoc.importers.tflite.blockwise import Blocks, read_blocks, read_scales
 from adrenoc.importers.tflite.bounds import Budget, custom_options
 from adrenoc.importers.tflite.sparse import dense_of
-from adrenoc.importers.tflite.stored import decode_stored
+from adrenoc.importers.tflite.stored import decode_stored, read_behind
 
 # What the flatbuffers runtime raises on an offset that leads out of the file.
 _DAMAGE = (
@@ -183,7 +183,7 @@ def read_tflite(path: Path, content: bytes) -> TFLiteFile:
     hint = "convert or download the model again"
     try:
         model = tflite.Model.GetRootAsModel(content, 0)
-        found = _Reader(model, len(content)).read()
+        found = _Reader(model, content).read()
     except _DAMAGE as error:
         raise ModelFormatError(
             f"{path} ({len(content)} bytes) is damaged or cut off: {error}", hint=hint
@@ -198,9 +198,9 @@ def read_tflite(path: Path, content: bytes) -> TFLiteFile:
 
 
 class _Reader:
-    def __init__(self, model: Any, size: int) -> None:
-        self.model, self.size = model, size
-        self.budget = Budget(size)
+    def __init__(self, model: Any, content: bytes) -> None:
+        self.model, self.content, self.size = model, content, len(content)
+        self.budget = Budget(self.size)
 
     def read(self) -> TFLiteFile:
         count = self.budget.tables(self.model.SubgraphsLength())
@@ -232,6 +232,8 @@ class _Reader:
         for index in range(self.budget.tables(self.model.BuffersLength())):
             # A vector that leads out of the file makes NumPy refuse it.
             data = self.model.Buffers(index).DataAsNumpy()
+            if isinstance(data, int):
+                data = read_behind(self.model.Buffers(index), self.content)
             empty = isinstance(data, int) or data.size == 0
             if not empty and data.nbytes > self.size:
                 raise ValueError(f"buffer {index} is larger than the file")

@@ -1,12 +1,27 @@
-"""Stored bytes of a constant as an array."""
+"""Stored bytes of a constant: within the tables of the file or behind them, and as an array."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 _NIBBLE = 4
+
+
+def read_behind(buffer: Any, content: bytes) -> np.ndarray:
+    """The bytes that a buffer names behind all tables, as files of 2 GB have them; none as a rule.
+
+    Raises:
+        ValueError: they lie outside of the file.
+    """
+    begin, size = int(buffer.Offset()), int(buffer.Size())
+    if begin <= 1:  # 1 is what a writer puts there before it knows
+        return np.zeros(0, np.uint8)
+    if begin + size > len(content):
+        raise ValueError(f"a buffer ends at byte {begin + size} of {len(content)}")
+    return np.frombuffer(content, np.uint8, size, begin)
 
 
 def decode_stored(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray:
