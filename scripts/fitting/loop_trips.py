@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -61,13 +61,18 @@ class Trips:
     off: float
 
 
-def work_of(stmt: Any) -> ThreadWork:
+def stated_extent(loop: Any) -> int:
+    """How often a loop runs whose extent is a number."""
+    return int(loop.extent)
+
+
+def work_of(stmt: Any, extent: Callable[[Any], int] = stated_extent) -> ThreadWork:
     """The work of a TIR statement in one thread; of a condition both branches count."""
     from adrenoc.tvmapi import tirx
 
     total = ThreadWork()
-    for times, part in _parts(stmt):
-        total = total.plus(work_of(part), times)
+    for times, part in _parts(stmt, extent):
+        total = total.plus(work_of(part, extent), times)
     if isinstance(stmt, tirx.BufferStore | tirx.Bind | tirx.Evaluate):
         total = total.plus(_work_in(stmt.value))
     if isinstance(stmt, tirx.BufferStore) and stmt.buffer.scope() == "shared":
@@ -75,22 +80,23 @@ def work_of(stmt: Any) -> ThreadWork:
     return total
 
 
-def loop_extents(stmt: Any) -> list[int]:
+def loop_extents(stmt: Any, extent: Callable[[Any], int] = stated_extent) -> list[int]:
     """Trip counts of the TIR's loops, in the order of the text."""
     from adrenoc.tvmapi import tirx
 
-    own = [int(stmt.extent)] if isinstance(stmt, tirx.For) else []
-    return own + [extent for _, part in _parts(stmt) for extent in loop_extents(part)]
+    own = [extent(stmt)] if isinstance(stmt, tirx.For) else []
+    parts = _parts(stmt, extent)
+    return own + [found for _, part in parts for found in loop_extents(part, extent)]
 
 
-def _parts(stmt: Any) -> list[tuple[int, Any]]:
+def _parts(stmt: Any, extent: Callable[[Any], int]) -> list[tuple[int, Any]]:
     """The statements within one, each with how often it runs."""
     from adrenoc.tvmapi import tirx
 
     if isinstance(stmt, tirx.SeqStmt):
         return [(1, part) for part in stmt.seq]
     if isinstance(stmt, tirx.For):
-        return [(int(stmt.extent), stmt.body)]
+        return [(extent(stmt), stmt.body)]
     if isinstance(stmt, tirx.AttrStmt):
         return [(1, stmt.body)]
     if isinstance(stmt, tirx.IfThenElse):

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fitting.known_extents import KnownExtents
 from fitting.loop_trips import find_trips, loop_extents, machine_work, work_of
 from fitting.more_threads import Fewer, why_fewer
 
@@ -30,6 +31,9 @@ int __attribute__((overloadable)) __spirv_SUDotKHR(uint weights, uint word, int 
 #define DOT_PRODUCT(weights, word, total) ((total) + __spirv_SUDotKHR(weights, word, 0))
 """
 """The analyser's front end lacks OpenCL's name of the dot product, but not SPIR-V's."""
+RELATIVES = {"a830": ("a750", {"clk": 1.1, "dram": 84.8 * 0.7})}
+"""GPUs that the tools do not know: one that has as many processors, whose machine code stands for
+theirs, and what differs: GHz, and GB/s at the share of the nominal rate that the tools assume."""
 
 
 class AnalyserError(SystemExit):
@@ -81,27 +85,44 @@ def load_estimator(options: argparse.Namespace) -> Any:
         sys.exit(f"--estimator {options.estimator} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    for gpu, (like, differs) in RELATIVES.items():
+        module.GPUS.setdefault(gpu, {**module.GPUS[like], **differs})
     return module
 
 
-def compile_for(model: Path, gpu: str, preset: str, *, stop_after: str | None = None) -> Any:
-    """All stages for a model file, or those up to one; the last state."""
+def compile_for(
+    model: Path, gpu: str, preset: str, *, stop_after: str | None = None, **asked: Any
+) -> Any:
+    """All stages for a model file, or those up to one; the last state.
+
+    `asked` are fields of the options.
+    """
     from adrenoc.options import resolve_options
     from adrenoc.pipeline import State, run_stages
     from adrenoc.reporter import SilentReporter
     from adrenoc.target.target import load_target
 
     target = load_target(f"adreno:{gpu}")
-    options = resolve_options(target, preset=preset).options
+    options = replace(resolve_options(target, preset=preset).options, **asked)
     start = State(model=model, target=target, options=options)
     state, _ = run_stages(start, reporter=SilentReporter(), stop_after=stop_after)
     return state
 
 
 def kernel_rows(
-    state: Any, gpu: str, estimator: Any, folder: Path, *, families: str = "", why: bool = False
+    state: Any,
+    gpu: str,
+    estimator: Any,
+    folder: Path,
+    *,
+    families: str = "",
+    why: bool = False,
+    stored: int = 0,
 ) -> Iterator[KernelRow]:
-    """The figures of each kernel of a compiled model whose family matches; `folder` is scratch."""
+    """The figures of each kernel of a compiled model whose family matches; `folder` is scratch.
+
+    What kernels read from memory as an integer is `stored`: how many rows of a cache are there.
+    """
     from adrenoc.codegen.build import build_kernel, kernel_sources, module_sources
 
     sources = kernel_sources(state.executable)
@@ -112,7 +133,7 @@ def kernel_rows(
         known = {
             "mac": 64,
             "texel_bytes": HALF_TEXEL_BYTES if half else FLOAT_TEXEL_BYTES,
-            "dram_bytes": bytes_of_kernel(state, kernel.name),
+            "dram_bytes": bytes_of_kernel(state, kernel, stored),
         }
 
         def analysed(
@@ -126,7 +147,7 @@ def kernel_rows(
         ) -> KernelRow:
             path.write_text(with_known_dots(text))
             spec = {**known, "cl": str(path), "kernel": f"{name}_kernel", **started(launch)}
-            return estimate(name, family, func, spec, gpu, estimator)
+            return estimate(name, family, func, spec, gpu, estimator, stored)
 
         row = analysed(
             kernel.name, sources[kernel.name], kernel.func, kernel.launch, folder / f"{number}.cl"
@@ -185,17 +206,20 @@ def with_known_dots(text: str) -> str:
     return re.sub(r"#if defined\(__opencl_c_integer_dot.*?#endif\n", DOT_IN_SPIRV, text, flags=re.S)
 
 
-def bytes_of_kernel(state: Any, kernel: str) -> int:
-    """Bytes of all arguments of a kernel: what memory has to move at least."""
+def bytes_of_kernel(state: Any, kernel: Any, stored: int = 0) -> int:
+    """Bytes that memory has to move at least: all arguments, of what is read no more than that."""
     program = state.program
-    step = next(step for step in program.steps if step.kernel == kernel)
+    step = next(step for step in program.steps if step.kernel == kernel.name)
+    threads = math.prod(kernel.launch.grid) * math.prod(kernel.launch.work_group)
+    read = KnownExtents(kernel.func, stored).bytes_read(threads)
     total = 0
-    for name in step.arguments:
+    for name, buffer in zip(step.arguments, kernel.func.params, strict=True):
         if name in program.params:
-            total += program.params[name].value.nbytes
+            size = program.params[name].value.nbytes
         else:
             spec = program.graph.operand(name)
-            total += math.prod(spec.physical) * np.dtype(spec.dtype).itemsize
+            size = math.prod(spec.physical) * np.dtype(spec.dtype).itemsize
+        total += min(size, read[buffer.name] or size)
     return total
 
 
@@ -210,15 +234,23 @@ def started(launch: Any) -> dict[str, Any]:
 
 
 def estimate(
-    name: str, family: str, func: Any, spec: dict[str, Any], gpu: str, estimator: Any
+    name: str,
+    family: str,
+    func: Any,
+    spec: dict[str, Any],
+    gpu: str,
+    estimator: Any,
+    stored: int = 0,
 ) -> KernelRow:
     """Have one kernel analysed, and estimated with the trip counts that fit."""
-    facts, wrong = estimator.stats(spec["cl"], spec["kernel"], "", gpu, spec["local"])
+    chip, _ = RELATIVES.get(gpu, (gpu, {}))
+    facts, wrong = estimator.stats(spec["cl"], spec["kernel"], "", chip, spec["local"])
     if facts is None:
         raise AnalyserError(f"the analyser failed on {name} for {gpu}:\n{wrong}")
     body, start, end, loops = estimator.parse(facts["disasm"])
     shifted = [{"a": loop["a"] - start, "b": loop["b"] - start} for loop in loops]
-    wanted, extents = work_of(func.body), loop_extents(func.body)
+    known = KnownExtents(func, stored)
+    wanted, extents = work_of(func.body, known.extent), loop_extents(func.body, known.extent)
     found_trips = [
         find_trips(wanted, extents, machine_work(body[start : end + 1], shifted, products=products))
         for products in (False, True)

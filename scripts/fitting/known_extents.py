@@ -1,0 +1,134 @@
+"""Loops of TIR whose extents hang on a number in memory, and what threads then read.
+
+A kernel over a cache goes over the rows that are there, which a number in memory says.  With that
+number given, and each thread the middle one of its kind, every extent is a number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+STORES = "texture2d_store"
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "FloorDiv": lambda a, b: a // b,
+    "FloorMod": lambda a, b: a % b,
+    "Min": min,
+    "Max": max,
+    "LT": lambda a, b: int(a < b),
+    "LE": lambda a, b: int(a <= b),
+    "GT": lambda a, b: int(a > b),
+    "GE": lambda a, b: int(a >= b),
+}
+
+
+class KnownExtents:
+    """A function's loops where each integer that it reads from memory is `stored`."""
+
+    def __init__(self, func: Any, stored: int = 0) -> None:
+        self._func, self._stored = func, stored
+        self._bound: dict[Any, Any] = {}
+        self._numbers: dict[Any, int] = {}
+        self._note(func.body)
+
+    def extent(self, loop: Any) -> int:
+        """How often a loop runs."""
+        return max(self._value(loop.extent), 0)
+
+    def bytes_read(self, threads: int) -> Counter[str]:
+        """Bytes that so many threads read of each argument, by its name, some of them often."""
+        found: Counter[str] = Counter()
+        for times, expr in self._expressions(self._func.body, threads):
+            for buffer, lanes in _reads_of(expr):
+                if buffer in self._func.params:
+                    size = np.dtype(str(buffer.dtype)).itemsize
+                    found[buffer.name] += times * lanes * size
+        return found
+
+    def _value(self, expr: Any) -> int:
+        from tvm.ir import TensorLoad
+
+        from adrenoc.tvmapi import Call, Var, tirx
+
+        kind = type(expr).__name__
+        if isinstance(expr, tirx.IntImm):
+            return int(expr.value)
+        if isinstance(expr, Var):
+            if expr not in self._numbers:
+                bound = self._bound.get(expr)
+                self._numbers[expr] = 0 if bound is None else self._value(bound)
+            return self._numbers[expr]
+        if kind in _BINARY:
+            return _BINARY[kind](self._value(expr.a), self._value(expr.b))
+        if isinstance(expr, tirx.Cast):
+            return self._value(expr.value)
+        if isinstance(expr, Call) and len(expr.args) == 3:  # if_then_else
+            return self._value(expr.args[1 if self._value(expr.args[0]) else 2])
+        if isinstance(expr, TensorLoad):
+            return self._stored
+        raise ValueError(f"no number is known of {expr}")
+
+    def _note(self, stmt: Any) -> None:
+        """Note what variables stand for."""
+        from adrenoc.tvmapi import AttrStmt, Bind, IterVar
+
+        if isinstance(stmt, Bind):
+            self._bound[stmt.var] = stmt.value
+        if isinstance(stmt, AttrStmt) and isinstance(stmt.node, IterVar):
+            self._numbers[stmt.node.var] = int(stmt.value) // 2
+        for part in _statements(stmt):
+            self._note(part)
+
+    def _expressions(self, stmt: Any, times: int) -> Iterator[tuple[int, Any]]:
+        from adrenoc.tvmapi import Bind, BufferStore, Evaluate, For
+
+        if isinstance(stmt, For):
+            times *= self.extent(stmt)
+        if isinstance(stmt, BufferStore | Bind | Evaluate):
+            yield times, stmt.value
+        for part in _statements(stmt):
+            yield from self._expressions(part, times)
+
+
+def _statements(stmt: Any) -> list[Any]:
+    from adrenoc.tvmapi import AttrStmt, For, IfThenElse, SeqStmt
+
+    if isinstance(stmt, SeqStmt):
+        return list(stmt.seq)
+    if isinstance(stmt, For | AttrStmt):
+        return [stmt.body]
+    if isinstance(stmt, IfThenElse):
+        return [part for part in (stmt.then_case, stmt.else_case) if part is not None]
+    return []
+
+
+def _reads_of(expr: Any) -> list[tuple[Any, int]]:
+    """The buffers that an expression reads, each with how many numbers at a time."""
+    from tvm.ir import TensorLoad
+    from tvm_ffi.structural import structural_walk
+
+    from adrenoc.tvmapi import Call, dtype_of
+
+    found: list[tuple[Any, int]] = []
+
+    def call(node: Any) -> None:
+        for arg in node.args if STORES not in str(node.op) else ():
+            if isinstance(arg, Call) and "buffer_data" in str(arg.op):
+                found.append((arg.args[0], _lanes(dtype_of(node))))
+
+    def load(node: Any) -> None:
+        found.append((node.source, _lanes(dtype_of(node))))
+
+    structural_walk(expr, (Call, call))
+    structural_walk(expr, (TensorLoad, load))
+    return found
+
+
+def _lanes(dtype: str) -> int:
+    return int(dtype.partition("x")[2] or 1)
