@@ -37,6 +37,8 @@ class _Given:
     target: Target | Core
     preset: str | None
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    context: int | None
+    prefill: int | None
     servers: tuple[str, ...]
     tracker: str | None
     phones: tuple[str, ...]
@@ -62,6 +64,20 @@ class _Given:
 
 @click.command("tune", cls=HeavyCommand)
 @model_options(cores=True)
+@click.option(
+    "--context",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of a decoder with caches: their rows, half of which are there as kernels are measured.  "
+    "[default: genai_config.json's, 4096 at most]",
+)
+@click.option(
+    "--prefill",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of a decoder: tune runs of so many tokens of a prompt, into the same log.  "
+    "[default: runs of one token]",
+)
 @click.option(
     "--rpc",
     "servers",
@@ -179,10 +195,21 @@ def tune_command(ctx: click.Context, given: _Given) -> None:
 
 
 def _request_of(given: _Given, target: Target) -> TuneRequest:
+    from adrenoc.cli.plan_shapes import plan_shapes
     from adrenoc.options import resolve_options
     from adrenoc.tune.tune_model import TuneRequest
 
-    said = {"shapes": given.shapes or None}
+    prefill = None if given.prefill is None else str(given.prefill)
+    decoding = given.context, prefill
+    shaped = plan_shapes(given.model, given.shapes, decoding, (), accurate=False)
+    # Of a decoder, runs of one token are the first, those of the prompt's tokens the last.
+    bucket = shaped.buckets[0 if prefill is None else -1]
+    said = {
+        "shapes": bucket or None,
+        "states": shaped.states or None,
+        "caches": shaped.caches or None,
+        "end_tokens": shaped.ends or None,
+    }
     return TuneRequest(
         model=given.model,
         target=target,

@@ -141,6 +141,7 @@ def plan_model(
     nodes = tuple(replace(node, stores=()) for node in planned.nodes)
     graph = replace(planned, views={}, nodes=nodes)
     by_name = {node.name: node for node in graph.nodes}
+    pasts = set(graph.states.values())
     calls = Counter(choice.digest for choice in state.program.choices.values())
     distinct = {choice.digest: choice for choice in state.program.choices.values()}
     tasks = tuple(
@@ -153,7 +154,8 @@ def plan_model(
             candidates=tuple(sorted(choice.candidates, key=choice.estimate)),
         )
         for digest, choice in distinct.items()
-        if len(choice.candidates) > 1
+        # Of a state a kernel leaves most as it was: two runs onto other contents differ.
+        if len(choice.candidates) > 1 and graph.owner(by_name[choice.node].output) not in pasts
     )
     if not tasks:
         raise CompileError(

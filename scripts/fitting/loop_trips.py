@@ -184,7 +184,8 @@ def find_trips(
 
     Multiplications, texels and bytes to local memory decide together (to a hundredth), since a
     kernel may multiply in several loops; where they are equal, the fewest trips.  Loops of the TIR
-    in their order, some of them unrolled, come first: of many loops the search has no end.
+    in their order, some of them unrolled, come first: of many loops the search has no end, and what
+    it finds has to be nearer.
     """
     loops = 1 + max((loop for inside in machine for loop in inside), default=-1)
     in_order = [_trips_of(counts, wanted, machine) for counts in _some_of(extents, loops)]
@@ -211,6 +212,8 @@ def find_trips(
     together = off + distance("texels") + distance("local_bytes")
     order = np.broadcast_arrays(sum(trips), np.round(together, 2), off)
     best = int(np.lexsort(order[:2])[0])
+    if kept is not None and kept[0] <= round(float(together[best]), 2):
+        return kept[1]
     counts = tuple(int(axis[best if len(axis) > 1 else 0]) for axis in trips)
     return Trips(counts=counts, off=float(off[best]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +65,14 @@ CASES: dict[str, dict[str, Any]] = {
     "interleaved": {"tokens": 4, "rows": 40, "before": 20, "rotary_interleaved": 1},
     "half rotated": {"tokens": 2, "rows": 40, "before": 20, "size": 32, "packed": False},
     "not rotated": {"tokens": 2, "rows": 40, "before": 20, "rotated": 0},
+    "groups of rows": {"tokens": 45, "rows": 400, "before": 290, "heads": 6},
+    "rows that no group fills": {"tokens": 11, "rows": 90, "before": 79, "heads": 5, "kept": 1},
+    "windows in several runs": {
+        "tokens": 40,
+        "rows": 500,
+        "before": 444,
+        "local_window_size": 100,
+    },
 }
 STEPS: dict[str, dict[str, Any]] = {
     "many rows": {"rows": 300, "before": 270},
@@ -79,13 +88,17 @@ STEPS: dict[str, dict[str, Any]] = {
 """Of one token: it adds its rows itself."""
 
 
-@pytest.mark.parametrize("preset", ["fp32", "mixed"])
-def test_attention_over_a_cache(device: Any, preset: str) -> None:
+@pytest.mark.parametrize(
+    ("preset", "names"),
+    [("fp32", CASES), ("mixed", CASES), ("fp16", ("a window", "groups of rows"))],
+    ids=["fp32", "mixed", "fp16"],
+)
+def test_attention_over_a_cache(device: Any, preset: str, names: Iterable[str]) -> None:
     ops = Ops()
-    for case in CASES.values():
-        attention(ops, **case)
+    for name in names:
+        attention(ops, **CASES[name])
     ops.check(device, preset)
-    more = sum(case["tokens"] > 1 for case in CASES.values())
+    more = sum(CASES[name]["tokens"] > 1 for name in names)
     assert ops.kernels.count("cached_attention") == more
     assert ops.kernels.count("append_rows") == 2 * more
     assert not ops.fallbacks

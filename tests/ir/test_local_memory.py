@@ -15,8 +15,6 @@ import adrenoc.families
 from adrenoc.families.attention.attention import AttentionOperands, attention
 from adrenoc.families.attention.attention_rule import AttentionWork
 from adrenoc.families.attention.attention_rule import candidates as attention_candidates
-from adrenoc.families.cache.cache_rules import CachedWork
-from adrenoc.families.cache.cache_rules import candidates as cached_candidates
 from adrenoc.families.cache.cached_attention import CachedOperands, cached_attention
 from adrenoc.families.cache.step_attention import step_attention
 from adrenoc.families.cache.step_operands import StepOperands
@@ -256,9 +254,9 @@ def _attention(draw: random.Random, target: Target, half: bool) -> Claims:
     return [(tile.shared_bytes(*sizes), partial(write, tile)) for tile in tiles]
 
 
-def _cached(draw: random.Random, target: Target, _half: bool) -> Claims:
+def _cached(draw: random.Random, target: Target, half: bool) -> Claims:
     size, rows, tokens = draw.choice((16, 48, 64, 128, 256)), draw.choice((40, 1000)), 3
-    blocks = size // LANES
+    blocks, held = size // LANES, "float16" if half else "float32"
 
     def write(tile: Any, builder: KernelBuilder) -> None:
         caches = [builder.input(_cache(rows, size)) for _ in range(2)]
@@ -281,11 +279,23 @@ def _cached(draw: random.Random, target: Target, _half: bool) -> Claims:
             cap=0.0,
         )
         _, epilogue = _ends(builder, Extents(1, 4 * size, 1, tokens))
-        cached_attention(builder, tile, operands, epilogue)
+        cached_attention(builder, tile, operands, (held, held), epilogue)
 
-    work = CachedWork(heads=4 * tokens, rows=rows, blocks=blocks)
-    tiles = cached_candidates(work, target.limits, target.cost)
-    return [(tile.shared_bytes(blocks), partial(write, tile)) for tile in tiles]
+    work = AttentionWork(
+        heads=2,
+        rows=2 * tokens,
+        keys=rows // 2,
+        depth_blocks=blocks,
+        value_blocks=blocks,
+        storage_bytes=2,
+        power_bytes=2 if half else 4,
+        query_bytes=2 if half else 4,
+    )
+    tiles = attention_candidates(work, target.limits, target.cost)
+    return [
+        (tile.shared_bytes(work.power_bytes, blocks, work.query_bytes), partial(write, tile))
+        for tile in tiles
+    ]
 
 
 def _step(draw: random.Random, target: Target, _half: bool) -> Claims:
@@ -363,8 +373,7 @@ def _rows(n: int, rows: int, c: int, dtype: str, memory: Memory) -> OperandSpec:
 
 
 FAMILIES = {
-    "attention/attention.py": [_attention],
-    "cache/cached_attention.py": [_cached],
+    "attention/attention_walk.py": [_attention, _cached],
     "cache/new_heads.py": [_step],
     "cache/step_attention.py": [_step],
     "conv/local_conv.py": [_local, _dot, _in_bits],

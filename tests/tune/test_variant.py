@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from planted_kernels import plan_small
 
+from adrenoc.cli.plan_shapes import plan_shapes
 from adrenoc.ir.layout import Layout
 from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
 from adrenoc.tune import tasks
-from adrenoc.tune.tasks import TunePlan
-from adrenoc.tune.variant import PATTERN, is_repeated, random_value
+from adrenoc.tune.tasks import TunePlan, plan_model
+from adrenoc.tune.variant import PATTERN, VariantBuilder, is_repeated, random_value
+from tests.host.decoder_bundles import DecoderShape, write_decoder
 
 LARGE = (1, 16, 40, 40)
 
@@ -90,3 +96,22 @@ def test_packed_constants_stay_few(plan: TunePlan, monkeypatch: pytest.MonkeyPat
         assert ours.keys() == theirs.keys()
         assert all((ours[name] == theirs[name]).all() for name in ours)
     assert len(plan.packed) <= len(ours)
+
+
+@pytest.mark.parametrize(("tokens", "family"), [(1, "step_attention"), (9, "cached_attention")])
+def test_kernels_over_caches_are_measured_with_half_of_the_rows(
+    tmp_path: Path, tokens: int, family: str
+) -> None:
+    model = write_decoder(tmp_path, DecoderShape(layers=2, context=64))
+    shaped = plan_shapes(model, (), (None, str(tokens)), (), accurate=False)
+    target = load_target("host")
+    said = {"shapes": shaped.buckets[-1], "caches": shaped.caches}
+    options = resolve_options(target, preset=None, command_line=said).options
+    plan = plan_model(model, target=target, options=options, reporter=SilentReporter())
+    by_family = {task.family: task for task in plan.tasks}
+    # What adds rows leaves the others as they were: two runs onto other contents differ.
+    assert "append_rows" not in by_family
+    assert len(by_family[family].candidates) > 1
+    variant = VariantBuilder(plan, tmp_path)(by_family[family], 0)
+    whole = [argument.file for argument in variant.arguments if argument.dtype.startswith("int")]
+    assert [np.load(file).tolist() for file in whole] == [[32]]

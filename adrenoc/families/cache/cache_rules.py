@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.families.cache.append_rows import NewRows, append_rows
-from adrenoc.families.cache.cached_attention import (
-    CachedOperands,
-    CachedTile,
-    cached_attention,
+from adrenoc import tvmapi
+from adrenoc.families.attention.attention_rule import (
+    AttentionWork,
+    candidates,
+    estimate_clocks,
 )
+from adrenoc.families.attention.attention_tile import AttentionTile
+from adrenoc.families.cache.append_rows import NewRows, append_rows
+from adrenoc.families.cache.cached_attention import CachedOperands, cached_attention
 from adrenoc.families.cache.head_norm import HeadNorm
 from adrenoc.families.cache.rotation import Rotation
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
-from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
-from adrenoc.kernels.work_group import groups_within
-from adrenoc.target.cost.cost import Cost
-from adrenoc.target.gpu import Limits
-
-
-@dataclass(frozen=True, kw_only=True)
-class CachedWork:
-    """Extents: heads of all tokens, rows of the cache, blocks of four numbers of a head."""
-
-    heads: int
-    rows: int
-    blocks: int
+from adrenoc.ir.operand import OperandSpec
 
 
 def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -61,14 +50,7 @@ def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
     q, position, keys, values, *others = node.inputs
     _, kv_heads, rows, head = context.graph.tensors[keys].shape
     tokens, heads = tokens_of(context.graph.tensors[q].shape), int(attrs["heads"])
-    work = CachedWork(heads=heads * tokens, rows=rows, blocks=head // LANES)
-    machine = context.machine
-    tile = context.choose(
-        node,
-        "cached_attention",
-        candidates(work, context.limits, machine.cost),
-        lambda tile: estimate_clocks(work, tile, machine),
-    )
+    tile = _choose_tile(context, node, tokens * (heads // kv_heads), context.graph.operand(keys))
     kernel = context.kernel(node, "cached_attention")
     operands = CachedOperands(
         q=kernel.input(q),
@@ -88,34 +70,42 @@ def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
         cap=float(attrs["cap"]),
     )
     _, epilogue = kernel.output()
-    cached_attention(kernel.builder, tile, operands, epilogue)
+    held = _held_dtype(context)
+    cached_attention(kernel.builder, tile, operands, (held, held), epilogue)
     return kernel.call()
+
+
+def _choose_tile(context: RuleContext, node: Node, rows: int, keys: OperandSpec) -> AttentionTile:
+    """The schedule for so many rows of queries a head of keys, half of whose rows are there."""
+    _, kept, there, head = keys.shape
+    machine, limits = context.machine, context.limits
+    held_bytes = tvmapi.bytes_of(_held_dtype(context))
+    work = AttentionWork(
+        heads=kept,
+        rows=rows,
+        keys=-(-there // 2),
+        depth_blocks=head // LANES,
+        value_blocks=head // LANES,
+        storage_bytes=tvmapi.bytes_of(keys.dtype),
+        power_bytes=held_bytes,
+        query_bytes=held_bytes,
+    )
+    return context.choose(
+        node,
+        "cached_attention",
+        candidates(work, limits, machine.cost),
+        lambda tile: estimate_clocks(work, tile, machine, limits),
+    )
+
+
+def _held_dtype(context: RuleContext) -> str:
+    """Of exponentials and queries in local memory."""
+    return "float16" if context.options.compute_dtype == "float16" else "float32"
 
 
 def tokens_of(shape: tuple[int, ...]) -> int:
     """Tokens of a tensor of a batch of one, whose last axis holds the channels."""
     return math.prod(shape[:-1])
-
-
-def candidates(work: CachedWork, limits: Limits, costs: Cost) -> Iterator[CachedTile]:
-    """Powers of two of threads that hold a head."""
-    for threads in groups_within(costs.cached.threads, limits):
-        tile = CachedTile(threads=threads)
-        if work.blocks > threads:
-            continue
-        if tile.shared_bytes(work.blocks) <= limits.local_mem_bytes:
-            yield tile
-
-
-def estimate_clocks(work: CachedWork, tile: CachedTile, machine: Machine) -> float:
-    """Clocks with half of the rows there: scores, agreeing on them, values."""
-    cost = machine.cost.cached
-    runs = math.ceil(work.rows / (2 * tile.threads))
-    vectors = work.blocks + math.ceil(tile.threads / tile.turns(work.blocks))
-    run = vectors * cost.vector_slots + cost.folds * cost.fold_clocks
-    waves = math.ceil(tile.threads / machine.wave)
-    groups = math.ceil(work.heads * waves / machine.processors)
-    return groups * runs * run
 
 
 def rotation_of(kernel: NodeKernel, node: Node, others: list[str]) -> Rotation | None:

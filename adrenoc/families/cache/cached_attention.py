@@ -1,15 +1,17 @@
 """Attention of new tokens over the rows of a cache that are there, which a number in memory says.
 
-A work-group makes one head of one token.  Its threads go over the rows together, as many at a time
-as they are: each makes the score of one row; the softmax goes on from where it was before; then
-each adds up the values of its own four channels, threads of the same channels taking turns at the
-rows.
+Rows of queries are all heads that share a head of keys, of one token after the other, so that a
+work-group reads each key once for all of them.  It goes over the rows that its last token sees, and
+over none that lie before its first one's window; within a run, what a token does not see gets the
+lowest score.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adrenoc.families.attention.attention_tile import AttentionTile
+from adrenoc.families.attention.attention_walk import AttentionSizes, AttentionWalk
 from adrenoc.families.cache.head_norm import HeadNorm, norm_head
 from adrenoc.families.cache.rotation import (
     Rotation,
@@ -18,54 +20,27 @@ from adrenoc.families.cache.rotation import (
     place_of_token,
     rotate,
 )
-from adrenoc.ir.layout import FLOAT_BYTES, LANES
+from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.statements import Registers, SharedArray
-from adrenoc.kernels.team import ACCUMULATOR, Team, plus
-from adrenoc.kernels.walk import sum_lanes
+from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.walk import NO_SCORE
 from adrenoc.tvmapi import (
-    BufferLoad,
     Expr,
-    cast,
     construct,
     fconst,
     floordiv,
     floormod,
     iconst,
-    if_then_else,
     lane,
+    load_texel,
     maximum,
     minimum,
+    select,
     splat,
     tirx,
 )
-
-_NONE = -3.0e38
-"""A score below all others: of a row that is not seen."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CachedTile:
-    """`threads` share a head of a token: a power of two, at least its blocks of four channels."""
-
-    threads: int
-
-    @property
-    def work_group(self) -> tuple[int, int, int]:
-        """Threads of a work-group in x, y, z."""
-        return self.threads, 1, 1
-
-    def turns(self, blocks: int) -> int:
-        """Threads that share the same four channels of a head of so many blocks."""
-        return self.threads // blocks
-
-    def shared_bytes(self, blocks: int) -> int:
-        """Local memory: the query, powers, two folds, and the mixes that are added up."""
-        mixes = self.turns(blocks) * blocks if self.turns(blocks) > 1 else 0
-        vectors = blocks + 3 * self.threads + mixes
-        return vectors * LANES * FLOAT_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,162 +74,101 @@ class CachedOperands:
 
 
 def cached_attention(
-    builder: KernelBuilder, tile: CachedTile, operands: CachedOperands, epilogue: Epilogue
-) -> None:
-    """Emit out[token, head * size :] = softmax(scale * q keys^T) values over the rows seen."""
-    o, width = operands, tile.threads
-    member, head, token = builder.threads(
-        width, o.heads, o.tokens, work_group=(width, 1, 1), cooperate=True
-    )
-    team = Team.make_along_x(builder, (width, 1, 1))
-    position = known_position(builder, o.position, token, o.rows)
-    query = _share_query(builder, o, member, head, token, position)
-    weights = builder.allocate_shared(width, dtype=ACCUMULATOR)
-    walk = _Walk(builder, tile, operands, team, member, head, position, query, weights)
-    first = iconst(0)
-    if o.window:
-        seen = builder.let(maximum(position - iconst(o.window - 1), iconst(0)), "seen")
-        first = builder.let(floordiv(seen, width), "first")
-    last = builder.let(floordiv(position, width), "last")
-    with builder.loop(last - first + iconst(1), "run", rolled=True) as run:
-        walk.visit(builder.let((first + run) * iconst(width), "start"))
-    value = walk.finish()
-    turn = floordiv(member, o.blocks)
-    with builder.when(turn == iconst(0)):
-        block = head * iconst(o.blocks) + member
-        n, h, w = place_of_token(o.q, token)
-        epilogue.write(n, block, h, w, value)
-
-
-def _share_query(
     builder: KernelBuilder,
-    o: CachedOperands,
-    member: Expr,
-    head: Expr,
-    token: Expr,
-    position: Expr,
-) -> SharedArray:
-    """The scaled, rotated query in local memory."""
-    query = builder.allocate_shared(o.blocks, dtype=ACCUMULATOR)
-    read = head_texel(o.q, token, head * iconst(o.blocks) + iconst(o.first // LANES))
-    with builder.when(member < iconst(o.blocks)):
-        read = norm_head(builder, o.norm, o.blocks, read)
-        value = rotate(builder, o.rotation, position, member, o.blocks, read)
-        query[member] = value * splat(fconst(o.scale, ACCUMULATOR))
-    builder.barrier()
-    return query
+    tile: AttentionTile,
+    operands: CachedOperands,
+    numbers: tuple[str, str],
+    epilogue: Epilogue,
+) -> None:
+    """Emit out[token, head * size :] = softmax(scale * q keys^T) values over the rows seen.
+
+    Exponentials and queries lie in local memory as the dtypes `numbers`.
+    """
+    _Cached(builder, tile, operands, numbers, epilogue).emit()
 
 
-class _Walk:
-    """The softmax so far: the largest score, the sum of powers, and this thread's channels."""
-
+class _Cached(AttentionWalk):
     def __init__(
         self,
         builder: KernelBuilder,
-        tile: CachedTile,
+        tile: AttentionTile,
         operands: CachedOperands,
-        team: Team,
-        member: Expr,
-        head: Expr,
-        position: Expr,
-        query: SharedArray,
-        weights: SharedArray,
+        numbers: tuple[str, str],
+        epilogue: Epilogue,
     ) -> None:
-        self._builder, self._o, self._team = builder, operands, team
-        self._width, self._member, self._position = tile.threads, member, position
-        self._query, self._weights = query, weights
-        self._turns = tile.turns(operands.blocks)
-        group = operands.heads // operands.kv_heads
-        self._kv = builder.let(floordiv(head, group), "kv") if group > 1 else head
-        self._block = builder.let(floormod(member, operands.blocks), "block")
-        self._turn = builder.let(floordiv(member, operands.blocks), "turn")
-        self._folds = [builder.allocate_shared(tile.threads, dtype=ACCUMULATOR) for _ in range(2)]
-        self._state: Registers = builder.registers(3, dtype=ACCUMULATOR)
-        self._state[0] = splat(fconst(_NONE, ACCUMULATOR))
-        self._state[1] = splat(fconst(0.0, ACCUMULATOR))
-        self._state[2] = splat(fconst(0.0, ACCUMULATOR))
-
-    def visit(self, start: Expr) -> None:
-        """Go on with the rows from `start` on, one for each thread."""
-        builder, team = self._builder, self._team
-        row = builder.let(start + self._member, "row")
-        seen = row <= self._position
-        if self._o.window:
-            seen = seen & (row > self._position - iconst(self._o.window))
-        score = builder.registers(1, dtype=ACCUMULATOR)
-        score[0] = splat(fconst(_NONE, ACCUMULATOR))
-        with builder.when(seen):
-            score[0] = splat(self._score(row))
-        (largest,) = team.fold(builder, [score[0]], [maximum], held=self._folds[0])
-        before = builder.let(self._state[0], "before")
-        now = builder.let(maximum(before, largest), "largest")
-        faded = builder.let(tirx.exp(lane(before, 0) - lane(now, 0)), "faded")
-        power = if_then_else(
-            seen, tirx.exp(lane(score[0], 0) - lane(now, 0)), fconst(0.0, ACCUMULATOR)
+        o, group = operands, operands.heads // operands.kv_heads
+        sizes = AttentionSizes(
+            rows=o.tokens * group,
+            keys=o.rows,
+            depth=o.head,
+            value_blocks=o.blocks,
+            n=1,
+            h=o.kv_heads,
         )
-        power = builder.let(power, "power")
-        self._weights[self._member] = splat(power)
-        (total,) = team.fold(builder, [splat(power)], [plus], held=self._folds[1])
-        self._state[0] = now
-        self._state[1] = self._state[1] * splat(faded) + total
-        self._state[2] = self._state[2] * splat(faded)
-        self._add_values(start)
-        builder.barrier()
-
-    def _score(self, row: Expr) -> Expr:
-        """The product of the query and one key; it is scaled already."""
-        builder = self._builder
-        sums = builder.registers(1, dtype=ACCUMULATOR)
-        sums.fill(0.0)
-        with builder.loop(self._o.blocks, "b", rolled=True) as block:
-            key = self._vector(self._o.keys, row, block)
-            sums[0] = sums[0] + self._query[block] * key
-        total = builder.let(sums[0], "sums")
-        summed = sum_lanes(total)
-        if not self._o.cap:
-            return builder.let(summed, "score")
-        cap = fconst(self._o.cap, ACCUMULATOR)
-        return builder.let(cap * tirx.tanh(summed / cap), "score")
-
-    def _add_values(self, start: Expr) -> None:
-        """Add the values of these rows to this thread's channels, each by its power."""
-        builder, turns = self._builder, self._turns
-        there = builder.let(
-            minimum(self._position - start + iconst(1), iconst(self._width)), "there"
-        )
-        mine = floordiv(there - self._turn + iconst(turns - 1), turns)
-        with (
-            builder.when(self._turn < iconst(turns)),
-            builder.loop(builder.let(mine, "mine"), "r", rolled=True) as i,
-        ):
-            number = builder.let(i * iconst(turns) + self._turn, "number")
-            value = self._vector(self._o.values, start + number, self._block)
-            self._state[2] = self._state[2] + self._weights[number] * value
-
-    def _vector(self, cache: Access, row: Expr, block: Expr) -> Expr:
-        """Four numbers of a row, in float."""
-        lanes = [
-            cast(
-                BufferLoad(
-                    cache.buffer, [iconst(0), self._kv, row, block * iconst(LANES) + iconst(i)]
-                ),
-                ACCUMULATOR,
-            )
-            for i in range(LANES)
+        super().__init__(builder, tile, sizes, *numbers)
+        self._o, self._epilogue = operands, epilogue
+        tokens = [floordiv(row, group) for row in self.rows]
+        self._tokens = [builder.let(token, "token") for token in tokens]
+        self._heads = [
+            builder.let(self.h * iconst(group) + floormod(row, group), "head") for row in self.rows
         ]
-        return self._builder.let(construct(lanes), "v")
+        self._positions = [self._position_of(token) for token in self._tokens]
+        first, behind = self.group_rows
+        last = floordiv(minimum(behind, iconst(sizes.rows)) - iconst(1), group)
+        self._first = self._position_of(floordiv(first, group))
+        self._last = self._position_of(last)
 
-    def finish(self) -> Expr:
-        """The mix of all rows, for the threads of the first turn."""
-        builder, blocks = self._builder, self._o.blocks
-        if self._turns == 1:
-            return builder.let(self._state[2] / self._state[1], "mixed")
-        parts = builder.allocate_shared(self._turns * blocks, dtype=ACCUMULATOR)
-        with builder.when(self._turn < iconst(self._turns)):
-            parts[self._member] = self._state[2]
-        builder.barrier()
-        sums = builder.registers(1, dtype=ACCUMULATOR)
-        sums[0] = parts[self._block]
-        for turn in range(1, self._turns):
-            sums[0] = sums[0] + parts[self._block + iconst(turn * blocks)]
-        return builder.let(sums[0] / self._state[1], "mixed")
+    def _position_of(self, token: Expr) -> Expr:
+        return known_position(self.builder, self._o.position, token, self._o.rows)
+
+    def visit(self) -> None:
+        builder, run, first = self.builder, self.run, iconst(0)
+        if self._o.window:
+            seen = maximum(self._first - iconst(self._o.window - 1), iconst(0))
+            first = builder.let(floordiv(seen, run), "first")
+        runs = builder.let(floordiv(self._last, run) - first + iconst(1), "runs")
+        with builder.loop(runs, "run", rolled=True) as i:
+            self.visit_run(builder.let((first + i) * iconst(run), "key"), run)
+
+    def query(self, block: Expr, r: int) -> Expr:
+        builder, o = self.builder, self._o
+        start = self._heads[r] * iconst(o.blocks) + iconst(o.first // LANES)
+        read = norm_head(builder, o.norm, o.blocks, head_texel(o.q, self._tokens[r], start))
+        value = rotate(builder, o.rotation, self._positions[r], block, o.blocks, read)
+        return value * splat(fconst(o.scale, ACCUMULATOR))
+
+    def place_key(self, key: Expr, keys: int) -> Expr:
+        """The first texel of a row that is there: behind the last, of the last."""
+        row = minimum(key, self._last)
+        return (self.h * iconst(self._o.rows) + row) * iconst(self._o.blocks)
+
+    def key(self, block: Expr, key: Expr) -> Expr:
+        return load_texel(self._o.keys.buffer, key + block)
+
+    def value(self, block: Expr, key: Expr) -> Expr:
+        return load_texel(self._o.values.buffer, self.place_key(key, self.run) + block)
+
+    def rescore(self, r: int, block: Expr, value: Expr) -> Expr:
+        o, position = self._o, self._positions[r]
+        if o.cap:
+            cap = splat(fconst(o.cap, ACCUMULATOR))
+            value = self.builder.let(cap * tirx.tanh(value / cap), "s")
+        scores = []
+        for i in range(LANES):
+            key = block * iconst(LANES) + iconst(i)
+            seen = key <= position
+            if o.window:
+                seen = seen & (key > position - iconst(o.window))
+            scores.append(select(seen, lane(value, i), fconst(NO_SCORE, ACCUMULATOR)))
+        return construct(scores)
+
+    def mix_values(self, first: Expr, keys: int) -> None:
+        builder, step = self.builder, self.mix_step
+        there = minimum(self._last - first + iconst(1), iconst(keys))
+        steps = builder.let(floordiv(there + iconst(step - 1), step), "steps")
+        with builder.loop(steps, "keys", rolled=True) as i:
+            self.mix_keys(first, i * iconst(step), range(step))
+
+    def write(self, r: int, block: Expr, value: Expr) -> None:
+        n, h, w = place_of_token(self._o.q, self._tokens[r])
+        self._epilogue.write(n, self._heads[r] * iconst(self._o.blocks) + block, h, w, value)

@@ -26,7 +26,7 @@ from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.team import ACCUMULATOR, Team, plus
-from adrenoc.kernels.walk import sum_lanes
+from adrenoc.kernels.walk import NO_SCORE, sum_lanes
 from adrenoc.tvmapi import (
     Expr,
     cast,
@@ -46,8 +46,6 @@ from adrenoc.tvmapi import (
 
 AT_ONCE = 4
 """Values that a thread asks for before it needs the first."""
-NO_SCORE = -3.0e38
-"""Below all scores: of a row that is not seen."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,70 @@
+"""Loops over as many rows as a number in memory says: `scripts/estimate_networks` counts them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.target.target import load_target
+from adrenoc.tvmapi import cast, floordiv, iconst, load_texel, minimum
+
+FITTING = Path(__file__).resolve().parents[2] / "scripts" / "fitting"
+THREADS, MOST_ROWS, HALF_BYTES, LANES = 8, 1000, 2, 4
+
+
+@pytest.fixture(scope="module")
+def known_extents() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("known_extents", FITTING / "known_extents.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def rows_kernel() -> tuple[object, object]:
+    """A function whose threads go over the rows together, one texel each; and its loop."""
+    from adrenoc.tvmapi import For
+
+    def spec(count: int, dtype: str) -> OperandSpec:
+        return OperandSpec(shape=(count,), dtype=dtype, memory=Memory.PLAIN, layout=None)
+
+    builder = KernelBuilder("rows", compute="float32", limits=load_target("adreno:750").limits)
+    there, x = builder.input(spec(1, "int32")), builder.input(spec(1 << 16, "float16"))
+    builder.output(spec(4, "float32"))
+    member, _, _ = builder.threads(THREADS, 1, 1, work_group=(THREADS, 1, 1), cooperate=True)
+    rows = minimum(cast(there.element([iconst(0)]), "int32"), iconst(MOST_ROWS))
+    runs = builder.let(floordiv(rows + iconst(THREADS - 1), THREADS), "runs")
+    sums = builder.registers(1, dtype="float32")
+    sums.fill(0.0)
+    loops = []
+    with builder.loop(runs, "run", rolled=True) as run:
+        sums[0] = sums[0] + load_texel(x.buffer, run * iconst(THREADS) + member)
+    func = builder.build("rows")
+
+    def visit(stmt: object) -> None:
+        if isinstance(stmt, For):
+            loops.append(stmt)
+
+    from tvm_ffi.structural import structural_walk
+
+    structural_walk(func.body, (For, visit))
+    return func, loops[0]
+
+
+@pytest.mark.parametrize(("rows", "runs"), [(0, 0), (1, 1), (100, 13), (5000, 125)])
+def test_a_loop_runs_as_often_as_the_number_in_memory_says(
+    known_extents: ModuleType, rows_kernel: tuple[object, object], rows: int, runs: int
+) -> None:
+    func, loop = rows_kernel
+    known = known_extents.KnownExtents(func, rows)
+    assert known.extent(loop) == runs
+    read = known.bytes_read(THREADS)
+    assert read["in1"] == runs * THREADS * LANES * HALF_BYTES
