@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("families.operators",),
     ("families.conv_nd", "families.expansion"),
     (
+        "families.cache",
         "families.conv_transpose",
         "families.matmul",
         "families.n_bits",
