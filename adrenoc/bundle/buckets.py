@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from adrenoc.bundle.bundle import Bundle, read_manifest
+from adrenoc.bundle.bundle import Bundle, open_part
 from adrenoc.bundle.manifest import TensorSpec, from_plain, to_plain
-from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
+from adrenoc.bundle.tar import REBUILD_HINT
 from adrenoc.errors import BundleError, InputError
 from adrenoc.files.read import read_plain
 from adrenoc.text import names
@@ -23,8 +23,6 @@ from adrenoc.text.decode import mark_name
 from adrenoc.text.json_text import read_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
 
 BUCKETS_FILE = "buckets.json"
@@ -133,20 +131,7 @@ def _is_odd(entry: BucketEntry) -> bool:
 
 def open_bucket(bundle: Bundle, entry: BucketEntry) -> Bundle:
     """A bucket as a bundle of its own; its files were verified with those of `bundle`."""
-    root: Path = bundle.root / entry.folder
-    if entry.folder == ".":
-        return bundle
-    manifest = read_manifest(root, shown=bundle.path / entry.folder)
-    whole = {(file.path, file.sha256) for file in bundle.manifest.files}
-    for file in manifest.files:
-        own = f"{entry.folder}/{file.path}"
-        # The constants of all buckets are one file of the whole bundle.
-        if not {(own, file.sha256), (file.path, file.sha256)} & whole:
-            raise BundleError(
-                f"{bundle.path}: {MANIFEST} does not list {own} as the bucket does",
-                hint=REBUILD_HINT,
-            )
-    return replace(bundle, root=root, manifest=manifest, whole=bundle.root)
+    return bundle if entry.folder == "." else open_part(bundle, entry.folder)
 
 
 def open_buckets(bundle: Bundle) -> tuple[Bundle, ...]:

@@ -4,12 +4,15 @@ NAME.adrenoc/
     manifest.json        what the bundle promises (`adrenoc.bundle.manifest`), a digest per file
     model.so             host code, serialised OpenCL kernels and VM byte code
     params.safetensors   the packed constants, under the names that the manifest lists
+    moves.json           constants that are others of that file in another order, where there are
     kernels/NAME.cl      the source of each kernel, to read
     launches.json        what each launch computes, by the model's names, with its work
     target.toml          the user's own target file, where it was compiled for one
     decisions.json       what the compiler chose, and why
     proof.json           inputs and what comes of them, where `adrenoc prove` put it
     programs/            kernels built for one device and driver, where `adrenoc warm` put some
+    buckets/, devices/   the same for other shapes (`adrenoc.bundle.buckets`), and with kernels of
+                         single GPUs (`adrenoc.bundle.editions`)
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +32,9 @@ from adrenoc.bundle.manifest import (
     KernelInfo,
     LibraryInfo,
     Manifest,
+    ParamSpec,
 )
+from adrenoc.bundle.moves import MOVES, Move, read_moves
 from adrenoc.bundle.params import read_params, write_params
 from adrenoc.bundle.tar import (
     MANIFEST,
@@ -61,6 +66,8 @@ KERNELS = "kernels"
 PROGRAMS = "programs"
 PROOF = "proof.json"
 
+_OF_THE_WHOLE = (PARAMS, MOVES, PROGRAMS, PROOF, TOKENIZER)
+"""Files that parts of a bundle share."""
 _DECISION_KEYS = ("stage", "subject", "taken", "reason")
 _COPY_BYTES = 1 << 20
 # What the manifest of a bundle has had in every version.
@@ -76,12 +83,12 @@ class Bundle:
     manifest: Manifest
     # Keeps the unpacked files of a tar form alive for as long as the bundle is.
     unpacked: TemporaryFolder | None = None
-    # Of a bucket: the folder of the bundle that it is part of.
+    # Of a part (a bucket, or what is for one GPU): the folder of the bundle that it is part of.
     whole: Path | None = None
 
     def file(self, name: str) -> Path:
-        """A file of the bundle; constants and built kernels of a bucket lie in the whole one."""
-        if self.whole is not None and name in (PARAMS, PROGRAMS):
+        """A file of the bundle; constants and built kernels of a part lie in the whole one."""
+        if self.whole is not None and name in _OF_THE_WHOLE:
             return self.whole / name
         return self.root / name
 
@@ -101,9 +108,15 @@ class Bundle:
         pairs = self.manifest.options.values.get("states", ())
         return tuple((str(past), str(present)) for past, present in pairs)
 
-    def params(self) -> dict[str, np.ndarray]:
-        """The packed constants by name."""
-        return read_params(self.file(PARAMS), self.manifest.params, where=f"{self.path}: {PARAMS}")
+    def params(self, specs: Sequence[ParamSpec] | None = None) -> dict[str, np.ndarray]:
+        """The packed constants by name; with `specs` these alone."""
+        wanted = self.manifest.params if specs is None else specs
+        where = f"{self.path}: {PARAMS}"
+        return read_params(self.file(PARAMS), wanted, where=where, moves=self.moves())
+
+    def moves(self) -> dict[str, Move]:
+        """How constants that it does not hold come of those that it holds, by name."""
+        return read_moves(self.file(MOVES), f"{self.path}: {MOVES}")
 
     def decisions(self) -> list[dict[str, str]]:
         """The compiler's decisions, in order."""
@@ -167,7 +180,10 @@ def fill_bundle(
     decisions = json.dumps(compiled.decisions.to_json(), indent=1, ensure_ascii=False)
     (root / DECISIONS).write_text(decisions + "\n", encoding="utf-8")
     (root / LAUNCHES).write_text(launches_to_json(compiled.launches), encoding="utf-8")
-    paths = sorted(path for path in root.rglob("*") if path.is_file())
+    given = [params] if params else []
+    written = {root / entry.path for entry in given}
+    paths = [path for path in root.rglob("*") if path.is_file() and path not in written]
+    files = [*(file_entry(root, path) for path in paths), *given]
     whole = Manifest(
         **manifest,
         inputs=compiled.inputs,
@@ -179,7 +195,7 @@ def fill_bundle(
         statistics=compiled.statistics,
         regions=compiled.regions,
         library=library,
-        files=(*_entries(root, paths), *([params] if params else [])),
+        files=tuple(sorted(files, key=lambda entry: Path(entry.path))),
     )
     (root / MANIFEST).write_text(whole.to_json(), encoding="utf-8")
     return whole
@@ -214,6 +230,26 @@ def open_bundle(path: Path) -> Bundle:
     for entry in manifest.files:
         _verify(root, entry, shown=path)
     return Bundle(path=path, root=root, manifest=manifest, unpacked=unpacked)
+
+
+def open_part(bundle: Bundle, folder: str) -> Bundle:
+    """A folder of a bundle as one of its own; its files were verified with those of `bundle`.
+
+    Raises:
+        BundleError: it is no bundle, or the manifest above lists its files otherwise.
+    """
+    root = bundle.root / folder
+    manifest = read_manifest(root, shown=bundle.path / folder)
+    whole = {(file.path, file.sha256) for file in bundle.manifest.files}
+    for file in manifest.files:
+        # The constants of all parts are one file of the whole bundle.
+        own = file.path if file.path in _OF_THE_WHOLE else f"{folder}/{file.path}"
+        if (own, file.sha256) not in whole:
+            raise BundleError(
+                f"{bundle.path}: {MANIFEST} does not list {own} as the part in {folder} does",
+                hint=REBUILD_HINT,
+            )
+    return replace(bundle, root=root, manifest=manifest, whole=bundle.whole or bundle.root)
 
 
 def read_manifest(root: Path, *, shown: Path) -> Manifest:
@@ -284,7 +320,7 @@ def put_files(bundle: Bundle, contents: Mapping[str, bytes]) -> None:
             (root / path).parent.mkdir(exist_ok=True)
             (root / path).write_bytes(content)
         kept = [entry for entry in bundle.manifest.files if entry.path not in contents]
-        made = _entries(root, (root / path for path in contents))
+        made = [file_entry(root, root / path) for path in contents]
         files = sorted([*kept, *made], key=lambda entry: entry.path)
         manifest = replace(bundle.manifest, files=tuple(files))
         (root / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
@@ -293,10 +329,6 @@ def put_files(bundle: Bundle, contents: Mapping[str, bytes]) -> None:
             return
         with write_folder_atomically(bundle.path, BUNDLE_FOLDER) as folder:
             shutil.copytree(root, folder, dirs_exist_ok=True)
-
-
-def _entries(root: Path, paths: Iterable[Path]) -> list[FileEntry]:
-    return [file_entry(root, path) for path in paths]
 
 
 def _temporary(path: Path) -> TemporaryFolder:

@@ -9,34 +9,48 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adrenoc.bundle.manifest import ParamSpec
+from adrenoc.bundle.moves import Move
 from adrenoc.errors import BundleError
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-def read_params(path: Path, specs: Sequence[ParamSpec], *, where: str) -> dict[str, np.ndarray]:
-    """The constants by name, each as `specs` say; `where` names the file in messages.
+def read_params(
+    path: Path, specs: Sequence[ParamSpec], *, where: str, moves: Mapping[str, Move] | None = None
+) -> dict[str, np.ndarray]:
+    """The constants that `specs` say, by name; `where` names the file in messages.
+
+    Those that `moves` make come of others of the file, which are read for them alone.
 
     Raises:
         BundleError: the file is damaged, or holds others.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors import SafetensorError, safe_open
 
     hint = "compile the model again: adrenoc compile MODEL --device DEVICE"
+    moved = moves or {}
+    wanted = {moved[s.name].source if s.name in moved else s.name for s in specs}
+    stored: dict[str, np.ndarray] = {}
     try:
-        loaded: dict[str, np.ndarray] = load_file(path)
+        with safe_open(path, framework="numpy") as file:
+            for name in sorted(wanted & set(file.keys())):
+                stored[name] = file.get_tensor(name)
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise BundleError(f"{where} holds no constants: {error}", hint=hint) from error
+    loaded = {}
     for spec in specs:
-        seen = loaded.get(spec.name)
+        move = moved.get(spec.name)
+        seen = stored.get(spec.name if move is None else move.source)
+        if move is not None and seen is not None:
+            seen = move.bring(seen, where)
         if seen is None or (seen.shape, str(seen.dtype)) != (spec.shape, spec.dtype):
             found = "nothing" if seen is None else f"{seen.dtype} {list(seen.shape)}"
             raise BundleError(
                 f"{where} holds {found} at `{spec.name}`, expected {spec.dtype} {list(spec.shape)}",
                 hint=hint,
             )
+        loaded[spec.name] = seen
     return loaded
 
 

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from adrenoc.mcu.core import Core
     from adrenoc.options import CompileOptions
     from adrenoc.reporter import Reporter
+    from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
 
 @click.command("compile", cls=HeavyCommand)
-@model_options(cores=True, ranges=True)
+@model_options(cores=True, sets=True, ranges=True)
 @click.option(
     "-o",
     "--output",
@@ -133,7 +134,7 @@ if TYPE_CHECKING:
 def compile_command(
     ctx: click.Context,
     model: Path,
-    target: Target | Core,
+    target: Target | Core | DeviceSet,
     preset: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]] | ShapeRange, ...],
     output: Path | None,
@@ -168,6 +169,7 @@ def compile_command(
 ) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE.
 
+    For several (adreno:660,adreno:750, or `all`) the bundle has kernels of each, and common ones.
     For a microcontroller (cortex-m4) or a CPU (cpu:arm64) an int8 MODEL becomes a folder of C.
     """
     from adrenoc.mcu.core import Core
@@ -176,7 +178,7 @@ def compile_command(
         _check_no_trace(time_trace)
         from adrenoc.cli.firmware import compile_firmware
 
-        said = {"with_object": with_object, "explain": explain, "as_json": as_json}
+        shown = {"with_object": with_object, "explain": explain, "as_json": as_json}
         compile_firmware(
             ctx,
             model,
@@ -184,42 +186,43 @@ def compile_command(
             output,
             (max_flash_kib, max_ram_kib),
             wishes=(tuning_log, spare_flash_kib or 0),
-            **said,
+            **shown,
         )
         return
     _check_no_firmware(max_flash_kib, max_ram_kib, spare_flash_kib, with_object or None)
     from adrenoc.cli import console
+    from adrenoc.cli.device_sets import check_devices, plan_editions, split_set
     from adrenoc.cli.plan_shapes import plan_shapes
-    from adrenoc.cli.show_accuracy import finite, show_plan
+    from adrenoc.cli.show_accuracy import show_plan
     from adrenoc.cli.show_made import show_made, show_options
     from adrenoc.compile.make import default_output, make_bundle
     from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
 
+    target, members = split_set(target)
+    check_devices(len(members), stop_after, fallback, dump_dir)
     _check_accuracy_options(accuracy, policy_file, folder, clml, stop_after)
     shaped = plan_shapes(
         model, shapes, (context, prefill), kept, accurate=accuracy is not None, tokenizer=tokenizer
     )
     _check_fallback(fallback, len(shaped.buckets), stop_after, kept=bool(shaped.states))
     policy = policy_of(policy_file, model, preset)
-    resolved = resolve_options(
-        target,
-        preset=policy.preset if policy else preset,
-        command_line={
-            "float32_tensors": policy.float32_tensors if policy else None,
-            "shapes": shaped.buckets[-1] or None,
-            "states": shaped.states or None,
-            "caches": shaped.caches or None,
-            "end_tokens": shaped.ends or None,
-            "forbid": forbid or None,
-            "max_memory_mib": max_memory_mib,
-            "winograd": winograd,
-            "clml": clml,
-            "clml_version": clml_version,
-            "tuning_log": tuning_log,
-            "ndk": ndk,
-        },
-    )
+    own_preset = policy.preset if policy else preset
+    said: dict[str, Any] = {
+        "float32_tensors": policy.float32_tensors if policy else None,
+        "shapes": shaped.buckets[-1] or None,
+        "states": shaped.states or None,
+        "caches": shaped.caches or None,
+        "end_tokens": shaped.ends or None,
+        "forbid": forbid or None,
+        "max_memory_mib": max_memory_mib,
+        "winograd": winograd,
+        "clml": clml,
+        "clml_version": clml_version,
+        "tuning_log": tuning_log,
+        "ndk": ndk,
+    }
+    resolved = resolve_options(target, preset=own_preset, command_line=said)
 
     plan: AccuracyPlan | None = None
 
@@ -237,14 +240,7 @@ def compile_command(
                 use_cache=not no_cache,
             )
         if stop_after is not None:
-            from adrenoc.pipeline import State, run_stages
-
-            run_stages(
-                State(model=model, target=target, options=resolved.options),
-                reporter=reporter,
-                dump_dir=dump_dir,
-                stop_after=stop_after,
-            )
+            _run_until(stop_after, model, target, resolved.options, reporter, dump_dir)
             return None
         return make_bundle(
             model,
@@ -259,18 +255,16 @@ def compile_command(
             chosen_before=decisions,
             with_fallback=fallback is not None,
             tokenizer=shaped.tokenizer,
+            editions=plan_editions(members, own_preset, said, options.float32_tensors),
         )
 
     work = trace_time(compile_all, time_trace)
     if as_json:
         made = work(SilentReporter())
-        if made is not None:
-            more: dict[str, Any] = {"origins": dict(resolved.origins)} if explain else {}
-            if plan is not None:
-                more["accuracy"] = finite(asdict(plan))
-            console.print_json({**vars(made), **more} if more else made)
-        else:
+        if made is None:
             console.print_json({"stopped_after": stop_after})
+            return
+        _print_json(made, plan, dict(resolved.origins) if explain else None)
         return
     if explain:
         show_options(resolved)
@@ -283,6 +277,30 @@ def compile_command(
     show_made(made, explain=explain)
     if plan is not None:
         show_plan(plan)
+
+
+def _print_json(made: Made, plan: AccuracyPlan | None, origins: dict[str, str] | None) -> None:
+    from adrenoc.cli import console
+    from adrenoc.cli.show_accuracy import finite
+
+    more: dict[str, Any] = {} if origins is None else {"origins": origins}
+    if plan is not None:
+        more["accuracy"] = finite(asdict(plan))
+    console.print_json({**vars(made), **more} if more else made)
+
+
+def _run_until(
+    stop_after: str,
+    model: Path,
+    target: Target,
+    options: CompileOptions,
+    reporter: Reporter,
+    dump_dir: Path | None,
+) -> None:
+    from adrenoc.pipeline import State, run_stages
+
+    start = State(model=model, target=target, options=options)
+    run_stages(start, reporter=reporter, dump_dir=dump_dir, stop_after=stop_after)
 
 
 def _check_no_firmware(*given: int | None) -> None:

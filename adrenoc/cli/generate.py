@@ -106,7 +106,7 @@ def run_if_decoder(
     check = None
     if reference is not None:
         check = _check(bundle, reference, (prompt, given), result, logits, tolerance)
-    _tell(ctx, decoder.rows, result, check, len(prompt), as_json=as_json)
+    _tell(ctx, decoder, result, check, len(prompt), as_json=as_json)
     return True
 
 
@@ -122,7 +122,7 @@ def _reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
             with local_place(bundle, choice.cl_device) as here:
                 yield here
         else:
-            with remote_place(bundle, address, choice.cl_device) as (there, _):
+            with remote_place(bundle, address, choice.cl_device) as there:
                 yield there
 
 
@@ -266,7 +266,7 @@ def _check(
 
 def _tell(
     ctx: click.Context,
-    rows: int,
+    decoder: Decoder,
     result: Generated,
     check: TokenCheck | None,
     prompt: int,
@@ -279,11 +279,14 @@ def _tell(
     if as_json:
         more = {} if check is None else {"check": {**asdict(check), "passed": check.passed}}
         plain = asdict(result)
-        console.print_json({**{k: v for k, v in plain.items() if v is not None}, **more})
+        told = {"notes": decoder.notes} if decoder.notes else {}
+        console.print_json({**{k: v for k, v in plain.items() if v is not None}, **told, **more})
         if check is not None and not check.passed:
             ctx.exit(CheckFailedError.exit_code)
         return
-    _show(rows, result, check, prompt)
+    _show(decoder.rows, result, check, prompt)
+    if decoder.notes:
+        console.print_fields([("note", note) for note in decoder.notes])
     if check is not None:
         check.raise_if_failed()
 

@@ -29,6 +29,8 @@ def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None, as_jso
     core its layers and what they take.
     """
     from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.bundle.editions import read_editions
+    from adrenoc.bundle.manifest import to_plain
     from adrenoc.cli import console
     from adrenoc.cli.firmware import inspect_if_firmware
     from adrenoc.cli.terminal import say
@@ -40,16 +42,21 @@ def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None, as_jso
     if kernel is not None:
         say(printable(_source(opened, kernel), lines=True))
     elif as_json:
-        console.print_json(opened.manifest)
+        editions = read_editions(opened)
+        more = {"editions": editions} if editions else {}
+        console.print_json({**to_plain(opened.manifest), **more})
     else:
         _show(opened)
 
 
 def _source(bundle: Bundle, name: str) -> str:
+    from adrenoc.bundle.editions import name_parts
     from adrenoc.errors import BundleError
     from adrenoc.text.spelling import did_you_mean
 
-    sources = {kernel.name: kernel.source for kernel in bundle.kernels()}
+    # Of several parts with such a kernel, that of the largest shapes, and of any Adreno.
+    parts = name_parts(bundle).values()
+    sources = {kernel.name: kernel.source for part in parts for kernel in part.kernels()}
     if name not in sources:
         raise BundleError(
             f'{bundle.path} has no kernel "{name}"{did_you_mean(name, list(sources))}',
@@ -93,7 +100,7 @@ def _show(bundle: Bundle) -> None:
         ("", "name", "shape", "dtype", "layout"),
         [*_tensors("input", manifest.inputs), *_tensors("output", manifest.outputs)],
     )
-    _show_buckets(bundle)
+    _show_parts(bundle)
     console.blank()
     console.print_table(
         ("kernel", "family", "calls", "work-group", "groups", "arguments in", "schedule"),
@@ -120,6 +127,12 @@ def _show(bundle: Bundle) -> None:
     )
 
 
+def _show_parts(bundle: Bundle) -> None:
+    """What is for other shapes, and for single GPUs."""
+    _show_buckets(bundle)
+    _show_editions(bundle)
+
+
 def _show_buckets(bundle: Bundle) -> None:
     from adrenoc.bundle.buckets import read_buckets
     from adrenoc.cli import console
@@ -138,6 +151,27 @@ def _show_buckets(bundle: Bundle) -> None:
     refused = buckets.batch.refused
     said = f"not filled up: {refused}" if refused else "a smaller one is filled up, which is exact"
     console.print_fields([("batch", said)])
+
+
+def _show_editions(bundle: Bundle) -> None:
+    """What the bundle has for single GPUs; nothing where it is for one device."""
+    from adrenoc.bundle.editions import open_edition, read_editions
+    from adrenoc.bundle.figures import figures_of
+    from adrenoc.cli import console
+
+    rows = []
+    for edition in read_editions(bundle):
+        part = open_edition(bundle, edition)
+        figures = figures_of(part)
+        moved = sum(1 for spec in part.manifest.params if spec.name in bundle.moves())
+        constants = f"{len(part.manifest.params)}, {moved} moved"
+        memory = console.size(figures.memory_bytes)
+        counts = str(figures.kernels), str(figures.launches)
+        rows.append((edition.title, edition.folder, *counts, memory, constants))
+    if rows:
+        columns = ("kernels for", "folder", "kernels", "launches", "memory", "constants")
+        console.blank()
+        console.print_table(columns, rows, right=columns[2:5])
 
 
 def _memory(bundle: Bundle) -> str:

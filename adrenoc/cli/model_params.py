@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.mcu.core import Core
+    from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
     ParamType = click.ParamType[Any]
@@ -22,21 +23,29 @@ class TargetParam(ParamType):
 
     name = "device"
 
-    def __init__(self, *, cores: bool = False) -> None:
-        """Of GPUs alone, or with `cores` of microcontrollers and CPUs too."""
-        self.cores = cores
+    def __init__(self, *, cores: bool = False, sets: bool = False) -> None:
+        """Of GPUs alone, or with `cores` of microcontrollers and CPUs too, with `sets` of many."""
+        self.cores, self.sets = cores, sets
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Target | Core:
+    ) -> Target | Core | DeviceSet:
         """Look the name up."""
         from adrenoc.errors import TargetError
         from adrenoc.mcu.core import Core, is_core, load_core
+        from adrenoc.target.device_set import DeviceSet, is_device_set, load_device_set
         from adrenoc.target.own_file import own_path
         from adrenoc.target.target import Target, load_target
 
-        if isinstance(value, Target | Core):
+        if isinstance(value, Target | Core | DeviceSet):
             return value
+        if is_device_set(value):
+            if self.sets:
+                return load_device_set(value)
+            raise TargetError(
+                f'"{value}" names several devices; this command is for one',
+                hint="name one, such as --device adreno:750; adrenoc compile takes several",
+            )
         if own_path(value) is not None or not is_core(value):
             return load_target(value)
         core = load_core(value)

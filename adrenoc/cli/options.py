@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
+from click.core import ParameterSource
 
 from adrenoc.cli.guarded import InputPath, OutputPath
 from adrenoc.cli.model_params import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
     from adrenoc.ir.precision_policy import PrecisionPolicy
     from adrenoc.mcu.core import Core
+    from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -87,17 +89,19 @@ def json_option() -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
-_REPORT = "adrenoc.device_report"
-"""Where a command keeps the report until its device is read."""
+_REPORT, _SET = "adrenoc.device_report", "adrenoc.device_set"
+"""Where a command keeps these files until its device is read."""
 
 
-def device_option(*, cores: bool = False) -> Decorator:
+def device_option(*, cores: bool = False, sets: bool = False) -> Decorator:
     """`--device`: what to compile for, with `cores` a microcontroller or a CPU too.
 
     With it goes `--device-report`, what the driver was found to get wrong: the device that the
-    command gets does without that.
+    command gets does without that.  With `sets` it may be several devices (a DeviceSet), which
+    `--device-set` has from a file.
     """
     others = ", cortex-m4" if cores else ""
+    several = "; several between commas, or `all`, go into one bundle" if sets else ""
     report = click.option(
         "--device-report",
         type=InputPath(),
@@ -110,19 +114,50 @@ def device_option(*, cores: bool = False) -> Decorator:
     device = click.option(
         "--device",
         "target",
-        type=TargetParam(cores=cores),
-        callback=lambda ctx, _, target: _apply_report(target, ctx.meta.get(_REPORT)),
+        type=TargetParam(cores=cores, sets=sets),
+        callback=lambda ctx, _, target: _apply_report(
+            _read_set(ctx, target), ctx.meta.get(_REPORT)
+        ),
         default="adreno",
         show_default=True,
         metavar="DEVICE",
         help=f"What to compile for: adreno, adreno:750, adreno:sm8650, host{others} "
-        "(adrenoc targets), or a target file of your own, FILE.toml.",
+        f"(adrenoc targets), or a target file of your own, FILE.toml{several}.",
     )
-    return join_options(device, report)
+    if not sets:
+        return join_options(device, report)
+    listed = click.option(
+        "--device-set",
+        type=InputPath(),
+        is_eager=True,
+        expose_value=False,
+        callback=lambda ctx, _, path: ctx.meta.update({_SET: path}),
+        metavar="FILE",
+        help="Several devices for one bundle, as [[device]] with target, and report for one "
+        "driver, list them.",
+    )
+    return join_options(device, listed, report)
 
 
-def _apply_report(target: Target | Core, report: Path | None) -> Target | Core:
+AnyTarget: TypeAlias = "Target | Core | DeviceSet"
+
+
+def _read_set(ctx: click.Context, target: AnyTarget) -> AnyTarget:
+    """The devices of `--device-set`, in place of `--device`."""
+    path: Path | None = ctx.meta.get(_SET)
+    if path is None:
+        return target
+    if ctx.get_parameter_source("target") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--device and --device-set exclude each other")
+    from adrenoc.target.device_set import read_device_set
+
+    return read_device_set(path)
+
+
+def _apply_report(target: AnyTarget, report: Path | None) -> AnyTarget:
     """The target without what a report says that its driver gets wrong.
+
+    Of several that of the report's GPU is then for its driver alone.
 
     Raises:
         TargetError: the report is damaged, or of another GPU.
@@ -131,8 +166,11 @@ def _apply_report(target: Target | Core, report: Path | None) -> Target | Core:
     if report is None:
         return target
     from adrenoc.target.device_report import apply_report, read_report
+    from adrenoc.target.device_set import DeviceSet, add_report
     from adrenoc.target.target import Target
 
+    if isinstance(target, DeviceSet):
+        return add_report(target, read_report(report), report)
     if not isinstance(target, Target):
         raise click.UsageError("--device-report is for GPUs")
     return apply_report(target, read_report(report), report)
@@ -179,9 +217,9 @@ def shape_option(text: str = "", *, ranges: bool = False) -> Decorator:
     )
 
 
-def model_options(*, cores: bool = False, ranges: bool = False) -> Decorator:
+def model_options(*, cores: bool = False, sets: bool = False, ranges: bool = False) -> Decorator:
     """A model, what to compile it for, how, and for which shapes."""
-    asked = device_option(cores=cores), preset_option(), shape_option(ranges=ranges)
+    asked = device_option(cores=cores, sets=sets), preset_option(), shape_option(ranges=ranges)
     return join_options(path_argument("model"), *asked)
 
 

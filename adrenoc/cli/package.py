@@ -11,6 +11,7 @@ from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import json_option
 
 if TYPE_CHECKING:
+    from adrenoc.android.package.packed import Packed
     from adrenoc.android.runtime_build import Runtime
     from adrenoc.bundle.bundle import Bundle
 
@@ -50,6 +51,12 @@ _ARCHIVE = ".aar"
     metavar="DIR",
     help="With --aar: write a small app for Android Studio there, which runs the bundles.",
 )
+@click.option(
+    "--split",
+    is_flag=True,
+    help="With --aar -o FOLDER: bundles for several GPUs go into an asset pack, of which Play "
+    "gives each phone the part for its GPU, and the runtime into an archive.",
+)
 @json_option()
 def package_command(
     bundles: tuple[Path, ...],
@@ -57,6 +64,7 @@ def package_command(
     folders: tuple[Path, ...],
     output: Path,
     sample: Path | None,
+    split: bool,
     as_json: bool,
 ) -> None:
     """Put bundles and the runtime into packages for an app."""
@@ -68,6 +76,7 @@ def package_command(
     from adrenoc.cli import console
 
     _check_usage(form, bundles, folders, output, sample)
+    _check_split(form, output, sample, split=split)
     _check_outputs(form, output, sample)
     opened = [open_bundle(bundle) for bundle in bundles]
     if form == "aar":
@@ -78,6 +87,9 @@ def package_command(
         packed = write_cmake_package(opened[0], runtimes[0], output)
     elif output.suffix == _ARCHIVE:
         packed = write_aar(opened[0], runtimes, output)
+    elif split:
+        _package_split(opened, runtimes, output, as_json=as_json)
+        return
     else:
         repository = write_repository(opened, runtimes, output)
         packed = repository.packed
@@ -88,15 +100,57 @@ def package_command(
         told = {"path": str(packed.path), "files": dict(packed.files)}
         console.print_json({**told, "coordinates": coordinates})
         return
+    _show_files(packed)
+    if coordinates:
+        console.blank()
+        console.print_fields([("dependencies", ", ".join(coordinates))])
+
+
+def _show_files(packed: Packed) -> None:
+    from adrenoc.cli import console
+
     console.print_title("package", str(packed.path))
     console.print_table(
         ("file", "size"),
         [(path, console.size(size)) for path, size in packed.files],
         right=("size",),
     )
-    if coordinates:
-        console.blank()
-        console.print_fields([("dependencies", ", ".join(coordinates))])
+
+
+def _package_split(
+    bundles: list[Bundle], runtimes: list[Runtime], output: Path, *, as_json: bool
+) -> None:
+    """The runtime as an archive, and the bundles as an asset pack."""
+    from adrenoc.android.package.asset_pack import PACK, TARGETING, write_asset_pack
+    from adrenoc.android.package.packed import Packed
+    from adrenoc.android.package.repository import RUNTIME, write_runtime
+    from adrenoc.cli import console
+
+    split = write_asset_pack(bundles, output)
+    written = write_runtime(bundles, runtimes, output)
+    packed = Packed(path=output, files=(*split.packed.files, *written))
+    if as_json:
+        told = {"path": str(output), "files": dict(packed.files), "decisions": split.decisions}
+        console.print_json({**told, "coordinates": [str(RUNTIME)]})
+        return
+    _show_files(packed)
+    console.blank()
+    console.print_fields(
+        [
+            ("dependencies", str(RUNTIME)),
+            ("settings.gradle.kts", f'include(":{PACK}"), with its projectDir'),
+            ("gradle.properties", "android.experimental.enableDeviceTargetingConfigApi=true"),
+            ("android {}", f'assetPacks += ":{PACK}"'),
+            ("  bundle {}", f'deviceTargetingConfig = file("{TARGETING}")'),
+            ("    deviceGroup {}", 'enableSplit = true; defaultGroup = "other"'),
+            *(("note", f"{d.subject}: {d.taken}, {d.reason}") for d in split.decisions),
+        ]
+    )
+
+
+def _check_split(form: str | None, output: Path, sample: Path | None, *, split: bool) -> None:
+    if split and (form != "aar" or output.suffix == _ARCHIVE or sample is not None):
+        raise click.UsageError("--split goes with --aar -o FOLDER, without --sample")
 
 
 def _check_usage(

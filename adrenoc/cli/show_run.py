@@ -32,6 +32,7 @@ def plain_run(
         "launching": result.launching,
         "gpu": result.gpu,
         "notes": result.notes,
+        "edition": result.edition,
         "memory_bytes": result.memory_bytes,
         "outputs": outputs,
         "regions": result.regions,

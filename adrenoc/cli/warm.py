@@ -54,5 +54,5 @@ def warm_command(
     ]
     if embed:
         fields.append(("in the bundle", console.size(warmed.embedded_bytes)))
-    fields += [("note", note) for note in programs.notes()]
+    fields += [("note", note) for note in (*warmed.notes, *programs.notes())]
     console.print_fields(fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,9 @@ from adrenoc.tuning_log import choose_trials, find_log, read_log
 
 if TYPE_CHECKING:
     from adrenoc.compile.compiler import Compiled
+    from adrenoc.compile.edition_plan import EditionPlan
     from adrenoc.compile.fallback import Fallback
+    from adrenoc.compile.make_buckets import Fill
     from adrenoc.decision import Decision, DecisionLog
 
 
@@ -85,12 +87,14 @@ def make_bundle(
     chosen_before: Sequence[Decision] = (),
     with_fallback: bool = False,
     tokenizer: bytes = b"",
+    editions: Sequence[EditionPlan] = (),
 ) -> Made:
     """Compile `model` into a bundle at `output`; all or nothing is written.
 
     `chosen_before` are decisions that led to these options; the bundle keeps them, and what a
     decoder's `tokenizer` is.  `with_fallback`: an int8 model's code for the CPU goes with it.
-    With `buckets` it is compiled for each of these choices of input shapes, the largest last.
+    With `buckets` it is compiled for each of these choices of input shapes, the largest last; with
+    `editions` for these GPUs too, and `target` is what they have in common.
     With `dump_dir` the stages have to run, so the cache is written and not read.
 
     Raises:
@@ -121,16 +125,12 @@ def make_bundle(
             chosen_before=tuple(chosen_before),
             with_fallback=with_fallback,
             tokenizer=tokenizer,
+            editions=tuple(editions),
         )
         cache = BundleCache(cache_folder(), reporter) if use_cache else None
         manifest, decisions, cached = _make(job, cache, dump_dir)
-    return Made(
-        path=output,
-        manifest=manifest,
-        decisions=decisions,
-        cached=cached,
-        time_ms=_ms_since(started),
-    )
+    took_ms = _ms_since(started)
+    return Made(path=output, manifest=manifest, decisions=decisions, cached=cached, time_ms=took_ms)
 
 
 def _warn_of_log(options: CompileOptions, target: Target, reporter: Reporter) -> None:
@@ -159,6 +159,7 @@ class _Job:
     chosen_before: tuple[Decision, ...]
     with_fallback: bool
     tokenizer: bytes
+    editions: tuple[EditionPlan, ...]
 
     @property
     def key(self) -> str:
@@ -175,6 +176,7 @@ class _Job:
                 "chosen_before": sha256_json([asdict(d) for d in self.chosen_before]),
                 "fallback": str(self.with_fallback),
                 "tokenizer": hashlib.sha256(self.tokenizer).hexdigest() if self.tokenizer else "",
+                "editions": sha256_json([plan.digest() for plan in self.editions]),
             }
         )
 
@@ -235,7 +237,7 @@ def _compile_into_place(
         fallback=_plan_fallback(job),
         tokenizer=job.tokenizer,
     )
-    fill, decisions = _compile(job.model, options, job.buckets, writer=writer, dump_dir=dump_dir)
+    fill, decisions = _compile(job, writer=writer, dump_dir=dump_dir)
 
     def fill_and_keep(root: Path) -> Manifest:
         manifest = fill(root)
@@ -264,14 +266,23 @@ def _plan_fallback(job: _Job) -> Fallback | None:
 
 
 def _compile(
-    model: Path,
-    options: CompileOptions,
-    buckets: Sequence[Shapes],
-    *,
-    writer: _Writer,
-    dump_dir: Path | None,
+    job: _Job, *, writer: _Writer, dump_dir: Path | None
 ) -> tuple[Callable[[Path], Manifest], DecisionLog]:
     """Compile; what writes the bundle into a folder, and the decisions."""
+    model, options, buckets = job.model, job.options, job.buckets
+    if job.editions:
+        from adrenoc.compile.make_editions import compile_editions
+
+        whole = compile_editions(
+            model,
+            common=writer.target,
+            options=options,
+            plans=job.editions,
+            buckets=buckets,
+            sha256=writer.info.sha256,
+            reporter=writer.reporter,
+        )
+        return (lambda root: whole.fill(root, writer.fill_for)), whole.decisions
     if buckets:
         from adrenoc.compile.make_buckets import compile_buckets
 
@@ -311,6 +322,10 @@ class _Writer:
     fallback: Fallback | None = None
     tokenizer: bytes = b""
 
+    def fill_for(self, target: Target) -> Fill:
+        """What writes bundles for another target than this one's."""
+        return replace(self, target=target).fill
+
     def fill(
         self,
         root: Path,
@@ -335,7 +350,9 @@ class _Writer:
         started = time.perf_counter()
         if self.target.own is not None:
             (root / TARGET).write_bytes(self.target.own.text.encode("utf-8"))
-        if self.tokenizer and params is None:  # of buckets the one that is the whole bundle
+        # Of parts the one that is the whole bundle.
+        is_whole = params is None or (root / params.path).is_file()
+        if self.tokenizer and is_whole:
             (root / TOKENIZER).write_bytes(self.tokenizer)
         about: dict[str, Any] = {
             "name": self.name,

@@ -5,7 +5,6 @@ Source of the layout: `adrenoc.bundle.buckets`.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from adrenoc.bundle.bundle import PARAMS, file_entry
 from adrenoc.bundle.manifest import FileEntry, Manifest
 from adrenoc.bundle.params import write_params
 from adrenoc.compile.compiler import Compiled, compile_model
-from adrenoc.files.spill import forget_pages
+from adrenoc.compile.constant_store import ConstantStore
 from adrenoc.host.free_memory import return_large_blocks, return_memory
 from adrenoc.options import CompileOptions, Shapes
 from adrenoc.passes.read.find_batch import batch_free_constants, find_batch
@@ -52,10 +51,15 @@ class CompiledBuckets:
         """The bucket that is a whole bundle by itself."""
         return self.compiled[-1]
 
-    def fill(self, root: Path, fill: Fill) -> Manifest:
-        """Write the bundle with all buckets into the folder `root`."""
-        write_params(root / PARAMS, self.params)
-        shared = file_entry(root, root / PARAMS)
+    def fill(self, root: Path, fill: Fill, params: FileEntry | None = None) -> Manifest:
+        """Write the bundle with all buckets into the folder `root`.
+
+        `params` is the file of the constants where that was written elsewhere.
+        """
+        shared = params
+        if shared is None:
+            write_params(root / PARAMS, self.params)
+            shared = file_entry(root, root / PARAMS)
         entries = []
         for compiled, options in zip(self.compiled, self.options, strict=True):
             folder = "."
@@ -70,7 +74,7 @@ class CompiledBuckets:
             )
         listed = Buckets(buckets=tuple(entries), batch=self.batch)
         (root / BUCKETS_FILE).write_text(listed.to_json(), encoding="utf-8")
-        return fill(root, replace(self.largest, params=self.params), self.options[-1], None)
+        return fill(root, self.largest, self.options[-1], shared)
 
 
 def compile_buckets(
@@ -81,17 +85,19 @@ def compile_buckets(
     buckets: Sequence[Shapes],
     reporter: Reporter,
     sha256: str = "",
+    store: ConstantStore | None = None,
 ) -> CompiledBuckets:
     """Compile `model` for each choice of shapes, the one with the most elements last.
 
-    With `sha256` only if what is read has that digest, each time.
+    With `sha256` only if what is read has that digest, each time.  `store` has the constants of
+    what else the bundle holds.
 
     Raises:
         AdrenocError: one of them cannot be compiled.
     """
     chosen = tuple(replace(options, shapes=shapes) for shapes in buckets)
     return_large_blocks()
-    store = _Store()
+    store = store or ConstantStore()
     compiled = []
     for one in chosen:
         dims = ", ".join(f"{name}:{','.join(map(str, s))}" for name, s in one.shapes)
@@ -110,35 +116,6 @@ def compile_buckets(
     return CompiledBuckets(
         compiled=tuple(compiled), options=chosen, batch=batch, params=store.params
     )
-
-
-class _Store:
-    """Constants by content: those of the largest bucket keep no names of their own either."""
-
-    def __init__(self) -> None:
-        self.params: dict[str, np.ndarray] = {}
-        self._names: dict[str, str] = {}
-
-    def share_constants(self, compiled: Compiled) -> Compiled:
-        """The same with constants named as all buckets name them, each content once.
-
-        How they were packed is left out: it holds the model's own constants, a set for each bucket.
-        """
-        names = {name: self._name(value) for name, value in compiled.params.items()}
-        return replace(
-            compiled,
-            params={new: self.params[new] for new in names.values()},
-            packings={},
-            param_specs=tuple(replace(s, name=names[s.name]) for s in compiled.param_specs),
-        )
-
-    def _name(self, value: np.ndarray) -> str:
-        content = hashlib.sha256(f"{value.shape} {value.dtype} ".encode())
-        content.update(np.ascontiguousarray(value).data)
-        forget_pages(value)
-        name = self._names.setdefault(content.hexdigest(), f"p{len(self.params)}")
-        self.params.setdefault(name, value)
-        return name
 
 
 def _find_batch(

@@ -13,21 +13,13 @@ from itertools import permutations
 
 import numpy as np
 
+from adrenoc.ir.places import Digits, find_axis_digits, forms_of, pack_indices, read_places
 from adrenoc.ir.program import Packing
 from adrenoc.mcu.operators import Convolution
 from adrenoc.mcu.program import Program
 
-MOST_DIGITS = 6
-UNBOUNDED = 2**31 - 1
-_BASE = 100
-"""Indices are told by packing their digits, plus one, in place of weights: those fit any dtype."""
-_FORMS = {"int8": ("int8",), "uint32": ("int8", "float16")}
-"""How to look at the elements of a packed constant of a dtype, if not as what they are."""
 _BORROWS = "neon_layer"
 """Kernels whose weights `c/borrow.c` knows how to lay out."""
-
-Digits = tuple[tuple[int, int], ...]
-"""Radix and stride of each digit of an index, the lowest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +126,10 @@ def _find_holder(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None
         if order is None:
             continue
         dtype = str(lender.value.dtype)
-        packed = _pack_indices(lender)
-        for form in _FORMS.get(dtype, (dtype,)) if packed else ():
-            places = _places(lender, packed, form)
+        constant, pack = lender.packing.constant, lender.packing.pack
+        packed = pack_indices(constant, pack, lender.value.nbytes)
+        for form in forms_of(dtype) if packed else ():
+            places = read_places(packed, constant.size, form)
             if places is None:
                 continue
             shape = [weights.shape[axis] for axis in order]
@@ -153,18 +146,14 @@ def _describe_places(
 ) -> Held | None:
     """The places of the weights as digits of their indices, where they are that."""
     elements = lender.value.reshape(-1).view(form)
-    lines = _lines(places)
-    digits = tuple(d for line in lines if (d := find_digits(line)) is not None)
-    first = int(places.flat[0])
-    if len(digits) < len(lines) or not np.array_equal(places, _join_axes(lines) + first):
-        return None
-    if not np.array_equal(elements[places], weights):
+    digits = find_axis_digits(places)
+    if digits is None or not np.array_equal(elements[places], weights):
         return None
     return Held(
         param=lender.name,
         param_bytes=elements.nbytes,
         width=elements.itemsize,
-        first=first,
+        first=int(places.flat[0]),
         digits=digits,
     )
 
@@ -175,69 +164,3 @@ def _order_of(weights: np.ndarray, constant: np.ndarray) -> tuple[int, ...] | No
         if np.array_equal(weights.transpose(order).reshape(-1), constant.reshape(-1)):
             return order
     return None
-
-
-def _pack_indices(lender: _Lender) -> list[np.ndarray]:
-    """The digits of each element's index, plus one, packed as weights are: the lowest first.
-
-    Nothing where what is packed so has another size than the constant.
-    """
-    constant, pack = lender.packing.constant, lender.packing.pack
-    numbers = np.arange(constant.size, dtype=np.int64).reshape(constant.shape)
-    found, power = [], 1
-    while power <= constant.size:
-        packed = pack((numbers // power % _BASE + 1).astype(constant.dtype))
-        if packed.nbytes != lender.value.nbytes:
-            return []
-        found.append(packed.reshape(-1))
-        power *= _BASE
-    return found
-
-
-def _places(lender: _Lender, packed: list[np.ndarray], form: str) -> np.ndarray | None:
-    """Of each element of the constant, where it lies among those of the packed one."""
-    constant = lender.packing.constant
-    views = [one.view(form) for one in packed]
-    for digits in views:
-        if not ((digits >= 0) & (digits <= _BASE)).all() or (digits != np.rint(digits)).any():
-            return None
-    filled, held = views[0] > 0, np.zeros(views[0].size, np.int64)
-    for place, digits in enumerate(views):
-        held += (digits.astype(np.int64) - 1) * _BASE**place
-    places = np.full(constant.size, -1, np.int64)
-    if not filled.any() or held[filled].max() >= constant.size or held[filled].min() < 0:
-        return None
-    places[held[filled]] = np.flatnonzero(filled)
-    return places if (places >= 0).all() else None
-
-
-def _lines(places: np.ndarray) -> list[np.ndarray]:
-    """The places along each axis, counted from the first element."""
-    first = places.flat[0]
-    return [
-        places[tuple(slice(None) if a == axis else 0 for a in range(places.ndim))] - first
-        for axis in range(places.ndim)
-    ]
-
-
-def _join_axes(lines: list[np.ndarray]) -> np.ndarray:
-    whole = lines[0]
-    for line in lines[1:]:
-        whole = whole[..., None] + line
-    return whole
-
-
-def find_digits(line: np.ndarray) -> Digits | None:
-    """Radices and strides that give these places; None where there are too many."""
-    found: list[tuple[int, int]] = []
-    while len(line) > 1:
-        stride = int(line[1])
-        apart = np.flatnonzero(line != np.arange(len(line)) * stride)
-        radix = int(apart[0]) if len(apart) else len(line)
-        whole = line[::radix]
-        again = (whole[:, None] + np.arange(radix) * stride).reshape(-1)
-        if not np.array_equal(line, again[: len(line)]):
-            return None
-        found.append((radix if len(whole) > 1 else UNBOUNDED, stride))
-        line = whole
-    return tuple(found or [(UNBOUNDED, 0)]) if len(found) <= MOST_DIGITS else None

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from adrenoc.cpu.loans import MOST_DIGITS, Loan, find_lenders
+from adrenoc.cpu.loans import Loan, find_lenders
+from adrenoc.ir.places import MOST_DIGITS
 from adrenoc.mcu.neon.products import BLOCK
 from adrenoc.mcu.program import Program
 

@@ -88,17 +88,9 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
     Raises:
         DeviceError: naming everything that is missing.
     """
-    kernels, model = bundle.kernels(), shlex.quote(bundle.manifest.model.file)
+    model = shlex.quote(bundle.manifest.model.file)
     threads = _missing_threads(bundle.manifest, facts)
-    missing = [
-        *threads,
-        *_missing_features(bundle.manifest, facts),
-        *_missing_halves(bundle.manifest, kernels, facts),
-        *_missing_extents(bundle.manifest, facts),
-        *_missing_local_memory(kernels, facts),
-        *_missing_memory(bundle.manifest, facts),
-    ]
-    if missing:
+    if missing := list_missing(bundle, facts):
         raise DeviceError(
             f"{where} ({facts['name']}, driver {facts['driver']}) cannot run {bundle.path}: "
             + list_first(missing),
@@ -107,6 +99,19 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
             else f"adrenoc compile {model} for this device (adrenoc targets), or choose another "
             "device with --cl-device",
         )
+
+
+def list_missing(bundle: Bundle, facts: Mapping[str, Any]) -> list[str]:
+    """What a device lacks of what the kernels of a bundle ask for, a sentence each."""
+    kernels = bundle.kernels()
+    return [
+        *_missing_threads(bundle.manifest, facts),
+        *_missing_features(bundle.manifest, facts),
+        *_missing_halves(bundle.manifest, kernels, facts),
+        *_missing_extents(bundle.manifest, facts),
+        *_missing_local_memory(kernels, facts),
+        *_missing_memory(bundle.manifest, facts),
+    ]
 
 
 def _missing_features(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.device.answers import WrongAnswerError
+from adrenoc.device.choose_edition import choose_edition
 from adrenoc.device.place import LocalPlace, Place, start_build
 from adrenoc.device.result import LaunchReport, ProgramOptions
 from adrenoc.errors import InputError
@@ -73,6 +74,10 @@ class Decoder:
         """
         check_is_decoder(bundle)
         _check_given(bundle, given or {})
+        chosen = choose_edition(bundle, place.facts)
+        bundle = chosen.bundle
+        self.notes = chosen.notes
+        """What a user should know of the kernels that run."""
         self._place, self._device = place, place.device()
         self._budget_ms = 0 if isinstance(place, LocalPlace) else _BUDGET_MS
         self._constants: dict[str, Any] = {}

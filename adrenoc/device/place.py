@@ -102,7 +102,7 @@ class LocalPlace:
     def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
         """See `Place`."""
         wanted = bundle.manifest.params if specs is None else specs
-        device, arrays = self.device(), bundle.params() if wanted else {}
+        device, arrays = self.device(), bundle.params(wanted) if wanted else {}
         return [upload(spec, arrays[spec.name], device) for spec in wanted]
 
     def embedded_folder(self, bundle: Bundle) -> str:

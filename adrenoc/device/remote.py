@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.answers import WrongAnswerError
+from adrenoc.device.choose_edition import Chosen, choose_edition, run_with_edition
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnose, first_sentence
 from adrenoc.device.fit import check_device, check_inputs, check_version
@@ -113,26 +114,25 @@ def run_remote(
     wanted = replace(options or RunOptions(), **changes)  # type: ignore[arg-type]
     fitted = fit(bundle, inputs)
     check_inputs(fitted.bundle.manifest.inputs, fitted.inputs)
-    with remote_place(bundle, address, wanted.device) as (place, where):
-        result = execute(
-            place,
-            fitted.bundle,
-            fitted.inputs,
-            wanted,
-            progress or Progress(),
-            others=None if others is None else fit(bundle, others).inputs,
-            steps=steps,
-        )
-        result = replace(result, outputs=fitted.crop(result.outputs))
+    told = progress or Progress()
+
+    def run_edition(place: RemotePlace, chosen: Chosen) -> RunResult:
+        part = fit(chosen.bundle, inputs)
+        among = None if others is None else fit(chosen.bundle, others).inputs
+        result = execute(place, part.bundle, part.inputs, wanted, told, others=among, steps=steps)
         sent = f"{place.sent_bytes / 1e6:.1f} MB were sent, {place.kept_bytes / 1e6:.1f} were there"
-        return replace(result, device=f"{result.device} at {where}", notes=(*result.notes, sent))
+        device = f"{result.device} at {place.where}"
+        return replace(result, device=device, notes=(*result.notes, sent))
+
+    result = run_with_edition(
+        bundle, lambda: remote_place(bundle, address, wanted.device), run_edition, told
+    )
+    return replace(result, outputs=fitted.crop(result.outputs))
 
 
 @contextmanager
-def remote_place(
-    bundle: Bundle, address: RemoteAddress, device: str
-) -> Iterator[tuple[RemotePlace, HostPort]]:
-    """A device of the server at `address` that can run `bundle`, and where the server is.
+def remote_place(bundle: Bundle, address: RemoteAddress, device: str) -> Iterator[RemotePlace]:
+    """A device of the server at `address` that can run `bundle`.
 
     Raises:
         RemoteError: the server is not there, refuses, is cut off or takes too long.
@@ -142,7 +142,7 @@ def remote_place(
     with open_session(address) as opened, _type_errors(opened.where, address, opened.line):
         place = _check_server(opened.session, bundle, device, opened.where)
         with diagnose(place):
-            yield place, opened.where
+            yield place
 
 
 def describe(address: RemoteAddress) -> RemoteDevice:
@@ -282,5 +282,6 @@ def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) ->
     found = json.loads(devices())
     absent = absent_devices(session)
     number, facts = choose_device(found, device, absent=absent, server=server)
-    check_device(bundle, facts, where=f"the OpenCL device of {server}")
-    return RemotePlace(session, number, facts)
+    chosen = choose_edition(bundle, facts)
+    check_device(chosen.bundle, facts, where=f"the OpenCL device of {server}")
+    return RemotePlace(session, number, facts, where=str(where))

@@ -29,10 +29,13 @@ def absent_devices(session: Any) -> str:
 
 
 class RemotePlace:
-    """A device of a server; what the server has by digest is not sent again."""
+    """A device of the server at `where`; what that has by digest is not sent again."""
 
-    def __init__(self, session: Any, number: int, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, session: Any, number: int, facts: dict[str, Any], *, where: str = ""
+    ) -> None:
         self._session = session
+        self.where = where
         self.number = number
         self.facts = facts
         self.sent_bytes = 0
@@ -70,12 +73,18 @@ class RemotePlace:
         specs = bundle.manifest.params if specs is None else specs
         digest = self._keep(bundle, PARAMS) if specs else ""
         stored = self.function("adrenoc.store.tensor")
-        if digest and stored is not None:
-            kind = _device_type()
-            return [stored(digest, spec.name, kind, self.number, spec.scope) for spec in specs]
-        device, arrays = self.device(), bundle.params()
-        self.sent_bytes += sum(arrays[spec.name].nbytes for spec in specs)
-        return [upload(spec, arrays[spec.name], device) for spec in specs]
+        moves = bundle.moves()
+        # What comes of others in another order is made here: the server reads what is in the file.
+        sent = [s for s in specs if stored is None or not digest or s.name in moves]
+        arrays = bundle.params(sent) if sent else {}
+        self.sent_bytes += sum(array.nbytes for array in arrays.values())
+        device, kind = self.device(), _device_type()
+        return [
+            upload(spec, arrays[spec.name], device)
+            if stored is None or spec.name in arrays
+            else stored(digest, spec.name, kind, self.number, spec.scope)
+            for spec in specs
+        ]
 
     def embedded_folder(self, bundle: Bundle) -> str:
         """See `Place`; the server has a cache of its own."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from adrenoc.decision import Decision
 from adrenoc.device.gpu_state import GpuState
 from adrenoc.device.profile import KernelTime, NodeTime
 from adrenoc.device.trace import RunTrace, Tracer
@@ -227,7 +228,8 @@ class RunResult:
     `among_others` are those of runs that came between runs of other inputs, where that was asked.
     `warm_ms` are the warm runs one by one.
     `gpu` holds the state of the GPU before and after the runs, where it can be read; `notes` say
-    what a reader of the times should know.
+    what a reader of the times should know.  `edition` tells which GPU's kernels of the bundle ran,
+    and why; None where it has those of one alone.
     """
 
     device: str
@@ -245,6 +247,7 @@ class RunResult:
     nodes: tuple[NodeTime, ...] = ()
     gpu: tuple[GpuState, ...] = ()
     notes: tuple[str, ...] = ()
+    edition: Decision | None = None
     warm_ms: tuple[float, ...] = ()
     trace: RunTrace = field(default_factory=RunTrace)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.device.choose_edition import Chosen, choose_edition, run_with_edition
 from adrenoc.device.cpu_fallback import carries_cpu, run_on_cpu
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnose
@@ -37,8 +38,10 @@ def run_bundle(
 
     With `steps` it goes on with these from the states that each run leaves (`execute`).
 
-    Of a bundle with buckets the smallest that takes the inputs runs.  One with code for the CPU is
-    computed by that where there is no device, or it refuses the kernels, unless one was named.
+    Of a bundle with editions that of the device's GPU runs, or the common one where there is none
+    or the driver refuses it; of one with buckets the smallest that takes the inputs.  One with
+    code for the CPU is computed by that where there is no device, or it refuses the kernels,
+    unless one was named.
 
     `changes` are fields of RunOptions.  `progress` learns what is done when the rest fails.
 
@@ -52,9 +55,15 @@ def run_bundle(
     fitted = fit(bundle, inputs)
     check_inputs(fitted.bundle.manifest.inputs, fitted.inputs)
     told = progress or Progress()
+
+    def run_edition(place: LocalPlace, chosen: Chosen) -> RunResult:
+        part = fit(chosen.bundle, inputs)
+        return execute(place, part.bundle, part.inputs, wanted, told, steps=steps)
+
     try:
-        with local_place(bundle, wanted.device) as place:
-            result = execute(place, fitted.bundle, fitted.inputs, wanted, told, steps=steps)
+        result = run_with_edition(
+            bundle, lambda: local_place(bundle, wanted.device), run_edition, told
+        )
     except DeviceError as error:
         # A device that was named is not replaced, nor one that has computed.
         if wanted.device or told.first_ms is not None or not carries_cpu(fitted.bundle):
@@ -73,7 +82,7 @@ def local_place(bundle: Bundle, device: str) -> Iterator[LocalPlace]:
     """
     _check_machine(bundle)
     number, facts = pick_device(device)
-    check_device(bundle, facts, where="the OpenCL device")
+    check_device(choose_edition(bundle, facts).bundle, facts, where="the OpenCL device")
     place = LocalPlace(number, facts)
     try:
         with diagnose(place):

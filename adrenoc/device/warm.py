@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle, add_programs
+from adrenoc.device.choose_edition import choose_edition
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.remote import RemoteAddress, remote_place
 from adrenoc.device.result import ProgramOptions, ProgramReport, ms_since
@@ -18,7 +19,10 @@ from adrenoc.errors import DeviceError
 
 @dataclass(frozen=True, kw_only=True)
 class Warmed:
-    """What was built for which device; `embedded` are the files that the bundle has now."""
+    """What was built for which device; `embedded` are the files that were put into the bundle.
+
+    `notes` tell which kernels were built, where the bundle has some for several GPUs.
+    """
 
     device: str
     driver: str
@@ -26,6 +30,7 @@ class Warmed:
     programs: ProgramReport
     embedded: tuple[str, ...] = ()
     embedded_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def warm(
@@ -36,7 +41,9 @@ def warm(
     programs: ProgramOptions,
     embed: bool,
 ) -> Warmed:
-    """Build all kernels of `bundle`, of each of its buckets, and keep them where `programs` says.
+    """Build the kernels of `bundle` that the device runs, and keep them where `programs` says.
+
+    These are of each of its buckets, in the edition of that device.
 
     The device is one of this machine, or of the server at `address`.
 
@@ -52,11 +59,12 @@ def warm(
         if address is None:
             place = stack.enter_context(local_place(bundle, device))
         else:
-            place, _ = stack.enter_context(remote_place(bundle, address, device))
+            place = stack.enter_context(remote_place(bundle, address, device))
         started = time.perf_counter()
         report = ProgramReport()
         modules = []
-        for bucket in open_buckets(bundle):
+        chosen = choose_edition(bundle, place.facts)
+        for bucket in open_buckets(chosen.bundle):
             modules.append(place.load(bucket))
             with start_build(place, bucket, modules[-1], programs) as wait_for_kernels:
                 built = wait_for_kernels()
@@ -72,6 +80,7 @@ def warm(
         driver=str(place.facts["driver"]),
         build_ms=build_ms,
         programs=report,
+        notes=chosen.notes,
         embedded=tuple(files),
         embedded_bytes=sum(len(content) for content in files.values()),
     )

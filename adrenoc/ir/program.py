@@ -26,10 +26,16 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Packing:
-    """How a constant of the graph was packed: `pack` does the same with other numbers."""
+    """How a constant of the graph was packed: `pack` does the same with other numbers.
+
+    It prepares them, rounds them (`make_rounded` gives what came of that) and then only moves them,
+    which is `move`.
+    """
 
     constant: np.ndarray
     pack: Callable[[np.ndarray], np.ndarray]
+    make_rounded: Callable[[], np.ndarray]
+    move: Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

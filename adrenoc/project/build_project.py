@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from adrenoc.bundle.bundle import open_bundle
-from adrenoc.bundle.figures import Figures
+from adrenoc.bundle.bundle import Bundle, move_bundle, open_bundle
+from adrenoc.bundle.editions import name_parts
+from adrenoc.bundle.figures import Figures, figures_of
 from adrenoc.bundle.gates import list_broken
 from adrenoc.compile.cache import tool_versions
 from adrenoc.errors import AdrenocError, LockError
-from adrenoc.files.outputs import output_error, write_atomically
+from adrenoc.files.outputs import output_error, scratch_folder_for, write_atomically
 from adrenoc.project.crew import Run, Said, run_side_by_side
 from adrenoc.project.lock import (
     Lock,
@@ -54,7 +57,8 @@ class Outcome:
 class BuildOptions:
     """How to build.
 
-    `locked`: nothing may differ from the lock, which stays as it is.  `accept`: what grew beyond
+    `locked`: nothing may differ from the lock, which stays as it is, and so does what lies where a
+    bundle that differs would go.  `accept`: what grew beyond
     `grow` is taken, and becomes what the lock has.
     """
 
@@ -96,22 +100,49 @@ def build_project(
             recipe.output.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise output_error(recipe.output.parent, error) from error
-    said = run_side_by_side(
-        [resolve_words(recipe) for recipe in project.recipes],
-        run=run,
-        jobs=options.jobs,
-        finished=lambda number, one: progress(project.recipes[number].name, one),
-    )
     outcomes, locks = [], []
-    for recipe, one in zip(project.recipes, said, strict=True):
-        held = lock.find(recipe.name) if lock else None
-        outcome, made = _judge(recipe, one, reads[recipe.name], held, options)
-        outcomes.append(outcome)
-        locks.append(made)
+    with ExitStack() as stack:
+        # What is locked is made aside: what differs is not to be taken for what was.
+        places = [
+            stack.enter_context(scratch_folder_for(recipe.output)) / recipe.output.name
+            if options.locked
+            else recipe.output
+            for recipe in project.recipes
+        ]
+        made_at = [replace(r, output=p) for r, p in zip(project.recipes, places, strict=True)]
+        said = run_side_by_side(
+            [resolve_words(recipe) for recipe in made_at],
+            run=run,
+            jobs=options.jobs,
+            finished=lambda number, one: progress(project.recipes[number].name, one),
+        )
+        for recipe, one in zip(made_at, said, strict=True):
+            held = lock.find(recipe.name) if lock else None
+            outcome, made = _judge(recipe, one, reads[recipe.name], held, options)
+            outcomes.append(outcome)
+            locks.append(made)
+        if options.locked:
+            outcomes = [
+                _put_in_place(recipe, place, outcome)
+                for recipe, place, outcome in zip(project.recipes, places, outcomes, strict=True)
+            ]
     written = False
     if not options.locked and all(outcome.status == MADE for outcome in outcomes):
         written = _write_lock(project, lock, locks)
     return BuildResult(bundles=tuple(outcomes), lock_written=written)
+
+
+def _put_in_place(recipe: Recipe, made_at: Path, outcome: Outcome) -> Outcome:
+    """Have a bundle where the project wants it, if it is what the lock says.
+
+    Raises:
+        OutputError: it cannot be written there.
+    """
+    if outcome.status == MADE and made_at.is_dir():
+        move_bundle(made_at, recipe.output)
+    elif outcome.status == MADE:
+        write_atomically(recipe.output, made_at.read_bytes())
+    return replace(outcome, path=str(recipe.output))
 
 
 def _write_lock(project: Project, old: Lock | None, made: Sequence[LockedBundle | None]) -> bool:
@@ -168,11 +199,13 @@ def _judge(
     if said.exit_code:
         return _fail(outcome, said.exit_code, said.message, said.hint), None
     try:
-        made = lock_bundle(recipe, open_bundle(recipe.output), reads)
+        bundle = open_bundle(recipe.output)
+        made = lock_bundle(recipe, bundle, reads)
+        over = _list_over_parts(recipe.limits, bundle, made.figures.size_bytes)
     except AdrenocError as error:
         return _fail(outcome, error.exit_code, error.message, error.hint), None
     outcome = replace(outcome, figures=made.figures)
-    if over := _list_over(recipe.limits, made.figures):
+    if over:
         hint = f"adrenoc check {recipe.model} {' '.join(recipe.words[:2])} --all"
         outcome = replace(outcome, status=BROKEN, notes=over, hint=hint)
     if held is not None and not options.accept:
@@ -200,6 +233,20 @@ _LIMITED: dict[str, tuple[str, float, Callable[[float], str]]] = {
     "time_us": ("time_us", 1, lambda us: show_ms(us / 1000)),
 }
 """The figure of each limit, what its unit is of the figure's, and how people read it."""
+
+
+def _list_over_parts(limits: Limits, bundle: Bundle, size_bytes: int) -> tuple[str, ...]:
+    """A sentence for each limit that kernels for any GPU and any shapes break; of one size."""
+    said: dict[str, None] = {}
+    parts = name_parts(bundle)
+    for name, part in parts.items():
+        figures = replace(figures_of(part), size_bytes=size_bytes)
+        whose = f" ({name})" if len(parts) > 1 else ""
+        said |= {
+            sentence if sentence.startswith("size_mib") else sentence + whose: None
+            for sentence in _list_over(limits, figures)
+        }
+    return tuple(said)
 
 
 def _list_over(limits: Limits, figures: Figures) -> tuple[str, ...]:

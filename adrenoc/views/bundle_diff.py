@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from adrenoc.bundle.buckets import folder_name, open_buckets
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.editions import name_parts
 from adrenoc.bundle.figures import Figures, figures_of
 from adrenoc.bundle.gates import Gate, list_broken
 from adrenoc.bundle.launches import LaunchInfo
@@ -70,7 +70,10 @@ class DecisionChange:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeDiff:
-    """What changed for one choice of input shapes (`shapes`, as the bucket's folder has it)."""
+    """What changed for one choice of input shapes (`shapes`, as the bucket's folder has it).
+
+    Of kernels for one GPU of several, that is before them.
+    """
 
     shapes: str
     before: Figures
@@ -113,7 +116,7 @@ def diff_bundles(before: Bundle, after: Bundle, *, gates: Sequence[Gate] = ()) -
     Raises:
         BundleError: a part of one cannot be understood.
     """
-    old, new = _by_shapes(before), _by_shapes(after)
+    old, new = name_parts(before), name_parts(after)
     if len(old) == len(new) == 1:  # one shape each: these are compared, whatever they are
         (name, one), (_, other) = *old.items(), *new.items()
         pairs = {name: (one, other)}
@@ -138,10 +141,6 @@ def diff_bundles(before: Bundle, after: Bundle, *, gates: Sequence[Gate] = ()) -
         only_after=() if len(pairs) == len(new) else tuple(sorted(new.keys() - old.keys())),
         broken=tuple(broken),
     )
-
-
-def _by_shapes(bundle: Bundle) -> dict[str, Bundle]:
-    return {folder_name(one.manifest.inputs): one for one in open_buckets(bundle)}
 
 
 def _diff_shape(shapes: str, before: Bundle, after: Bundle) -> ShapeDiff:

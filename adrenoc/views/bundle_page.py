@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from adrenoc.bundle.buckets import folder_name, open_buckets
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.editions import name_parts
 from adrenoc.bundle.figures import figures_of
 from adrenoc.bundle.manifest import Manifest
 from adrenoc.text.amounts import dims, show_bytes, show_ms
@@ -14,7 +14,7 @@ from adrenoc.views.figure_rows import show_figures
 
 
 def bundle_html(bundle: Bundle) -> str:
-    """The whole page; of a bundle of several shapes each in its own part.
+    """The whole page; of a bundle of several shapes or GPUs each in its own part.
 
     Raises:
         BundleError: a part of the bundle cannot be understood.
@@ -22,13 +22,13 @@ def bundle_html(bundle: Bundle) -> str:
     manifest = bundle.manifest
     about = f"{manifest.model.file} for {manifest.target.name}, preset {manifest.options.preset}"
     parts = [f"<h1>{safe(manifest.name)}</h1>\n<p class='quiet'>{safe(about)}</p>\n"]
-    shapes = open_buckets(bundle)
-    if len(shapes) == 1:
+    found = list(name_parts(bundle).items())
+    if len(found) == 1:
         parts.append(_shape(bundle))
     else:
-        for one in reversed(shapes):
-            title = f"Shapes {folder_name(one.manifest.inputs)}"
-            parts.append(fold(title, _shape(one), is_open=one is shapes[-1]))
+        for number, (name, part) in enumerate(reversed(found)):
+            title = name if "," in name else f"Shapes {name}"
+            parts.append(fold(title, _shape(part), is_open=number == 0))
     parts.append(_about(bundle))
     return page(manifest.name, *parts)
 

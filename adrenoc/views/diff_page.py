@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from adrenoc.bundle.buckets import folder_name, open_buckets
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.editions import name_parts
 from adrenoc.text.amounts import show_ms
 from adrenoc.text.html_page import cell, fold, line, number, page, safe, table
 from adrenoc.views.bundle_diff import BundleDiff, DecisionChange, NodeChange, NodeForm, ShapeDiff
@@ -44,8 +44,8 @@ _Texts = Mapping[str, Mapping[str, str]]
 
 def _texts(bundle: Bundle) -> _Texts:
     return {
-        folder_name(one.manifest.inputs): {k.name: k.source for k in one.kernels()}
-        for one in open_buckets(bundle)
+        name: {k.name: k.source for k in part.kernels()}
+        for name, part in name_parts(bundle).items()
     }
 
 

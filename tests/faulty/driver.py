@@ -10,12 +10,18 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).with_name("faulty_opencl.cc")
-A640 = (
-    "name|QUALCOMM Adreno(TM)",
-    "version|OpenCL 3.0 Adreno(TM) 640",
-    "driver|OpenCL 3.0 QUALCOMM build: made here, Compiler E031.37.12.01",
-)
-"""What the device calls itself."""
+
+
+def claim(gpu: str) -> tuple[str, ...]:
+    """What the device calls itself, to be an Adreno of that number."""
+    return (
+        "name|QUALCOMM Adreno(TM)",
+        f"version|OpenCL 3.0 Adreno(TM) {gpu}",
+        "driver|OpenCL 3.0 QUALCOMM build: made here, Compiler E031.37.12.01",
+    )
+
+
+A640 = claim("640")
 
 
 def build_layer(folder: Path) -> Path:
@@ -27,9 +33,9 @@ def build_layer(folder: Path) -> Path:
 
 
 @contextmanager
-def misbehaving(library: Path, *orders: str) -> Iterator[None]:
-    """Processes that are started in the block have this driver."""
+def misbehaving(library: Path, *orders: str, gpu: str = "640") -> Iterator[None]:
+    """Processes that are started in the block have this driver, of an Adreno of that number."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENCL_LAYERS", str(library))
-        patch.setenv("FAULTY_OPENCL", "\n".join((*A640, *orders)))
+        patch.setenv("FAULTY_OPENCL", "\n".join((*claim(gpu), *orders)))
         yield

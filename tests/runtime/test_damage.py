@@ -34,7 +34,16 @@ READERS = (
     *(f"src/{name}" for name in ("base/json", "files/safetensors")),
     *(
         f"runtime/src/bundle/{name}"
-        for name in ("buckets", "bundle", "elf_extents", "manifest", "names", "tar")
+        for name in (
+            "buckets",
+            "bundle",
+            "editions",
+            "elf_extents",
+            "manifest",
+            "moves",
+            "names",
+            "tar",
+        )
     ),
 )
 

@@ -99,7 +99,7 @@ def test_tokens_of_a_server(
 ) -> None:
     with serve(kind, runtime, opencl) as (_, port):
         where = address_of(port)
-        with remote_place(decoder_bundle, where, "") as (place, _):
+        with remote_place(decoder_bundle, where, "") as place:
             decoder = Decoder(place, decoder_bundle)
             assert make_all(decoder) == tokens
             with pytest.raises(InputError, match="the context is full"):
@@ -133,7 +133,7 @@ def test_a_server_that_dies_among_tokens(
     kind: str, decoder_bundle: Bundle, runtime: Runtime, opencl: str
 ) -> None:
     def generate(server: int, port: int) -> None:
-        with remote_place(decoder_bundle, address_of(port), "") as (place, _):
+        with remote_place(decoder_bundle, address_of(port), "") as place:
             decoder = Decoder(place, decoder_bundle)
             for some in decoder.generate(1, Wish(with_logits=True)):
                 assert some

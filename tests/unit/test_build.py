@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
 from adrenoc.errors import (
     LockError,
@@ -109,6 +111,31 @@ def test_locked_sees_another_tool_and_another_result(
     assert any(note.startswith("net: model.so 000000000000, now ") for note in outcome["notes"])
     assert "net: launches 7, now 2" in outcome["notes"]
     assert json.loads(lock.read_text()) == plain  # which is never written by --locked
+
+
+@pytest.mark.parametrize("form", ["", "tar = true\n"])
+def test_locked_writes_no_bundle_that_differs(build: Build, form: str) -> None:
+    assert build(ONE + form) == 0
+    lock, good = Path("adrenoc.lock"), Path("adrenoc.lock").read_text()
+    (bundle,) = Path("build").iterdir()
+    _remove(bundle)
+    changed = json.loads(good)
+    changed["bundles"][0]["parts"]["model.so"] = "00" * 32
+    lock.write_text(json.dumps(changed))
+    assert build(None, "--locked") == LockError.exit_code
+    assert not list(Path("build").iterdir())
+    bundle.write_text("what was there")
+    assert build(None, "--locked") == LockError.exit_code
+    assert bundle.read_text() == "what was there"
+    bundle.unlink()
+    lock.write_text(good)
+    assert build(None, "--locked") == 0
+    open_bundle(bundle)
+    assert list(Path("build").iterdir()) == [bundle]
+
+
+def _remove(bundle: Path) -> None:
+    shutil.rmtree(bundle) if bundle.is_dir() else bundle.unlink()
 
 
 def test_gates_of_the_file_and_of_a_model(build: Build, capsys: pytest.CaptureFixture[str]) -> None:

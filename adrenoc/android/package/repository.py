@@ -129,6 +129,20 @@ def write_repository(
     )
 
 
+def write_runtime(
+    bundles: Sequence[Bundle], runtimes: Sequence[Runtime], output: Path
+) -> list[tuple[str, int]]:
+    """Write the runtime that these bundles need into the folder `output`, and none of them.
+
+    Raises:
+        BundleError: a bundle is not for Android, or no runtime is for its machine.
+        LinkError: a runtime was not built for Android.
+        OutputError: `output` cannot be written.
+    """
+    found = find_runtimes(bundles, runtimes)
+    return _write(output, RUNTIME, archive(runtime_content(found)), _LICENSES)
+
+
 def _write(
     output: Path, coordinates: Coordinates, content: bytes, rest: str
 ) -> list[tuple[str, int]]:

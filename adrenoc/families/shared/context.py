@@ -199,10 +199,15 @@ class RuleContext:
         if compute is not None:
             return value, None
 
-        def again(numbers: np.ndarray) -> np.ndarray:
-            return pack(round_constant(prepare(numbers), dtype).value)
+        def round_prepared(numbers: np.ndarray) -> np.ndarray:
+            return round_constant(prepare(numbers), dtype).value
 
-        return value, Packing(constant=constant, pack=again)
+        return value, Packing(
+            constant=constant,
+            pack=lambda numbers: pack(round_prepared(numbers)),
+            make_rounded=lambda: round_prepared(constant),
+            move=pack,
+        )
 
     def _round_constant(
         self, name: str, value: np.ndarray, dtype: str, compute: Compute | None = None

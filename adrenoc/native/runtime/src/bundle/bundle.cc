@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -24,6 +25,8 @@ constexpr const char* kFallback = "cpu.so";
 constexpr const char* kProof = "proof.json";
 constexpr const char* kPrograms = "programs/";
 constexpr const char* kBuckets = "buckets.json";
+constexpr const char* kDevices = "devices.json";
+constexpr const char* kMoves = "moves.json";
 constexpr const char* kHere = ".";  // the bucket that is the bundle itself
 
 bool is_folder(const std::string& path) {
@@ -56,76 +59,102 @@ std::string path_of(const Descriptor& file) {
 
 }  // namespace
 
-Bundle::Bundle(const std::string& path, bool verify) {
+Bundle::Bundle(const std::string& path, bool verify) : verify_(verify) {
   if (!is_folder(path)) {
     mapped_.emplace_back(path);
-    read_archive(mapped_.back().content(), verify);
+    read_archive(mapped_.back().content());
     return;
   }
-  read(
-      [&](const std::string& name) {
-        mapped_.emplace_back(path + "/" + name);
-        return mapped_.back().content();
-      },
-      verify);
+  find_ = [this, path](const std::string& name) {
+    mapped_.emplace_back(path + "/" + name);
+    return mapped_.back().content();
+  };
+  read();
 }
 
-Bundle::Bundle(MappedFile archive, bool verify) {
+Bundle::Bundle(MappedFile archive, bool verify) : verify_(verify) {
   mapped_.push_back(std::move(archive));
-  read_archive(mapped_.back().content(), verify);
+  read_archive(mapped_.back().content());
 }
 
-Bundle::Bundle(std::string_view archive, bool verify) { read_archive(archive, verify); }
+Bundle::Bundle(std::string_view archive, bool verify) : verify_(verify) { read_archive(archive); }
 
-void Bundle::read_archive(std::string_view archive, bool verify) {
-  const auto files = read_tar(archive);
-  const FindFile find = [&](const std::string& name) {
+void Bundle::read_archive(std::string_view archive) {
+  find_ = [files = read_tar(archive)](const std::string& name) {
     const auto found = files.find(name);
     if (found == files.end()) refuse_bundle("the bundle lacks the file " + name);
     return found->second;
   };
-  read(find, verify);
+  read();
 }
 
-void Bundle::read(const FindFile& find, bool verify) {
-  const std::string_view manifest = find(kManifest);
+void Bundle::read() {
+  const std::string_view manifest = find_(kManifest);
   manifest_ = read_manifest(manifest);
   digest_ = sha256_hex(manifest);
   if (manifest_.machine != kMachine) {
     refuse_bundle("the bundle is for " + manifest_.machine + " (" + manifest_.target +
                   "), this machine is " + kMachine);
   }
-  params_ = read_safetensors(checked(find, kParams, verify), kParams);
+  params_ = read_safetensors(checked(kParams), kParams);
+  if (manifest_.files.count(kMoves) != 0) moves_ = read_moves(checked(kMoves));
   for (const auto& [path, entry] : manifest_.files) {
     // Built kernels carry a digest of their own, which is checked when they are used.
-    if (path.rfind(kPrograms, 0) == 0) programs_[path.substr(std::strlen(kPrograms))] = find(path);
+    if (path.rfind(kPrograms, 0) == 0) programs_[path.substr(std::strlen(kPrograms))] = find_(path);
   }
   if (manifest_.files.count(kFallback) != 0) {
-    library_files_.push_back(library_in_memory(checked(find, kFallback, verify), kFallback));
-    fallback_path_ = path_of(library_files_.back());
+    fallback_file_.emplace(library_in_memory(checked(kFallback), kFallback));
+    fallback_path_ = path_of(*fallback_file_);
   }
   // A copy: it is read when somebody asks, and what the bundle came from may be gone by then.
-  if (manifest_.files.count(kProof) != 0) proof_ = checked(find, kProof, verify);
+  if (manifest_.files.count(kProof) != 0) proof_ = checked(kProof);
+  if (manifest_.files.count(kDevices) != 0) editions_ = read_editions(checked(kDevices));
+  open_folder("");
+}
+
+void Bundle::open_edition(const Edition& edition) {
+  const std::vector<Bucket> common = buckets_;
+  open_folder(edition.folder == kHere ? "" : edition.folder + "/");
+  const auto alike = [](const Bucket& one, const Bucket& other) {
+    const auto same = [](const TensorSpec& a, const TensorSpec& b) {
+      return a.name == b.name && a.shape == b.shape;
+    };
+    const Manifest& mine = one.manifest;
+    const Manifest& its = other.manifest;
+    return std::equal(mine.inputs.begin(), mine.inputs.end(), its.inputs.begin(), its.inputs.end(),
+                      same) &&
+           std::equal(mine.outputs.begin(), mine.outputs.end(), its.outputs.begin(),
+                      its.outputs.end(), same);
+  };
+  if (!std::equal(common.begin(), common.end(), buckets_.begin(), buckets_.end(), alike)) {
+    refuse_bundle(edition.folder + " has other inputs or outputs than the bundle");
+  }
+}
+
+void Bundle::open_folder(const std::string& prefix) {
   std::vector<std::string> folders = {kHere};
-  if (manifest_.files.count(kBuckets) != 0) {
-    BucketList list = read_buckets(checked(find, kBuckets, verify));
+  batch_ = {};
+  if (manifest_.files.count(prefix + kBuckets) != 0) {
+    BucketList list = read_buckets(checked(prefix + kBuckets));
     folders = std::move(list.folders);
     batch_ = std::move(list.batch);
   }
-  for (const std::string& folder : folders) add_bucket(find, folder, verify);
+  buckets_.clear();
+  library_files_.clear();
+  for (const std::string& folder : folders) {
+    add_bucket(folder == kHere ? prefix : prefix + folder + "/");
+  }
   check_alike(buckets_, batch_);
 }
 
-void Bundle::add_bucket(const FindFile& find, const std::string& folder, bool verify) {
-  const std::string prefix = folder == kHere ? "" : folder + "/";
+void Bundle::add_bucket(const std::string& prefix) {
   Bucket bucket;
-  bucket.manifest =
-      prefix.empty() ? manifest_ : read_manifest(checked(find, prefix + kManifest, verify));
+  bucket.manifest = prefix.empty() ? manifest_ : read_manifest(checked(prefix + kManifest));
   check_params(bucket.manifest);
   // Always a copy: a library keeps the address of the one module that it belongs to, and the
   // dynamic loader would give two models of one file the same library.
   const std::string library = prefix + kLibrary;
-  library_files_.push_back(library_in_memory(checked(find, library, verify), library));
+  library_files_.push_back(library_in_memory(checked(library), library));
   bucket.library_path = path_of(library_files_.back());
   buckets_.push_back(std::move(bucket));
 }
@@ -133,24 +162,27 @@ void Bundle::add_bucket(const FindFile& find, const std::string& folder, bool ve
 void Bundle::check_params(const Manifest& manifest) const {
   for (const ParamSpec& spec : manifest.params) {
     const auto found = params_.find(spec.name);
-    if (found == params_.end()) refuse_bundle("params.safetensors lacks " + spec.name);
-    if (found->second.dtype != spec.dtype || found->second.shape != spec.shape) {
+    const auto move = moves_.find(spec.name);
+    const bool is_moved = move != moves_.end() && params_.count(move->second.source) != 0;
+    if (found == params_.end() && !is_moved) refuse_bundle("params.safetensors lacks " + spec.name);
+    const std::string& dtype = is_moved ? move->second.dtype : found->second.dtype;
+    const std::vector<int64_t>& shape = is_moved ? move->second.shape : found->second.shape;
+    if (dtype != spec.dtype || shape != spec.shape) {
       refuse_bundle("params.safetensors: " + spec.name +
                     " has another shape or dtype than the manifest gives");
     }
   }
 }
 
-std::string_view Bundle::checked(const FindFile& find, const std::string& path,
-                                 bool verify) const {
+std::string_view Bundle::checked(const std::string& path) const {
   const auto entry = manifest_.files.find(path);
   if (entry == manifest_.files.end()) refuse_bundle("manifest.json does not list " + path);
-  const std::string_view content = find(path);
+  const std::string_view content = find_(path);
   if (content.size() != entry->second.bytes) {
     refuse_bundle(path + " has " + std::to_string(content.size()) + " bytes, expected " +
                   std::to_string(entry->second.bytes));
   }
-  if (verify && sha256_hex(content) != entry->second.sha256) {
+  if (verify_ && sha256_hex(content) != entry->second.sha256) {
     refuse_bundle(path + " is not what was compiled (its SHA-256 differs)");
   }
   return content;

@@ -1,5 +1,6 @@
 // A bundle: its files, checked, wherever they come from.  One that was compiled for several shapes
-// holds a bundle for each (adrenoc/bundle/buckets.py has the layout), and the constants once.
+// holds a bundle for each (adrenoc/bundle/buckets.py has the layout), one for several GPUs such a
+// bundle for each GPU (adrenoc/bundle/editions.py), and the constants once.
 #ifndef ADRENOC_RUNTIME_BUNDLE_BUNDLE_H_
 #define ADRENOC_RUNTIME_BUNDLE_BUNDLE_H_
 
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "bundle/buckets.h"
+#include "bundle/editions.h"
+#include "bundle/moves.h"
 #include "files/mapped_file.h"
 #include "files/safetensors.h"
 
@@ -29,9 +32,17 @@ class Bundle {
   Bundle& operator=(const Bundle&) = delete;
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+  // What it holds for single GPUs, the common edition last; empty where it is for one device.
+  [[nodiscard]] const std::vector<Edition>& editions() const { return editions_; }
+  // Has manifests and libraries of buckets from another edition; those of the one before are gone.
+  // Throws Failure (bad bundle).
+  void open_edition(const Edition& edition);
   // The constants by name; their data lives as long as the bundle.
   [[nodiscard]] const std::map<std::string, StoredTensor>& params() const { return params_; }
-  // The smallest first; a bundle for one shape has one.
+  // How constants that are not there come of those that are, by name.
+  [[nodiscard]] const std::map<std::string, Move>& moves() const { return moves_; }
+  // Of the edition that is open, at first the common one.  The smallest first; a bundle for one
+  // shape has one.
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
   [[nodiscard]] const Batch& batch() const { return batch_; }
   // Where the model's code for the CPU can be opened; "" where the bundle carries none.
@@ -45,16 +56,21 @@ class Bundle {
 
  private:
   using FindFile = std::function<std::string_view(const std::string& path)>;
-  void read(const FindFile& find, bool verify);
-  void add_bucket(const FindFile& find, const std::string& folder, bool verify);
+  void read();
+  void open_folder(const std::string& prefix);
+  void add_bucket(const std::string& prefix);
   void check_params(const Manifest& manifest) const;
-  void read_archive(std::string_view archive, bool verify);
-  [[nodiscard]] std::string_view checked(const FindFile& find, const std::string& path,
-                                         bool verify) const;
+  void read_archive(std::string_view archive);
+  [[nodiscard]] std::string_view checked(const std::string& path) const;
 
+  bool verify_;
+  FindFile find_;
   std::vector<MappedFile> mapped_;
-  std::vector<Descriptor> library_files_;
+  std::vector<Descriptor> library_files_;  // of the buckets
+  std::optional<Descriptor> fallback_file_;
   Manifest manifest_;
+  std::vector<Edition> editions_;
+  std::map<std::string, Move> moves_;
   std::vector<Bucket> buckets_;
   Batch batch_;
   std::string fallback_path_;

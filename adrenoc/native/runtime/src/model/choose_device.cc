@@ -52,7 +52,7 @@ ChosenDevice choose_opencl(const std::string& wanted) {
 }
 
 // "750" of "OpenCL 3.0 Adreno(TM) 750", "642l" of "Adreno 642L"; "" of anything else.
-std::string adreno_number(const std::string& text) {
+std::string number_in(const std::string& text) {
   const std::string words = lower(text);
   const size_t at = words.find("adreno");
   if (at == words.npos) return "";
@@ -68,13 +68,17 @@ std::string adreno_number(const std::string& text) {
 
 }  // namespace
 
+std::string adreno_number(const opencl::DeviceInfo& info) {
+  const std::string number = number_in(info.name);
+  return number.empty() ? number_in(info.version) : number;
+}
+
 std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& info) {
   // "adreno:a750", as adrenoc/target/target.py names one GPU.
   constexpr const char* kOneGpu = "adreno:a";
   if (target.rfind(kOneGpu, 0) != 0) return "";
   const std::string wanted = target.substr(std::strlen(kOneGpu));
-  std::string seen = adreno_number(info.name);
-  if (seen.empty()) seen = adreno_number(info.version);
+  const std::string seen = adreno_number(info);
   if (seen.empty() || seen == wanted) return "";
   return "the kernels were compiled for Adreno " + wanted + ", and this is Adreno " + seen +
          ": adrenoc compile MODEL --device adreno:" + seen +

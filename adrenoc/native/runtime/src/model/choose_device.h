@@ -20,6 +20,9 @@ struct ChosenDevice {
 // Throws Failure (no device).
 [[nodiscard]] ChosenDevice choose_device(const std::string& wanted, const std::string& library);
 
+// The number of an Adreno in what its driver says of it ("750", "642l"); "" for another device.
+[[nodiscard]] std::string adreno_number(const opencl::DeviceInfo& info);
+
 // Says that a bundle for one Adreno GPU runs on another one, with what to type; "" for the GPU that
 // it was compiled for, and where one of the two is not known by its number.
 [[nodiscard]] std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& info);

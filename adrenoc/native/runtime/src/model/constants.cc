@@ -5,6 +5,7 @@
 #include <tvm/ffi/optional.h>
 
 #include <string_view>
+#include <vector>
 
 namespace adrenoc_runtime {
 
@@ -22,7 +23,15 @@ Tensor Constants::get(const ParamSpec& spec) {
   const auto key = std::make_pair(spec.name, spec.scope);
   const auto found = moved_.find(key);
   if (found != moved_.end()) return found->second;
-  const std::string_view data = bundle_.params().at(spec.name).data;
+  std::vector<char> brought;
+  std::string_view data;
+  const auto move = bundle_.moves().find(spec.name);
+  if (move == bundle_.moves().end()) {
+    data = bundle_.params().at(spec.name).data;
+  } else {
+    brought = bring(move->second, bundle_.params().at(move->second.source), spec.name);
+    data = {brought.data(), brought.size()};
+  }
   Tensor tensor = empty_tensor(spec.shape, spec.dtype, device_, spec.scope);
   if (!data.empty()) tensor.CopyFromBytes(data.data(), data.size());
   moved_.emplace(key, tensor);

@@ -103,6 +103,14 @@ void Model::load_on_device(const LoadOptions& options) {
   device_ = chosen.device;
   device_name_ = chosen.name;
   DeviceAPI::Get(device_)->SetDevice(device_);
+  if (bundle_->editions().empty() || device_.device_type != kDLOpenCL) {
+    load_edition(options);
+  } else {
+    load_best_edition(options);
+  }
+}
+
+void Model::load_edition(const LoadOptions& options) {
   load_programs();
   const Stopwatch building;
   std::future<opencl::BuildReport> build;
@@ -204,6 +212,7 @@ const char* Model::notes() {
   }
   if (device_.device_type == kDLOpenCL) {
     opencl::Device& device = opencl::device_at(device_.device_id);
+    add(edition_note_);
     add(other_gpu_note(manifest().target, device.info()));
     for (const std::string& note : opencl::to_notes(device.hint_uses())) add(note);
   }

@@ -47,7 +47,7 @@ class Model {
   // Throws Failure.
   Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options);
 
-  [[nodiscard]] const Manifest& manifest() const { return bundle_->manifest(); }
+  [[nodiscard]] const Manifest& manifest() const { return buckets().back().manifest; }
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return bundle_->buckets(); }
   [[nodiscard]] const std::string& device_name() const { return device_name_; }
 
@@ -133,6 +133,9 @@ class Model {
   [[nodiscard]] std::string shown_device() const;
   [[nodiscard]] const char* run_profiled();
   void load_on_device(const LoadOptions& options);
+  void load_edition(const LoadOptions& options);
+  // The kernels of the device's own GPU, or where there are none, or it refuses them, the common.
+  void load_best_edition(const LoadOptions& options);
   void load_on_cpu(const std::string& reason);
   void run_on_cpu();
   void check_bound() const;
@@ -162,6 +165,8 @@ class Model {
   std::string device_name_;
   std::unique_ptr<CpuModel> cpu_;  // instead of programs
   std::string cpu_reason_;
+  std::string edition_;       // its folder; "" where the bundle is for one device
+  std::string edition_note_;  // which one was taken, and why
   std::string cache_folder_;
   bool no_record_ = false;
   std::vector<Program> programs_;  // one a bucket

@@ -27,7 +27,8 @@ VerdictStore Model::verdicts() const {
     return {cache_folder_, {device_name_, "", bundle_->digest()}};
   }
   const opencl::DeviceInfo& info = opencl::device_at(device_.device_id).info();
-  const std::string launching = no_record_ ? "\nno record" : "";
+  const std::string launching =
+      (no_record_ ? "\nno record" : "") + (edition_.empty() ? "" : "\n" + edition_);
   return {cache_folder_,
           {info.platform + "\n" + info.name + "\n" + info.version + launching, info.driver,
            bundle_->digest()}};

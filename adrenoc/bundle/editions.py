@@ -1,0 +1,166 @@
+"""Editions of a bundle: the same model with kernels for one GPU each, and a common one for all.
+
+NAME.adrenoc/                    the common edition, a whole bundle by itself (with its buckets)
+    params.safetensors           the constants of all editions; what two of them share, once
+    moves.json                   constants that are others in another order (`adrenoc.bundle.moves`)
+    devices.json                 the editions, the common one last
+    devices/a750/                a bundle (with its buckets) whose constants are the files above
+
+A driver says which GPU it is of.  The edition of that GPU runs, one that was made for its very
+driver first; where there is none, the common one does.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from adrenoc.bundle.buckets import folder_name, open_buckets
+from adrenoc.bundle.bundle import Bundle, open_part
+from adrenoc.bundle.manifest import from_plain, to_plain
+from adrenoc.bundle.tar import REBUILD_HINT
+from adrenoc.errors import BundleError
+from adrenoc.files.read import read_plain
+from adrenoc.text import names
+from adrenoc.text.decode import mark_name
+from adrenoc.text.json_text import read_json
+
+DEVICES_FILE = "devices.json"
+DEVICES_FOLDER = "devices"
+COMMON = "."
+"""The folder of the common edition."""
+
+_NUMBER = names.Names(pattern=r"|\d{3}[a-z]?", expected="the number of an Adreno, or nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edition:
+    """What a bundle holds for one GPU: its folder, and whose kernels are in it.
+
+    `gpu` is the number of an Adreno ("750"), empty for the common edition.  With a `driver` the
+    edition does without what that driver gets wrong, and is for it alone.
+    """
+
+    folder: str = field(metadata=mark_name(names.FOLDER))
+    target: str = field(metadata=mark_name(names.WORD))
+    gpu: str = field(metadata=mark_name(_NUMBER))
+    driver: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it is for, in words."""
+        if not self.gpu:
+            return "any Adreno"
+        return f"Adreno {self.gpu.upper()}" + (f" with driver {self.driver}" if self.driver else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Editions:
+    """The editions of a bundle, the common one last."""
+
+    editions: tuple[Edition, ...]
+
+    def to_json(self) -> str:
+        """The text of `devices.json`."""
+        return json.dumps(to_plain(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def read_editions(bundle: Bundle) -> tuple[Edition, ...]:
+    """The editions of a bundle, the common one last; none where it was compiled for one device.
+
+    Raises:
+        BundleError: its list of editions cannot be understood.
+    """
+    if bundle.whole is not None:
+        return ()
+    path = bundle.root / DEVICES_FILE
+    if not path.is_file():
+        return ()
+    where = f"{bundle.path}: {DEVICES_FILE}"
+    try:
+        plain = read_json(read_plain(path))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{where} is not JSON: {error}", hint=REBUILD_HINT) from error
+    editions = from_plain(Editions, plain, where).editions
+    if any(_is_odd(edition) for edition in editions):
+        raise BundleError(
+            f"{where} names a folder that is none of {DEVICES_FOLDER}/NAME", hint=REBUILD_HINT
+        )
+    commons = [edition for edition in editions if not edition.gpu]
+    if len(commons) != 1 or editions[-1] is not commons[0] or commons[0].folder != COMMON:
+        raise BundleError(
+            f"{where} has {len(commons)} common editions, expected one, last and in `{COMMON}`",
+            hint=REBUILD_HINT,
+        )
+    return editions
+
+
+def _is_odd(edition: Edition) -> bool:
+    """Whether an edition names no folder of `DEVICES_FOLDER`."""
+    above, _, name = edition.folder.rpartition("/")
+    return edition.folder != COMMON and (above != DEVICES_FOLDER or name in ("", ".", ".."))
+
+
+def open_edition(bundle: Bundle, edition: Edition) -> Bundle:
+    """An edition as a bundle of its own; its files were verified with those of `bundle`.
+
+    Raises:
+        BundleError: it is damaged.
+    """
+    return bundle if edition.folder == COMMON else open_part(bundle, edition.folder)
+
+
+def open_editions(bundle: Bundle) -> tuple[tuple[str, Bundle], ...]:
+    """All editions with what each is for; of a bundle for one device that alone, for nothing.
+
+    Raises:
+        BundleError: its list of editions cannot be understood, or one is damaged.
+    """
+    editions = read_editions(bundle)
+    if not editions:
+        return (("", bundle),)
+    return tuple((edition.title, open_edition(bundle, edition)) for edition in editions)
+
+
+def name_parts(bundle: Bundle) -> dict[str, Bundle]:
+    """Every bucket of every edition, as a bundle of its own, by what it is for.
+
+    Shapes are those of all inputs but states; kernels for one GPU have its name before them.  The
+    largest shapes come last, and the common edition does.
+
+    Raises:
+        BundleError: a part of the bundle cannot be understood.
+    """
+    parts = {}
+    for edition in read_editions(bundle) or (None,):
+        whole = bundle if edition is None else open_edition(bundle, edition)
+        title = f"{edition.title}, " if edition is not None and edition.gpu else ""
+        for part in open_buckets(whole):
+            manifest = part.manifest
+            told = [spec for spec in manifest.inputs if spec.name not in manifest.states]
+            parts[title + folder_name(told)] = part
+    return parts
+
+
+def rank_editions(
+    editions: tuple[Edition, ...], *, gpu: str, driver: str
+) -> tuple[tuple[Edition, ...], str]:
+    """The editions that a device may run, the best first, the common one last; and why.
+
+    `gpu` is the number of an Adreno, empty for another device.
+    """
+    of_gpu = [edition for edition in editions if gpu and edition.gpu == gpu]
+    own = [edition for edition in of_gpu if edition.driver and edition.driver == driver]
+    any_driver = [edition for edition in of_gpu if not edition.driver]
+    listed = ", ".join(dict.fromkeys(e.gpu.upper() for e in editions if e.gpu))
+    if own:
+        why = f"the driver says Adreno {gpu.upper()} and is the one that it was made for"
+    elif any_driver:
+        why = f"the driver says Adreno {gpu.upper()}"
+    elif of_gpu:
+        why = f"the kernels for Adreno {gpu.upper()} are for other drivers than {driver}"
+    elif gpu:
+        why = f"the driver says Adreno {gpu.upper()}, and the bundle has kernels for {listed}"
+    else:
+        why = f"the driver names no Adreno, and the bundle has kernels for {listed}"
+    return (*own, *any_driver, *(e for e in editions if not e.gpu)), why

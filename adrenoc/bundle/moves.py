@@ -1,0 +1,154 @@
+"""Constants that a bundle does not hold, because it holds their elements in another order.
+
+Kernels for two GPUs read the same weights from other places.  `moves.json` says of such a constant
+which one of `params.safetensors` has its elements, and where each lies in both; they are brought
+into its order as the bundle is loaded.  A place is a sum over axes of sums over digits of the
+index, as `adrenoc.ir.places` finds them; what no element lies at is zero.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adrenoc.bundle.manifest import from_plain, to_plain
+from adrenoc.bundle.tar import REBUILD_HINT
+from adrenoc.errors import BundleError
+from adrenoc.files.read import read_plain
+from adrenoc.text import names
+from adrenoc.text.decode import mark_name
+from adrenoc.text.json_text import read_json
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOVES = "moves.json"
+
+Digits = tuple[tuple[int, ...], ...]
+"""Radix and stride of each digit of an index, the lowest first."""
+
+_MOST_AXES = 8
+_MOST_DIGITS = 8
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where elements lie: the `first`, and `digits` along each axis."""
+
+    first: int
+    digits: tuple[Digits, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """The constant `name` out of the elements of `source`, in so many `counts` along each axis.
+
+    An element is of `width` bytes; places are counted in elements.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = field(metadata=mark_name(names.WORD))
+    source: str
+    width: int
+    counts: tuple[int, ...]
+    places: Places
+    source_places: Places
+
+    def bring(self, source: np.ndarray, where: str) -> np.ndarray:
+        """The constant, of the one that holds its elements.
+
+        Raises:
+            BundleError: a place lies outside of one of the two.
+        """
+        import numpy as np
+
+        size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        if self.width not in (1, 2, 4, 8) or size % self.width or source.nbytes % self.width:
+            raise _wrong(where, self.name, f"moves elements of {self.width} bytes")
+        kind = np.dtype(f"u{self.width}")
+        made = np.zeros(size // self.width, kind)
+        taken = np.ascontiguousarray(source).reshape(-1).view(kind)
+        to = _find_all(self.places, self.counts, len(made), f"{where}: {self.name}")
+        at = _find_all(self.source_places, self.counts, len(taken), f"{where}: {self.name}")
+        made[to] = taken[at]
+        return made.view(self.dtype).reshape(self.shape)
+
+
+def moves_to_json(moves: Mapping[str, Move]) -> str:
+    """The text of `moves.json`: a line for each constant."""
+    lines = (json.dumps(to_plain(move), ensure_ascii=False) for move in moves.values())
+    return '{"moves": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def read_moves(path: Path, where: str) -> dict[str, Move]:
+    """The moves in a file, by the constant that each makes; none where there is no file.
+
+    Raises:
+        BundleError: it is damaged; the sentence begins with `where`.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        plain = read_json(read_plain(path))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{where} is not JSON: {error}", hint=REBUILD_HINT) from error
+    listed = from_plain(_Moves, plain, where)
+    for move in listed.moves:
+        _check(move, where)
+    return {move.name: move for move in listed.moves}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moves:
+    moves: tuple[Move, ...]
+
+
+def _wrong(where: str, name: str, what: str) -> BundleError:
+    return BundleError(f"{where}: the move of `{name}` {what}", hint=REBUILD_HINT)
+
+
+def _check(move: Move, where: str) -> None:
+    """Refuse what no compiler writes, before anything is counted or allocated by it."""
+    import numpy as np
+
+    axes = len(move.counts)
+    try:
+        np.dtype(move.dtype)
+    except TypeError:
+        raise _wrong(where, move.name, f"has the unknown dtype {move.dtype}") from None
+    numbers = [*move.counts, *move.shape]
+    for places in (move.places, move.source_places):
+        if len(places.digits) != axes:
+            raise _wrong(where, move.name, f"has digits of {len(places.digits)} of {axes} axes")
+        for digits in places.digits:
+            if not 0 < len(digits) <= _MOST_DIGITS or any(len(d) != 2 or d[0] < 1 for d in digits):
+                raise _wrong(where, move.name, "has digits that are no radix and stride")
+            numbers += [abs(number) for digit in digits for number in digit]
+    if not 0 < axes <= _MOST_AXES or any(not 0 <= n <= _MOST for n in numbers):
+        raise _wrong(where, move.name, "has a number beyond what memory holds")
+    if math.prod(move.counts) > _MOST or math.prod(move.shape) > _MOST:
+        raise _wrong(where, move.name, "moves more elements than memory holds")
+
+
+def _find_all(places: Places, counts: tuple[int, ...], most: int, where: str) -> np.ndarray:
+    """All places, the last axis the fastest."""
+    import numpy as np
+
+    whole = np.array([places.first], np.int64)
+    if math.prod(counts) > most:
+        raise BundleError(f"{where} moves more elements than there are", hint=REBUILD_HINT)
+    for count, digits in zip(counts, places.digits, strict=True):
+        left, line = np.arange(count), np.zeros(count, np.int64)
+        for radix, stride in digits:
+            line += left % radix * stride
+            left //= radix
+        whole = (whole[:, None] + line).reshape(-1)
+    if whole.size and (whole.min() < 0 or whole.max() >= most):
+        raise BundleError(f"{where} lies outside of its constant", hint=REBUILD_HINT)
+    return whole

@@ -1,0 +1,176 @@
+#include "bundle/moves.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/failure.h"
+#include "base/json.h"
+#include "bundle/names.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+constexpr const char* kWhere = "moves.json";
+constexpr size_t kMostAxes = 8;
+constexpr size_t kMostDigits = 8;
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+
+int64_t bounded(const Json& json) {
+  const int64_t number = json.integer();
+  if (number < -kMost || number > kMost) refuse_bundle(json.where() + " is beyond what memory holds");
+  return number;
+}
+
+std::vector<Digit> read_digits(const Json& json) {
+  std::vector<Digit> digits;
+  for (const Json& digit : json.list()) {
+    if (digit.list().size() != 2) refuse_bundle(digit.where() + " is no radix and stride");
+    const int64_t radix = bounded(digit.list()[0]);
+    if (radix < 1) refuse_bundle(digit.where() + " is no radix and stride");
+    digits.push_back({radix, bounded(digit.list()[1])});
+  }
+  if (digits.empty() || digits.size() > kMostDigits) {
+    refuse_bundle(json.where() + " has " + std::to_string(digits.size()) + " digits");
+  }
+  return digits;
+}
+
+Places read_places(const Json& json, size_t axes) {
+  Places places{bounded(json.at("first")), {}};
+  for (const Json& digits : json.at("digits").list()) places.axes.push_back(read_digits(digits));
+  if (places.axes.size() != axes) refuse_bundle(json.where() + " is of another number of axes");
+  return places;
+}
+
+std::vector<int64_t> read_extents(const Json& json) {
+  std::vector<int64_t> extents;
+  int64_t product = 1;
+  for (const Json& one : json.list()) {
+    const int64_t extent = bounded(one);
+    if (extent < 0) refuse_bundle(one.where() + " is negative");
+    // Both are below 2^31: no product of the two can pass 64 bits.
+    product = extent == 0 ? 0 : product * extent;
+    if (product > kMost) refuse_bundle(json.where() + " holds more than memory does");
+    extents.push_back(extent);
+  }
+  return extents;
+}
+
+Move read_move(const Json& json) {
+  Move move;
+  move.dtype = json.at("dtype").text();
+  check_word(move.dtype, json.at("dtype").where());
+  move.shape = read_extents(json.at("shape"));
+  move.source = json.at("source").text();
+  move.width = json.at("width").count();
+  move.counts = read_extents(json.at("counts"));
+  if (move.counts.empty() || move.counts.size() > kMostAxes) {
+    refuse_bundle(json.at("counts").where() + " is of no or too many axes");
+  }
+  move.places = read_places(json.at("places"), move.counts.size());
+  move.source_places = read_places(json.at("source_places"), move.counts.size());
+  return move;
+}
+
+// How far each index along an axis is from the first.
+std::vector<int64_t> find_line(const std::vector<Digit>& digits, int64_t count) {
+  std::vector<int64_t> line(static_cast<size_t>(count));
+  for (int64_t index = 0; index < count; ++index) {
+    int64_t left = index;
+    for (const Digit& digit : digits) {
+      line[static_cast<size_t>(index)] += left % digit.radix * digit.stride;
+      left /= digit.radix;
+    }
+  }
+  return line;
+}
+
+using Lines = std::vector<std::vector<int64_t>>;
+
+// The lines along all axes, if no place of theirs lies outside of `elements`.
+Lines find_lines(const Places& places, const std::vector<int64_t>& counts, uint64_t elements,
+                 const std::string& name) {
+  Lines lines;
+  int64_t least = places.first;
+  int64_t most = places.first;
+  for (size_t axis = 0; axis < counts.size(); ++axis) {
+    lines.push_back(find_line(places.axes[axis], counts[axis]));
+    const auto ends = std::minmax_element(lines.back().begin(), lines.back().end());
+    if (ends.first == lines.back().end()) continue;
+    least += *ends.first;
+    most += *ends.second;
+  }
+  if (least < 0 || static_cast<uint64_t>(most) >= elements) {
+    refuse_bundle(std::string(kWhere) + ": " + name + " lies outside of its constant");
+  }
+  return lines;
+}
+
+template <typename Element>
+struct Mover {
+  const Lines& to_lines;
+  const Lines& from_lines;
+  Element* to;
+  const Element* from;
+
+  void move(size_t axis, int64_t to_place, int64_t from_place) const {
+    const std::vector<int64_t>& own = to_lines[axis];
+    const std::vector<int64_t>& other = from_lines[axis];
+    if (axis + 1 == to_lines.size()) {
+      for (size_t i = 0; i < own.size(); ++i) to[to_place + own[i]] = from[from_place + other[i]];
+      return;
+    }
+    for (size_t i = 0; i < own.size(); ++i) {
+      move(axis + 1, to_place + own[i], from_place + other[i]);
+    }
+  }
+};
+
+template <typename Element>
+void move_elements(const Move& move, const Lines& to_lines, const Lines& from_lines,
+                   std::string_view from, std::vector<char>* to) {
+  const Mover<Element> mover{to_lines, from_lines, reinterpret_cast<Element*>(to->data()),
+                             reinterpret_cast<const Element*>(from.data())};
+  mover.move(0, move.places.first, move.source_places.first);
+}
+
+}  // namespace
+
+std::map<std::string, Move> read_moves(std::string_view text) {
+  const Json json = Json::parse(text, kWhere);
+  std::map<std::string, Move> moves;
+  for (const Json& entry : json.at("moves").list()) {
+    moves.insert_or_assign(entry.at("name").text(), read_move(entry));
+  }
+  return moves;
+}
+
+std::vector<char> bring(const Move& move, const StoredTensor& source, const std::string& name) {
+  std::vector<char> made(tensor_bytes(move.dtype, move.shape, name));
+  const uint64_t width = move.width;
+  const bool is_known = width == 1 || width == 2 || width == 4;
+  if (!is_known || made.size() % width != 0 || source.data.size() % width != 0) {
+    refuse_bundle(std::string(kWhere) + ": " + name + " has elements of " + std::to_string(width) +
+                  " bytes");
+  }
+  int64_t count = 1;
+  for (const int64_t extent : move.counts) count *= extent;
+  if (count == 0) return made;
+  if (static_cast<uint64_t>(count) > made.size() / width) {
+    refuse_bundle(std::string(kWhere) + ": " + name + " has more elements than there are");
+  }
+  const Lines to = find_lines(move.places, move.counts, made.size() / width, name);
+  const Lines from =
+      find_lines(move.source_places, move.counts, source.data.size() / width, name);
+  // Constants lie where their file says: a driver's memory and this one's are aligned, a file's
+  // content need not be.
+  const bool is_aligned = reinterpret_cast<uintptr_t>(source.data.data()) % width == 0;
+  const std::string copy(is_aligned ? std::string_view() : source.data);
+  const std::string_view data = is_aligned ? source.data : std::string_view(copy);
+  if (width == 1) move_elements<uint8_t>(move, to, from, data, &made);
+  if (width == 2) move_elements<uint16_t>(move, to, from, data, &made);
+  if (width == 4) move_elements<uint32_t>(move, to, from, data, &made);
+  return made;
+}
+
+}  // namespace adrenoc_runtime

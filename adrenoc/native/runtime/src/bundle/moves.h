@@ -1,0 +1,49 @@
+// Constants that a bundle does not hold, because it holds their elements in another order.
+// adrenoc/bundle/moves.py writes them, and says how.
+#ifndef ADRENOC_RUNTIME_BUNDLE_MOVES_H_
+#define ADRENOC_RUNTIME_BUNDLE_MOVES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "files/safetensors.h"
+
+namespace adrenoc_runtime {
+
+// An index is taken apart into digits of these radices, each of which moves by a stride.
+struct Digit {
+  int64_t radix;
+  int64_t stride;
+};
+
+// Where elements lie: the first, and how far each index along an axis is from it.
+struct Places {
+  int64_t first;
+  std::vector<std::vector<Digit>> axes;
+};
+
+// A constant of this form out of the elements of `source`, in so many `counts` along each axis.
+struct Move {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string source;
+  uint64_t width;  // bytes of an element
+  std::vector<int64_t> counts;
+  Places places;
+  Places source_places;
+};
+
+// Reads moves.json, by the constant that each makes.  Throws Failure (bad bundle).
+[[nodiscard]] std::map<std::string, Move> read_moves(std::string_view text);
+
+// The bytes of the constant; what no element lies at is zero.  Throws Failure (bad bundle) where a
+// place lies outside of one of the two.
+[[nodiscard]] std::vector<char> bring(const Move& move, const StoredTensor& source,
+                                      const std::string& name);
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_BUNDLE_MOVES_H_

@@ -1,0 +1,154 @@
+"""A bundle for several GPUs in the runtime without Python: the same choices, the same numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from adrenoc.android.runtime_build import Runtime
+from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.editions import open_edition, read_editions
+from adrenoc.bundle.tar import write_tar
+from adrenoc.cli.main import main
+from adrenoc.device.run import run_bundle
+from tests.faulty.driver import build_layer, claim
+from tests.models import graph, write
+from tests.runtime.programs import Finished
+
+BAD_BUNDLE = 23
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_layer(tmp_path_factory.mktemp("layer"))
+
+
+@pytest.fixture(scope="module")
+def many(work: Path) -> Bundle:
+    """Kernels for two GPUs, in two batches each, with a proof."""
+    rng = np.random.default_rng(5)
+    constants = {
+        "w": rng.standard_normal((30, 8, 3, 3)).astype("float32"),
+        "v": rng.standard_normal((96, 30, 1, 1)).astype("float32"),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "v"], ["c"]),
+        helper.make_node("GlobalAveragePool", ["c"], ["y"]),
+    ]
+    model = write(graph(nodes, {"x": ("n", 8, 28, 28)}, ["y"], constants), work, "many.onnx")
+    output = work / "many.adrenoc"
+    command = ["compile", str(model), "--device", "host:660,host:750", "--shape", "x:1|2,8,28,28"]
+    assert main([*command, "-o", str(output)]) == 0
+    assert main(["prove", str(output), str(model)]) == 0
+    return open_bundle(output)
+
+
+@pytest.fixture
+def start(
+    runtime: Runtime, opencl: str, layer: Path, execute: Callable[..., Finished], tmp_path: Path
+) -> Callable[..., Finished]:
+    """Run a bundle on a driver that says it is of an Adreno of that number."""
+    x = np.random.default_rng(1).standard_normal((2, 8, 28, 28)).astype("float32")
+    x.tofile(tmp_path / "x.raw")
+    words = ["--shape", "x=2x8x28x28", "--input", f"x={tmp_path / 'x.raw'}"]
+
+    def run(path: Path, gpu: str, *orders: str, expect: int = 0, verify: bool = False) -> Finished:
+        command = [runtime.runner, path, "--opencl", opencl]
+        command += ["--verify"] if verify else [*words, "--output", f"y={tmp_path / 'y.raw'}"]
+        given = "\n".join((*claim(gpu), *orders))
+        return execute(*command, expect=expect, OPENCL_LAYERS=str(layer), FAULTY_OPENCL=given)
+
+    return run
+
+
+def _replace(folder: Path, name: str, content: bytes) -> None:
+    """Write a file of a bundle, and have the manifest say so."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    entry = next(file for file in manifest["files"] if file["path"] == name)
+    entry["bytes"], entry["sha256"] = len(content), hashlib.sha256(content).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _expect(many: Bundle, folder: str, tmp_path: Path) -> None:
+    """What came out are the numbers of that edition in Python, bit for bit."""
+    edition = next(e for e in read_editions(many) if e.folder == folder)
+    part = open_edition(many, edition)
+    x = np.fromfile(tmp_path / "x.raw", "float32").reshape(2, 8, 28, 28)
+    wanted = run_bundle(part, inputs={"x": x}, repeat=1, warmup=0).outputs["y"]
+    got = np.fromfile(tmp_path / "y.raw", "float32").reshape(wanted.shape)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "folder", "note"),
+    [
+        ("660", "devices/a660", "kernels for Adreno 660 run: the driver says Adreno 660"),
+        ("750", "devices/a750", "kernels for Adreno 750 run: the driver says Adreno 750"),
+        ("735", ".", "kernels for any Adreno run: the driver says Adreno 735, and the bundle has"),
+    ],
+)
+def test_each_gpu_runs_its_own(
+    gpu: str, folder: str, note: str, many: Bundle, start: Callable[..., Finished], tmp_path: Path
+) -> None:
+    notes: list[Any] = start(many.path, gpu).json()["notes"]
+    assert notes[0].startswith(note)
+    _expect(many, folder, tmp_path)
+
+
+def test_a_tar_of_several_gpus(
+    many: Bundle, start: Callable[..., Finished], tmp_path: Path
+) -> None:
+    tar = tmp_path / "many.adrenoc.tar"
+    write_tar(many.root, tar, name=many.manifest.name)
+    assert "Adreno 750" in start(tar, "750").json()["notes"][0]
+    _expect(many, "devices/a750", tmp_path)
+
+
+def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(
+    many: Bundle, start: Callable[..., Finished], tmp_path: Path
+) -> None:
+    note = start(many.path, "660", "fail|clCreateImage|1|-10").json()["notes"][0]
+    assert note.startswith("kernels for any Adreno run: ")
+    assert "could not run those for Adreno 660" in note
+    _expect(many, ".", tmp_path)
+
+
+@pytest.mark.parametrize("gpu", ["660", "735"])
+def test_the_proof_holds_for_each(many: Bundle, start: Callable[..., Finished], gpu: str) -> None:
+    assert start(many.path, gpu, verify=True).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("devices.json", (b"devices/a660", b"devices/../a6"), "devices.json"),
+        ("devices.json", (b'"gpu": ""', b'"gpu": "1"'), "expected one for any Adreno as the last"),
+        ("moves.json", (b'"first": 0', b'"first": -9'), "lies outside of its constant"),
+        ("moves.json", (b'"source": "p', b'"source": "q'), "params.safetensors lacks p"),
+    ],
+)
+def test_damaged_lists_are_refused(
+    name: str,
+    change: tuple[bytes, bytes],
+    said: str,
+    many: Bundle,
+    start: Callable[..., Finished],
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "damaged.adrenoc"
+    shutil.copytree(many.root, folder)
+    content = (folder / name).read_bytes()
+    assert change[0] in content
+    _replace(folder, name, content.replace(*change))
+    assert said in start(folder, "660", expect=BAD_BUNDLE).err
