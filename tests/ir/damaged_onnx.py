@@ -220,7 +220,9 @@ def long_range() -> onnx.ModelProto:
 
 def recurrent(steps: int) -> onnx.ModelProto:
     weights = {"w": np.ones((1, 4, 2), np.float32), "r": np.ones((1, 4, 4), np.float32)}
-    nodes = [node("RNN", ["x", "w", "r"], ["", "y"], name="last", hidden_size=4)]
+    # Sequences of several lengths are written out step by step.
+    weights["lengths"] = np.array([steps, 1, 2], np.int32)
+    nodes = [node("RNN", ["x", "w", "r", "", "lengths"], ["", "y"], name="last", hidden_size=4)]
     return graph(nodes, {"x": (steps, 3, 2)}, ["y"], weights)
 
 

@@ -39,7 +39,7 @@ def test_folder(tmp_path: Path) -> None:
         (b"hello, I am a text file\n" * 40, "text file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
         (b"PK\x03\x04" + bytes(100), "zip archive"),
-        (b"LITERTLM" + bytes(100), "container of LiteRT-LM"),
+        (b"LITERTLM" + bytes(100), "its list of sections cannot be read"),
         (bytes(range(256)) * 4, "neither a whole ONNX"),
     ],
 )

@@ -160,6 +160,8 @@ def candidates(work: AttentionWork, limits: Limits, costs: Cost) -> Iterator[Att
         for high in cost.heights:
             tile = AttentionTile(work_group=(work.value_blocks, high, 1), key_blocks=key_blocks)
             threads = work.value_blocks * high
+            if threads > limits.max_work_group_size:
+                break
             if high > 1 and (threads > cost.most_threads or high >= 2 * -(-work.rows // ROWS)):
                 break
             if _shared_bytes(work, tile) <= limits.local_mem_bytes:
