@@ -321,6 +321,21 @@ def load_texel(buffer: Buffer, at: Expr) -> Expr:
     return tirx.call_extern("float32x4", name, buffer.data, at, 0)
 
 
+def load_bytes(buffer: Buffer, at: Expr) -> Expr:
+    """Vector number `at` of a buffer of signed bytes, whatever its shape, as four floats."""
+    return tirx.call_extern("float32x4", "LOAD_CHAR4", buffer.data, at)
+
+
+def load_nibbles(buffer: Buffer, at: Expr) -> Expr:
+    """Vector number `at` of numbers from -8 to 7, which lie two to a byte, as four floats."""
+    return tirx.call_extern("float32x4", "LOAD_NIBBLES4", buffer.data, at)
+
+
+def round_numbers(value: Expr) -> Expr:
+    """Four floats as the nearest whole ones, the even ones of two."""
+    return tirx.call_pure_extern("float32x4", "rint", value)
+
+
 def share_words(buffer: Buffer, index: Expr, words: Expr) -> Stmt:
     """The statement that stores four words into an array in local memory, whatever its type.
 

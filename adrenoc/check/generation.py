@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.bundle.decoder_names import LOGITS, MASK, POSITIONS, TOKENS
 from adrenoc.check.reference import run_reference, run_tokens
 from adrenoc.errors import CheckFailedError, InputError
 from adrenoc.importers.decoder_form import DecoderForm, find_decoder
@@ -82,7 +83,7 @@ def check_tokens(
     if form.lengths:
         every = run_tokens(model, whole)
     else:
-        every = run_reference(model, {**_feeds(form, whole), **(given or {})})["logits"][0]
+        every = run_reference(model, {**_feeds(form, whole), **(given or {})})[LOGITS][0]
     reference = every[len(prompt) - 1 :]
     same = reference.argmax(axis=-1) == np.asarray(tokens)
     gaps = [_gap(row, token) for row, token in zip(reference, tokens, strict=True)]
@@ -108,11 +109,11 @@ def _feeds(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarray]:
     """The inputs of a run over all tokens, with nothing before them."""
     count = len(tokens)
     feeds = {
-        "input_ids": np.asarray([tokens], np.int64),
-        "attention_mask": np.ones((1, count), np.int64),
-        "position_ids": np.arange(count, dtype=np.int64)[None],
+        TOKENS: np.asarray([tokens], np.int64),
+        MASK: np.ones((1, count), np.int64),
+        POSITIONS: np.arange(count, dtype=np.int64)[None],
     }
-    takes = {"input_ids": True, "attention_mask": form.masked, "position_ids": form.positions}
+    takes = {TOKENS: True, MASK: form.masked, POSITIONS: form.positions}
     feeds = {name: value for name, value in feeds.items() if takes[name]}
     for cache in form.caches:
         feeds[cache.past] = np.zeros((1, cache.heads, 0, cache.head), cache.dtype)

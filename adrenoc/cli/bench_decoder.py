@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def bench_decoder(bundle: Bundle, decoder: Decoder, place: Place, *, as_json: bool) -> None:
     """Measure a loaded decoder, and show what was found."""
     from adrenoc.bundle.buckets import open_buckets
+    from adrenoc.bundle.decoder_names import TOKENS
     from adrenoc.cli import console
     from adrenoc.device.bench_decoder import measure_decoder
-    from adrenoc.device.generate import TOKENS
     from adrenoc.reporter import SilentReporter
 
     parts = [part.manifest.inputs for part in open_buckets(bundle)]

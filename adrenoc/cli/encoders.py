@@ -105,13 +105,14 @@ def run_encoders(place: Place, paths: Sequence[Path], offer: Offer, prompt: Sequ
     import numpy as np
 
     from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.bundle.decoder_names import TOKENS
     from adrenoc.device.execute import execute
     from adrenoc.device.result import Progress, RunOptions
 
     for number, path in enumerate(paths):
         bundle = open_bundle(path)
         specs = bundle.manifest.inputs
-        tokens = [s for s in specs if s.name == "input_ids" and number]
+        tokens = [s for s in specs if s.name == TOKENS and number]
         taken = offer.take(bundle, [s for s in specs if s not in tokens], is_last=False)
         for spec in tokens:
             taken[spec.name] = np.resize(np.asarray(prompt, spec.dtype), spec.shape)

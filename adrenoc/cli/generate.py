@@ -163,7 +163,9 @@ def _read_prompt(bundle: Bundle, asked: Asked, tokenizer: Tokenizer | None) -> t
     else:
         what = "--prompt-ids has"
         prompt = parse_numbers(asked.ids or "", "token numbers, such as 1,2,3", least=0)
-    bounds = next((s.bounds for s in bundle.manifest.inputs if s.name == "input_ids"), ())
+    from adrenoc.bundle.decoder_names import TOKENS
+
+    bounds = next((s.bounds for s in bundle.manifest.inputs if s.name == TOKENS), ())
     for token in prompt:
         if bounds and token > bounds[1]:
             raise InputError(

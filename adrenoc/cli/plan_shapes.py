@@ -80,18 +80,44 @@ def plan_shapes(
         lengths = parse_numbers(prefill, "lengths, such as 16,128", least=1)
     plan = plan_decoder(form, context, lengths)
     words, found = find_tokenizer(model, tokenizer)
+    buckets = tuple((*bucket, *more) for bucket in plan.buckets)
+    # Of the other format the importer knows all that is a state.
+    others = () if form.lengths else _tell_other_states(signature, buckets[0], plan.caches)
     return ShapePlan(
-        buckets=tuple((*bucket, *more) for bucket in plan.buckets),
+        buckets=buckets,
         caches=plan.caches,
         ends=plan.ends,
         tokenizer=words,
-        decisions=(*plan.decisions, *found),
+        decisions=(*plan.decisions, *found, *others),
+    )
+
+
+def _tell_other_states(
+    signature: Signature, shapes: Shapes, caches: _Pairs
+) -> tuple[Decision, ...]:
+    """What else a decoder keeps by its exporter's names: rows of it are not there to go back to."""
+    from adrenoc.decision import Decision
+    from adrenoc.importers.states import find_states
+
+    return tuple(
+        Decision(
+            subject=f"{past}, {present}",
+            taken="taken and given at each run",
+            reason="a state beside caches, which no loop over tokens keeps: steps that are made "
+            "ahead would have to be taken back; adrenoc run --input gives it for one step",
+        )
+        for past, present in (
+            pair for found in find_states(signature, dict(shapes)) for pair in found
+        )
+        if (past, present) not in caches
     )
 
 
 def _shapes_of_others(form: DecoderForm, shapes: AskedShapes) -> Shapes | None:
     """Shapes of what a decoder takes beside tokens and caches; None where others are asked for."""
-    own = {"input_ids", "attention_mask", "position_ids", *(cache.past for cache in form.caches)}
+    from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
+
+    own = {TOKENS, MASK, POSITIONS, *(cache.past for cache in form.caches)}
     plain = tuple(one for one in shapes if isinstance(one, tuple))
     if len(plain) < len(shapes) or own.intersection(name for name, _ in plain):
         return None

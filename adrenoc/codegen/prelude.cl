@@ -30,6 +30,15 @@
 #define LOAD_HALF4(pointer, base, offset) vload_half4((base) + (offset), (__global const half*)(pointer))
 #endif
 
+// Signed bytes as floats; numbers of four bits with eight added, two to a byte, as floats.
+//: LOAD_CHAR4(
+#define LOAD_CHAR4(pointer, at) convert_float4(((__global const char4*)(pointer))[at])
+//: LOAD_NIBBLES4(
+static float4 LOAD_NIBBLES4(__global const void* pointer, int at) {
+  const uint2 b = convert_uint2(((__global const uchar2*)pointer)[at]);
+  return convert_float4((uint4)(b.x & 15u, b.x >> 4, b.y & 15u, b.y >> 4)) - 8.0f;
+}
+
 // Words into local memory as they are, where another type is read after a barrier.
 //: SHARE_UINT4(
 #define SHARE_UINT4(pointer, at, words) (((__local uint4*)(pointer))[at] = (words))

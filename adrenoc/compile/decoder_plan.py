@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 from adrenoc.decision import Decision
 from adrenoc.errors import OptionError
 from adrenoc.importers.decoder_form import GENAI_CONFIG, MAKERS_CONFIG, DecoderForm
@@ -115,10 +116,10 @@ def _choose_fixed_rows(rows: int, context: int | None) -> tuple[int, str]:
 
 
 def _shapes(form: DecoderForm, tokens: int, rows: int) -> Shapes:
-    shapes: list[tuple[str, tuple[int, ...]]] = [("input_ids", (1, tokens))]
+    shapes: list[tuple[str, tuple[int, ...]]] = [(TOKENS, (1, tokens))]
     if form.masked:
-        shapes.append(("attention_mask", (1, rows)))
+        shapes.append((MASK, (1, rows)))
     if form.positions:
-        shapes.append(("position_ids", (1, tokens)))
+        shapes.append((POSITIONS, (1, tokens)))
     shapes += [(cache.past, (1, cache.heads, rows, cache.head)) for cache in form.caches]
     return tuple(shapes)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.decoder_names import LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.choose_edition import choose_edition
@@ -24,9 +25,6 @@ from adrenoc.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
-
-TOKENS, PAST_LENGTH, NEXT_TOKEN, LOGITS = "input_ids", "past_length", "next_token", "logits"
-"""Inputs and outputs of such a bundle, by name."""
 
 _BUDGET_MS = 100
 """A call to a server collects tokens for so long: a token need not cost a way there and back."""

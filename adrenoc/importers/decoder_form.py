@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from adrenoc.bundle.decoder_names import LOGITS, MASK, POSITIONS, TOKENS
 from adrenoc.errors import ModelFormatError
 from adrenoc.files.read import read_plain
 from adrenoc.importers.formats import ModelFiles, find_model_files
-from adrenoc.importers.signature import Signature, read_signature
+from adrenoc.importers.signature import Extent, Signature, read_signature
 from adrenoc.text.json_text import read_json
 
 GENAI_CONFIG = "genai_config.json"
@@ -22,13 +23,16 @@ MAKERS_CONFIG = "config.json"
 _POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """What the makers call the most tokens that there may be: decoders of speech, others, GPT-2."""
 
+_KEPT = ("float32", "float16", "int8", "uint8")
+"""Dtypes of caches: bytes are numbers of 8 bits, or two of 4."""
+
 _RENAMED = (("past_key_values", "present"), ("past", "present"))
 """How exporters make the name of an output of that of an input."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSpec:
-    """A cache of keys or values: its input, its output, heads and numbers a head."""
+    """A cache of keys or values: its input, its output, heads and elements of a row of a head."""
 
     past: str
     present: str
@@ -74,18 +78,19 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
     caches = [
         CacheSpec(past=port.name, present=present, heads=heads, head=head, dtype=port.dtype)
         for port in signature.inputs
-        if port.dtype in ("float32", "float16") and len(port.axes or ()) == 4
-        for _, heads, rows, head in [port.axes or ()]
-        if isinstance(heads, int) and isinstance(head, int) and not isinstance(rows, int)
+        if port.dtype in _KEPT and len(port.axes or ()) == 4
+        for _, heads, rows, width in [port.axes or ()]
+        if (head := _width_of_head(model, width, port.dtype))
+        if isinstance(heads, int) and not isinstance(rows, int)
         if (present := _present_of(port.name, outputs))
     ]
-    if not caches or "input_ids" not in inputs or "logits" not in outputs:
+    if not caches or TOKENS not in inputs or LOGITS not in outputs:
         return None
     context, source = _context_beside(model)
     return DecoderForm(
         caches=tuple(caches),
-        masked="attention_mask" in inputs,
-        positions="position_ids" in inputs,
+        masked=MASK in inputs,
+        positions=POSITIONS in inputs,
         context=context,
         source=source,
         ends=_ends_beside(model),
@@ -106,6 +111,18 @@ def _find_in_tflite(files: ModelFiles) -> DecoderForm | None:
     form = decoder_form(file)
     ends = files.ends or _ends_beside(files.paths[0])
     return replace(form, ends=ends)
+
+
+def _width_of_head(model: Path, said: Extent, dtype: str) -> int:
+    """Elements of a row of a head, 0 where nobody says: newer builders leave the axis open, since a
+    cache of 4 bits has half as many as a head."""
+    if isinstance(said, int):
+        return said
+    decoder, _ = _said_beside(model, "decoder")
+    size = decoder.get("head_size") if isinstance(decoder, dict) else None
+    if type(size) is not int or size <= 0:
+        return 0
+    return size // 2 if dtype == "uint8" else size
 
 
 def _present_of(past: str, outputs: set[str]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from adrenoc.relax.cache_constants import NIBBLE, OF_ATTENTION, OF_ROWS, head_of, name_constants
 from adrenoc.tvmapi import dtype_of
 
 
@@ -42,9 +43,11 @@ def append_rows_nest(builder: Any, call: Any) -> Any:
     attrs = call.attrs
 
     def compute(cache: Any, x: Any, position: Any, *others: Any) -> Any:
-        tokens, head = x.shape[1], cache.shape[3]
-        tables, gains = _tables_and_gains(attrs, others)
-        read = _norm(attrs, x, int(cache.shape[1]), int(head), gains)
+        tokens, bits = x.shape[1], int(attrs["bits"])
+        head = head_of(int(cache.shape[3]), bits)
+        held = name_constants(OF_ROWS, attrs, others)
+        tables = held["tables"]
+        read = _norm(attrs, x, int(cache.shape[1]), int(head), held["gains"])
 
         def element(n: Any, h: Any, row: Any, j: Any) -> Any:
             token = row - position[0]
@@ -53,8 +56,20 @@ def append_rows_nest(builder: Any, call: Any) -> Any:
             def new(at: Any) -> Any:
                 return read(h, tirx.max(tirx.min(token, tokens - 1), 0), at)
 
-            value = _rotate(attrs, new, tables, row, j).astype(str(cache.dtype))
-            return te.if_then_else(inside, value, cache[n, h, row, j])
+            def whole(at: Any) -> Any:
+                value = _rotate(attrs, new, tables, row, at)
+                if not bits:
+                    return value
+                value = te.nearbyint(value / held["scales"][0][h * head + at].astype(str(x.dtype)))
+                last = float((1 << (bits - 1)) - 1)
+                return tirx.max(tirx.min(value, last), -last - 1).astype("int32")
+
+            if bits == NIBBLE:
+                low, high = (whole(2 * j + i) + 8 for i in range(2))
+                value = low + high * 16
+            else:
+                value = whole(j)
+            return te.if_then_else(inside, value.astype(str(cache.dtype)), cache[n, h, row, j])
 
         return te.compute(tuple(cache.shape), element, name="append_rows")
 
@@ -67,25 +82,32 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
     heads, window = int(attrs["heads"]), int(attrs["window"])
 
     def compute(q: Any, position: Any, keys: Any, values: Any, *others: Any) -> Any:
-        _, kv_heads, rows, head = (int(extent) for extent in keys.shape)
+        _, kv_heads, rows, width = (int(extent) for extent in keys.shape)
         tokens, group, dtype = int(q.shape[1]), heads // kv_heads, str(q.dtype)
+        head = head_of(width, int(attrs["bits"]))
         far = tirx.const(-3.0e4 if dtype == "float16" else -3.0e38, dtype)
-        scores = _scores(attrs, q, position, keys, others)
+        held = name_constants(OF_ATTENTION, attrs, others)
+        scores = _scores(attrs, q, position, keys, held)
 
         def hide(h: Any, t: Any, r: Any) -> Any:
             at = position[0] + t
             is_seen = tirx.all(r <= at, r > at - window) if window else r <= at
-            return te.if_then_else(is_seen, scores[h, t, r], far)
+            score = scores[h, t, r]
+            for bias in held["bias"]:
+                score += bias[h, tirx.max(tirx.min(at, rows - 1) - r, 0)].astype(dtype)
+            return te.if_then_else(is_seen, score, far)
 
         masked = te.compute((heads, tokens, rows), hide, name="masked")
-        power, total = _powers(masked)
+        power, total = _powers(masked, held["sinks"])
         c = te.reduce_axis((0, rows), "c")
 
         def is_there(t: Any, r: Any, value: Any) -> Any:
             return te.if_then_else(r <= position[0] + t, value, tirx.const(0.0, dtype))
 
         def mix(h: Any, t: Any, j: Any) -> Any:
-            value = values[0, tirx.floordiv(h, group), c, j].astype(dtype)
+            value = _read_number(
+                attrs, values, held["scales"][1:], tirx.floordiv(h, group), c, j, dtype
+            )
             return te.sum(power[h, t, c] * is_there(t, c, value), axis=c)
 
         mixed = te.compute((heads, tokens, head), mix, name="mixed")
@@ -99,14 +121,13 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
     return builder.call_te(compute, *call.args, primfunc_name_hint="cached_attention")
 
 
-def _scores(attrs: Any, q: Any, position: Any, keys: Any, others: Any) -> Any:
+def _scores(attrs: Any, q: Any, position: Any, keys: Any, held: Any) -> Any:
     """[head, token, row] of rotated, scaled queries times keys, bounded where there is a cap."""
     heads, cap = int(attrs["heads"]), float(attrs["cap"])
-    _, kv_heads, rows, head = (int(extent) for extent in keys.shape)
+    _, kv_heads, rows, width = (int(extent) for extent in keys.shape)
     tokens, group, dtype = int(q.shape[1]), heads // kv_heads, str(q.dtype)
-
-    tables, gains = _tables_and_gains(attrs, others)
-    read = _norm(attrs, q, heads, head, gains)
+    head = head_of(width, int(attrs["bits"]))
+    tables, read = held["tables"], _norm(attrs, q, heads, head, held["gains"])
 
     def query(h: Any, token: Any, j: Any) -> Any:
         at = tirx.min(position[0] + token, rows - 1)
@@ -117,7 +138,7 @@ def _scores(attrs: Any, q: Any, position: Any, keys: Any, others: Any) -> Any:
     d = te.reduce_axis((0, head), "d")
 
     def product(h: Any, t: Any, r: Any) -> Any:
-        key = keys[0, tirx.floordiv(h, group), r, d].astype(dtype)
+        key = _read_number(attrs, keys, held["scales"][:1], tirx.floordiv(h, group), r, d, dtype)
         return te.sum(turned[h, t, d] * key, axis=d)
 
     scores = te.compute((heads, tokens, rows), product, name="scores")
@@ -127,8 +148,24 @@ def _scores(attrs: Any, q: Any, position: Any, keys: Any, others: Any) -> Any:
     return te.compute(scores.shape, lambda *at: te.tanh(scores[at] / bound) * bound, name="capped")
 
 
-def _powers(masked: Any) -> tuple[Any, Any]:
-    """exp(score - the largest of its row), and the sums of these."""
+def _read_number(
+    attrs: Any, cache: Any, scales: Any, head: Any, row: Any, channel: Any, dtype: str
+) -> Any:
+    """A number of a cache, opened where it keeps whole ones."""
+    bits = int(attrs["bits"])
+    if not bits:
+        return cache[0, head, row, channel].astype(dtype)
+    size = head_of(int(cache.shape[3]), bits)
+    if bits == NIBBLE:
+        byte = cache[0, head, row, tirx.floordiv(channel, 2)].astype("int32")
+        number = tirx.floormod(byte >> (tirx.floormod(channel, 2) * 4), 16) - 8
+    else:
+        number = cache[0, head, row, channel]
+    return number.astype(dtype) * scales[0][head * size + channel].astype(dtype)
+
+
+def _powers(masked: Any, sinks: Any) -> tuple[Any, Any]:
+    """exp(score - the largest of its row), and the sums of these and of what sinks take."""
     heads, tokens, rows = masked.shape
     a, b = (te.reduce_axis((0, rows), name) for name in "ab")
     most = te.compute((heads, tokens), lambda h, t: te.max(masked[h, t, a], axis=a), name="most")
@@ -136,13 +173,14 @@ def _powers(masked: Any) -> tuple[Any, Any]:
         masked.shape, lambda h, t, r: te.exp(masked[h, t, r] - most[h, t]), name="power"
     )
     total = te.compute((heads, tokens), lambda h, t: te.sum(power[h, t, b], axis=b), name="total")
-    return power, total
+    if not sinks:
+        return power, total
+    (sink,) = sinks
 
+    def drain(h: Any, t: Any) -> Any:
+        return total[h, t] + te.exp(sink[h].astype(str(masked.dtype)) - most[h, t])
 
-def _tables_and_gains(attrs: Any, others: Any) -> tuple[Any, Any]:
-    """Cosines and sines where it rotates, and the weights of a norm where it has one."""
-    count = 2 if int(attrs["rotated"]) else 0
-    return others[:count], others[count:]
+    return power, te.compute((heads, tokens), drain, name="drained")
 
 
 def _norm(attrs: Any, x: Any, heads: int, head: int, gains: Any) -> Any:

@@ -18,7 +18,11 @@ class DecoderShape:
     that is float; `positions` makes position_ids an input; `rotary_apart` rotates by nodes of
     RotaryEmbedding, which read it; `plain` takes the standard's operators alone
     (`plain_decoders.py`), with `multi_head` onnxruntime's MultiHeadAttention; `fused_norms` has
-    those of queries and keys in GroupQueryAttention; `qdq` opens weights by DequantizeLinear.
+    those of queries and keys in GroupQueryAttention; `qdq` opens weights by DequantizeLinear;
+    `biased` adds biases to the projections that it names of q, k and v; `sinks` are scores of no
+    row; `slopes` an attention_bias that grows along the rows (ALiBi); `alternating` has windows in
+    every other layer; `cache_bits` 8 or 4 keeps keys and values in so many; `open_heads` leaves the
+    last axis of caches open, as newer builders do.
     """
 
     kind: str = "qwen3"
@@ -45,6 +49,12 @@ class DecoderShape:
     multi_head: bool = False
     fused_norms: bool = False
     qdq: bool = False
+    biased: str = ""
+    sinks: bool = False
+    slopes: bool = False
+    alternating: bool = False
+    cache_bits: int = 0
+    open_heads: bool = False
     seed: int = 0
 
     @property

@@ -15,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from model_zoo.decoder_shape import DecoderShape
+from model_zoo.few_bits import quantise
 
 OPSET = 21
 CONTRIB = "com.microsoft"
@@ -63,6 +64,8 @@ class Decoder:
         angles = self._angles()
         self.floats("cos_cache", np.cos(angles))
         self.floats("sin_cache", np.sin(angles))
+        if self.shape.slopes:
+            self._slopes()
 
     def _angles(self) -> np.ndarray:
         s = self.shape
@@ -101,13 +104,13 @@ class Decoder:
         )
         return f"{name}/sum", out
 
-    def attention(self, prefix: str, layer: int, x: str) -> str:
+    def _project(self, prefix: str, x: str, widths: list[int]) -> list[str]:
+        """Queries, keys and values; the first alone holds them all where they stay packed."""
         s = self.shape
-        widths = [s.heads * s.head, s.kv_heads * s.head, s.kv_heads * s.head]
         names = [f"{prefix}/attn/{letter}" for letter in "qkv"]
         if s.packed:
             whole = f"{prefix}/attn/qkv_proj"
-            self.product(whole, x, s.hidden, sum(widths), out=f"{whole}/out")
+            self.product(whole, x, s.hidden, sum(widths), biased=s.biased, out=f"{whole}/out")
             q, k, v = f"{whole}/out", "", ""
             if (s.kind == "qwen3" and not s.fused_norms) or s.rotary_apart:
                 sizes = self.constant(f"{whole}/sizes", np.array(widths, np.int64))
@@ -115,8 +118,15 @@ class Decoder:
                 q, k, v = names
         else:
             for name, width in zip(names, widths, strict=True):
-                self.product(f"{name}_proj", x, s.hidden, width, out=name)
+                biased = s.biased and name[-1] in s.biased
+                self.product(f"{name}_proj", x, s.hidden, width, biased=biased, out=name)
             q, k, v = names
+        return [q, k, v]
+
+    def attention(self, prefix: str, layer: int, x: str) -> str:
+        s = self.shape
+        widths = [s.heads * s.head, s.kv_heads * s.head, s.kv_heads * s.head]
+        q, k, v = self._project(prefix, x, widths)
         norms = ["", ""]
         if s.kind == "qwen3" and s.fused_norms:
             norms = [
@@ -138,18 +148,59 @@ class Decoder:
             "scale": float(s.head**-0.5),
             "do_rotary": int(not s.rotary_apart),
             "rotary_interleaved": 0,
-            "local_window_size": s.window,
+            "local_window_size": s.window if not s.alternating or layer % 2 else -1,
             "softcap": s.softcap,
         }
         inputs = [q, k, v, *past, "seqlens_k", "total_length"]
         if not s.rotary_apart:
             inputs += ["cos_cache", "sin_cache", *(["position_ids"] if s.positions else [])]
+        inputs += [*[""] * (16 - len(inputs))]
+        if s.slopes:
+            inputs[10] = "attention_bias"
+        if s.sinks:
+            inputs[11] = self.floats(f"{prefix}/attn/sinks", self.random.uniform(-2, 3, s.heads))
+        if s.cache_bits:
+            inputs[12:14] = self._cache_scales(f"{prefix}/attn", attrs)
         if norms[0]:
-            inputs += [*[""] * (14 - len(inputs)), *norms]
+            inputs[14:16] = norms
             attrs["qk_norm_epsilon"] = 1e-6
+        while not inputs[-1]:
+            inputs.pop()
         self.contrib("GroupQueryAttention", inputs, [out, *present], **attrs)
         mixed = f"{prefix}/attn/o_proj"
         return self.product(mixed, out, widths[0], s.hidden, gain=0.5, out=f"{mixed}/out")
+
+    def _cache_scales(self, name: str, attrs: dict[str, Any]) -> list[str]:
+        """Of each channel, for numbers from -4 to 4 or so."""
+        s = self.shape
+        attrs["k_quant_type"] = attrs["v_quant_type"] = "PER_CHANNEL"
+        attrs["kv_cache_bit_width"] = s.cache_bits
+        step, channels = 4.0 / (1 << (s.cache_bits - 1)), s.kv_heads * s.head
+        scales = [step * self.random.uniform(0.8, 1.2, channels) for _ in range(2)]
+        names = (f"{name}/k_scale", f"{name}/v_scale")
+        return [
+            self.constant(one, value.astype(np.float32))
+            for one, value in zip(names, scales, strict=True)
+        ]
+
+    def _slopes(self) -> None:
+        """What grows with the number of a row, of each head, for each token the same."""
+        s = self.shape
+        slopes = 2.0 ** -(np.arange(1, s.heads + 1) * 8 / s.heads)
+        self.floats("slopes", slopes.reshape(1, s.heads, 1, 1))
+        self.constant("axes_to_rows", np.array([1, 2], np.int64))
+        self.constant("last_axis", np.array(1, np.int64))
+        self.node("CumSum", ["attention_mask", "last_axis"], ["rows/counted"])
+        element = helper.np_dtype_to_tensor_dtype(s.float_type)
+        self.node("Cast", ["rows/counted"], ["rows/numbers"], to=element)
+        self.node("Unsqueeze", ["rows/numbers", "axes_to_rows"], ["rows/apart"])
+        self.node("Mul", ["rows/apart", "slopes"], ["rows/biases"])
+        self.constant("axes_to_tokens", np.array([1, 3], np.int64))
+        self.node("Shape", ["input_ids"], ["tokens/shape"])
+        self.node("ConstantOfShape", ["tokens/shape"], ["tokens/zeros"])
+        self.node("Cast", ["tokens/zeros"], ["tokens/floats"], to=element)
+        self.node("Unsqueeze", ["tokens/floats", "axes_to_tokens"], ["tokens/apart"])
+        self.node("Add", ["rows/biases", "tokens/apart"], ["attention_bias"])
 
     def _rotate(self, name: str, x: str) -> str:
         """The rotation by a node of its own."""
@@ -187,21 +238,34 @@ class Decoder:
         )
 
     def product(
-        self, name: str, x: str, k: int, n: int, *, gain: float = 1.0, out: str = ""
+        self,
+        name: str,
+        x: str,
+        k: int,
+        n: int,
+        *,
+        gain: float = 1.0,
+        biased: bool | str = False,
+        out: str = "",
     ) -> str:
         s = self.shape
+        if biased:
+            self.product(name, x, k, n, gain=gain, out=f"{name}/unbiased")
+            offsets = self.floats(f"{name}/bias", self.random.standard_normal(n) * 0.3)
+            self.node("Add", [f"{name}/unbiased", offsets], [out])
+            return out
         weight = self.weights(n, k) * gain
         if s.bits == 0:
             self.floats(f"{name}/weight", weight.T)
             self.node("MatMul", [x, f"{name}/weight"], [out])
             return out
-        packed, scales, zeros = quantise(weight, s.block, zeros=s.zeros)
+        packed, scales, zeros = quantise(weight, s.block, zeros=s.zeros, bits=s.bits)
         if s.qdq:
             return self._opened_product(name, x, (packed, scales), out)
         inputs = [x, self.constant(f"{name}/q", packed), self.floats(f"{name}/s", scales)]
         if zeros is not None:
             inputs.append(self.constant(f"{name}/z", zeros))
-        attrs = {"K": k, "N": n, "bits": 4, "block_size": s.block, "accuracy_level": 0}
+        attrs = {"K": k, "N": n, "bits": s.bits, "block_size": s.block, "accuracy_level": 0}
         self.contrib("MatMulNBits", inputs, [out], **attrs)
         return out
 
@@ -266,6 +330,8 @@ class Decoder:
         if s.has_positions:
             inputs.append(value("position_ids", TensorProto.INT64, new))
         element = helper.np_dtype_to_tensor_dtype(s.float_type)
+        kept = {0: element, 8: TensorProto.INT8, 4: TensorProto.UINT8}[s.cache_bits]
+        width = s.head // 2 if s.cache_bits == 4 else s.head
         outputs = [value("logits", element, [*new, s.vocabulary])]
         for layer in range(s.layers):
             for kind in ("key", "value"):
@@ -273,40 +339,8 @@ class Decoder:
                     (inputs, f"past_key_values.{layer}.{kind}", "past_sequence_length"),
                     (outputs, f"present.{layer}.{kind}", total),
                 ):
-                    extents = ["batch_size", s.kv_heads, rows, s.head]
-                    found.append(value(name, element, extents))
+                    extents = ["batch_size", s.kv_heads, rows, width if not s.open_heads else name]
+                    found.append(value(name, kept, extents))
         graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, self.constants)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-def quantise(
-    weight: np.ndarray, block: int, *, zeros: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Round [N, K] to 4 bits in blocks along K: bytes [N, blocks, block / 2], scales, zero points.
-
-    Without zero points the range lies around zero, and 8 stands for it.
-    """
-    n, k = weight.shape
-    blocks = -(-k // block)
-    padded = np.zeros((n, blocks * block))
-    padded[:, :k] = weight
-    parts = padded.reshape(n, blocks, block)
-    if zeros:
-        low, high = np.minimum(parts.min(-1), 0), np.maximum(parts.max(-1), 0)
-        scales = np.maximum((high - low) / 15, 1e-8)
-        zero = np.clip(np.round(-low / scales), 0, 15)
-    else:
-        scales = np.maximum(np.abs(parts).max(-1) / 7, 1e-8)
-        zero = np.full((n, blocks), 8.0)
-    codes = np.clip(np.round(parts / scales[..., None] + zero[..., None]), 0, 15).astype(np.uint8)
-    packed = codes[..., 0::2] | (codes[..., 1::2] << 4)
-    points = _pack_nibbles(zero.astype(np.uint8)) if zeros else None
-    return packed, scales.astype(np.float32), points
-
-
-def _pack_nibbles(values: np.ndarray) -> np.ndarray:
-    even = np.zeros((values.shape[0], -(-values.shape[1] // 2) * 2), np.uint8)
-    even[:, : values.shape[1]] = values
-    packed: np.ndarray = even[:, 0::2] | (even[:, 1::2] << 4)
-    return packed

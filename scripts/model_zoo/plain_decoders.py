@@ -176,7 +176,11 @@ class PlainDecoder(Decoder):
             self.node("Reshape", [f"{part}/tokens", shape], [f"{part}/flat"])
             flat.append(f"{part}/flat")
         out, apart = f"{prefix}/attn/flat", f"{prefix}/attn/out"
-        inputs = [*flat, "", "", "mask", *past]
+        bias = ""
+        if s.biased:
+            offsets = self.random.standard_normal(3 * s.heads * s.head) * 0.3
+            bias = self.floats(f"{out}/bias", offsets)
+        inputs = [*flat, bias, "", "mask", *past]
         self.contrib("MultiHeadAttention", inputs, [out, *present], num_heads=s.heads)
         shape = self.constant(f"{out}/shape", np.array([0, 0, s.heads, s.head], np.int64))
         self.node("Reshape", [out, shape], [f"{out}/split"])

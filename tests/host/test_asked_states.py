@@ -140,6 +140,8 @@ def test_rows_that_the_standard_scatters(device: Any, tmp_path: Path) -> None:
     path, bundle = tmp_path / "model.onnx", tmp_path / "model.adrenoc"
     model = save(path, nodes, {**new, **pasts, **counts}, {"y": [1, 4, 1, 8], **presents}, {}, 24)
     assert compile_it(model, "--preset", "fp32", "-o", str(bundle)).exit_code == 0
+    said = json.loads((bundle / "decisions.json").read_text())
+    assert not [one for one in said if "copy" in one["taken"] or "copied" in one["taken"]]
     words: list[object] = ["--steps", rows, "--check", model, "--json"]
     for name, first in (("count_before", 0), ("count_there", 1)):
         np.save(tmp_path / f"{name}.npy", np.arange(first, first + rows)[:, None])

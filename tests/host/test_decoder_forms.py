@@ -42,7 +42,7 @@ def turn_by_another_table(model: Path) -> None:
     onnx.save(proto, model)
 
 
-FUSED = "norms inside"
+FUSED, BIASED = "norms inside", "biased apart"
 CASES = {
     "positions inside": (DecoderShape(**TINY, positions=True), ""),
     "rotated apart": (DecoderShape(**TINY, rotary_apart=True, packed=False), JOINED),
@@ -56,8 +56,20 @@ CASES = {
     ),
     "weights that a node opens": (DecoderShape(**TINY, qdq=True), ""),
     FUSED: (DecoderShape(**TINY, fused_norms=True), ""),
+    "sinks, some windows": (
+        DecoderShape(
+            **{**TINY, "layers": 2}, kind="llama", sinks=True, alternating=True, window=6, seed=2
+        ),
+        "",
+    ),
+    "biases along the rows": (DecoderShape(**TINY, kind="llama", slopes=True), ""),
+    "a cache of nibbles": (DecoderShape(**TINY, cache_bits=4, open_heads=True), ""),
+    BIASED: (DecoderShape(**TINY, kind="llama", biased="qv", packed=False, bits=8), ""),
     "heads in one row": (
-        DecoderShape(**TINY, plain=14, multi_head=True, kind="learned", kv_heads=4, window=7),
+        DecoderShape(
+            **{**TINY, "kv_heads": 4},
+            **{"plain": 14, "multi_head": True, "kind": "learned", "window": 7, "biased": "qkv"},
+        ),
         "",
     ),
     "spelt out, a window": (
@@ -85,6 +97,8 @@ def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> No
     bundle, decisions = make_decoder_bundle(model, "fp32")
     told = {d["taken"] for d in decisions if d["subject"].endswith(" rotations")}
     assert told == ({rotations} if rotations else set())
+    if case == BIASED:
+        assert "computed with those beside them" in {d["taken"] for d in decisions}
     with local_place(bundle, "") as place:
         tokens, rows = generate_tokens(Decoder(place, bundle), PROMPT, COUNT)
     # onnxruntime rounds each tensor of a model in halves to halves.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adrenoc.target.gpu import Quirk
-from adrenoc.target.target import load_target
+from adrenoc.target.target import Target, load_target
 from tests.host.run_op import Ops
 
 DOMAIN = "com.microsoft"
@@ -27,6 +27,8 @@ def attention(
     size: int = 16,
     packed: bool = True,
     rotated: int = 16,
+    sinks: bool = False,
+    bits: int = 0,
     **attrs: Any,
 ) -> None:
     """A cache of `rows` rows, in which there are `before`; all that is defined is an output."""
@@ -34,12 +36,20 @@ def attention(
     shapes = [sum(widths)] if packed else widths
     qkv = [ops("Relu", ops.input(1, tokens, width)) for width in shapes]
     qkv += [""] * (3 - len(qkv))
-    past = [ops.input(1, kept, rows, size) for _ in range(2)]
+    past = [held_rows(ops, bits, kept, rows, size) for _ in range(2)]
     inputs = [*qkv, *past, ops.const([before + tokens - 1], np.int32), ops.const(rows, np.int32)]
     if rotated:
         angles = np.arange(rows + 3)[:, None] * 10.0 ** -np.arange(rotated // 2)
         inputs += [ops.const(turn(angles)) for turn in (np.cos, np.sin)]
         attrs["do_rotary"] = 1
+    if sinks:
+        inputs += [*[""] * (11 - len(inputs)), ops.const(np.linspace(-4, 6, heads), np.float32)]
+    if bits:
+        kind = "PER_TENSOR" if kept == 1 else "PER_CHANNEL"
+        attrs |= {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits}
+        count = 1 if kept == 1 else kept * size
+        scales = [np.linspace(0.4, 0.9, count) / (1 << (bits - 2)) for _ in range(2)]
+        inputs += [*[""] * (12 - len(inputs)), *(ops.const(s, np.float32) for s in scales)]
     names = ops.several(
         "GroupQueryAttention",
         inputs,
@@ -52,6 +62,14 @@ def attention(
     ops.output(ops("Mul", names[0], ops.weight(heads * size)))
     for name in names[1:]:  # rows behind the last are anything
         ops.output(ops("Slice", name, ops.ints(0), ops.ints(before + tokens), ops.ints(2)))
+
+
+def held_rows(ops: Ops, bits: int, kept: int, rows: int, size: int) -> str:
+    """A cache of floats, or of whole numbers of few bits."""
+    if not bits:
+        return ops.input(1, kept, rows, size)
+    dtype, width = (np.int8, size) if bits == 8 else (np.uint8, size // 2)
+    return ops.whole_input(1, kept, rows, width, count=127, dtype=dtype)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -73,6 +91,8 @@ CASES: dict[str, dict[str, Any]] = {
         "before": 444,
         "local_window_size": 100,
     },
+    "sinks": {"tokens": 3, "rows": 80, "before": 70, "sinks": True, "local_window_size": 60},
+    "a smooth softmax": {"tokens": 2, "rows": 40, "before": 20, "smooth_softmax": 1, "size": 64},
 }
 STEPS: dict[str, dict[str, Any]] = {
     "many rows": {"rows": 300, "before": 270},
@@ -84,8 +104,21 @@ STEPS: dict[str, dict[str, Any]] = {
     "half rotated": {"rows": 40, "before": 20, "size": 32, "packed": False},
     "six to one, not rotated": {"rows": 70, "before": 66, "heads": 6, "kept": 1, "rotated": 0},
     "heads of 48": {"rows": 150, "before": 140, "heads": 3, "kept": 3, "size": 48},
+    "sinks, six to one": {"rows": 300, "before": 270, "heads": 6, "kept": 1, "sinks": True},
+    "a smooth softmax": {"rows": 40, "before": 20, "smooth_softmax": 1, "softcap": 0.9},
 }
 """Of one token: it adds its rows itself."""
+KEPT: dict[str, dict[str, Any]] = {
+    "bytes": {"tokens": 3, "rows": 80, "before": 70, "bits": 8},
+    "nibbles": {"tokens": 2, "rows": 40, "before": 20, "bits": 4, "size": 32, "packed": False},
+    "a step, bytes": {"tokens": 1, "rows": 300, "before": 270, "bits": 8, "sinks": True},
+    "one scale": {"tokens": 1, "rows": 40, "before": 39, "bits": 8, "heads": 6, "kept": 1},
+    "a step, nibbles": {
+        **{"tokens": 1, "rows": 150, "before": 140},
+        **{"heads": 3, "kept": 3, "size": 48, "bits": 4, "rotated": 32},
+    },
+}
+"""Caches of whole numbers of few bits."""
 
 
 @pytest.mark.parametrize(
@@ -115,14 +148,31 @@ def test_attention_of_one_token(device: Any, preset: str) -> None:
     assert not ops.fallbacks
 
 
-def test_targets_that_avoid_the_kernels_have_loop_nests(device: Any) -> None:
+@pytest.mark.parametrize("nests", [False, True], ids=["kernels", "loop nests"])
+def test_caches_of_few_bits(device: Any, nests: bool) -> None:
+    # Of floats alone: what a half rounds may be another number of few bits.
     target = load_target("host")
+    if nests:
+        target = avoid_kernels(target)
+    ops = Ops()
+    for case in KEPT.values():
+        attention(ops, **case)
+    ops.check(device, "fp32", target=target)
+    assert bool(ops.fallbacks) == nests
+
+
+def avoid_kernels(target: Target) -> Target:
+    """A target whose driver is wrong with the kernels."""
     words = ("operator:append_rows", "operator:cached_attention")
     quirk = Quirk(name="q", text="t", source="s", avoid=words)
-    target = replace(target, gpu=replace(target.gpu, quirks=(*target.gpu.quirks, quirk)))
+    return replace(target, gpu=replace(target.gpu, quirks=(*target.gpu.quirks, quirk)))
+
+
+def test_targets_that_avoid_the_kernels_have_loop_nests(device: Any) -> None:
+    target = avoid_kernels(load_target("host"))
     ops = Ops()
-    for name in ("a window", "interleaved", "half rotated", "not rotated"):
+    for name in ("a window", "interleaved", "half rotated", "not rotated", "sinks"):
         attention(ops, **CASES[name])
     attention(ops, tokens=2, rows=40, before=20, size=32, rotated=16, softcap=0.5)
     ops.check(device, "fp32", target=target)
-    assert len(ops.fallbacks) == 15, ops.fallbacks
+    assert len(ops.fallbacks) == 18, ops.fallbacks

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from adrenoc.cli.plan_shapes import plan_shapes
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.errors import CustomDomainError, OptionError, UnsupportedOperatorError
 from adrenoc.importers import import_model
@@ -92,14 +93,14 @@ def test_what_is_not_covered_is_refused_at_all_nodes(tmp_path: Path) -> None:
     model = make_decoder(DecoderShape(layers=2))
     for node in model.graph.node:
         if node.op_type == "GroupQueryAttention":
-            node.attribute.append(onnx.helper.make_attribute("smooth_softmax", 1))
+            node.attribute.append(onnx.helper.make_attribute("causal", 0))
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
     form = find_decoder(path)
     assert form is not None
     plan = plan_decoder(form, 64, ())
     with pytest.raises(
-        CustomDomainError, match=r"GroupQueryAttention \(2x\).*smooth_softmax 1, which is not"
+        CustomDomainError, match=r"GroupQueryAttention \(2x\).*causal 0, which is not"
     ):
         import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
 
@@ -136,6 +137,23 @@ def test_tables_of_rotations_reach_as_far_as_the_context(tmp_path: Path) -> None
     plan = plan_decoder(form, 65, ())
     with pytest.raises(OptionError, match="have 64 rows, expected at least the context's 65"):
         import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
+
+
+def test_states_beside_caches_are_told(tmp_path: Path) -> None:
+    model = make_decoder(DecoderShape(layers=1))
+    helper, element = onnx.helper, onnx.TensorProto.FLOAT
+    for values, name in (
+        (model.graph.input, "past_conv.0"),
+        (model.graph.output, "present_conv.0"),
+    ):
+        values.append(helper.make_tensor_value_info(name, element, [1, 64, 2]))
+    model.graph.node.append(helper.make_node("Tanh", ["past_conv.0"], ["present_conv.0"]))
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    plan = plan_shapes(path, (), (40, "4"), (), accurate=False)
+    told = {d.subject: d for d in plan.decisions}
+    assert "no loop over tokens keeps" in told["past_conv.0, present_conv.0"].reason
+    assert len(plan.decisions) == 3
 
 
 def test_states_that_the_model_lacks_are_refused(tmp_path: Path) -> None:

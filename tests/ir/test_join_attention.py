@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from adrenoc.compile.decoder_plan import plan_decoder
-from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.errors import OptionError, UnsupportedOperatorError
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.imported import Imported
@@ -24,12 +24,12 @@ from model_zoo.make_decoders import make_decoder
 SMALL = DecoderShape(layers=1, context=24, bits=0, kind="llama", plain=14, hidden=32, mlp=32)
 
 
-def read(model: onnx.ModelProto, folder: Path, tokens: int = 4) -> Imported:
+def read(model: onnx.ModelProto, folder: Path, tokens: int = 4, rows: int = 24) -> Imported:
     path = folder / "model.onnx"
     onnx.save(model, path)
     form = find_decoder(path)
     assert form is not None
-    plan = plan_decoder(form, 24, (tokens,))
+    plan = plan_decoder(form, rows, (tokens,))
     shapes = next(s for s in plan.buckets if dict(s)["input_ids"] == (1, tokens))
     return import_model(path, shapes=dict(shapes), caches=plan.caches)
 
@@ -51,11 +51,41 @@ def test_a_past_that_grows_is_read_in_place(tmp_path: Path, tokens: int) -> None
 
 
 def test_other_masks_are_refused(tmp_path: Path) -> None:
-    """A prefix that all tokens see, and a bias that grows with the distance."""
+    """A prefix that all tokens see, and a bias that grows with the square of a row's number."""
     model = make_decoder(SMALL)
     node_of(model, "mask/causal").op_type = "GreaterOrEqual"
     with pytest.raises(UnsupportedOperatorError, match="hides other rows than those after each"):
         read(model, tmp_path)
+    with pytest.raises(UnsupportedOperatorError, match="hangs on more than how far a row lies"):
+        read(bias_scores(squared=True), tmp_path)
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 23])
+def test_biases_along_the_rows_are_tables_by_distance(tmp_path: Path, tokens: int) -> None:
+    imported = read(bias_scores(squared=False), tmp_path, tokens)
+    told = {d.subject: d.reason for d in imported.decisions}
+    assert told["1 attentions"].endswith("; 1 add a bias by how far rows lie apart")
+
+
+def test_scores_that_are_bounded_with_their_mask_are_refused(tmp_path: Path) -> None:
+    """A bound behind the mask shows what the mask hides."""
+    model = make_decoder(replace(SMALL, softcap=3.0))
+    scaled, masked = (f"/model/layers.0/attn/{name}" for name in ("scaled", "masked"))
+    node_of(model, masked).input[:] = [scaled, "mask"]
+    first = node_of(model, "/model/layers.0/attn/small")
+    first.input[0] = masked
+    node_of(model, "/model/layers.0/attn/weights").input[0] = "/model/layers.0/attn/capped"
+    nodes = sorted(model.graph.node, key=lambda node: node is not node_of(model, masked))
+    at = nodes.index(node_of(model, scaled))
+    nodes.insert(at, nodes.pop(0))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    with pytest.raises(UnsupportedOperatorError, match="2 of 2 caches are read by no attention"):
+        read(model, tmp_path)
+
+
+def bias_scores(*, squared: bool) -> onnx.ModelProto:
+    """A decoder that adds a tenth of each row's number, or of its square, to its scores."""
     model = make_decoder(SMALL)
     made = node_of(model, "mask")
     made.output[0] = "mask/plain"
@@ -63,13 +93,15 @@ def test_other_masks_are_refused(tmp_path: Path) -> None:
     at = list(model.graph.node).index(made) + 1
     biased = [
         onnx.helper.make_node("Cast", ["mask/others"], ["mask/far"], to=onnx.TensorProto.FLOAT),
-        onnx.helper.make_node("Mul", ["mask/far", "slope"], ["mask/bias"]),
-        onnx.helper.make_node("Add", ["mask/plain", "mask/bias"], ["mask"]),
+        onnx.helper.make_node("Mul", ["mask/far", "slope"], ["mask/once"]),
+        onnx.helper.make_node("Mul", ["mask/far", "mask/once"], ["mask/twice"]),
+        onnx.helper.make_node(
+            "Add", ["mask/plain", "mask/twice" if squared else "mask/once"], ["mask"]
+        ),
     ]
     for node in reversed(biased):
         model.graph.node.insert(at, node)
-    with pytest.raises(UnsupportedOperatorError, match="hides other rows than those after each"):
-        read(model, tmp_path)
+    return model
 
 
 def test_other_readers_of_a_cache_are_refused(tmp_path: Path) -> None:
@@ -92,6 +124,25 @@ def test_attention_of_another_form_is_refused_for_all_caches(tmp_path: Path) -> 
     node_of(model, "/model/layers.0/attn/weights").op_type = "LogSoftmax"
     with pytest.raises(UnsupportedOperatorError, match=r"2 of 2 caches .*'present.0.key', 'pres"):
         read(model, tmp_path)
+
+
+def test_all_that_is_not_covered_is_said_at_once(tmp_path: Path) -> None:
+    model = make_decoder(replace(SMALL, layers=3))
+    node_of(model, "mask/causal").op_type = "GreaterOrEqual"
+    node_of(model, "/model/layers.1/attn/weights").op_type = "LogSoftmax"
+    with pytest.raises(
+        UnsupportedOperatorError,
+        match=r"2 of 6 caches are .*'present\.1\.key'.*; the mask of 2 attentions, "
+        r"'/model/layers\.0/attn/out', '/model/layers\.2/attn/out', hides other rows",
+    ):
+        read(model, tmp_path)
+
+
+def test_positions_beyond_their_table_ask_for_its_context(tmp_path: Path) -> None:
+    model = make_decoder(replace(SMALL, kind="learned", kv_heads=4, context=37))
+    assert read(model, tmp_path, rows=37).states
+    with pytest.raises(OptionError, match=r"has 37 rows, expected at least the context's 200"):
+        read(model, tmp_path, rows=200)
 
 
 def test_heads_that_are_repeated_otherwise_are_refused(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ class AttentionWalk(ABC):
         """Emit everything."""
         self._share_queries()
         self.visit()
-        total = self._total()
+        total = self.total()
         for r in range(ROWS):
             with self.builder.when(self._row_exists(r)):
                 self.write(r, self._x, self._mixed[r] / splat(lane(total, r)))
@@ -336,7 +336,12 @@ class AttentionWalk(ABC):
         if self._reused:
             self.builder.barrier()
 
-    def _total(self) -> Expr:
+    @property
+    def largest(self) -> Expr:
+        """The largest score of each row."""
+        return self._largest[0]
+
+    def total(self) -> Expr:
         """The sums of the exponentials of all keys."""
         builder = self.builder
         # The largest scores were read before the last barrier, the exponentials were not.

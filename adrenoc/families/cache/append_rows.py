@@ -1,5 +1,5 @@
 """New keys or values of some tokens, written into their rows of a cache; keys may be normed by
-their heads, and rotated, first.
+their heads, and rotated, first, and both rounded to what the cache keeps.
 
 One thread makes four numbers of one head of one token.  The cache is [1, heads, rows, head], row
 by row; the first new row is a number in memory.
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adrenoc.families.cache.head_norm import HeadNorm, norm_head
+from adrenoc.families.cache.quanta import Quanta, round_row, store_texel
 from adrenoc.families.cache.rotation import (
     Rotation,
     head_texel,
@@ -19,7 +20,7 @@ from adrenoc.families.cache.rotation import (
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.tvmapi import Expr, cast, iconst, lane, store
+from adrenoc.tvmapi import cast, iconst
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class NewRows:
     position: Access
     rotation: Rotation | None
     norm: HeadNorm | None
+    quanta: Quanta | None
     tokens: int
     heads: int
     head: int
@@ -46,8 +48,6 @@ def append_rows(builder: KernelBuilder, new: NewRows, cache: Access) -> None:
     start = head * iconst(blocks) + iconst(new.first // LANES)
     read = norm_head(builder, new.norm, blocks, head_texel(new.x, token, start))
     value = rotate(builder, new.rotation, position, block, blocks, read)
-    stored = str(cache.spec.dtype)
+    value = round_row(builder, new.quanta, value, head * iconst(blocks) + block)
     with builder.when((row >= iconst(0)) & (row < iconst(new.rows))):
-        for i in range(LANES):
-            at: list[Expr] = [iconst(0), head, row, block * iconst(LANES) + iconst(i)]
-            builder.emit(store(cache.buffer, at, cast(lane(value, i), stored)))
+        store_texel(builder, new.quanta, cache, (head, row), block, value)

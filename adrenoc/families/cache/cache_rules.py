@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,26 +17,31 @@ from adrenoc.families.attention.attention_tile import AttentionTile
 from adrenoc.families.cache.append_rows import NewRows, append_rows
 from adrenoc.families.cache.cached_attention import CachedOperands, cached_attention
 from adrenoc.families.cache.head_norm import HeadNorm
+from adrenoc.families.cache.quanta import Quanta
 from adrenoc.families.cache.rotation import Rotation
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
+from adrenoc.kernels.access import Access
+from adrenoc.relax.cache_constants import OF_ATTENTION, OF_ROWS, head_of, name_constants
 
 
 def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
     """Inputs: the cache, new rows, the first row's number; perhaps cosines, sines, gains."""
     cache, x, position, *others = node.inputs
     kernel = context.kernel(node, "append_rows")
-    _, heads, rows, head = context.graph.tensors[cache].shape
+    held = name_constants(OF_ROWS, node.attrs, others)
+    _, heads, rows, width = context.graph.tensors[cache].shape
     new = NewRows(
         x=kernel.input(x),
         position=kernel.input(position),
-        rotation=rotation_of(kernel, node, others),
-        norm=gains_of(kernel, node, others),
+        rotation=rotation_of(kernel, node, held["tables"]),
+        norm=gains_of(kernel, node, held["gains"]),
+        quanta=quanta_of(kernel, node, held["scales"]),
         tokens=tokens_of(context.graph.tensors[x].shape),
         heads=heads,
-        head=head,
+        head=head_of(width, int(node.attrs["bits"])),
         rows=rows,
         first=int(node.attrs["first"]),
     )
@@ -45,10 +51,12 @@ def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Inputs: queries, the first one's row, keys, values; perhaps cosines, sines, gains."""
+    """Inputs: queries, the first one's row, keys, values; perhaps constants (`OF_ATTENTION`)."""
     attrs = node.attrs
     q, position, keys, values, *others = node.inputs
-    _, kv_heads, rows, head = context.graph.tensors[keys].shape
+    constants = name_constants(OF_ATTENTION, attrs, others)
+    _, kv_heads, rows, width = context.graph.tensors[keys].shape
+    head = head_of(width, int(attrs["bits"]))
     tokens, heads = tokens_of(context.graph.tensors[q].shape), int(attrs["heads"])
     tile = _choose_tile(context, node, tokens * (heads // kv_heads), context.graph.operand(keys))
     kernel = context.kernel(node, "cached_attention")
@@ -57,8 +65,11 @@ def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
         keys=kernel.input(keys),
         values=kernel.input(values),
         position=kernel.input(position),
-        rotation=rotation_of(kernel, node, others),
-        norm=gains_of(kernel, node, others),
+        rotation=rotation_of(kernel, node, constants["tables"]),
+        norm=gains_of(kernel, node, constants["gains"]),
+        sinks=numbers_of(kernel, constants["sinks"], "sinks"),
+        bias=numbers_of(kernel, constants["bias"], "bias"),
+        quanta=both_quanta_of(kernel, node, constants["scales"]),
         tokens=tokens,
         heads=heads,
         kv_heads=kv_heads,
@@ -77,7 +88,8 @@ def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
 
 def _choose_tile(context: RuleContext, node: Node, rows: int, keys: OperandSpec) -> AttentionTile:
     """The schedule for so many rows of queries a head of keys, half of whose rows are there."""
-    _, kept, there, head = keys.shape
+    _, kept, there, width = keys.shape
+    head = head_of(width, int(node.attrs["bits"]))
     machine, limits = context.machine, context.limits
     held_bytes = tvmapi.bytes_of(_held_dtype(context))
     work = AttentionWork(
@@ -108,11 +120,11 @@ def tokens_of(shape: tuple[int, ...]) -> int:
     return math.prod(shape[:-1])
 
 
-def rotation_of(kernel: NodeKernel, node: Node, others: list[str]) -> Rotation | None:
-    """How heads are turned, by the first two of `others`; None where they are not."""
-    if not node.attrs["rotated"]:
+def rotation_of(kernel: NodeKernel, node: Node, tables: Sequence[str]) -> Rotation | None:
+    """How heads are turned, by cosines and sines; None where they are not."""
+    if not tables:
         return None
-    cos, sin = (kernel.flat(name, "angles", np.ravel, _widen, "float32") for name in others[:2])
+    cos, sin = (kernel.flat(name, "angles", np.ravel, _widen, "float32") for name in tables)
     return Rotation(
         cos=cos,
         sin=sin,
@@ -121,13 +133,29 @@ def rotation_of(kernel: NodeKernel, node: Node, others: list[str]) -> Rotation |
     )
 
 
-def gains_of(kernel: NodeKernel, node: Node, others: list[str], number: int = 0) -> HeadNorm | None:
-    """How heads are normed, by a tensor behind the tables in `others`; None where they are not."""
-    if not node.attrs["normed"]:
-        return None
-    name = others[number + (2 if node.attrs["rotated"] else 0)]
-    gains = kernel.flat(name, "gains", np.ravel, _widen, "float32")
-    return HeadNorm(gains=gains, epsilon=float(node.attrs["epsilon"]))
+def gains_of(kernel: NodeKernel, node: Node, names: Sequence[str]) -> HeadNorm | None:
+    """How heads are normed, by at most one constant; None where they are not."""
+    gains = numbers_of(kernel, names, "gains")
+    return None if gains is None else HeadNorm(gains=gains, epsilon=float(node.attrs["epsilon"]))
+
+
+def quanta_of(kernel: NodeKernel, node: Node, names: Sequence[str]) -> Quanta | None:
+    """How a cache keeps its numbers, by at most one constant; None where as they are."""
+    scales = numbers_of(kernel, names, "scales")
+    return None if scales is None else Quanta(scales=scales, bits=int(node.attrs["bits"]))
+
+
+def both_quanta_of(
+    kernel: NodeKernel, node: Node, names: Sequence[str]
+) -> tuple[Quanta | None, Quanta | None]:
+    """The same of keys and of values."""
+    return quanta_of(kernel, node, names[:1]), quanta_of(kernel, node, names[1:])
+
+
+def numbers_of(kernel: NodeKernel, names: Sequence[str], kind: str) -> Access | None:
+    """At most one constant, flat in float32; None where there is none."""
+    held = [kernel.flat(name, kind, np.ravel, _widen, "float32") for name in names]
+    return held[0] if held else None
 
 
 def _widen(table: np.ndarray) -> np.ndarray:

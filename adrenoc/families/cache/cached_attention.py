@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from adrenoc.families.attention.attention_tile import AttentionTile
 from adrenoc.families.attention.attention_walk import AttentionSizes, AttentionWalk
 from adrenoc.families.cache.head_norm import HeadNorm, norm_head
+from adrenoc.families.cache.quanta import Quanta, load_quanta, open_texel
 from adrenoc.families.cache.rotation import (
     Rotation,
     head_texel,
@@ -34,6 +35,7 @@ from adrenoc.tvmapi import (
     floormod,
     iconst,
     lane,
+    load_numbers,
     load_texel,
     maximum,
     minimum,
@@ -47,8 +49,10 @@ from adrenoc.tvmapi import (
 class CachedOperands:
     """Queries [token, first + head * size], keys and values [1, kv head, row, size].
 
-    `window` is how many rows a token sees, itself included, 0 for all; `cap` bounds scores as
-    cap * tanh(score / cap), 0 does not.
+    `sinks` are scores beside those of the rows, one a head; `bias` is added to the scores of a
+    head, [heads, rows] flat, by how many rows a row lies before the token.  `quanta` are of keys
+    and of values.  `window` is how many rows a token sees, itself included, 0 for all; `cap` bounds
+    scores as cap * tanh(score / cap), 0 does not.
     """
 
     q: Access
@@ -57,6 +61,9 @@ class CachedOperands:
     position: Access
     rotation: Rotation | None
     norm: HeadNorm | None
+    sinks: Access | None
+    bias: Access | None
+    quanta: tuple[Quanta | None, Quanta | None]
     tokens: int
     heads: int
     kv_heads: int
@@ -135,7 +142,8 @@ class _Cached(AttentionWalk):
         start = self._heads[r] * iconst(o.blocks) + iconst(o.first // LANES)
         read = norm_head(builder, o.norm, o.blocks, head_texel(o.q, self._tokens[r], start))
         value = rotate(builder, o.rotation, self._positions[r], block, o.blocks, read)
-        return value * splat(fconst(o.scale, ACCUMULATOR))
+        value = value * splat(fconst(o.scale, ACCUMULATOR))
+        return open_texel(o.quanta[0], value, self.h * iconst(o.blocks) + block)
 
     def place_key(self, key: Expr, keys: int) -> Expr:
         """The first texel of a row that is there: behind the last, of the last."""
@@ -143,10 +151,10 @@ class _Cached(AttentionWalk):
         return (self.h * iconst(self._o.rows) + row) * iconst(self._o.blocks)
 
     def key(self, block: Expr, key: Expr) -> Expr:
-        return load_texel(self._o.keys.buffer, key + block)
+        return _load(self._o.keys, self._o.quanta[0], key + block)
 
     def value(self, block: Expr, key: Expr) -> Expr:
-        return load_texel(self._o.values.buffer, self.place_key(key, self.run) + block)
+        return _load(self._o.values, self._o.quanta[1], self.place_key(key, self.run) + block)
 
     def rescore(self, r: int, block: Expr, value: Expr) -> Expr:
         o, position = self._o, self._positions[r]
@@ -154,12 +162,18 @@ class _Cached(AttentionWalk):
             cap = splat(fconst(o.cap, ACCUMULATOR))
             value = self.builder.let(cap * tirx.tanh(value / cap), "s")
         scores = []
+        if o.bias is not None:
+            value = self.builder.let(value, "s")
         for i in range(LANES):
             key = block * iconst(LANES) + iconst(i)
+            score = lane(value, i)
+            if o.bias is not None:
+                at = self._heads[r] * iconst(o.rows) + maximum(position - key, iconst(0))
+                score = score + load_numbers(o.bias.buffer, at, 0, 1, aligned=False)
             seen = key <= position
             if o.window:
                 seen = seen & (key > position - iconst(o.window))
-            scores.append(select(seen, lane(value, i), fconst(NO_SCORE, ACCUMULATOR)))
+            scores.append(select(seen, score, fconst(NO_SCORE, ACCUMULATOR)))
         return construct(scores)
 
     def mix_values(self, first: Expr, keys: int) -> None:
@@ -169,6 +183,20 @@ class _Cached(AttentionWalk):
         with builder.loop(steps, "keys", rolled=True) as i:
             self.mix_keys(first, i * iconst(step), range(step))
 
+    def total(self) -> Expr:
+        """The sums of powers, those of sinks among them."""
+        whole, sinks = super().total(), self._o.sinks
+        if sinks is None:
+            return whole
+        held = [load_numbers(sinks.buffer, head, 0, 1, aligned=False) for head in self._heads]
+        return self.builder.let(whole + tirx.exp(construct(held) - self.largest), "total")
+
     def write(self, r: int, block: Expr, value: Expr) -> None:
+        value = open_texel(self._o.quanta[1], value, self.h * iconst(self._o.blocks) + block)
         n, h, w = place_of_token(self._o.q, self._tokens[r])
         self._epilogue.write(n, self._heads[r] * iconst(self._o.blocks) + block, h, w, value)
+
+
+def _load(cache: Access, quanta: Quanta | None, at: Expr) -> Expr:
+    """Four numbers of a row as the cache keeps them, in float."""
+    return load_texel(cache.buffer, at) if quanta is None else load_quanta(quanta, cache, at)

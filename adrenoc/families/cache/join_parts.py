@@ -12,7 +12,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.tvmapi import construct, fconst, iconst, lane, maximum, splat, tirx
+from adrenoc.tvmapi import construct, fconst, iconst, lane, load_numbers, maximum, splat, tirx
 
 OF_SCORES = LANES
 """Numbers of a part behind its mix; two are unused."""
@@ -34,8 +34,13 @@ def write_part(builder: KernelBuilder, mixed: Mixed, parts: Access) -> None:
             parts.write(mixed.split, iconst(blocks), zero, query, told)
 
 
-def join_parts(builder: KernelBuilder, parts: Access, epilogue: Epilogue) -> None:
-    """Emit the mix of all rows: one thread makes four numbers of a head."""
+def join_parts(
+    builder: KernelBuilder, parts: Access, sinks: Access | None, epilogue: Epilogue
+) -> None:
+    """Emit the mix of all rows: one thread makes four numbers of a head.
+
+    `sinks`, one a head, are scores of no row.
+    """
     e, zero = parts.extents, iconst(0)
     blocks = e.blocks - 1
     block, query = builder.threads(blocks, e.w)[:2]
@@ -51,5 +56,9 @@ def join_parts(builder: KernelBuilder, parts: Access, epilogue: Epilogue) -> Non
         power = builder.let(tirx.exp(lane(scores, 0) - largest), "power")
         state[0] = state[0] + splat(power) * parts.texel(split, block, zero, query)
         state[1] = state[1] + splat(power * lane(scores, 1))
-    mixed = builder.let(state[0] / state[1], "mixed")
+    total = state[1]
+    if sinks is not None:
+        sink = load_numbers(sinks.buffer, query, 0, 1, aligned=False)
+        total = total + splat(tirx.exp(sink - largest))
+    mixed = builder.let(state[0] / total, "mixed")
     epilogue.write(zero, query * iconst(blocks) + block, zero, zero, mixed)

@@ -95,7 +95,14 @@ class _Heads:
         read = self._norm(first, is_query)
         block = builder.let(floormod(item, o.blocks), "b")
         value = rotate(builder, o.rotation, self._position, block, o.blocks, read)
-        self._ready[item] = value * splat(builder.let(factor, "factor"))
+        value = value * splat(builder.let(factor, "factor"))
+        quanta = o.quanta[0]
+        if quanta is not None:  # a query meets keys as they are kept
+            at = builder.let(self._kept * iconst(o.blocks) + block, "channel")
+            value = builder.let(value, "value")
+            rounded = quanta.round(value, at)
+            value = if_then_else(is_query, value * quanta.scale(at), rounded)
+        self._ready[item] = value
 
     def _norm(self, first: Expr, is_query: Expr) -> Texel:
         """Reads a head from local memory as its norm leaves it."""

@@ -22,6 +22,14 @@ from adrenoc.families.shared.operator import (
 from adrenoc.families.shared.typical import TypicalRun, one_of
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import LANES
+from adrenoc.relax.cache_constants import (
+    KEYS,
+    OF_ATTENTION,
+    ROW,
+    VALUES,
+    head_of,
+    name_constants,
+)
 from adrenoc.relax.own import APPEND_ROWS, CACHED_ATTENTION
 
 
@@ -29,7 +37,8 @@ def _refuses_heads(
     node: Node, tensors: Mapping[str, Tensor], cache: str, x: str, others: Sequence[str]
 ) -> str | None:
     """What both kernels need: whole texels of a head, and of each half of what is rotated."""
-    batch, _, _, head = tensors[cache].shape
+    batch, _, _, width = tensors[cache].shape
+    head = head_of(width, int(node.attrs["bits"]))
     shape = tensors[x].shape
     if batch != 1 or shape[0] != 1:
         return f"a batch of {max(batch, shape[0])}, expected 1"
@@ -40,7 +49,7 @@ def _refuses_heads(
     if head % LANES or int(node.attrs["first"]) % LANES or rotated % whole:
         return f"heads of {head} with {rotated} rotated, expected whole texels of both"
     if any(tensors[name].value is None for name in others):
-        return "its cosines, sines or gains are computed, expected constants"
+        return "its cosines, sines, gains or scales are computed, expected constants"
     return None
 
 
@@ -64,7 +73,8 @@ def _turning_operations(graph: Graph, node: Node) -> int:
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
     """With all rows there."""
-    _, _, rows, head = graph.tensors[node.inputs[2]].shape
+    _, _, rows, width = graph.tensors[node.inputs[2]].shape
+    head = head_of(width, int(node.attrs["bits"]))
     tokens = tokens_of(graph.tensors[node.inputs[0]].shape)
     return 2 * tokens * int(node.attrs["heads"]) * rows * head
 
@@ -77,7 +87,8 @@ def _softmax_operations(graph: Graph, node: Node) -> int:
 
 def _step_multiply_adds(graph: Graph, node: Node) -> int:
     """With all rows there."""
-    _, _, rows, head = graph.tensors[node.inputs[2]].shape
+    _, _, rows, width = graph.tensors[node.inputs[2]].shape
+    head = head_of(width, int(node.attrs["bits"]))
     return 2 * int(node.attrs["heads"]) * rows * head
 
 
@@ -90,16 +101,23 @@ def _terms(graph: Graph, node: Node) -> int:
     return graph.tensors[node.inputs[2]].shape[2]
 
 
+def _largest(run: TypicalRun, name: str) -> float:
+    return float(np.abs(run.numbers(name)).max())
+
+
 def _typical_rows(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
-    """As large as the new ones: the old were new once."""
-    largest = float(np.abs(run.numbers(node.inputs[1])).max())
+    """As large as the new ones: the old were new once; of few bits, all that these can say."""
+    bits = int(node.attrs["bits"])
+    largest = (1 << (bits - 1)) - 1.0 if bits else _largest(run, node.inputs[1])
     return one_of(run.graph.tensors[node.output].shape) * largest
 
 
 def _typical_mix(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
     """A mean of values: no larger than the largest."""
-    _, _, _, values, *_ = node.inputs
-    largest = float(np.abs(run.numbers(values)).max())
+    _, _, _, values, *others = node.inputs
+    largest = _largest(run, values)
+    for scales in name_constants(OF_ATTENTION, node.attrs, others)["scales"][1:]:
+        largest *= _largest(run, scales)
     return one_of(run.graph.tensors[node.output].shape) * largest
 
 
@@ -113,7 +131,7 @@ OPERATORS = (
         refuses=_refuses_rows,
         wants_layout=channels_last_at(1),
         makes_layout=same_layout,
-        whole_numbers=frozenset((2,)),
+        whole_numbers=frozenset((0, 2)),
         writes_into=0,
         keeps_axes=False,
         reads_often=False,
@@ -136,7 +154,7 @@ OPERATORS = (
         refuses=_refuses_attention,
         wants_layout=channels_last_at(0),
         makes_layout=channel_of_result,
-        whole_numbers=frozenset((1,)),
+        whole_numbers=frozenset((ROW, KEYS, VALUES)),
         writes_into=None,
         keeps_axes=False,
         reads_often=False,

@@ -15,6 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adrenoc.families.cache.new_heads import share_heads
+from adrenoc.families.cache.quanta import (
+    Quanta,
+    load_quanta,
+    open_texel,
+    round_row,
+    store_texel,
+)
 from adrenoc.families.cache.rotation import head_texel, known_position
 from adrenoc.families.cache.step_operands import (
     StepOperands,
@@ -29,18 +36,17 @@ from adrenoc.kernels.team import ACCUMULATOR, Team, plus
 from adrenoc.kernels.walk import NO_SCORE, sum_lanes
 from adrenoc.tvmapi import (
     Expr,
-    cast,
     fconst,
     floordiv,
     floormod,
     iconst,
     if_then_else,
     lane,
+    load_numbers,
     load_texel,
     maximum,
     minimum,
     splat,
-    store,
     tirx,
 )
 
@@ -116,10 +122,13 @@ class _Step:
         with builder.when(begins & (self._member < iconst(o.blocks))):
             first = self._kept * iconst(o.blocks) + iconst(o.firsts[2] // LANES)
             read = head_texel(o.heads[2], iconst(0), first)
+            at = self._kept * iconst(o.blocks) + self._member
             value = builder.let(read(self._member), "value")
+            value = round_row(builder, o.quanta[1], value, at)
             key = builder.let(self._ready[self._member + iconst(o.group * o.blocks)], "key")
-            for cache, made in ((o.keys, key), (o.values, value)):
-                self._store_row(cache, made)
+            place = (self._kept, self._position)
+            for cache, quanta, made in zip((o.keys, o.values), o.quanta, (key, value), strict=True):
+                store_texel(builder, quanta, cache, place, self._member, made)
             for number in range(o.group):
                 self._mix[number] = value
         with builder.when(begins & (self._member < iconst(1))):
@@ -143,20 +152,24 @@ class _Step:
         folded = self._team.fold(
             builder, [scores[i] for i in range(count)], [plus] * count, held=self._folds
         )
-        return [builder.let(self._limit_score(vector), "score") for vector in folded]
+        return [
+            builder.let(self._limit_score(vector, number, iconst(0)), "score")
+            for number, vector in enumerate(folded)
+        ]
 
-    def _store_row(self, cache: Access, value: Expr) -> None:
-        stored = str(cache.spec.dtype)
-        for i in range(LANES):
-            channel = self._member * iconst(LANES) + iconst(i)
-            at: list[Expr] = [iconst(0), self._kept, self._position, channel]
-            self._builder.emit(store(cache.buffer, at, cast(lane(value, i), stored)))
-
-    def _limit_score(self, score: Expr) -> Expr:
-        if not self._o.cap:
+    def _limit_score(self, score: Expr, number: int, before: Expr) -> Expr:
+        """A vector of scores, bounded and with what is added to those of a row so far `before`."""
+        if self._o.cap:
+            cap = splat(fconst(self._o.cap, ACCUMULATOR))
+            score = cap * tirx.tanh(score / cap)
+        if self._o.bias is None:
             return score
-        cap = splat(fconst(self._o.cap, ACCUMULATOR))
-        return cap * tirx.tanh(score / cap)
+        group, rows = self._o.group, iconst(self._o.rows)
+        added = []
+        for g in range(number * LANES, min(number * LANES + LANES, group)):
+            at = (self._kept * iconst(group) + iconst(g)) * rows + before
+            added.append(load_numbers(self._o.bias.buffer, at, 0, 1, aligned=False))
+        return score + pack_numbers(added)[0]
 
     # The rows before it
 
@@ -193,7 +206,11 @@ class _Step:
         self._add_up_scores(queries, at, end)
         builder.barrier()
         seen = at + self._member < end
-        scores = [self._score(number) for number in range(count)]
+        before: Expr = iconst(0)
+        if self._o.bias is not None:
+            before = maximum(self._position - at - self._member, iconst(0))
+            before = builder.let(before, "before")
+        scores = [self._score(number, before) for number in range(count)]
         none = splat(fconst(NO_SCORE, ACCUMULATOR))
         scores = [builder.let(if_then_else(seen, s, none), "score") for s in scores]
         largest = self._team.fold(builder, scores, [maximum] * count, held=self._folds)
@@ -221,7 +238,7 @@ class _Step:
         with builder.loop(tile.lanes, "pass", rolled=True) as i:
             row = builder.let(minimum(at + i * iconst(beside) + row_of, end - iconst(1)), "row")
             keys = [
-                self._texel(o.keys, row, mine + iconst(j * tile.lanes))
+                self._texel(o.keys, o.quanta[0], row, mine + iconst(j * tile.lanes))
                 for j in range(o.blocks // tile.lanes)
             ]
             sums = []
@@ -234,14 +251,14 @@ class _Step:
             for number, vector in enumerate(pack_numbers(sums)):
                 self._parts[place + iconst(number * tile.threads * tile.lanes)] = vector
 
-    def _score(self, number: int) -> Expr:
-        """The scores of this thread's own row of the run."""
+    def _score(self, number: int, before: Expr) -> Expr:
+        """The scores of this thread's own row of the run, so many `before` the new one."""
         builder, tile = self._builder, self._tile
         first = self._member * iconst(tile.lanes) + iconst(number * tile.threads * tile.lanes)
         total = self._parts[builder.let(first, "first")]
         for i in range(1, tile.lanes):
             total = total + self._parts[first + iconst(i)]
-        return self._limit_score(builder.let(total, "score"))
+        return self._limit_score(builder.let(total, "score"), number, before)
 
     def _add_values(self, at: Expr, end: Expr) -> None:
         """Add the values of this run to this thread's channels, each by its powers."""
@@ -260,17 +277,19 @@ class _Step:
             begun = builder.let(i * iconst(step) + self._turn, "begun")
             numbers = [begun + iconst(u * turns) for u in range(at_once)]
             rows = [minimum(at + number, end - iconst(1)) for number in numbers]
-            values = [self._texel(o.values, row, self._block) for row in rows]
+            values = [self._texel(o.values, o.quanta[1], row, self._block) for row in rows]
             for number, value in zip(numbers, values, strict=True):
                 for g in range(o.group):
                     at_power = number + iconst(g // LANES * threads)
                     power = lane(builder.let_once(self._powers[at_power], "power"), g % LANES)
                     self._mix[g] = self._mix[g] + splat(power) * value
 
-    def _texel(self, cache: Access, row: Expr, block: Expr) -> Expr:
-        """Four numbers of a row of the cache, in float."""
+    def _texel(self, cache: Access, quanta: Quanta | None, row: Expr, block: Expr) -> Expr:
+        """Four numbers of a row as the cache keeps them, in float."""
         o = self._o
         at = (self._kept * iconst(o.rows) + row) * iconst(o.blocks) + block
+        if quanta is not None:
+            return self._builder.let(load_quanta(quanta, cache, at), "texel")
         return self._builder.let(load_texel(cache.buffer, at), "texel")
 
     # The end
@@ -293,7 +312,8 @@ class _Step:
             total = self._parts[self._block + iconst(g * places)]
             for turn in range(1, turns):
                 total = total + self._parts[self._block + iconst(g * places + turn * o.blocks)]
-            values.append(builder.let(total, "mix"))
+            at = self._kept * iconst(o.blocks) + self._block
+            values.append(builder.let(open_texel(o.quanta[1], total, at), "mix"))
         return Mixed(
             split=self._split,
             kept=self._kept,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adrenoc.families.cache.head_norm import HeadNorm
+from adrenoc.families.cache.quanta import Quanta
 from adrenoc.families.cache.rotation import Rotation
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.access import Access
@@ -45,13 +46,16 @@ class StepTile:
 class StepOperands:
     """Queries, a new key and a new value, each `first` channels into a tensor of one token.
 
-    `window`, `cap` and `scale` are as in `CachedOperands`; `splits` is how many parts there are.
+    `quanta` are of keys and of values; `bias`, `window`, `cap` and `scale` are as in
+    `CachedOperands`; `splits` is how many parts there are.
     """
 
     heads: tuple[Access, Access, Access]
     firsts: tuple[int, int, int]
     norms: tuple[HeadNorm | None, HeadNorm | None]
     rotation: Rotation | None
+    bias: Access | None
+    quanta: tuple[Quanta | None, Quanta | None]
     position: Access
     keys: Access
     values: Access

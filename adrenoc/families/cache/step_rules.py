@@ -6,7 +6,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adrenoc.families.cache.cache_rules import gains_of, rotation_of, tokens_of
+import numpy as np
+
+from adrenoc.families.cache.cache_rules import (
+    both_quanta_of,
+    gains_of,
+    numbers_of,
+    rotation_of,
+    tokens_of,
+)
 from adrenoc.families.cache.join_parts import OF_SCORES, join_parts, write_part
 from adrenoc.families.cache.step_attention import step_attention
 from adrenoc.families.cache.step_operands import StepOperands, StepTile
@@ -15,6 +23,7 @@ from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.work_group import groups_within, power_of_two
+from adrenoc.relax.cache_constants import Kinds, head_of, name_constants
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -22,6 +31,16 @@ _WIDEST = 2
 """Counts of lanes that are tried, the largest."""
 
 STEP, JOIN = "step_attention", "join_parts"
+
+OF_STEP: Kinds = (
+    ("tables", "rotated", 2),
+    ("gains", "normed", 2),
+    ("bias", "biased", 1),
+    ("scales", "bits", 2),
+)
+"""Constants of attention of one token: `gains` of queries and of keys."""
+OF_JOIN: Kinds = (("sinks", "sunk", 1),)
+"""Constants of what joins its parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +52,7 @@ class StepWork:
     blocks: int
     rows: int
     splits: int
-    element_bytes: int
+    element_bytes: float
 
 
 def attends_one_token(graph: Graph, node: Node) -> bool:
@@ -54,8 +73,8 @@ def parts_shape(splits: int, queries: int, head: int) -> tuple[int, ...]:
 
 
 def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Inputs: queries, the row's number, keys, values, the new key and the new value; then tables
-    and gains of queries and of keys, where `attrs` say so.  It changes keys and values."""
+    """Inputs: queries, the row's number, keys, values, the new key and the new value; then
+    constants where `attrs` say so (`OF_STEP`).  It changes keys and values."""
     attrs, graph = node.attrs, context.graph
     q, position, keys, _, key, value, *others = node.inputs
     work = work_of(graph, node, keys)
@@ -69,8 +88,11 @@ def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
     kernel = context.kernel(node, STEP)
     heads = (kernel.input(q), kernel.input(key), kernel.input(value))
     position_access = kernel.input(position)
-    rotation = rotation_of(kernel, node, others)
-    norms = tuple(gains_of(kernel, node, others, number) for number in range(2))
+    held = name_constants(OF_STEP, attrs, others)
+    rotation = rotation_of(kernel, node, held["tables"])
+    norms = tuple(gains_of(kernel, node, held["gains"][at : at + 1]) for at in range(2))
+    bias = numbers_of(kernel, held["bias"], "bias")
+    quanta = both_quanta_of(kernel, node, held["scales"])
     caches = [kernel.builder.output(graph.operand(name)) for name in node.changes]
     out = kernel.builder.output(graph.operand(node.output))
     kernel.arguments += [*node.changes, node.output]
@@ -80,6 +102,8 @@ def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
         firsts=tuple(attrs["firsts"]),
         norms=(norms[0], norms[1]),
         rotation=rotation,
+        bias=bias,
+        quanta=quanta,
         position=position_access,
         keys=caches[0],
         values=caches[1],
@@ -97,25 +121,28 @@ def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def join_parts_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Input: the parts."""
+    """Inputs: the parts, perhaps sinks."""
     kernel = context.kernel(node, JOIN)
     parts = kernel.input(node.inputs[0])
+    held = name_constants(OF_JOIN, node.attrs, node.inputs[1:])
+    sinks = numbers_of(kernel, held["sinks"], "sinks")
     _, epilogue = kernel.output()
-    join_parts(kernel.builder, parts, epilogue)
+    join_parts(kernel.builder, parts, sinks, epilogue)
     return kernel.call()
 
 
 def work_of(graph: Graph, node: Node, keys: str) -> StepWork:
     """The extents of a node."""
-    _, kept, rows, head = graph.tensors[keys].shape
-    spec = graph.operand(keys)
+    _, kept, rows, width = graph.tensors[keys].shape
+    bits = int(node.attrs["bits"])
+    dtype = np.dtype(graph.operand(keys).dtype)
     return StepWork(
         kept=kept,
         group=int(node.attrs["heads"]) // kept,
-        blocks=head // LANES,
+        blocks=head_of(width, bits) // LANES,
         rows=rows,
         splits=graph.tensors[node.output].shape[0],
-        element_bytes=2 if spec.dtype == "float16" else 4,
+        element_bytes=bits / 8 if bits else dtype.itemsize,
     )
 
 
@@ -171,5 +198,6 @@ def estimate_clocks(work: StepWork, tile: StepTile, machine: Machine, limits: Li
         cost.folds * cost.fold_clocks + 2 * tile.lanes * rates.buffer_latency_clocks + busiest
     )
     pipes = machine.clocks(waves, busiest, serial, beside)
-    memory = machine.memory_clocks(work.kept * work.rows * work.blocks * LANES * work.element_bytes)
+    numbers = work.kept * work.rows * work.blocks * LANES
+    memory = machine.memory_clocks(math.ceil(numbers * work.element_bytes))
     return machine.overlap_with_memory(pipes, memory, beside)

@@ -102,7 +102,8 @@ class Operator:
     wants_layout: WantsLayout
     makes_layout: MakesLayout
     whole_numbers: frozenset[int]
-    """Positions of inputs that are integers, and stay so: packed weights, positions."""
+    """Positions of inputs that are or may be integers, and stay so: packed weights, positions,
+    caches of few bits."""
     writes_into: int | None
     """Position of the input that its result is a change of, in the same memory where that is a
     state; it takes no epilogue.  None of others, whose results have memory of their own."""

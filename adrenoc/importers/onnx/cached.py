@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.relax.cache_constants import NIBBLE
 
 APPEND_ROWS = "adrenoc.AppendRows"
 """Our own operator: cache [1, heads, rows, head], x, first row [1], perhaps cosines and sines, and
@@ -32,23 +33,24 @@ CACHED_ATTENTION = "adrenoc.CachedAttention"
 FIRST_ROW = "adrenoc_first_row"
 """Attribute of a GroupQueryAttention whose length is the number of its first row."""
 
+BY_DISTANCE = "adrenoc_bias_by_distance"
+"""Attribute of one whose attention_bias is a constant [heads, rows], by how many rows a row lies
+before the token."""
+
 _PAST, _LENGTH, _TOTAL, _TABLES, _NORMS = (3, 4), 5, 6, (7, 8), (14, 15)
-_NOT_HERE = {
-    9: "position_ids",
-    10: "attention_bias",
-    11: "head_sink",
-    12: "k_scale",
-    13: "v_scale",
-}
+BIAS, SINKS = 10, 11
+"""Inputs of a GroupQueryAttention."""
+_SCALES = (12, 13)
+_NOT_HERE = {9: "position_ids"}
 """Inputs that nothing here computes with."""
+_QUANTA = ("k_quant_type", "v_quant_type")
+_KEPT = {8: np.dtype(np.int8), NIBBLE: np.dtype(np.uint8)}
+"""Bits of a number in a cache -> dtype of the cache."""
 _PLAIN_ATTRIBUTES = {
     "causal": (1,),
-    "k_quant_type": (b"NONE",),
-    "kv_cache_bit_width": (0, 16, 32),
     "qk_output": (0,),
     "sliding_window_cache": (0,),
-    "smooth_softmax": (0, -1),
-    "v_quant_type": (b"NONE",),
+    "smooth_softmax": (0, -1, 1),
 }
 """Attribute -> the values that are covered, the default among them."""
 
@@ -62,6 +64,13 @@ class _Heads:
     kept: int
     size: int
     tokens: int
+    bits: int
+    """Of what the caches keep; 0 of floats."""
+
+    @property
+    def width(self) -> int:
+        """Elements of a row of a head in a cache."""
+        return self.size // 2 if self.bits == NIBBLE else self.size
 
 
 def _group_query_attention(write: Writer) -> None:
@@ -69,10 +78,11 @@ def _group_query_attention(write: Writer) -> None:
     heads = _read_heads(write)
     row = _first_row(write, heads.tokens)
     rotation, tables = _read_rotation(write, heads)
-    caches = []
+    caches, scales = [], []
     for number, (past, (x, first)) in enumerate(zip(_PAST, heads.parts[1:], strict=True)):
         turned = rotation if number == 0 else {"rotated": 0, "interleaved": 0}
         gains, normed = _read_norm(write, heads, _NORMS[1] if number == 0 else None)
+        scales.append(_read_scales(write, heads, number))
         caches.append(
             write.own(
                 APPEND_ROWS,
@@ -81,10 +91,12 @@ def _group_query_attention(write: Writer) -> None:
                 row,
                 *(tables if number == 0 else []),
                 *gains,
+                *scales[-1],
                 shape=_cache_shape(write, past, heads),
                 out=write.output(1 + number),
-                like=x,
+                like=write.input(past),
                 first=first,
+                bits=heads.bits,
                 **turned,
                 **normed,
             )
@@ -92,6 +104,7 @@ def _group_query_attention(write: Writer) -> None:
     q, first = heads.parts[0]
     window = int(write.number("local_window_size", -1))
     gains, normed = _read_norm(write, heads, _NORMS[0])
+    sinks, bias = _read_sinks(write, heads), _read_bias(write, heads)
     write.own(
         CACHED_ATTENTION,
         q,
@@ -99,6 +112,9 @@ def _group_query_attention(write: Writer) -> None:
         *caches,
         *tables,
         *gains,
+        *sinks,
+        *bias,
+        *(name for names in scales for name in names),
         shape=(*write.shape(q)[:2], heads.queries * heads.size),
         out=write.result,
         like=q,
@@ -107,6 +123,9 @@ def _group_query_attention(write: Writer) -> None:
         scale=write.number("scale", 0.0) or heads.size**-0.5,
         cap=write.number("softcap", 0.0),
         window=max(window, 0),
+        sunk=len(sinks),
+        biased=len(bias),
+        bits=heads.bits,
         **rotation,
         **normed,
     )
@@ -125,7 +144,44 @@ def _read_heads(write: Writer) -> _Heads:
     parts = [(query, 0), (key, 0), (value, 0)] if key else [(query, at) for at in starts]
     if any(not write.input(past) for past in _PAST):
         raise CannotWriteError("it has no past keys and values")
-    return _Heads(parts=tuple(parts), queries=queries, kept=kept, size=size, tokens=tokens)
+    return _Heads(
+        parts=tuple(parts),
+        queries=queries,
+        kept=kept,
+        size=size,
+        tokens=tokens,
+        bits=_read_bits(write),
+    )
+
+
+def _read_bits(write: Writer) -> int:
+    """In how many bits the caches keep their numbers, 0 in floats."""
+    kinds = [write.text(name, "NONE") for name in _QUANTA]
+    if set(kinds) == {"NONE"}:
+        return 0
+    bits = int(write.number("kv_cache_bit_width", 8))
+    seen = [np.dtype(write.dtype(write.input(past))) for past in _PAST]
+    if "NONE" in kinds or seen != [_KEPT.get(bits)] * len(seen):
+        raise CannotWriteError(
+            f"its caches of {seen[0]} and {seen[1]} are {kinds[0]} and {kinds[1]} in {bits} bits, "
+            "expected both in int8 of 8 bits or in uint8 of 4"
+        )
+    return bits
+
+
+def _read_scales(write: Writer, heads: _Heads, number: int) -> list[str]:
+    """The scales of all channels of a cache, where it keeps whole numbers."""
+    if not heads.bits:
+        return []
+    value = write.value(write.input(_SCALES[number]))
+    channels = heads.kept * heads.size
+    if value is None or value.size not in (1, channels):
+        raise CannotWriteError(
+            f"its scales '{write.input(_SCALES[number])}' are no constant of 1 or {channels} "
+            "numbers"
+        )
+    flat = np.broadcast_to(value.reshape(-1), (channels,))
+    return [write.array(np.ascontiguousarray(flat, np.float32))]
 
 
 def _check_covered(write: Writer) -> None:
@@ -184,14 +240,39 @@ def _read_norm(
     return [name], {"normed": 1, "epsilon": write.number("qk_norm_epsilon", 1e-6)}
 
 
+def _read_sinks(write: Writer, heads: _Heads) -> list[str]:
+    """A score of each head that no row has, where the softmax takes one in."""
+    name = write.input(SINKS)
+    if not name:
+        smooth = write.number("smooth_softmax", 0) == 1
+        return [write.array(np.zeros(heads.queries, np.float32))] if smooth else []
+    value = write.value(name)
+    if value is None or value.size != heads.queries:
+        raise CannotWriteError(f"its head_sink '{name}' is no constant of {heads.queries} numbers")
+    return [write.array(value.reshape(-1).astype(np.float32))]
+
+
+def _read_bias(write: Writer, heads: _Heads) -> list[str]:
+    """What is added to scores, where that is a constant of how far rows lie apart."""
+    name = write.input(BIAS)
+    if not name:
+        return []
+    value = write.value(name)
+    if not write.number(BY_DISTANCE, 0) or value is None or len(value) != heads.queries:
+        raise CannotWriteError(
+            f"its attention_bias '{name}' is no constant of how far a row lies before the token"
+        )
+    return [name]
+
+
 def _cache_shape(write: Writer, past: int, heads: _Heads) -> tuple[int, ...]:
     """[1, heads, rows, head]: the rows that were given, or as many as there are tokens then."""
     given = write.shape(write.input(past))
     total = write.value(write.input(_TOTAL))
-    if len(given) != 4 or given[1] != heads.kept or given[3] != heads.size:
+    if len(given) != 4 or given[1] != heads.kept or given[3] != heads.width:
         raise CannotWriteError(f"a past of the shape {list(given)} for {heads.kept} heads")
     rows = given[2] if total is None else max(given[2], int(total.reshape(-1)[0]))
-    return (1, heads.kept, rows, heads.size)
+    return (1, heads.kept, rows, heads.width)
 
 
 def _with_room(write: Writer, past: int, heads: _Heads) -> str:
@@ -201,7 +282,9 @@ def _with_room(write: Writer, past: int, heads: _Heads) -> str:
     missing = wanted[2] - given[2]
     if not missing:
         return name
-    zeros = write.array(np.zeros((1, heads.kept, missing, heads.size), np.dtype(write.dtype(name))))
+    zeros = write.array(
+        np.zeros((1, heads.kept, missing, heads.width), np.dtype(write.dtype(name)))
+    )
     return zeros if not given[2] else write("Concat", name, zeros, axis=2)
 
 

@@ -19,6 +19,7 @@ from adrenoc.importers.onnx.attention import ATTENTION
 from adrenoc.importers.onnx.cached import CACHED
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
+from adrenoc.importers.onnx.experts import EXPERTS
 from adrenoc.importers.onnx.graph import OnnxGraph
 from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
 from adrenoc.importers.onnx.rotary import ROTARY
@@ -167,13 +168,7 @@ def _mask_lengths(write: Writer, mask: str, batch: int) -> None:
     if not mask:
         write("Identity", write.array(np.zeros(batch, np.int32)), out=write.output(1))
     else:
-        _sum(write, mask, 1, write.output(1))
-
-
-def _sum(write: Writer, x: str, axis: int, out: str = "") -> str:
-    if write.opset < 13:
-        return write("ReduceSum", x, axes=[axis], keepdims=0, out=out)
-    return write("ReduceSum", x, write.array(np.array([axis], np.int64)), keepdims=0, out=out)
+        write.total(mask, 1, write.output(1))
 
 
 def _distances(write: Writer) -> None:
@@ -187,9 +182,9 @@ def _distances(write: Writer) -> None:
     difference = write("Sub", *spread)
     square = write("Mul", difference, difference)
     if metric == "sqeuclidean":
-        _sum(write, square, 2, write.result)
+        write.total(square, 2, write.result)
     else:
-        write("Sqrt", _sum(write, square, 2), out=write.result)
+        write("Sqrt", write.total(square, 2), out=write.result)
 
 
 def _standard(write: Writer) -> None:
@@ -201,6 +196,7 @@ _REWRITES: dict[str, Callable[[Writer], None]] = {
     **ATTENTION,
     **CACHED,
     **DYNAMIC,
+    **EXPERTS,
     **N_BITS_REWRITES,
     **QUANTISED,
     **ROTARY,
@@ -220,6 +216,11 @@ _REWRITES: dict[str, Callable[[Writer], None]] = {
     "SkipSimplifiedLayerNormalization": _skip_simplified,
     "TransposeMatMul": _rewrite_fused_matmul,
 }
+
+WHAT_IT_TAKES = {
+    "QMoE": "each token reads the weights of all experts, of which most have no share in it",
+}
+"""Operator -> what its standard form costs, where that is more than the operator would."""
 
 _IN_STANDARD_DOMAIN = ("SimplifiedLayerNormalization",)
 """Operators that onnxruntime registers under the standard domain, which does not have them."""

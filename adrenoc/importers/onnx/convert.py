@@ -37,6 +37,7 @@ from adrenoc.importers.onnx.resize import convert_resize
 from adrenoc.importers.onnx.rnn import RNN_OPS
 from adrenoc.importers.onnx.signal import SIGNAL_OPS
 from adrenoc.importers.onnx.suppress import SUPPRESS_OPS
+from adrenoc.importers.onnx.tensor_scatter import TENSOR_SCATTER
 from adrenoc.importers.onnx.tfidf import TFIDF_OPS
 from adrenoc.importers.onnx.warp import grid_sample
 from adrenoc.relax.values import (
@@ -57,6 +58,7 @@ OWN = {
     **RNN_OPS,
     **REGION_OPS,
     **SIGNAL_OPS,
+    **TENSOR_SCATTER,
     **SUPPRESS_OPS,
     **TFIDF_OPS,
     "GridSample": grid_sample,

@@ -25,7 +25,7 @@ from adrenoc.importers.onnx.branch import (
     inline_branch,
     select_branches,
 )
-from adrenoc.importers.onnx.contrib import rewrite_contrib
+from adrenoc.importers.onnx.contrib import WHAT_IT_TAKES, rewrite_contrib
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.counted import COUNTS, begin, find_counted_inputs, follow, mask_missing
 from adrenoc.importers.onnx.counted_scatter import scatter_found
@@ -232,7 +232,7 @@ class _Folder:
             Decision(
                 subject=f"{DOMAIN}.{op_type}",
                 taken=f"written {count} times as standard operators",
-                reason="onnxruntime defines it by them",
+                reason=WHAT_IT_TAKES.get(op_type, "onnxruntime defines it by them"),
             )
             for op_type, count in sorted(self._rewritten.items())
         ]
@@ -258,7 +258,13 @@ class _Folder:
             held = node.input[0] if node.input else ""
             return held if held in self.graph.types else ""
         alone = node.op_type == "Concat" and len(node.input) == 1
-        return str(node.input[0]) if alone or node.op_type == "Identity" else ""
+        passes = alone or node.op_type == "Identity" or self._is_idle_cast(node)
+        return str(node.input[0]) if passes else ""
+
+    def _is_idle_cast(self, node: onnx.NodeProto) -> bool:
+        """Whether a Cast is to what its operand is of."""
+        known = self.graph.types.get(node.input[0]) if node.op_type == "Cast" else None
+        return known is not None and known.element == attributes(node).get("to")
 
     def _fold_shape(self, node: onnx.NodeProto) -> bool:
         known = self.graph.types.get(node.input[0])

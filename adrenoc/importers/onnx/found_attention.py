@@ -17,7 +17,14 @@ import numpy as np
 import onnx
 
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
-from adrenoc.importers.onnx.found_scores import MOST_STEPS, FoundMask, Scores, scalar_factor
+from adrenoc.importers.onnx.found_scores import (
+    MOST_STEPS,
+    FoundMask,
+    Scores,
+    parts_heads,
+    scalar_factor,
+)
+from adrenoc.importers.onnx.found_weights import Weights
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
 from adrenoc.importers.onnx.probe import evaluate_chain
 
@@ -34,6 +41,8 @@ _MOVES = (
 )
 """What stands between a cache and the product that reads it."""
 MULTI_HEAD = "MultiHeadAttention"
+BATCHED = 4
+"""Axes of heads with their batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +61,10 @@ class FoundCache:
 class FoundAttention:
     """One attention: `query`, in one of the two forms of `FoundCache`, gives `out` in the same.
 
-    With `causal` it masks by itself: rows after each token, or, where the past is joined `before`
-    it, rows after as many as there are new tokens.
+    Where it is not `flat` it may also be [heads, tokens, head].  `sinks` are scores of no row, one
+    a head; `bias` is added to queries, new keys and new values, whose numbers it has one behind the
+    other.  With `causal` it masks by itself: rows after each token, or, where the past is joined
+    `before` it, rows after as many as there are new tokens.
     """
 
     query: str
@@ -63,6 +74,9 @@ class FoundAttention:
     scale: float = 1.0
     cap: float = 0.0
     masks: list[FoundMask] = field(default_factory=list)
+    sinks: np.ndarray | None = None
+    flat: bool = False
+    bias: np.ndarray | None = None
     causal: bool = False
     before: bool = False
 
@@ -77,11 +91,13 @@ class AttentionFinder:
         for node in graph.nodes:
             for name in dict.fromkeys(node.input):
                 self.readers.setdefault(name, []).append(node)
+        self._weights = Weights(graph=graph, makers=self.makers, readers=self.readers)
         self.caches: dict[str, FoundCache] = {}
         for past, present in caches:
-            found = self._grown(past, present)
-            if found is not None:
-                self.caches[found.present] = found
+            name = self._through(present, ("Identity",))
+            new = self._new_rows(past, name)
+            if new:
+                self.caches[name] = FoundCache(past=past, present=present, new=new)
 
     def find(self) -> list[FoundAttention]:
         """All that are found, in the order of the graph."""
@@ -100,28 +116,27 @@ class AttentionFinder:
                 found.append(one)
         return found
 
-    def _grown(self, past: str, present: str) -> FoundCache | None:
-        """A cache whose new rows are behind the old."""
-        name = self._through(present, ("Identity",))
+    def _new_rows(self, past: str, name: str) -> str:
+        """The new rows of a cache, where the tensor `name` has them behind the old; else empty."""
         node = self.makers.get(name)
         if node is None:
-            return None
+            return ""
         fused = node.domain == DOMAIN and node.op_type == MULTI_HEAD
         if fused and past in node.input[6:8] and name in node.output:
             at = list(node.output).index(name)
             if node.input[5 + at] == past:
-                return FoundCache(past=past, present=name, new=node.input[at])
+                return str(node.input[at])
         if not is_standard(node):
-            return None
+            return ""
         if node.op_type == "Concat":
             axis = attributes(node).get("axis")
             if len(node.input) == 2 and node.input[0] == past and axis in (2, -2):
-                return FoundCache(past=past, present=name, new=node.input[1])
+                return str(node.input[1])
         if node.op_type == "Attention" and len(node.input) > 5:
             at = list(node.input).index(past) if past in node.input else 0
             if at in (4, 5) and list(node.output).index(name) == at - 3:
-                return FoundCache(past=past, present=name, new=node.input[at - 3])
-        return None
+                return str(node.input[at - 3])
+        return ""
 
     def _through(self, name: str, ops: tuple[str, ...]) -> str:
         """The tensor before nodes of these operators."""
@@ -134,10 +149,11 @@ class AttentionFinder:
         known = self.graph.types.get(softmax.input[0])
         if known is None or known.shape is None or axis not in (-1, len(known.shape) - 1):
             return None
-        mixed = self._find_mix(softmax)
+        name, sinks = self._weights.read_sinks(softmax.input[0])
+        mixed = self._weights.find_mix(softmax, sunk=sinks is not None)
         values = None if mixed is None else self._cache_behind(mixed.input[1], turned=False)
         scores = Scores(graph=self.graph, makers=self.makers)
-        product = scores.read(softmax.input[0])
+        product = scores.read(name)
         if mixed is None or values is None or product is None:
             return None
         keys = self._cache_behind(product.input[1], turned=True)
@@ -149,11 +165,20 @@ class AttentionFinder:
             query=query,
             keys=keys[0],
             values=values[0],
-            out=mixed.output[0],
+            out=self._take_apart(mixed.output[0]),
             scale=scale,
             cap=scores.cap,
             masks=scores.masks,
+            sinks=sinks,
         )
+
+    def _take_apart(self, name: str) -> str:
+        """What a tensor [heads, tokens, head] is with its batch, where that alone is read."""
+        readers = self.readers.get(name, [])
+        if len(readers) != 1 or not parts_heads(self.graph, readers[0]):
+            return name
+        known = self.graph.types[readers[0].output[0]]
+        return str(readers[0].output[0]) if len(known.shape or ()) == BATCHED else name
 
     def _of_node(self, node: onnx.NodeProto) -> FoundAttention | None:
         """The standard's own operator, on heads that are apart."""
@@ -195,11 +220,14 @@ class AttentionFinder:
         )
 
     def _of_fused(self, node: onnx.NodeProto) -> FoundAttention | None:
-        """onnxruntime's operator, with the past inside or joined before it; no biases."""
+        """onnxruntime's operator, with the past inside or joined before it."""
         own, given = attributes(node), [*node.input, *[""] * (10 - len(node.input))]
         known = self.graph.types.get(node.input[0])
         mask = given[5]
-        if any(given[at] for at in (3, 4, 8, 9)) or not own.get("num_heads"):
+        if any(given[at] for at in (4, 8, 9)) or not own.get("num_heads"):
+            return None
+        bias = self.graph.constants.get(given[3])
+        if given[3] and bias is None:
             return None
         if known is None or known.shape is None or len(known.shape) != 3:
             return None
@@ -213,7 +241,7 @@ class AttentionFinder:
                 found.append(self.caches[inside])
                 continue
             held = self._cache_behind(given[at], turned=False, heads=heads)
-            if held is None or held[1] != 1.0:
+            if held is None or held[1] != 1.0 or bias is not None:
                 return None
             found.append(held[0])
         scale = float(str(own.get("scale", 0.0)))
@@ -224,32 +252,10 @@ class AttentionFinder:
             out=node.output[0],
             scale=scale or (known.shape[2] // heads) ** -0.5,
             masks=[FoundMask(name=mask)] if mask else [],
+            flat=True,
+            bias=bias,
             causal=bool(own.get("unidirectional", 0)),
         )
-
-    def _find_mix(self, softmax: onnx.NodeProto) -> onnx.NodeProto | None:
-        """The product of the weights and the values."""
-        name = softmax.output[0]
-        for _ in range(MOST_STEPS):
-            readers = self.readers.get(name, [])
-            checked = [one for one in readers if one.op_type == "IsNaN"]
-            others = [one for one in readers if one.op_type != "IsNaN"]
-            if len(others) != 1:
-                return None
-            node = others[0]
-            if node.op_type == "MatMul":
-                return node if node.input[0] == name else None
-            if node.op_type == "Where" and checked and node.input[0] == checked[0].output[0]:
-                if node.input[2] != name or not self._is_zero(node.input[1]):
-                    return None
-            elif node.op_type not in ("Cast", "Identity", "Dropout"):
-                return None
-            name = node.output[0]
-        return None
-
-    def _is_zero(self, name: str) -> bool:
-        value = self.graph.constants.get(name)
-        return value is not None and not value.any()
 
     def _cache_behind(
         self, name: str, *, turned: bool, heads: int = 0
@@ -306,11 +312,17 @@ class AttentionFinder:
         return 1.0 if abs(ratio - 1) < 1e-7 else ratio
 
     def _unscaled(self, name: str) -> tuple[str, float]:
-        """The tensor that is multiplied by numbers, and their product."""
+        """The tensor that is multiplied by numbers, with its batch, and their product."""
         scale = 1.0
         while (node := self.makers.get(name)) is not None:
             factor = scalar_factor(self.graph, node)
-            if factor is None:
+            if factor is not None:
+                name, scale = factor[0], scale * factor[1]
+            elif parts_heads(self.graph, node):
+                known = self.graph.types[node.input[0]]
+                if len(known.shape or ()) != BATCHED:
+                    break
+                name = node.input[0]
+            else:
                 break
-            name, scale = factor[0], scale * factor[1]
         return name, scale

@@ -17,17 +17,20 @@ FAR = -1e4
 """What is added to scores that are not to count is below."""
 MOST_STEPS = 24
 """Between two tensors that belong together: chains of exporters are far shorter."""
+MOST_MASK_AXES = 4
+"""Batch, head, token, row; or batch and head in one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundMask:
     """A constant that says which rows count: booleans, or numbers that are added.
 
-    With `turned` its true ones do not.
+    With `turned` its true ones do not; numbers are multiplied by `factor` behind it.
     """
 
     name: str
     turned: bool = False
+    factor: float = 1.0
 
 
 @dataclass(kw_only=True)
@@ -62,7 +65,7 @@ class Scores:
                 name = divided[0]
             elif before:
                 name = before
-            elif node.op_type in ("Cast", "Identity"):
+            elif node.op_type in ("Cast", "Identity") or parts_heads(self.graph, node):
                 name = node.input[0]
             else:
                 return None
@@ -71,18 +74,31 @@ class Scores:
     def _mask_before(self, node: onnx.NodeProto) -> str:
         """The scores that a node masks; empty where it does something else."""
         constants = self.graph.constants
+        if self.cap:  # what is added before the bound is bounded too
+            return ""
         if node.op_type == "Add":
             for at in (0, 1):
-                if node.input[at] in constants and self.scale == 1.0:
-                    self.masks.append(FoundMask(name=node.input[at]))
+                if node.input[at] in constants:
+                    self.masks.append(FoundMask(name=node.input[at], factor=self.scale))
                     return str(node.input[1 - at])
-        if node.op_type == "Where" and node.input[0] in constants and self.scale == 1.0:
+        if node.op_type == "Where" and node.input[0] in constants:
             for at, other in ((1, 2), (2, 1)):
                 filled = constants.get(node.input[other])
-                if filled is not None and node.input[at] not in constants and (filled <= FAR).all():
+                if filled is None or node.input[at] in constants:
+                    continue
+                if (filled * self.scale <= FAR).all():
                     self.masks.append(FoundMask(name=node.input[0], turned=at == 2))
                     return str(node.input[at])
         return ""
+
+
+def parts_heads(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+    """Whether a Reshape takes batch and heads apart or together, and leaves the rest alone."""
+    if node.op_type != "Reshape":
+        return False
+    known = [graph.types.get(name) for name in (node.input[0], node.output[0])]
+    shapes = [one.shape for one in known if one is not None and one.shape is not None]
+    return len(shapes) == len(known) and shapes[0][-2:] == shapes[1][-2:]
 
 
 def scalar_factor(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, float] | None:
@@ -98,29 +114,58 @@ def scalar_factor(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, float] |
     return None
 
 
-def read_mask(
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seen:
+    """Which rows each token sees [tokens, rows], and what is added to scores [heads, tokens, rows].
+
+    `added` is None where nothing is, and nothing where a row is not seen.  `precision` is that of
+    the numbers that were added.
+    """
+
+    rows: np.ndarray
+    added: np.ndarray | None
+    precision: float = float(np.finfo(np.float32).eps)
+
+    def bias(self, past: int, *, is_shifted: bool) -> np.ndarray:
+        """What is added; with `is_shifted` less what each token adds to its own score."""
+        tokens, rows = self.rows.shape
+        added = np.zeros((1, tokens, rows)) if self.added is None else self.added
+        if is_shifted:
+            numbers = np.arange(tokens)
+            added = added - added[:, numbers, past + numbers][:, :, None]
+        shown: np.ndarray = np.where(self.rows, added, 0.0)
+        return shown
+
+
+def read_masks(
     values: Mapping[str, np.ndarray], masks: Sequence[FoundMask], tokens: int, rows: int
-) -> np.ndarray | None:
-    """Which rows each token sees, [tokens, rows]; None where a mask says something else."""
-    seen = np.ones((tokens, rows), bool)
+) -> Seen | None:
+    """What masks say together; None where they say something else, as of each head other rows."""
+    seen, added = np.ones((tokens, rows), bool), np.zeros((1, tokens, rows))
+    precision = float(np.finfo(np.float32).eps)
     for mask in masks:
-        value = values.get(mask.name)
-        if value is None:
+        wide = _spread(values.get(mask.name), tokens, rows)
+        if wide is None:
             return None
-        if value.dtype == bool:
-            allowed = ~value if mask.turned else value
-        elif (hidden := value <= FAR).any() or not value.any():
-            if value[~hidden].any():
-                return None
-            allowed = ~hidden
+        if wide.dtype == bool:
+            allowed = ~wide if mask.turned else wide
         else:
+            scaled = wide.astype(np.float64) * mask.factor
+            allowed = scaled > FAR
+            added = added + np.where(allowed, scaled, 0.0)
+            precision = max(precision, float(np.finfo(wide.dtype).eps))
+        if not (allowed == allowed[:1]).all():
             return None
-        try:
-            wide = np.broadcast_to(allowed, (*allowed.shape[:-2], tokens, rows))
-        except ValueError:
-            return None
-        flat = wide.reshape(-1, tokens, rows)
-        if not (flat == flat[:1]).all():
-            return None
-        seen &= flat[0]
-    return seen
+        seen &= allowed[0]
+    added = np.where(seen, added, 0.0)
+    return Seen(rows=seen, added=added if added.any() else None, precision=precision)
+
+
+def _spread(value: np.ndarray | None, tokens: int, rows: int) -> np.ndarray | None:
+    """A mask of a batch of one as [1 or heads, tokens, rows]; None where it is no such thing."""
+    if value is None or value.dtype.kind not in "bf" or value.ndim > MOST_MASK_AXES:
+        return None
+    apart = value.reshape(-1, *np.atleast_2d(value).shape[-2:])
+    if apart.shape[1] not in (1, tokens) or apart.shape[2] not in (1, rows):
+        return None
+    return np.broadcast_to(apart, (len(apart), tokens, rows))

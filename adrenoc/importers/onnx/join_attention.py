@@ -21,26 +21,31 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
 from adrenoc.decision import Decision
 from adrenoc.errors import UnsupportedOperatorError
-from adrenoc.importers.onnx.cached import FIRST_ROW
+from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, FIRST_ROW
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.found_attention import (
+    BATCHED,
     MULTI_HEAD,
     AttentionFinder,
     FoundAttention,
     FoundCache,
 )
 from adrenoc.importers.onnx.found_rotation import FoundRotation, find_rotation
-from adrenoc.importers.onnx.found_scores import read_mask
+from adrenoc.importers.onnx.found_rows import RowReader, RowsSeen
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes, node_label
-from adrenoc.importers.onnx.position_tables import AS_IT_IS, PositionTables
-from adrenoc.importers.onnx.probe import POSITIONS, Prober
+from adrenoc.importers.onnx.not_covered import AS_IT_IS, NotCovered, NotCoveredError
+from adrenoc.importers.onnx.position_tables import PositionTables
+from adrenoc.importers.onnx.probe import Prober, choose_pasts
 from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.text.spelling import list_first
 
-PAST_LENGTH = "past_length"
-"""The input of the bundle that says how many rows are there."""
+_FLAT_AXES = 3
+"""Batch, token, and the numbers of all heads."""
+_BEHIND_TOTAL = 7
+"""Input of GroupQueryAttention behind the count of all tokens."""
 
 
 def join_attention(
@@ -60,15 +65,20 @@ def join_attention(
         return []
     decisions = fuse_qdq(graph)
     prober = Prober(graph=graph, caches=frozenset(past for past, _ in caches))
-    pasts = _choose_pasts(tokens, rows)
+    pasts = choose_pasts(tokens, rows)
     base = prober.fold(tokens, pasts[0])
     finder = AttentionFinder(base, caches)
     found = finder.find()
-    _check_found(finder, found, caches)
+    refused = NotCovered(others=_find_unread(finder, found, caches))
     tables = PositionTables(graph=base, prober=prober, tokens=tokens, rows=rows, pasts=pasts)
-    joiner = _Joiner(graph=base, prober=prober, finder=finder, tables=tables)
+    reader = RowReader(prober=prober, graph=base, tokens=tokens, rows=rows, pasts=pasts)
+    joiner = _Joiner(graph=base, reader=reader, finder=finder, tables=tables)
     for one in found:
-        joiner.join(one)
+        try:
+            joiner.join(one)
+        except NotCoveredError as error:
+            refused.add(one.out, error)
+    refused.raise_if_any()
     tables.read_at_positions()
     _check_readers(base, caches)
     given = {spec.name: graph.types[spec.name] for spec in graph.inputs}
@@ -82,38 +92,32 @@ def join_attention(
             subject=f"{len(found)} attentions",
             taken="read and write their caches in place",
             reason="products, masks and softmax are those of an attention over the rows up to "
-            "each token" + (f", of the last {windows[0]} in some" if windows else ""),
+            "each token"
+            + (f", of the last {windows[0]} in some" if windows else "")
+            + (f"; {joiner.biased} add a bias by how far rows lie apart" if joiner.biased else ""),
         ),
         *joiner.decisions,
     ]
 
 
-def _choose_pasts(tokens: int, rows: int) -> tuple[int, int]:
-    """Two lengths of a past to look at the graph with, within the cache where it has room."""
-    room = max(rows - tokens, 2)
-    return min(5, room - 1), min(9, room)
-
-
-def _check_found(
+def _find_unread(
     finder: AttentionFinder, found: Sequence[FoundAttention], caches: Sequence[tuple[str, str]]
-) -> None:
-    """Refuse caches that no attention was found over: of others nobody knows what N rows mean.
+) -> list[str]:
+    """Find the caches that no attention was found over: of others nobody knows what N rows mean.
 
-    Raises:
-        UnsupportedOperatorError: naming them all, with what makes the first.
+    What there is to say of them, in at most one text that names them, with what makes the first.
     """
     read = {cache.past for one in found for cache in (one.keys, one.values)}
     missing = [(past, present) for past, present in caches if past not in read]
     if not missing:
-        return
+        return []
     names = list_first((f"'{present}'" for _, present in missing), between=", ")
     maker = finder.makers.get(missing[0][1])
-    raise UnsupportedOperatorError(
+    return [
         f"{len(missing)} of {len(caches)} caches are read by no attention that is known: {names}, "
         f"the first made by {'nothing' if maker is None else maker.op_type}; expected "
-        "MatMul(Softmax(MatMul(queries, keys) + mask), values) or the standard's Attention",
-        hint=AS_IT_IS,
-    )
+        "MatMul(Softmax(MatMul(queries, keys) + mask), values) or the standard's Attention"
+    ]
 
 
 def _check_readers(graph: OnnxGraph, caches: Sequence[tuple[str, str]]) -> None:
@@ -142,10 +146,11 @@ class _Joiner:
     """Writes the operators over caches into the folded graph."""
 
     graph: OnnxGraph
-    prober: Prober
+    reader: RowReader
     finder: AttentionFinder
     tables: PositionTables
     windows: list[int] = field(default_factory=list)
+    biased: int = 0
     decisions: list[Decision] = field(default_factory=list)
 
     @property
@@ -159,25 +164,42 @@ class _Joiner:
         return self.tables.rows
 
     def join(self, one: FoundAttention) -> None:
-        """Put an attention over caches in the place of one that is spelt out."""
-        window = self._window(one)
+        """Put an attention over caches in the place of one that is spelt out.
+
+        Raises:
+            NotCoveredError: its masks or its heads are in no form that is known.
+        """
+        seen = self.reader.read(
+            one.masks, causal=one.causal, before=one.before, shifted=one.sinks is None
+        )
+        window = seen.window
         self.windows.append(window)
         q, (k, v) = one.query, (one.keys.new, one.values.new)
         kept, head = self._extents_of(one.keys)
-        heads = self._width(q) // head
+        heads = self._width(q, flat=one.flat) // head
         nodes: list[onnx.NodeProto] = []
         turned = [find_rotation(self.finder, name) for name in (q, k)]
         tables = [self.tables.of_rotation(rotation) for rotation in turned]
         if tables[0] is not None and tables[0] == tables[1]:
             names = [self._rotate(nodes, rotation, tables[0]) for rotation in turned if rotation]
         else:
-            names = [self._rows(nodes, name) for name in (q, k)]
-        names.append(self._rows(nodes, v))
+            names = [self._rows(nodes, q, flat=one.flat), self._rows(nodes, k, flat=one.flat)]
+        names.append(self._rows(nodes, v, flat=one.flat))
+        if one.bias is not None:
+            names = self._add_bias(nodes, names, one.bias, [heads * head, kept * head])
         mixed = self.tables.name("mixed")
         total = self.tables.write_constant(np.array(self.rows, np.int32))
         node = helper.make_node(
             "GroupQueryAttention",
-            [*names, one.keys.past, one.values.past, PAST_LENGTH, total],
+            [
+                *names,
+                one.keys.past,
+                one.values.past,
+                PAST_LENGTH,
+                total,
+                *[""] * (BIAS - _BEHIND_TOTAL),
+                *self._tables_of_scores(one, seen, heads),
+            ],
             [mixed, one.keys.present, one.values.present],
             domain=DOMAIN,
             name=one.out,
@@ -186,14 +208,25 @@ class _Joiner:
             scale=one.scale,
             softcap=one.cap,
             local_window_size=window or -1,
-            **{FIRST_ROW: 1},
+            **{FIRST_ROW: 1, BY_DISTANCE: 1},
         )
         nodes.append(node)
-        if self._is_flat(q):
+        if one.flat:
             node.output[0] = one.out
         else:
             self._hand_out(nodes, one.out, mixed, heads, head)
         self._insert(nodes, one)
+
+    def _add_bias(
+        self, nodes: list[onnx.NodeProto], names: list[str], bias: np.ndarray, widths: list[int]
+    ) -> list[str]:
+        """Queries, keys and values with their parts of a bias; `widths` are of the first two."""
+        biased = []
+        for name, part in zip(names, np.split(bias, np.cumsum(widths)), strict=True):
+            biased.append(self.tables.name("biased"))
+            offset = self.tables.intern(part)
+            nodes.append(helper.make_node("Add", [name, offset], [biased[-1]]))
+        return biased
 
     def _insert(self, nodes: list[onnx.NodeProto], one: FoundAttention) -> None:
         """Put nodes where the attention stood, without those that made what they make."""
@@ -203,53 +236,24 @@ class _Joiner:
         kept = [[n for n in part if not made.intersection(n.output)] for part in (before, after)]
         self.graph.nodes = [*kept[0], *nodes, *kept[1]]
 
-    def _window(self, one: FoundAttention) -> int:
-        """How many rows each token sees, 0 for all up to its own.
+    def _tables_of_scores(self, one: FoundAttention, seen: RowsSeen, heads: int) -> list[str]:
+        """What is added to scores, and those that no row has; the last ones where they are."""
+        bias = ""
+        if seen.bias is not None:
+            self.biased += 1
+            wide = np.broadcast_to(seen.bias, (heads, seen.bias.shape[1]))
+            bias = self.tables.intern(wide)
+        sinks = [] if one.sinks is None else [self.tables.intern(one.sinks)]
+        return [bias, *sinks] if bias or sinks else []
 
-        Raises:
-            UnsupportedOperatorError: its mask says something else.
-        """
-        names = [mask.name for mask in one.masks]
-        row = self._seen(one, names, 1, self.rows - 1)
-        window = 0
-        if row is not None and not row.all():
-            window = int(row.sum())
-            if not row[0, self.rows - window :].all():
-                row = None
-        checked = [(self.tokens, past) for past in self.tables.pasts]
-        if window and window + self.tokens + 2 <= self.rows:
-            checked.append((self.tokens, window + 2))
-        for tokens, past in checked:
-            seen = None if row is None else self._seen(one, names, tokens, past)
-            mine = past + np.arange(tokens)[:, None]
-            others = np.arange(past + tokens)
-            expected = (others <= mine) & ((others > mine - window) if window else True)
-            if seen is None or not (seen == expected).all():
-                raise UnsupportedOperatorError(
-                    f"the mask of the attention '{one.out}' hides other rows than those after each "
-                    "token, or than those before a window; expected a causal one",
-                    hint=AS_IT_IS,
-                )
-        return window
-
-    def _seen(
-        self, one: FoundAttention, names: list[str], tokens: int, past: int
-    ) -> np.ndarray | None:
-        values = self.prober.values(names, tokens, past) if names else {}
-        held = {n: self.graph.constants[n] for n in names if n not in values}
-        seen = read_mask({**held, **values}, one.masks, tokens, past + tokens)
-        if seen is not None and one.causal:
-            seen = seen & np.tril(np.ones(seen.shape, bool), 0 if one.before else past)
-        return seen
-
-    def _is_flat(self, name: str) -> bool:
-        """Whether a tensor is [1, tokens, heads * head]."""
+    def _is_flat(self, name: str, *, flat: bool) -> bool:
+        """Whether a tensor of an attention that takes such ones is [1, tokens, heads * head]."""
         known = self.graph.types.get(name)
-        return known is not None and known.shape is not None and len(known.shape) == 3
+        return flat and known is not None and len(known.shape or ()) == _FLAT_AXES
 
-    def _width(self, name: str) -> int:
+    def _width(self, name: str, *, flat: bool) -> int:
         """Numbers of all heads of a token."""
-        if self._is_flat(name):
+        if self._is_flat(name, flat=flat):
             return (self.graph.types[name].shape or (0,))[-1]
         heads, head = self._heads(name)
         return heads * head
@@ -260,37 +264,38 @@ class _Joiner:
         return shape[1], shape[3]
 
     def _heads(self, name: str) -> tuple[int, int]:
-        """Heads and numbers a head of a tensor [1, heads, tokens, head].
+        """Heads and numbers a head of a tensor [1, heads, tokens, head], or without the batch.
 
         Raises:
-            UnsupportedOperatorError: it is of another form.
+            NotCoveredError: it is of another form.
         """
         known = self.graph.types.get(name)
-        shape = None if known is None else known.shape
-        if shape is None or len(shape) != 4 or shape[0] != 1 or shape[2] != self.tokens:
-            raise UnsupportedOperatorError(
-                f"'{name}', which an attention reads, has the shape {list(shape or ())}; expected "
-                f"[1, heads, {self.tokens}, numbers of a head]",
-                hint=AS_IT_IS,
+        given = None if known is None else known.shape
+        shape = (1, *given) if given is not None and len(given) == _FLAT_AXES else given
+        if shape is None or len(shape) != BATCHED or (shape[0], shape[2]) != (1, self.tokens):
+            raise NotCoveredError(
+                f"'{name}', which {{}} reads, has the shape {list(shape or ())}; expected "
+                f"[1, heads, {self.tokens}, numbers of a head]"
             )
         return shape[1], shape[3]
 
     # Tensors of one row a token
 
-    def _rows(self, nodes: list[onnx.NodeProto], name: str) -> str:
-        """[1, heads, tokens, head] as [1, tokens, heads * head]."""
-        if self._is_flat(name):
+    def _rows(self, nodes: list[onnx.NodeProto], name: str, *, flat: bool) -> str:
+        """[1, heads, tokens, head], or that without the batch, as [1, tokens, heads * head]."""
+        if self._is_flat(name, flat=flat):
             return name
         heads, head = self._heads(name)
+        turn = self._turn_of(name)
         maker = self.finder.makers.get(name)
         apart = ""
         if maker is not None and maker.op_type == "Transpose":
             order: Any = attributes(maker).get("perm")
-            if order == [0, 2, 1, 3]:
+            if order == turn:
                 apart = maker.input[0]
         if not apart:
             apart = self.tables.name("apart")
-            nodes.append(helper.make_node("Transpose", [name], [apart], perm=[0, 2, 1, 3]))
+            nodes.append(helper.make_node("Transpose", [name], [apart], perm=turn))
         before = self.finder.makers.get(apart)
         width = heads * head
         if before is not None and before.op_type == "Reshape":
@@ -301,20 +306,26 @@ class _Joiner:
         nodes.append(self._reshape(apart, whole, 1, self.tokens, width))
         return whole
 
+    def _turn_of(self, name: str) -> list[int]:
+        """The order of axes that has heads behind tokens."""
+        batched = len(self.graph.types[name].shape or ()) == BATCHED
+        return [0, 2, 1, 3] if batched else [1, 0, 2]
+
     def _hand_out(
         self, nodes: list[onnx.NodeProto], out: str, mixed: str, heads: int, head: int
     ) -> None:
         """The result with heads apart, as the graph reads it."""
         readers = self.finder.readers.get(out, [])
-        apart = (1, self.tokens, heads, head)
+        turn = self._turn_of(out)
+        apart = (1, self.tokens, heads, head)[-len(turn) :]
         if len(readers) == 1 and readers[0].op_type == "Transpose":
             order: Any = attributes(readers[0]).get("perm")
-            if order == [0, 2, 1, 3] and out not in self.graph.outputs:
+            if order == turn and out not in self.graph.outputs:
                 nodes.append(self._reshape(mixed, readers[0].output[0], *apart))
                 return
         name = self.tables.name("by heads")
         nodes.append(self._reshape(mixed, name, *apart))
-        nodes.append(helper.make_node("Transpose", [name], [out], perm=[0, 2, 1, 3]))
+        nodes.append(helper.make_node("Transpose", [name], [out], perm=turn))
 
     def _reshape(self, x: str, out: str, *shape: int) -> onnx.NodeProto:
         return helper.make_node(
@@ -332,7 +343,7 @@ class _Joiner:
         cos, sin, width, interleaved = tables
         partial = {} if width == head else {"rotary_embedding_dim": width}
         turned = self.tables.name("turned")
-        x = self._rows(nodes, rotation.x)
+        x = self._rows(nodes, rotation.x, flat=False)
         nodes.append(
             helper.make_node(
                 "RotaryEmbedding",

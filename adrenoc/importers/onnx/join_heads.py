@@ -1,7 +1,7 @@
 """What exporters put between a layer's norm and its attention, as the attention's own.
 
 Before -> after:
-    q = MatMulNBits(x, a), keys and values alike       qkv = MatMulNBits(x, a, b and c beside it)
+    q, keys and values by products of x                qkv by one product (`join_products.py`)
     q, k, v = Split(qkv)                               the attention reads qkv
     q = Reshape(RMSNorm(Reshape(x))) of each head      `q_norm_weight` of the attention, keys alike
 
@@ -11,24 +11,21 @@ Each is done where nothing else reads what lies between.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import helper
 
 from adrenoc.decision import Decision
-from adrenoc.files.spill import spill
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
+from adrenoc.importers.onnx.join_products import N_BITS, join_projections, read_projection
+from adrenoc.relax.cache_constants import NIBBLE, head_of
 
 _PAST, _NORMS = 3, (14, 15)
 _EPSILON = "qk_norm_epsilon"
 _NORM = "SimplifiedLayerNormalization"
-_PRODUCT = "MatMulNBits"
 _FLAT = ("Add", "MatMul", "Split")
 """What makes tensors of the axes batch, token and channel, beside the product of few bits."""
-_SAME_ATTRIBUTES = ("K", "bits", "block_size", "weight_prepacked")
 
 
 def join_heads(graph: OnnxGraph, attentions: list[onnx.NodeProto]) -> list[Decision]:
@@ -79,54 +76,20 @@ class _Joiner:
 
     def pack_products(self, attention: onnx.NodeProto) -> None:
         """Compute queries, keys and values by one product, where three read the same."""
-        names = list(attention.input[:3])
-        found = [self._alone(name) for name in names]
-        products = [node for node in found if node is not None and node.op_type == _PRODUCT]
-        if len(products) < 3 or len({id(node) for node in products}) < 3:
+        found = [read_projection(self._graph, self._alone, name) for name in attention.input[:3]]
+        parts = [part for part in found if part is not None]
+        if len(parts) < 3 or len({id(part.product) for part in parts}) < 3:
             return
-        operands = [self._constants_of(node) for node in products]
-        alike = {
-            (node.input[0], *(attributes(node).get(name) for name in _SAME_ATTRIBUTES))
-            for node in products
-        }
-        if len(alike) > 1 or any(one is None for one in operands):
-            return
-        joined = _join_constants([one for one in operands if one is not None])
+        joined = join_projections(self._graph, parts)
         if joined is None:
             return
-        self._replace_products(products, joined, attention)
-        self.products += len(products)
-
-    def _replace_products(
-        self,
-        products: list[onnx.NodeProto],
-        joined: list[np.ndarray | None],
-        attention: onnx.NodeProto,
-    ) -> None:
-        first = products[0]
-        whole = f"{first.output[0]}/beside"
-        inputs = [first.input[0]]
-        for number, value in enumerate(joined, 1):
-            inputs.append("" if value is None else f"{whole}/{number}")
-            if value is not None:
-                self._graph.set_constant(inputs[-1], value)
-        while not inputs[-1]:
-            inputs.pop()
-        outputs = sum(_number(node, "N") for node in products)
-        attrs = {**attributes(first), "N": outputs}
-        node = helper.make_node(
-            _PRODUCT, inputs, [whole], name=first.name, domain=first.domain, **attrs
-        )
         nodes = self._graph.nodes
-        at = next(number for number, other in enumerate(nodes) if other is first)
-        nodes.insert(at, node)
-        known = self._graph.types.get(first.output[0])
-        if known is not None and known.shape is not None:
-            shape = (*known.shape[:-1], outputs)
-            self._graph.types[whole] = type(known)(element=known.element, shape=shape)
-        self._makers[whole] = node
-        self._drop(*products)
-        _set_inputs(attention, [whole, "", "", *attention.input[3:]])
+        at = next(number for number, other in enumerate(nodes) if other is parts[0].product)
+        nodes[at:at] = joined
+        self._makers.update({node.output[0]: node for node in joined})
+        self._drop(*(node for part in parts for node in part.nodes))
+        _set_inputs(attention, [joined[-1].output[0], "", "", *attention.input[3:]])
+        self.products += len(parts)
 
     def read_packed(self, attention: onnx.NodeProto) -> None:
         """Read queries, keys and values from the tensor that they are split from."""
@@ -168,7 +131,7 @@ class _Joiner:
         split, joined = ([] if shape is None else shape.reshape(-1).tolist() for shape in shapes)
         same = split == [0, -1, size] and joined[:2] == [0, -1] and weight.shape == (size,)
         last = attributes(norm).get("axis", -1) in (-1, 2)
-        flat = maker.op_type in (*_FLAT, _PRODUCT)
+        flat = maker.op_type in (*_FLAT, N_BITS)
         return (apart, norm, whole) if same and last and flat else None
 
     def _alone(self, name: str) -> onnx.NodeProto | None:
@@ -179,35 +142,12 @@ class _Joiner:
     def _head(self, attention: onnx.NodeProto) -> int:
         """Numbers of a head, 0 where nobody knows."""
         past = self._graph.types.get(attention.input[_PAST])
-        return past.shape[3] if past and past.shape and len(past.shape) == 4 else 0
-
-    def _constants_of(self, node: onnx.NodeProto) -> Mapping[int, np.ndarray] | None:
-        """Position -> constant, of a product whose operands all are such."""
-        constants = self._graph.constants
-        given = {at: name for at, name in enumerate(node.input) if at and name}
-        if any(name not in constants for name in given.values()):
-            return None
-        return {at: constants[name] for at, name in given.items()}
+        if past is None or past.shape is None or len(past.shape) != 4:
+            return 0
+        return head_of(past.shape[3], NIBBLE if past.dtype == "uint8" else 0)
 
     def _drop(self, *nodes: onnx.NodeProto) -> None:
         self.gone.update(id(node) for node in nodes)
-
-
-def _join_constants(operands: list[Mapping[int, np.ndarray]]) -> list[np.ndarray | None] | None:
-    """The constants of products beside each other, by position from 1 on; None: not alike.
-
-    Rows of outputs follow each other in each of them, flat ones too.
-    """
-    positions = {at for one in operands for at in one}
-    joined: list[np.ndarray | None] = []
-    for at in range(1, max(positions) + 1):
-        values = [one[at] for one in operands if at in one]
-        if len(values) not in (0, len(operands)):
-            return None
-        if len({(value.dtype, value.shape[1:]) for value in values}) > 1:
-            return None
-        joined.append(spill(np.concatenate(values)) if values else None)
-    return joined
 
 
 def _epsilon(norm: onnx.NodeProto) -> float:

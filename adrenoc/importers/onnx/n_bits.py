@@ -47,7 +47,7 @@ class _Weights:
     def open(self) -> np.ndarray:
         """[N, K] in float32."""
         n, blocks, _ = self.packed.shape
-        values = _unpack_bits(self.packed, self.bits)[:, :, : self.block].astype(np.float32)
+        values = unpack_bits(self.packed, self.bits)[:, :, : self.block].astype(np.float32)
         zeros = np.float32(self.middle) if self.zeros is None else self.zeros[:, :, None]
         opened = (values - zeros) * self.scales.astype(np.float32)[:, :, None]
         return np.asarray(opened.reshape(n, blocks * self.block)[:, : self.inputs])
@@ -117,10 +117,10 @@ def _zero_points(zeros: np.ndarray, n: int, blocks: int, bits: int) -> np.ndarra
     """[N, blocks] in float32, of packed bytes or of numbers."""
     if zeros.dtype != np.uint8:
         return zeros.reshape(n, blocks).astype(np.float32)
-    return _unpack_bits(zeros.reshape(n, -1), bits)[:, :blocks].astype(np.float32)
+    return unpack_bits(zeros.reshape(n, -1), bits)[:, :blocks].astype(np.float32)
 
 
-def _unpack_bits(packed: np.ndarray, bits: int) -> np.ndarray:
+def unpack_bits(packed: np.ndarray, bits: int) -> np.ndarray:
     """Bytes along the last axis as the numbers packed in them, lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     numbers = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)

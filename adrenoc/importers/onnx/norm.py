@@ -58,4 +58,15 @@ def _find_ungrouped(node: Node) -> tuple[relax.Var, np.ndarray, np.ndarray] | No
     return call.args[0], np.repeat(affine[0], members), np.repeat(affine[1], members)
 
 
-NORM_OPS: dict[str, Callable[[Node], relax.Expr]] = {"InstanceNormalization": _instance_norm}
+def _rms_norm(node: Node) -> relax.Expr:
+    """TVM puts conversions around it where data is half: a launch each. Kernels sum in float."""
+    axis, epsilon = int(node.attrs.get("axis", -1)), float(node.attrs.get("epsilon", 1e-5))
+    rank = len(node.shape())
+    axes = list(range(axis % rank, rank))
+    return relax.op.nn.rms_norm(node.inputs[0], node.inputs[1], axes, epsilon)
+
+
+NORM_OPS: dict[str, Callable[[Node], relax.Expr]] = {
+    "InstanceNormalization": _instance_norm,
+    "RMSNormalization": _rms_norm,
+}

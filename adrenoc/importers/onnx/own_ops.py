@@ -13,6 +13,7 @@ from adrenoc.importers.onnx.cached import APPEND_ROWS, CACHED_ATTENTION
 from adrenoc.importers.onnx.n_bits import N_BITS
 from adrenoc.importers.onnx.node import Node
 from adrenoc.relax import own
+from adrenoc.relax.cache_constants import head_of
 from adrenoc.relax.values import dtype_of
 
 
@@ -38,13 +39,14 @@ def _append_rows(node: Node) -> relax.Expr:
         shape=node.shape(),
         dtype=dtype_of(operands[0]),
         epsilon=float(node.attrs["epsilon"]),
-        **_whole_attrs(node, "first", "rotated", "interleaved", "normed"),
+        **_whole_attrs(node, "first", "rotated", "interleaved", "normed", "bits"),
     )
 
 
 def _cached_attention(node: Node) -> relax.Expr:
     operands = [operand for operand in node.inputs if operand is not None]
-    heads, head = int(node.attrs["heads"]), node.shape(2)[-1]
+    heads, width = int(node.attrs["heads"]), node.shape(2)[-1]
+    head = head_of(width, int(node.attrs["bits"]))
     return own.call_own(
         own.CACHED_ATTENTION,
         operands,
@@ -53,7 +55,18 @@ def _cached_attention(node: Node) -> relax.Expr:
         scale=float(node.attrs["scale"]),
         cap=float(node.attrs["cap"]),
         epsilon=float(node.attrs["epsilon"]),
-        **_whole_attrs(node, "heads", "first", "rotated", "interleaved", "normed", "window"),
+        **_whole_attrs(
+            node,
+            "heads",
+            "first",
+            "rotated",
+            "interleaved",
+            "normed",
+            "window",
+            "sunk",
+            "biased",
+            "bits",
+        ),
     )
 
 

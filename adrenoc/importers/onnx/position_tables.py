@@ -12,17 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import helper
 
-from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.bundle.decoder_names import POSITIONS
+from adrenoc.errors import ModelFormatError, OptionError, UnsupportedOperatorError
 from adrenoc.importers.onnx.found_rotation import FoundRotation
 from adrenoc.importers.onnx.graph import OnnxGraph
-from adrenoc.importers.onnx.probe import POSITIONS, Prober
+from adrenoc.importers.onnx.not_covered import AS_IT_IS
+from adrenoc.importers.onnx.probe import Prober
 from adrenoc.text.spelling import list_first
-
-AS_IT_IS = (
-    "adrenoc compile MODEL --shape INPUT:1,... for each input compiles the graph as it is, for "
-    "one length of its past"
-)
-"""What to type for a decoder whose attention is in no form that is known."""
 
 
 @dataclass(kw_only=True)
@@ -56,7 +52,7 @@ class PositionTables:
             if flat.size != len(flat) * flat.shape[-1]:
                 return None
             flat = flat.reshape(len(flat), -1)[:, : rotation.width // 2]
-            names.append(self._intern(flat))
+            names.append(self.intern(flat))
         return names[0], names[1], rotation.width, rotation.interleaved
 
     def _table(self, name: str) -> tuple[np.ndarray, int] | None:
@@ -68,7 +64,7 @@ class PositionTables:
         if not self.prober.find_hanging([name]):
             return None
         if name not in self._known:
-            self._known[name] = self.prober.values([name], self._reach, 0).get(name)
+            self._known[name] = self._look_at_all(name)
         whole = self._known[name]
         if whole is None or whole.ndim != held.ndim:
             return None
@@ -84,6 +80,37 @@ class PositionTables:
             ):
                 return np.take(whole, range(self.rows), axis=axis), axis
         return None
+
+    def _look_at_all(self, name: str) -> np.ndarray | None:
+        """What a constant is for as many new tokens as tables have rows.
+
+        Raises:
+            OptionError: what it is read of ends before.
+        """
+        try:
+            return self.prober.values([name], self._reach, 0).get(name)
+        except ModelFormatError as error:
+            least = self.tokens + self.pasts[1]
+            held = self._count_rows(name, least, self._reach)
+            if held < min(least, self.rows):
+                raise
+            raise OptionError(
+                f"the table of positions that '{name}' is read of has {held} rows, expected at "
+                f"least the context's {self.rows}",
+                hint=f"adrenoc compile MODEL --context {held}",
+            ) from error
+
+    def _count_rows(self, name: str, there: int, missing: int) -> int:
+        """How many positions a table has: at least those of `there`, fewer than `missing`."""
+        while missing - there > 1:
+            middle = (there + missing) // 2
+            try:
+                self.prober.values([name], middle, 0)
+            except ModelFormatError:
+                missing = middle
+            else:
+                there = middle
+        return there
 
     def read_at_positions(self) -> None:
         """Have what is left of constants that hang on the past's length read at the positions.
@@ -108,7 +135,7 @@ class PositionTables:
             flat = self.write_constant(np.array([self.tokens], np.int64))
             index = self.name("positions")
             nodes.append(helper.make_node("Reshape", [POSITIONS, flat], [index]))
-            held_table = self._intern(table[0])
+            held_table = self.intern(table[0])
             nodes.append(helper.make_node("Gather", [held_table, index], [read], axis=table[1]))
             for node in graph.nodes:
                 node.input[:] = [read if n == name else n for n in node.input]
@@ -122,7 +149,7 @@ class PositionTables:
             )
         graph.nodes = [*nodes, *graph.nodes]
 
-    def _intern(self, value: np.ndarray) -> str:
+    def intern(self, value: np.ndarray) -> str:
         """A constant, once for all that are the same."""
         value = np.ascontiguousarray(value)
         key = repr((value.shape, str(value.dtype))).encode() + value.tobytes()

@@ -13,11 +13,15 @@ from functools import cached_property
 import numpy as np
 import onnx
 
+from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
 
-MASK, POSITIONS, TOKENS = "attention_mask", "position_ids", "input_ids"
-"""As exporters call them."""
+
+def choose_pasts(tokens: int, rows: int) -> tuple[int, int]:
+    """Two lengths of a past to look at a graph with, within caches of `rows` if these have room."""
+    room = max(rows - tokens, 2)
+    return min(5, room - 1), min(9, room)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 Each is a product with a constant matrix or a TE expression: a plain fold for the kernels.
 
-Source: ONNX operator reference: DFT-20, STFT-17, Col2Im-18, DeformConv-22, TensorScatter-24.
+Source: ONNX operator reference: DFT-20, STFT-17, Col2Im-18, DeformConv-22.
 """
 
 from __future__ import annotations
@@ -158,26 +158,6 @@ def _col2im(node: Node) -> relax.Expr:
     return node.bb.call_te(image_of, node.inputs[0], primfunc_name_hint="col2im")
 
 
-def _tensor_scatter(node: Node) -> relax.Expr:
-    shape, given = node.shape(), node.shape(1)
-    axis = int(node.attrs.get("axis", -2)) % len(shape)
-    circular = node.text("mode", "linear") == "circular"
-
-    def scatter(past: te.Tensor, update: te.Tensor, *starts: te.Tensor) -> te.Tensor:
-        def element(*index: Expr) -> Expr:
-            start = starts[0](index[0]).astype("int32") if starts else tirx.const(0, "int32")
-            at = index[axis] - start
-            at = tirx.floormod(at, shape[axis]) if circular else at
-            source = [at if a == axis else i for a, i in enumerate(index)]
-            written = tirx.And(at >= 0, at < given[axis])
-            return tirx.if_then_else(written, update(*source), past(*index))
-
-        return te.compute(shape, element, name="scattered")
-
-    operands = [e for e in node.inputs[:3] if e is not None]
-    return node.bb.call_te(scatter, *operands, primfunc_name_hint="tensor_scatter")
-
-
 def max_pool_indices(
     node: Node,
     values: relax.Expr,
@@ -304,5 +284,4 @@ SIGNAL_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "DeformConv": _deform_conv,
     "Det": _det,
     "STFT": _stft,
-    "TensorScatter": _tensor_scatter,
 }

@@ -18,21 +18,27 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from adrenoc.bundle.decoder_names import (
+    FILLED,
+    LOGITS,
+    MASK,
+    NEXT_TOKEN,
+    PAST_LENGTH,
+    POSITIONS,
+    TOKENS,
+)
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.decision import Decision
 from adrenoc.errors import OptionError, UnsupportedOperatorError
 from adrenoc.importers.onnx.cached import APPEND_ROWS, FIRST_ROW
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
-from adrenoc.importers.onnx.join_attention import PAST_LENGTH, join_attention
+from adrenoc.importers.onnx.join_attention import join_attention
+from adrenoc.importers.onnx.join_biases import join_biases
 from adrenoc.importers.onnx.join_heads import join_heads
 from adrenoc.importers.onnx.join_rotations import join_rotations
-from adrenoc.importers.onnx.probe import MASK, POSITIONS, TOKENS
 
-NEXT_TOKEN, FILLED = "next_token", "filled"
-"""The outputs of one token and of several."""
-
-LOGITS = "logits"
-"""As exporters call it."""
+_COSINES = {"RotaryEmbedding": 2, "GroupQueryAttention": 7}
+"""Operator of onnxruntime's -> the input that holds its cosines."""
 
 Caches = Sequence[tuple[str, str]]
 
@@ -48,6 +54,7 @@ def keep_cache(graph: OnnxGraph, caches: Caches) -> list[Decision]:
     past = {name for name, _ in caches}
     rows = next(spec for spec in graph.inputs if spec.name in past).shape[2]
     opened = join_attention(graph, caches, tokens, rows)
+    opened += join_biases(graph, caches, tokens, rows)
     bounds = (0, max(rows - tokens, 0))
     graph.inputs.append(TensorSpec(name=PAST_LENGTH, shape=(1,), dtype="int32", bounds=bounds))
     graph.types[PAST_LENGTH] = TensorType(element=TensorProto.INT32, shape=(1,))
@@ -145,11 +152,13 @@ def _check_tables(graph: OnnxGraph, rows: int) -> None:
         OptionError: naming the first.
     """
     for node in graph.nodes:
-        table = graph.constants.get(node.input[2]) if node.op_type == "RotaryEmbedding" else None
+        at = _COSINES.get(node.op_type, len(node.input))
+        name = node.input[at] if at < len(node.input) else ""
+        table = graph.constants.get(name)
         if table is not None and len(table) < rows:
             raise OptionError(
-                f"the cosines '{node.input[2]}' have {len(table)} rows, expected at least the "
-                f"context's {rows}",
+                f"the cosines '{name}' have {len(table)} rows, expected at least the context's "
+                f"{rows}",
                 hint=f"adrenoc compile MODEL --context {len(table)}",
             )
 

@@ -138,6 +138,19 @@ class Writer:
         """Reshape to fixed extents."""
         return self("Reshape", x, self.array(np.array(shape, np.int64)), out=out)
 
+    def total(self, x: str, axis: int, out: str = "") -> str:
+        """The sum along an axis, which it leaves out."""
+        if self.opset < 13:
+            return self("ReduceSum", x, axes=[axis], keepdims=0, out=out)
+        return self("ReduceSum", x, self.array(np.array([axis], np.int64)), keepdims=0, out=out)
+
+    def largest(self, x: str, count: int) -> tuple[str, str]:
+        """The largest numbers along the last axis, and their places."""
+        made = tuple(f"{self._prefix}{len(self.nodes)}/{name}" for name in ("values", "places"))
+        counted = self.array(np.array([count], np.int64))
+        self.nodes.append(helper.make_node("TopK", [x, counted], made, axis=-1))
+        return made[0], made[1]
+
     def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
         """Parts of `x` along an axis, as slices, whose form is the same in each opset from 10."""
         parts, begin = [], 0

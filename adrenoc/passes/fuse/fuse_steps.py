@@ -27,8 +27,16 @@ from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import channels_last
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context
+from adrenoc.relax.cache_constants import (
+    KEYS,
+    OF_ATTENTION,
+    OF_ROWS,
+    VALUES,
+    head_of,
+    name_constants,
+)
 
-_KEYS, _VALUES = 2, 3
+_OTHERS = VALUES + 1
 _X, _FIRST = 1, 3
 """Of what adds rows: the input that holds them, and the first behind their number."""
 
@@ -38,7 +46,7 @@ def fuse_steps(graph: Graph, context: Context) -> Graph:
     for node in graph.nodes:
         if not attends_one_token(graph, node):
             continue
-        appends = [graph.producers.get(node.inputs[at]) for at in (_KEYS, _VALUES)]
+        appends = [graph.producers.get(node.inputs[at]) for at in (KEYS, VALUES)]
         rows = [one for one in appends if one is not None and changed_input(one) is not None]
         reason = _refusal(graph, context, node, rows)
         if reason is not None:
@@ -61,7 +69,8 @@ def _refusal(graph: Graph, context: Context, node: Node, rows: list[Node]) -> st
     ]
     if early:
         return f"{early[0].name} reads them before it"
-    _, kept, _, head = graph.tensors[node.inputs[_KEYS]].shape
+    _, kept, _, width = graph.tensors[node.inputs[KEYS]].shape
+    head = head_of(width, int(node.attrs["bits"]))
     group = int(node.attrs["heads"]) // kept
     return _refusal_of_forms(node, *rows) or fits_step(
         head, group, context.limits, context.costs.machine
@@ -70,12 +79,20 @@ def _refusal(graph: Graph, context: Context, node: Node, rows: list[Node]) -> st
 
 def _refusal_of_forms(node: Node, keys: Node, values: Node) -> str | None:
     """Why the three are no form that one kernel has."""
-    tables = 2 if node.attrs["rotated"] else 0
+    held = name_constants(OF_ATTENTION, node.attrs, node.inputs[_OTHERS:])
+    turned, scales = held["tables"], held["scales"]
     obstacles = {
         "they count rows by other numbers": {keys.inputs[2], values.inputs[2]} != {node.inputs[1]},
         "values are rotated or normed": values.attrs["rotated"] or values.attrs["normed"],
-        "keys and queries turn by other tables": keys.inputs[_FIRST : _FIRST + tables]
-        != node.inputs[4 : 4 + tables],
+        "they keep numbers in other ways": [
+            (one.attrs["bits"], *name_constants(OF_ROWS, one.attrs, one.inputs[_FIRST:])["scales"])
+            for one in (keys, values)
+        ]
+        != [(node.attrs["bits"], *scales[at : at + 1]) for at in range(2)],
+        "keys and queries turn by other tables": tuple(
+            name_constants(OF_ROWS, keys.attrs, keys.inputs[_FIRST:])["tables"]
+        )
+        != tuple(turned),
         "keys and queries are made ready in other ways": any(
             keys.attrs[name] != node.attrs[name]
             for name in ("rotated", "interleaved", "normed", "epsilon")
@@ -86,14 +103,14 @@ def _refusal_of_forms(node: Node, keys: Node, values: Node) -> str | None:
 
 def _join(graph: Graph, context: Context, node: Node, rows: tuple[Node, Node]) -> Graph:
     keys, values = rows
-    _, kept, count, head = graph.tensors[node.inputs[_KEYS]].shape
+    _, kept, count, width = graph.tensors[node.inputs[KEYS]].shape
+    head = head_of(width, int(node.attrs["bits"]))
     splits = count_splits(kept, count, context.costs.machine)
     queries = int(node.attrs["heads"])
     shape = parts_shape(splits, queries, head)
     parts = Tensor(name=f"{node.output}_parts", shape=shape, dtype="float32")
-    tables = 2 if node.attrs["rotated"] else 0
-    others = node.inputs[4 : 4 + tables]
-    gains = (*node.inputs[4 + tables :][:1], *keys.inputs[_FIRST + tables :])
+    held = name_constants(OF_ATTENTION, node.attrs, node.inputs[_OTHERS:])
+    gains = (*held["gains"], *name_constants(OF_ROWS, keys.attrs, keys.inputs[_FIRST:])["gains"])
     step = Node(
         name=f"{node.name}_parts",
         op=STEP,
@@ -103,8 +120,10 @@ def _join(graph: Graph, context: Context, node: Node, rows: tuple[Node, Node]) -
             values.inputs[0],
             keys.inputs[_X],
             values.inputs[_X],
-            *others,
-            *(gains if node.attrs["normed"] else ()),
+            *held["tables"],
+            *gains,
+            *held["bias"],
+            *held["scales"],
         ),
         output=parts.name,
         attrs={
@@ -117,8 +136,12 @@ def _join(graph: Graph, context: Context, node: Node, rows: tuple[Node, Node]) -
     joined = replace(
         node,
         op=JOIN,
-        inputs=(parts.name, *(name for name in node.inputs if _is_of_epilogue(node, name))),
-        attrs={},
+        inputs=(
+            parts.name,
+            *held["sinks"],
+            *(name for name in node.inputs if _is_of_epilogue(node, name)),
+        ),
+        attrs={"sunk": node.attrs["sunk"]},
         fused=(JOIN,),
     )
     context.log.add(

@@ -13,6 +13,8 @@ from typing import Any
 
 from adrenoc.tvmapi import tvm
 
+_HALF, _WIDE = "float16", "float32"
+
 Expand = Callable[[Any, str], Any]
 """Gives for a call, and the name of what it is bound to, a function of the call's arguments."""
 
@@ -67,7 +69,9 @@ def _function(
 
     with builder.function("norm", params):
         with builder.dataflow():
-            x = params[0] if split is None else emit(op.reshape(params[0], split), "groups")
+            # Squares of halves overflow from 256 on.
+            wide = [emit(op.astype(p, _WIDE), "wide") if dtype == _HALF else p for p in params]
+            x = wide[0] if split is None else emit(op.reshape(wide[0], split), "groups")
             deviations = x
             if centred:
                 # Subtracted twice, for each of the two that read it alone: no tensor holds it.
@@ -76,7 +80,7 @@ def _function(
                 x = emit(op.subtract(x, mean), "centred")
             square = emit(op.multiply(deviations, deviations), "square")
             variance = emit(op.mean(square, list(axes), keepdims=True), "variance")
-            epsilon = relax.const(float(call.attrs.epsilon), dtype)
+            epsilon = relax.const(float(call.attrs.epsilon), _WIDE if dtype == _HALF else dtype)
             deviation = emit(op.sqrt(emit(op.add(variance, epsilon), "shifted")), "deviation")
             y = emit(op.divide(x, deviation), "scaled")
             if split is not None:
@@ -84,8 +88,10 @@ def _function(
             along = [shape[a] if a in affine_axes else 1 for a in range(len(shape))]
             for position, combine, switch in ((1, op.multiply, "scale"), (2, op.add, "center")):
                 if position < len(params) and getattr(call.attrs, switch, True):
-                    factor = emit(op.reshape(params[position], along), f"affine{position}")
+                    factor = emit(op.reshape(wide[position], along), f"affine{position}")
                     y = emit(combine(y, factor), f"with{position}")
+            if dtype == _HALF:
+                y = emit(op.astype(y, dtype), "narrow")
             result = builder.emit_output(y, f"{name}_norm")
         builder.emit_func_output(result)
     return builder.get()["norm"]

@@ -15,9 +15,12 @@ from adrenoc.ir.layout import default_layout
 
 def refusal(node: Node, operator: Operator, tensors: Mapping[str, Tensor]) -> str | None:
     """Why a node must be a loop nest; None where it can stay whole."""
-    for position, name in enumerate((*node.inputs, node.output)):
+    changed = operator.writes_into if operator.writes_into is not None else len(node.inputs)
+    for position, name in zip(
+        (*range(len(node.inputs)), changed), (*node.inputs, node.output), strict=True
+    ):
         tensor = tensors[name]
-        if position in operator.whole_numbers and position < len(node.inputs):
+        if position in operator.whole_numbers:
             continue
         if not tensor.is_float:
             return f"{name} is {tensor.dtype}, expected float"

@@ -1,0 +1,10 @@
+"""What a decoder's inputs and outputs are called: in files, by all exporters, and in its bundle."""
+
+TOKENS, LOGITS = "input_ids", "logits"
+"""Of both: the new tokens, and what the next one is picked of."""
+MASK, POSITIONS = "attention_mask", "position_ids"
+"""Of files alone: which rows count, and the numbers of the new tokens."""
+PAST_LENGTH = "past_length"
+"""Of bundles: how many rows of the caches hold tokens."""
+NEXT_TOKEN, FILLED = "next_token", "filled"
+"""Outputs of bundles for one token, and for several."""
