@@ -36,6 +36,11 @@ def _layer_norm(net: Net) -> str:
     return net("LayerNormalization", x, net.weight(30, around=1.0), net.weight(30), axis=-1)
 
 
+def _rms_norm(net: Net) -> str:
+    x = net("Tanh", net.input(1, 19, 30))
+    return net("SimplifiedLayerNormalization", x, net.weight(30, around=1.0), axis=-1)
+
+
 def _instance_norm(net: Net) -> str:
     x = net("Tanh", net.input(1, 6, 9, 11))
     return net("InstanceNormalization", x, net.weight(6, around=1.0), net.weight(6))
@@ -132,6 +137,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(family="instance_norm", name="6 channels", build=_instance_norm, slack=4.0),
     Case(family="layer_norm", name="rows of 30", build=_layer_norm, slack=4.0),
+    Case(family="rms_norm", name="rows of 30", build=_rms_norm, slack=4.0),
     Case(family="group_norm", name="3 groups of 4", build=_group_norm, slack=4.0),
     Case(
         family="recurrent",

@@ -15,7 +15,6 @@ CASES: tuple[Case, ...] = (
 
 NOT_IN_MODELS = {
     "adaptive_avg_pool2d": "importers make means or pools of windows of it",
-    "rms_norm": "importers write it as products, means and roots",
     "cumprod": "onnxruntime knows no running product; its kernel is that of `cumsum`",
 }
 """Operators that no case can have, and why."""
