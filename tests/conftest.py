@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests.examples import PROFILE
+from tests.faulty.driver import build_layer
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of tests that import onnxruntime themselves
 # A server of adb's would stay for the tests that follow, and hide what the first of them does.
@@ -78,3 +80,9 @@ def device(request: pytest.FixtureRequest, optimising_device: Any) -> Iterator[A
         return
     with plain_builds():
         yield optimising_device
+
+
+@pytest.fixture(scope="session")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The layer of OpenCL's loader that misbehaves on order."""
+    return build_layer(tmp_path_factory.mktemp("layer"))

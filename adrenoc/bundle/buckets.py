@@ -19,6 +19,7 @@ from adrenoc.bundle.tar import REBUILD_HINT
 from adrenoc.errors import BundleError, InputError
 from adrenoc.files.read import read_plain
 from adrenoc.text import names
+from adrenoc.text.amounts import dims
 from adrenoc.text.decode import mark_name
 from adrenoc.text.json_text import read_json
 
@@ -98,7 +99,7 @@ class Fitted:
 
 def folder_name(inputs: Sequence[TensorSpec]) -> str:
     """The folder of a bucket: `1x3x224x224`, inputs joined by `_`."""
-    return "_".join("x".join(map(str, spec.shape)) or "scalar" for spec in inputs)
+    return "_".join(dims(spec.shape) for spec in inputs)
 
 
 def read_buckets(bundle: Bundle) -> Buckets | None:

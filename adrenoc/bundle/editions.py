@@ -110,18 +110,6 @@ def open_edition(bundle: Bundle, edition: Edition) -> Bundle:
     return bundle if edition.folder == COMMON else open_part(bundle, edition.folder)
 
 
-def open_editions(bundle: Bundle) -> tuple[tuple[str, Bundle], ...]:
-    """All editions with what each is for; of a bundle for one device that alone, for nothing.
-
-    Raises:
-        BundleError: its list of editions cannot be understood, or one is damaged.
-    """
-    editions = read_editions(bundle)
-    if not editions:
-        return (("", bundle),)
-    return tuple((edition.title, open_edition(bundle, edition)) for edition in editions)
-
-
 def name_parts(bundle: Bundle) -> dict[str, Bundle]:
     """Every bucket of every edition, as a bundle of its own, by what it is for.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from adrenoc.cli.guarded import OutputPath
-from adrenoc.cli.options import model_explorer_option
+from adrenoc.cli.options import Decorator, join_options, model_explorer_option
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -35,9 +35,9 @@ class RunViews:
         return any(path is not None for path in (self.trace_file, self.explorer, self.page))
 
 
-def view_options() -> Callable[[Any], Any]:
+def view_options() -> Decorator:
     """`--html`, `--perfetto` and `--model-explorer`."""
-    options = (
+    return join_options(
         click.option(
             "--html",
             "page",
@@ -56,13 +56,6 @@ def view_options() -> Callable[[Any], Any]:
         ),
         model_explorer_option("the measured time of each launch (with --profile)"),
     )
-
-    def decorate(command: Any) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 def take_views(options: dict[str, Any]) -> RunViews:

@@ -21,6 +21,7 @@ from adrenoc.ir.layout import Extents, Layout
 from adrenoc.ir.node_kinds import ALLOC, CLML, CONCAT, CPU, NO_KERNEL, TO_CPU, TO_GPU
 from adrenoc.ir.operand import Memory, OperandSpec, Window
 from adrenoc.ir.precision import AS_OPTIONS, Precision
+from adrenoc.text.amounts import dims
 from adrenoc.tvmapi import Expr
 
 PROLOGUE_SHAPE = "prologue_shape"
@@ -375,7 +376,7 @@ class Graph:
 
     def _describe(self, name: str) -> str:
         tensor = self.tensors[name]
-        shape = "x".join(map(str, tensor.shape)) or "scalar"
-        text = f"{'const ' if tensor.value is not None else ''}%{name}:{shape}:{tensor.dtype}"
+        kind = "const " if tensor.value is not None else ""
+        text = f"{kind}%{name}:{dims(tensor.shape)}:{tensor.dtype}"
         placement = self.placements.get(name)
         return text if placement is None else f"{text}@{placement.memory.value}:{placement.layout}"

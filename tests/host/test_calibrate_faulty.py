@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ from adrenoc.prove.session import RemoteBench
 from adrenoc.prove.suite import Suite, make_suite
 from adrenoc.target.target import Target, load_target
 from adrenoc.tune.local import local_server
-from tests.faulty.driver import build_layer, misbehaving
+from tests.faulty.driver import misbehaving
 
 EDGE = "edit||CLK_ADDRESS_CLAMP |CLK_ADDRESS_CLAMP_TO_EDGE "
 WITHIN = "conv2d: 3x3 with a border"
@@ -36,10 +35,7 @@ FAULTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def layer(tmp_path_factory: pytest.TempPathFactory, device: Any) -> Path:
-    """The layer of the loader that misbehaves."""
-    return build_layer(tmp_path_factory.mktemp("layer"))
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def _calibrate(*only: str, limit_s: float = 20.0) -> Calibration:

@@ -23,7 +23,7 @@ from adrenoc.device import choose_edition
 from adrenoc.device import run as running
 from adrenoc.device.run import run_bundle
 from adrenoc.errors import BundleError
-from tests.faulty.driver import build_layer, misbehaving
+from tests.faulty.driver import misbehaving
 from tests.models import graph, write
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -140,8 +140,7 @@ def test_what_is_moved_is_what_a_bundle_for_one_gpu_holds(model: Path, bundle: B
         }
 
 
-def test_a_driver_that_says_so_is_believed(model: Path, bundle: Bundle, tmp_path: Path) -> None:
-    layer = build_layer(tmp_path)
+def test_a_driver_that_says_so_is_believed(model: Path, bundle: Bundle, layer: Path) -> None:
     with misbehaving(layer, gpu="750"):
         command = [sys.executable, "-m", "adrenoc", "run", str(bundle.path), "--json"]
         words = ["--check", str(model), "--repeat", "1", "--shape", "x:2,8,28,28"]

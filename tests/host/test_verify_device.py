@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,15 +24,11 @@ from adrenoc.prove.verify_device import Verification, verify_device
 from adrenoc.target.device_report import apply_report, read_report, report_json
 from adrenoc.target.target import load_target
 from adrenoc.tune.local import local_server
-from tests.faulty.driver import build_layer, misbehaving
+from tests.faulty.driver import misbehaving
+
+pytestmark = pytest.mark.usefixtures("device")
 
 LIMIT_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def layer(tmp_path_factory: pytest.TempPathFactory, device: Any) -> Path:
-    """The layer of the loader that misbehaves."""
-    return build_layer(tmp_path_factory.mktemp("layer"))
 
 
 def _request(*only: str) -> Request:

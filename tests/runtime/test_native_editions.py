@@ -19,16 +19,11 @@ from adrenoc.bundle.editions import open_edition, read_editions
 from adrenoc.bundle.tar import write_tar
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
-from tests.faulty.driver import build_layer, claim
+from tests.faulty.driver import claim
 from tests.models import graph, write
 from tests.runtime.programs import Finished
 
 BAD_BUNDLE = 23
-
-
-@pytest.fixture(scope="module")
-def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_layer(tmp_path_factory.mktemp("layer"))
 
 
 @pytest.fixture(scope="module")

@@ -19,18 +19,13 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.cli.main import main
 from adrenoc.errors import BundleError
 from adrenoc.prove.proof import DrawnInput
-from tests.faulty.driver import A640, build_layer
+from tests.faulty.driver import A640
 from tests.models import graph, write
 from tests.runtime.programs import Case, Finished, compile_against
 
 WRONG, UNSUPPORTED, FAILED, DAMAGED = 30, 29, 25, 23
 """Exit codes of the runner: 20 and the status."""
 Verify = Callable[..., Finished]
-
-
-@pytest.fixture(scope="module")
-def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_layer(tmp_path_factory.mktemp("layer"))
 
 
 @pytest.fixture(scope="module")

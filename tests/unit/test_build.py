@@ -54,7 +54,6 @@ def build(monkeypatch: pytest.MonkeyPatch, model: Path, compiled: list[dict[str,
 
 ONE = '[[model]]\nfile = "net.tflite"\n'
 TWO = '[defaults]\ndevices = ["adreno:660", "adreno:750"]\n' + ONE
-GREW = '{"launches": 2'
 
 
 def test_bundles_and_lock_are_made(build: Build, compiled: list[Any]) -> None:

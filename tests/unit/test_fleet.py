@@ -137,11 +137,15 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, yard: Yard) -> None:
     assert {job.deed for job in bare.walk("x")} >= {COMPILE}
 
 
-def test_a_device_that_leaves_is_a_row_and_may_come_back(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr("adrenoc.fleet.board.time.monotonic", lambda: clock[0])
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that the board's clock shows, to be set."""
+    seconds = [1000.0]
+    monkeypatch.setattr("adrenoc.fleet.board.time.monotonic", lambda: seconds[0])
+    return seconds
+
+
+def test_a_device_that_leaves_is_a_row_and_may_come_back(yard: Yard, clock: list[float]) -> None:
     yard.board.meet("x")
     job = yard.board.take("x")
     assert job is not None
@@ -163,11 +167,7 @@ def test_a_device_that_leaves_is_a_row_and_may_come_back(
     assert len(yard.walk("x")) == 5
 
 
-def test_a_device_that_leaves_in_a_long_job_may_come_back(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr("adrenoc.fleet.board.time.monotonic", lambda: clock[0])
+def test_a_device_that_leaves_in_a_long_job_may_come_back(yard: Yard, clock: list[float]) -> None:
     yard.board.meet("x")
     job = yard.board.take("x")
     assert job is not None
@@ -177,11 +177,7 @@ def test_a_device_that_leaves_in_a_long_job_may_come_back(
     assert len(yard.walk("x")) == 5
 
 
-def test_a_device_that_waits_for_a_bundle_is_not_away(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr("adrenoc.fleet.board.time.monotonic", lambda: clock[0])
+def test_a_device_that_waits_for_a_bundle_is_not_away(yard: Yard, clock: list[float]) -> None:
     yard.board.meet("x")
     asked = yard.board.take("x")
     assert asked is not None

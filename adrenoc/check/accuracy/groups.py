@@ -18,6 +18,7 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
 from adrenoc.passes.analyse.powers import EXPONENTIALS, calls
 from adrenoc.passes.precision.pin_precision import moves
+from adrenoc.text.amounts import dims
 
 _EXPONENTIAL = (Kind.SOFTMAX, Kind.ATTENTION)
 _FIRST = 2
@@ -151,4 +152,4 @@ def _first(graph: Graph) -> dict[str, str]:
 def _image(graph: Graph, name: str) -> str:
     """The size of a tensor's images, as text."""
     shape = graph.tensors[name].shape
-    return "x".join(map(str, shape[2:] if len(shape) == 4 else shape[1:])) or "scalar"
+    return dims(shape[2:] if len(shape) == 4 else shape[1:])

@@ -37,16 +37,6 @@ class Prober:
                 found.setdefault(index, []).append(one)
         return found
 
-    @cached_property
-    def hangs_on_data(self) -> frozenset[int]:
-        """Tensors that are computed of tokens or caches: no past alone tells them."""
-        call = self.call
-        found = {call.tokens, *(index for index, _ in call.caches.values())}
-        for one in call.graph.operators:
-            if found.intersection(one.inputs):
-                found.update(one.outputs)
-        return frozenset(found)
-
     def at(self, past: int) -> dict[int, np.ndarray]:
         """What a caller gives for positions and mask behind `past` tokens."""
         call, given = self.call, {}
