@@ -6,6 +6,7 @@ The build takes some minutes once; the cache folder keeps it for as long as no s
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from adrenoc.device.run import run_bundle
 from adrenoc.errors import DependencyError
 from tests.models import graph, write
 from tests.runtime.phones import phone_runtime
-from tests.runtime.programs import Case, Finished
+from tests.runtime.programs import HERE, Case, Finished
 
 _SHAPE = (1, 3, 12, 12)
 _LIMIT_S = 300
@@ -52,6 +53,17 @@ def opencl() -> str:
     if not library.is_file():
         pytest.skip("no software OpenCL device: pip install 'adrenoc[opencl]'")
     return str(library)
+
+
+@pytest.fixture(scope="session")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The counting OpenCL library."""
+    library = tmp_path_factory.mktemp("stub") / "libstub_opencl.so"
+    sources = sorted((HERE.parent / "native").glob("stub_*.c"))
+    compiler = shutil.which("cc") or "gcc"
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), *map(str, sources)]
+    subprocess.run(command, check=True)
+    return library
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,21 +9,10 @@ import pytest
 
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
-from tests.runtime.programs import HERE, Finished, compile_against
+from tests.runtime.programs import Finished, compile_against
 
 # Of the context that lives as long as the process: itself and its queue.
 KEPT = 2
-
-
-@pytest.fixture(scope="module")
-def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The counting OpenCL library."""
-    library = tmp_path_factory.mktemp("stub") / "libstub_opencl.so"
-    sources = sorted((HERE.parent / "native").glob("stub_*.c"))
-    compiler = shutil.which("cc") or "gcc"
-    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), *map(str, sources)]
-    subprocess.run(command, check=True)
-    return library
 
 
 @pytest.mark.parametrize("name", ["bundle", "shapes"])
