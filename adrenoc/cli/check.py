@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +20,16 @@ from adrenoc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from adrenoc.check.verdict import DecoderVerdict, NodeVerdict, Policy, Totals, Verdict
+    from adrenoc.check.verdict import Policy, Verdict
     from adrenoc.mcu.core import Core
-    from adrenoc.options import CompileOptions
+    from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
-_TOP = 10
 _COUNT = click.IntRange(min=0)
 
 
 @click.command("check", cls=HeavyCommand)
-@model_options(cores=True)
+@model_options(cores=True, sets=True)
 @click.option("--max-cpu-nodes", type=_COUNT, metavar="N", help="Fail beyond N nodes on the CPU.")
 @click.option(
     "--max-buffer-nodes",
@@ -79,7 +77,7 @@ def check_command(
     ctx: click.Context,
     /,
     model: Path,
-    target: Target | Core,
+    target: Target | Core | DeviceSet,
     preset: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     clml: str | None,
@@ -112,38 +110,69 @@ def check_command(
             "microcontrollers here"
         )
     from adrenoc.check.verdict import Policy
-    from adrenoc.cli import console
-    from adrenoc.options import resolve_options
+    from adrenoc.cli.device_sets import list_targets_of
 
+    targets = list_targets_of(target)
+    if len(targets) > 1 and (html or explorer or show_all):
+        raise click.UsageError(
+            "--html, --model-explorer and --all are for one --device, not for several"
+        )
     policy = Policy(**limits)
     said = {**_plan(model, shapes, context), "clml": clml, "clml_version": clml_version}
-    options = resolve_options(target, preset=preset, command_line=said).options
-    verdict = _check(model, target, options, policy, silent=as_json)
-    written = _write(verdict, html, explorer)
+    silent = as_json or len(targets) > 1
+    verdicts = [_check(model, one, preset, said, policy, silent=silent) for one in targets]
+    written = _write(verdicts[0], html, explorer)
+    broken = [verdict for verdict in verdicts if verdict.broken]
     if as_json:
-        console.print_json(verdict)
-        if verdict.broken:
-            click.get_current_context().exit(_policy_error(verdict).exit_code)
+        _print_json(verdicts)
+        if broken:
+            ctx.exit(_policy_error(broken).exit_code)
         return
-    _show(verdict, show_all=show_all)
-    console.print_fields([("written", str(path)) for path in written])
-    if verdict.broken:
-        raise _policy_error(verdict)
+    _show(verdicts, written, show_all=show_all)
+    if broken:
+        raise _policy_error(broken)
 
 
 def _check(
-    model: Path, target: Target, options: CompileOptions, policy: Policy, *, silent: bool
+    model: Path,
+    target: Target,
+    preset: str | None,
+    said: dict[str, Any],
+    policy: Policy,
+    *,
+    silent: bool,
 ) -> Verdict:
     from adrenoc.check.check_model import check_model
     from adrenoc.cli import console
+    from adrenoc.options import resolve_options
     from adrenoc.reporter import SilentReporter
 
+    options = resolve_options(target, preset=preset, command_line=said).options
     if silent:
         quiet = SilentReporter()
         return check_model(model, target=target, options=options, policy=policy, reporter=quiet)
     with console.ConsoleReporter() as reporter:
         reporter.heading(model.name, f"for {target.name}, preset {options.preset}")
         return check_model(model, target=target, options=options, policy=policy, reporter=reporter)
+
+
+def _print_json(verdicts: Sequence[Verdict]) -> None:
+    """One object; of several devices it lists theirs."""
+    from adrenoc.cli import console
+
+    console.print_json(verdicts[0] if len(verdicts) == 1 else {"devices": verdicts})
+
+
+def _show(verdicts: Sequence[Verdict], written: tuple[Path, ...], *, show_all: bool) -> None:
+    """The whole verdict of one device; of several a row each."""
+    from adrenoc.cli import console
+    from adrenoc.cli.show_check import show_devices, show_verdict
+
+    if len(verdicts) > 1:
+        show_devices(verdicts)
+        return
+    show_verdict(verdicts[0], show_all=show_all)
+    console.print_fields([("written", str(path)) for path in written])
 
 
 def _write(verdict: Verdict, html: Path | None, explorer: Path | None) -> tuple[Path, ...]:
@@ -175,207 +204,17 @@ def _plan(
     }
 
 
-def _policy_error(verdict: Verdict) -> Any:
+def _policy_error(broken: Sequence[Verdict]) -> Any:
+    """What breaks its limits; the hint shows the first device whole."""
     from adrenoc.errors import PolicyError
 
+    first = broken[0]
+    said = [
+        sentence if len(broken) == 1 else f"on {verdict.target} {sentence}"
+        for verdict in broken
+        for sentence in verdict.broken
+    ]
     return PolicyError(
-        f"{verdict.model} breaks {len(verdict.broken)} of the limits that were given: "
-        + "; ".join(verdict.broken),
-        hint=f"adrenoc check {verdict.model} --device {verdict.target} --all",
+        f"{first.model} breaks {len(said)} of the limits that were given: " + "; ".join(said),
+        hint=f"adrenoc check {first.model} --device {first.target} --all",
     )
-
-
-def _show(verdict: Verdict, *, show_all: bool) -> None:
-    from adrenoc.cli import console
-    from adrenoc.cli.show_regions import show_regions
-
-    console.blank()
-    console.print_title(verdict.model, f"on {verdict.target_title}, preset {verdict.preset}")
-    console.print_fields(_summary(verdict))
-    if show_all:
-        _show_nodes("all nodes, in order", verdict.nodes)
-    else:
-        off = [n for n in verdict.nodes if n.place in ("cpu", "clml") or n.is_off_texture]
-        if off:
-            _show_steps_down(off)
-        timed = sorted(
-            (n for n in verdict.nodes if n.time_us is not None), key=lambda n: -(n.time_us or 0.0)
-        )
-        if timed:
-            _show_nodes(f"the {min(_TOP, len(timed))} longest", timed[:_TOP])
-        else:
-            by_macs = sorted(verdict.nodes, key=lambda n: (-n.flops, -n.bytes_read))
-            _show_nodes(f"the {min(_TOP, len(by_macs))} with most operations", by_macs[:_TOP])
-    show_regions(verdict.regions)
-    if verdict.near_misses:
-        console.blank()
-        console.print_table(
-            ("near miss", "what is seen", "what helps"),
-            [
-                (console.short(miss.subject), miss.seen, miss.fix)
-                for miss in _some(verdict.near_misses, show_all)
-            ],
-        )
-    if verdict.delicate:
-        console.blank()
-        console.print_table(
-            ("delicate in half", "at", "why"),
-            [(part.kind, console.short(part.subject), part.seen) for part in verdict.delicate],
-        )
-        next_one = f"adrenoc compile {verdict.model} --accuracy 1e-2"
-        console.print_fields([("next", f"{next_one} measures it, and mends what it has to")])
-    console.blank()
-
-
-def _some(items: Any, show_all: bool) -> Any:
-    return items if show_all else items[:_TOP]
-
-
-def _summary(verdict: Verdict) -> list[tuple[str, str]]:
-    from adrenoc.cli import console
-
-    totals, memory = verdict.totals, verdict.memory
-    plan = memory.plan
-    places = (
-        f"{totals.texture_nodes} in textures, {totals.buffer_nodes} in buffers, "
-        f"{totals.cpu_nodes} on the CPU, {totals.output_nodes} that write the model's outputs"
-    )
-    if verdict.regions:
-        places += f", {console.count_of(len(verdict.regions), 'region')} of OpenCL ML"
-    copies = Counter(node.kind for node in verdict.nodes if node.is_copy)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(copies.items()))
-    fields = [
-        ("nodes", places),
-        *_clml(verdict),
-        ("copies", f"{totals.copies}" + (f": {kinds}" if kinds else "")),
-        ("launches", _launches(totals)),
-        (
-            "arithmetic",
-            f"{_count(totals.macs)}MAC, {_count(totals.flops)}FLOP; "
-            f"{console.size(totals.bytes)} through the memory bus at least, "
-            f"{console.size(totals.floor_bytes)} if each tensor were written and read once",
-        ),
-        (
-            "GPU memory",
-            f"{console.size(plan.peak_bytes)}: {console.size(plan.param_bytes)} constants, "
-            f"{console.size(plan.input_bytes + plan.output_bytes)} inputs and outputs, "
-            f"{console.size(plan.slot_bytes)} intermediate tensors in "
-            f"{console.count_of(len(plan.slots), 'slot')}",
-        ),
-        (
-            "",
-            f"{console.size(plan.live_bytes)} alive at once, at "
-            f"{console.short(memory.live_tensor)}: reuse {memory.reuse_ratio:.2f} x that; "
-            f"at most {console.size(memory.pitched_bytes)} with padded rows",
-        ),
-        ("time", _time(verdict)),
-        *_decoder(verdict.decoder),
-    ]
-    if verdict.unknown_rates:
-        missing = ", ".join(key.removeprefix("performance.") for key in verdict.unknown_rates)
-        fields.append(("unknown", f"{missing} of {verdict.target}: left out of the time"))
-    return fields
-
-
-def _decoder(found: DecoderVerdict | None) -> list[tuple[str, str]]:
-    """What a token takes; nothing of a model without caches."""
-    from adrenoc.cli import console
-
-    if found is None:
-        return []
-    held = f"{console.size(found.weight_bytes)} weights, {console.size(found.cache_bytes)} caches"
-    fields = [
-        ("a token", f"{found.launches} launches, {held} of {found.rows} rows where they are full")
-    ]
-    if found.tokens_per_s is not None and found.full_tokens_per_s is not None:
-        fields.append(
-            (
-                "at most",
-                f"{found.tokens_per_s:.1f} tokens a second by the memory bus, "
-                f"{found.full_tokens_per_s:.1f} with a full context",
-            )
-        )
-    return fields
-
-
-def _clml(verdict: Verdict) -> list[tuple[str, str]]:
-    """What became of `--clml`; nothing where it was not asked for."""
-    from adrenoc.cli import console
-
-    if not verdict.regions and not verdict.kept_back:
-        return []
-    operators = sum(len(region.operators) for region in verdict.regions)
-    said = f"{console.count_of(operators, 'operator')} go to it, {verdict.kept_back} do not"
-    return [("OpenCL ML", f"{said} (--json lists why)")]
-
-
-def _launches(totals: Totals) -> str:
-    from adrenoc.cli import console
-
-    said = f"{totals.launches} of {totals.kernels} kernels"
-    if totals.gaps_us is None:
-        return said
-    return f"{said}: {console.ms(totals.gaps_us / 1000)} by the target's figure, beside the time"
-
-
-def _time(verdict: Verdict) -> str:
-    from adrenoc.cli import console
-
-    time_us = verdict.totals.time_us
-    if time_us is None:
-        return "unknown: no source gives rates of this target; name a GPU, such as adreno:750"
-    bounds = Counter[str]()
-    for node in verdict.nodes:
-        bounds[node.bound] += int((node.time_us or 0.0) * 1000)
-    shares = ", ".join(
-        f"{share * 100 // max(sum(bounds.values()), 1)} % {bound}"
-        for bound, share in bounds.most_common()
-        if bound
-    )
-    return f"at least {console.ms(time_us / 1000)} on the GPU by its roofline ({shares})"
-
-
-def _show_steps_down(nodes: Iterable[NodeVerdict]) -> None:
-    from adrenoc.cli import console
-
-    console.blank()
-    console.print_table(
-        ("not in a texture", "operators", "place", "reason"),
-        [
-            (console.short(node.tensor), " ".join(node.operators), node.place, node.reason)
-            for node in nodes
-        ],
-    )
-
-
-def _show_nodes(title: str, nodes: Iterable[NodeVerdict]) -> None:
-    from adrenoc.cli import console
-
-    console.blank()
-    console.print_table(
-        (title, "operators", "shape", "place", "FLOP", "memory bus", "time", "bound"),
-        [
-            (
-                console.short(node.tensor),
-                " ".join(node.operators),
-                console.dims(node.shape),
-                node.place,
-                _count(node.flops),
-                console.size(node.bytes_read + node.bytes_written),
-                "" if node.time_us is None else console.ms(node.time_us / 1000),
-                node.bound,
-            )
-            for node in nodes
-        ],
-        right=("FLOP", "memory bus", "time"),
-    )
-
-
-def _count(number: int) -> str:
-    """`4.09 G`, to be followed by the unit."""
-    value = float(number)
-    for prefix in ("", "k", "M", "G"):
-        if value < 1000 or prefix == "G":
-            break
-        value /= 1000
-    return f"{value:.3g} {prefix}" if prefix else f"{number} "

@@ -1,4 +1,4 @@
-"""Several devices for one bundle: what `adrenoc compile` makes of a set."""
+"""Several devices at once: what commands make of a set."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ def split_set(target: Target | DeviceSet) -> tuple[Target, tuple[SetMember, ...]
     if isinstance(target, DeviceSet):
         return target.common, target.members
     return target, ()
+
+
+def list_targets_of(target: Target | DeviceSet) -> tuple[Target, ...]:
+    """One device, or each of a set."""
+    common, members = split_set(target)
+    return tuple(member.target for member in members) or (common,)
 
 
 def check_devices(

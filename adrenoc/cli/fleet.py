@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from adrenoc.fleet.plan import FleetOptions
     from adrenoc.fleet.table import Line
     from adrenoc.fleet.work import Job, Result
+    from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
 _DEEDS = ("run", "verify-device", "calibrate", "tune")
@@ -40,7 +41,7 @@ class _Given:
     serials: tuple[str, ...]
     runtime: Path | None
     keys: tuple[str, ...]
-    target: Target | None
+    target: Target | DeviceSet | None
     preset: str | None
     deeds: tuple[str, ...]
     check: bool
@@ -85,10 +86,11 @@ class _Given:
 @click.option(
     "--device",
     "target",
-    type=TargetParam(),
+    type=TargetParam(sets=True),
     default=None,
     metavar="DEVICE",
-    help="What to compile for.  [default: what each device says it is]",
+    help="What to compile for; several between commas, or `all`, go into one bundle.  "
+    "[default: what each device says it is]",
 )
 @preset_option()
 @click.option(
@@ -207,6 +209,7 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
 
     if not given.models and not set(given.deeds) <= {"verify-device", "calibrate"}:
         raise click.UsageError("Missing argument 'MODEL...'")
+    _check_deeds(given)
     members, tracked = _places(given)
     before = None if given.baseline is None else read_fleet_baseline(given.baseline)
     report = run_fleet(
@@ -230,6 +233,18 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
             f"{'is' if len(bad) == 1 else 'are'} wrong, slower or failed; the first is "
             f"{_describe_line(bad[0])}",
             hint="--again does again what was wrong or failed; -o OTHER measures all anew",
+        )
+
+
+def _check_deeds(given: _Given) -> None:
+    """Refuse what is done for one kind of GPU, where a bundle is for several."""
+    from adrenoc.target.device_set import DeviceSet
+
+    single = {"verify-device", "tune"} & set(given.deeds)
+    if single and isinstance(given.target, DeviceSet):
+        raise click.UsageError(
+            f"--do {min(single)} is for one kind of GPU, not for several; without --device each "
+            "device is asked what it is"
         )
 
 

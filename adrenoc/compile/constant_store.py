@@ -117,7 +117,7 @@ def _trace_origins(
         ("own", packing.constant, packing.pack),
         ("rounded", rounded, packing.move),
     ):
-        if numbers.size > _MOST_ELEMENTS or numbers.size == 0 or numbers.ndim == 0:
+        if pack is None or numbers.size > _MOST_ELEMENTS or numbers.size == 0 or numbers.ndim == 0:
             continue
         packed = pack_indices(numbers, pack, value.nbytes)
         for form in forms_of(str(value.dtype)) if packed else ():

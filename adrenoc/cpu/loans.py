@@ -7,7 +7,7 @@ layer, by which `c/borrow.c` brings them into the order of the CPU's kernels as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -56,7 +56,8 @@ class Loan:
 class _Lender:
     name: str
     value: np.ndarray
-    packing: Packing
+    constant: np.ndarray
+    pack: Callable[[np.ndarray], np.ndarray]
 
 
 def find_loans(
@@ -65,8 +66,11 @@ def find_loans(
     """The weights that packed constants of a bundle hold element by element, in any order."""
     lenders: dict[int, list[_Lender]] = {}
     for name, packing in packings.items():
-        lender = _Lender(name=name, value=params[name], packing=packing)
-        lenders.setdefault(packing.constant.size, []).append(lender)
+        if packing.pack is None:
+            continue
+        constant = packing.constant
+        lender = _Lender(name=name, value=params[name], constant=constant, pack=packing.pack)
+        lenders.setdefault(constant.size, []).append(lender)
     operators = {operator.result: operator for operator in program.network.operators}
     originals = {operator.result: operator for operator in program.original.operators}
     found = []
@@ -122,11 +126,11 @@ def _unless_all(channels: np.ndarray, count: int) -> tuple[int, ...]:
 def _find_holder(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None:
     """The first of the constants that holds the model's weights, and how."""
     for lender in lenders:
-        order = _order_of(weights, lender.packing.constant)
+        order = _order_of(weights, lender.constant)
         if order is None:
             continue
         dtype = str(lender.value.dtype)
-        constant, pack = lender.packing.constant, lender.packing.pack
+        constant, pack = lender.constant, lender.pack
         packed = pack_indices(constant, pack, lender.value.nbytes)
         for form in forms_of(dtype) if packed else ():
             places = read_places(packed, constant.size, form)

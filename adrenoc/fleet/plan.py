@@ -94,7 +94,9 @@ class Plan:
         return self._path("bundles", target, model, ".adrenoc")
 
     def _path(self, room: str, target: str, model: Path, suffix: str) -> Path:
-        made_of = f"{self._digests[model]} {self.options.preset}"
+        made_of, devices = f"{self._digests[model]} {self.options.preset}", target.split(",")
+        if len(devices) > 1:  # all together would be too long for a file's name
+            made_of, target = f"{made_of} {target}", f"{len(devices)} devices"
         return self._store.path_for(room, target, model, made_of, suffix)
 
     def _preset(self) -> tuple[str, ...]:

@@ -29,11 +29,11 @@ class Packing:
     """How a constant of the graph was packed: `pack` does the same with other numbers.
 
     It prepares them, rounds them (`make_rounded` gives what came of that) and then only moves them,
-    which is `move`.
+    which is `move`.  What was also computed with, such as Winograd's weights, has no `pack`.
     """
 
     constant: np.ndarray
-    pack: Callable[[np.ndarray], np.ndarray]
+    pack: Callable[[np.ndarray], np.ndarray] | None
     make_rounded: Callable[[], np.ndarray]
     move: Callable[[np.ndarray], np.ndarray]
 
@@ -42,7 +42,7 @@ class Packing:
 class Param:
     """A packed constant: what the runtime uploads once and hands to every run.
 
-    `packing` is None where it was also computed with.
+    `packing` is None where it is no constant of the graph in another order.
     """
 
     name: str

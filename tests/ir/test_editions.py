@@ -147,3 +147,21 @@ def test_builds_hold_each_gpu_against_limits(model: Path, tmp_path: Path) -> Non
     assert broken["status"] == "broken"
     notes = " ".join(broken["notes"])
     assert "(Adreno 660, 1x8x28x28)" in notes and "(1x8x28x28)" in notes
+
+
+def test_transformed_weights_are_kept_in_one_order(tmp_path: Path) -> None:
+    """Two GPUs read the weights of Winograd's algorithm from other places."""
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((256, 256, 3, 3)).astype(np.float32)
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    proto = graph(nodes, {"x": [1, 256, 28, 28]}, ["y"], {"w": weights})
+    model = write(proto, tmp_path, "wide.onnx")
+    many = _compile(model, "wide", "--device", "adreno:660,adreno:750")
+    transformed = [
+        spec.name
+        for edition in read_editions(many)[:-1]
+        for spec in open_edition(many, edition).manifest.params
+        if spec.shape != weights.shape and np.prod(spec.shape) == 16 / 9 * weights.size
+    ]
+    assert len(set(transformed)) == 2, "the two GPUs read them in one order"
+    assert sum(name in many.moves() for name in transformed) == 1

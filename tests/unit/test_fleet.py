@@ -4,82 +4,26 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adrenoc.cli.main import main
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdbError, InputError, OutputError, RemoteError
 from adrenoc.fleet import runner
 from adrenoc.fleet.board import DONE, FAILED, LEFT, MOST_ATTEMPTS, WAITING, Board
 from adrenoc.fleet.fleet import FleetReport, places_to_tune
-from adrenoc.fleet.junit import junit_xml
 from adrenoc.fleet.members import Tracked, phone, server
-from adrenoc.fleet.page import fleet_html
-from adrenoc.fleet.plan import FleetOptions, Plan, target_of
+from adrenoc.fleet.plan import Plan, target_of
 from adrenoc.fleet.store import Store, hold_lock, write_result
-from adrenoc.fleet.table import Baseline, Line, lines_of, read_fleet_baseline
-from adrenoc.fleet.work import COMPILE, IDENTIFY, RUN, Job, Result
+from adrenoc.fleet.table import lines_of
+from adrenoc.fleet.work import COMPILE, IDENTIFY, RUN, Result
+from adrenoc.target.device_set import load_device_set
+from tests.fleet_yard import PHONE, Yard, give_good_result, make_result
 from tests.hostile.models import relu
-
-PHONE = {"machine": "aarch64-linux-android", "devices": [{"name": "QUALCOMM Adreno(TM) 750"}]}
-
-
-def _result(exit_code: int = 0, **output: object) -> Result:
-    return Result(exit_code=exit_code, took_s=1.0, ended="2026-01-01T00:00:00+00:00", output=output)
-
-
-def _good(job: Job, plan: Plan, p50_ms: float = 2.0) -> Result:
-    """What a device that works says."""
-    if job.deed == IDENTIFY:
-        return _result(server=PHONE)
-    if job.deed == COMPILE:
-        plan.bundle_path(job.target, Path(job.model)).mkdir(exist_ok=True)
-        return _result()
-    return _result(
-        device="Adreno 750 at 127.0.0.1:1",
-        driver="D",
-        times={"p50_ms": p50_ms, "p90_ms": 3.0, "cold_ms": 90.0},
-        check={"passed": True, "tensors": [{"range_error": 1e-5, "passed": True, "reason": ""}]},
-        launching={"launches": 3},
-        memory_bytes=2**20,
-        gpu=[{"clock_mhz": 500.0, "temperature_c": 40.0}],
-        notes=["0.1 MB were sent, 0.0 were there"],
-    )
-
-
-class Yard:
-    """A board with what it needs."""
-
-    def __init__(self, folder: Path, **options: object) -> None:
-        self.models = []
-        for name in ("a.onnx", "b.onnx"):
-            (folder / name).write_bytes(relu())
-            self.models.append(folder / name)
-        self.store = Store(folder / "fleet")
-        self.options = FleetOptions(models=tuple(self.models), **options)  # type: ignore[arg-type]
-        self.plan = Plan(self.options, self.store)
-        self.board = Board(self.plan, self.store)
-
-    def finish(self, job: Job, result: Result | None) -> None:
-        """As the runner and its thread do it."""
-        if result is not None and result.is_final:
-            write_result(self.store.result_path(job), result)
-        self.board.finish(job, result, result.error if result is not None else "")
-
-    def walk(self, *names: str, steps: int = 100) -> list[Job]:
-        """Do all that is to be done, and well."""
-        done = []
-        for _ in range(steps):
-            taken = [self.board.take_compile(), *(self.board.take(name) for name in names)]
-            for job in filter(None, taken):
-                self.finish(job, _good(job, self.plan))
-                done.append(job)
-        return done
 
 
 @pytest.fixture
@@ -93,17 +37,40 @@ def test_a_device_says_what_it_is_then_waits_for_its_bundles(yard: Yard) -> None
     assert asked is not None
     assert asked.deed == IDENTIFY
     assert yard.board.take("x") is None
-    yard.finish(asked, _good(asked, yard.plan))
+    yard.finish(asked, give_good_result(asked, yard.plan))
     assert yard.board.targets() == {"x": "adreno:a750"}
     assert yard.board.take("x") is None  # no bundle is there
     assert not yard.board.is_over("x")
     made = yard.board.take_compile()
     assert made is not None
     assert made.words[:4] == ("compile", str(yard.models[0]), "--device", "adreno:a750")
-    yard.finish(made, _good(made, yard.plan))
+    yard.finish(made, give_good_result(made, yard.plan))
     run = yard.board.take("x")
     assert run is not None
     assert (run.deed, run.model) == (RUN, str(yard.models[0]))
+
+
+def test_one_bundle_serves_devices_of_several_kinds(tmp_path: Path) -> None:
+    yard = Yard(tmp_path, target=load_device_set("all").option)
+    for name in ("x", "y"):
+        yard.board.meet(name)
+    done = yard.walk("x", "y")
+    assert [sum(job.deed == deed for job in done) for deed in (COMPILE, RUN)] == [2, 4]
+    ran = {word for job in done if job.deed == RUN for word in job.words if "/bundles/" in word}
+    assert len(ran) == 2
+    assert all(len(Path(word).name) < 64 for word in ran)
+    other = Yard(tmp_path, target=load_device_set("adreno:660,adreno:750").option)
+    assert not ran & {str(other.plan.bundle_path(other.options.target, m)) for m in other.models}
+
+
+@pytest.mark.parametrize("deed", ["verify-device", "tune"])
+def test_what_is_done_for_one_kind_of_gpu_takes_no_set(
+    deed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.onnx").write_bytes(relu())
+    words = ["fleet", str(tmp_path / "a.onnx"), "--do", deed, "--rpc", "127.0.0.1:1"]
+    assert main([*words, "--device", "adreno:660,adreno:750"]) == 2
+    assert f"--do {deed} is for one kind of GPU" in capsys.readouterr().err
 
 
 def test_a_bundle_is_made_once_for_a_kind_of_gpu(yard: Yard) -> None:
@@ -181,7 +148,7 @@ def test_a_device_that_waits_for_a_bundle_is_not_away(yard: Yard, clock: list[fl
     yard.board.meet("x")
     asked = yard.board.take("x")
     assert asked is not None
-    yard.finish(asked, _good(asked, yard.plan))
+    yard.finish(asked, give_good_result(asked, yard.plan))
     clock[0] += 100 * yard.options.patience_s
     assert not yard.board.settle()
     assert not yard.board.is_over("x")
@@ -204,7 +171,7 @@ def test_a_bundle_that_cannot_be_made_fails_its_rows(yard: Yard) -> None:
     yard.board.meet("x")
     asked = yard.board.take("x")
     assert asked is not None
-    yard.finish(asked, _good(asked, yard.plan))
+    yard.finish(asked, give_good_result(asked, yard.plan))
     made = yard.board.take_compile()
     assert made is not None
     yard.finish(made, Result(exit_code=13, took_s=1.0, ended="", error="no kernel for Foo"))
@@ -233,7 +200,7 @@ def test_what_another_process_left_is_not_done_again(
 ) -> None:
     """Between a look at the results and the lock another fleet's command may have ended."""
     job = yard.plan.identify("x")
-    write_result(yard.store.result_path(job), _good(job, yard.plan))
+    write_result(yard.store.result_path(job), give_good_result(job, yard.plan))
     monkeypatch.setattr(runner, "run_command", lambda *_, **__: pytest.fail("it ran"))
     places = {"lock": yard.store.lock_path(job), "result": yard.store.result_path(job)}
     asked = {name: str(path) for name, path in places.items()} | {"words": [], "limit_s": 1.0}
@@ -254,7 +221,7 @@ def test_whatever_happens_it_ends_with_one_result_a_job(
     for fate in [*fates, *["good"] * 12]:
         for job in filter(None, [yard.board.take_compile(), *map(yard.board.take, ("x", "y"))]):
             result = {
-                "good": _good(job, yard.plan),
+                "good": give_good_result(job, yard.plan),
                 "left": Result(exit_code=28, took_s=1.0, ended="", error="left"),
                 "died": Result(exit_code=-9, took_s=1.0, ended="", error=""),
                 "wrong": Result(exit_code=22, took_s=1.0, ended="", error="wrong"),
@@ -298,70 +265,6 @@ def test_a_result_that_is_none(yard: Yard, text: str) -> None:
         yard.store.result_of(job)
 
 
-def _lines(yard: Yard) -> tuple[Line, ...]:
-    yard.board.meet("x")
-    yard.walk("x")
-    return lines_of(FleetReport(rows=yard.board.rows(), targets={}), None, slower_percent=10)
-
-
-def test_lines_tell_the_figures(yard: Yard) -> None:
-    first, second = _lines(yard)
-    assert (first.status, first.gpu, first.driver) == ("right", "Adreno 750", "D")
-    assert (first.p50_ms, first.p90_ms, first.cold_ms, first.launches) == (2.0, 3.0, 90.0, 3)
-    assert (first.clock_mhz, first.temperature_c, first.memory_bytes) == (500.0, 40.0, 2**20)
-    assert (first.error, first.note) == (1e-5, "")
-    assert Path(second.model).name == "b.onnx"
-
-
-@pytest.mark.parametrize(
-    ("changes", "status", "note"),
-    [
-        ({"p50_ms": 1.0, "p90_ms": 1.1}, "slower", "2.00 of its time before"),
-        ({"p50_ms": 1.9, "p90_ms": 1.9}, "right", ""),
-        # Half of this fleet's runs are that far from each other; then the baseline's.
-        (
-            {"p50_ms": 1.6, "p90_ms": 1.6},
-            "right",
-            "1.25 of its time before, within the spread of 50%: more --repeat tells",
-        ),
-        (
-            {"p50_ms": 1.0, "p90_ms": 2.5},
-            "right",
-            "2.00 of its time before, within the spread of 150%: more --repeat tells",
-        ),
-        ({"p50_ms": 1.0, "driver": "E"}, "right", "not comparable: that was with the driver E"),
-        ({"p50_ms": 1.0, "gpu": "Z"}, "right", "not comparable: that was on Z"),
-        (
-            {"p50_ms": 1.0, "clock_mhz": 900.0},
-            "right",
-            "not comparable: the GPU's clock changed from 900 to 500 MHz",
-        ),
-    ],
-)
-def test_a_baseline_tells_what_became_slower(
-    yard: Yard, tmp_path: Path, changes: dict[str, object], status: str, note: str
-) -> None:
-    line = _lines(yard)[0]
-    file = tmp_path / "before.json"
-    file.write_text(json.dumps({"fleet": [{**line.__dict__, **changes}]}))
-    report = FleetReport(rows=yard.board.rows(), targets={})
-    found = lines_of(report, read_fleet_baseline(file), slower_percent=10)
-    assert (found[0].status, found[0].note) == (status, note)
-    assert found[1].before_ms is None
-
-
-def test_a_baseline_knows_a_model_in_another_folder() -> None:
-    facts = {"deed": RUN, "device": "x", "target": "adreno", "status": "right"}
-    one, other = (Line(**facts, model=f"{place}/m.onnx", p50_ms=1.0) for place in ("a", "b"))
-    alone = Line(**facts, model="c/n.onnx")
-    before = Baseline(lines=(one, other, alone))
-    assert before.find(replace(one, p50_ms=9.0)) == one
-    assert before.find(other) == other
-    assert before.find(replace(alone, model="elsewhere/n.onnx")) == alone
-    assert before.find(replace(one, model="elsewhere/m.onnx")) is None  # which of the two?
-    assert before.find(replace(one, device="y")) is None
-
-
 def test_each_kind_of_gpu_is_tuned_on_its_own_devices(yard: Yard) -> None:
     for name, kind in (("x", "old"), ("y", "new"), ("z", "new")):
         yard.board.meet(name, kind=kind)
@@ -370,7 +273,7 @@ def test_each_kind_of_gpu_is_tuned_on_its_own_devices(yard: Yard) -> None:
         assert asked is not None
         gpu = "QUALCOMM Adreno(TM) 660" if name == "x" else "QUALCOMM Adreno(TM) 750"
         told = {"machine": PHONE["machine"], "devices": [{"name": gpu}]}
-        yard.finish(asked, _result(server=told))
+        yard.finish(asked, make_result(server=told))
     assert yard.board.kinds_of("adreno:a660") == {"old"}
     assert yard.board.kinds_of("adreno:a750") == {"new"}
     tracker = HostPort(host="h", port=1)
@@ -385,31 +288,3 @@ def test_phones_are_tuned_side_by_side(tmp_path: Path) -> None:
     servers = [server(f"h:{port}", "k") for port in (1, 2)]
     told = places_to_tune({"h:1", "h:2"}, servers, ())
     assert told == ("--rpc", "h:1", "--key", "k", "--rpc", "h:2")
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"fleet": 1}', '{"fleet": [{}]}', '{"fleet": [1]}'])
-def test_a_baseline_that_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "b.json").write_text(text)
-    with pytest.raises(InputError, match="is not what `adrenoc fleet --json` printed"):
-        read_fleet_baseline(tmp_path / "b.json")
-
-
-def test_junit_and_page_show_any_name_as_a_text() -> None:
-    facts = {"deed": RUN, "target": "adreno", "gpu": "<b>\x1b[2J", "took_s": 2.0}
-    lines = [
-        Line(**facts, device="x", model="a.onnx", status="right", p50_ms=1.5),
-        Line(**facts, device="x", model="b.onnx", status="wrong", note="y & z\x00"),
-        Line(**facts, device="<y>", model="a.onnx", status="left", note="gone"),
-    ]
-    root = ElementTree.fromstring(junit_xml(lines))
-    assert [(s.get("name"), s.get("failures"), s.get("skipped")) for s in root] == [
-        ("x", "1", "0"),
-        ("<y>", "0", "1"),
-    ]
-    failure = root.find("testsuite/testcase/failure")
-    assert failure is not None
-    assert failure.get("message") == r"wrong: y & z\x00"
-    page = fleet_html(lines)
-    assert "&lt;y&gt;" in page
-    assert "\x1b" not in page
-    assert "1.50 ms" in page

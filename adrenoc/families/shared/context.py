@@ -191,20 +191,18 @@ class RuleContext:
 
     def _pack(
         self, name: str, pack: Pack, prepare: Pack, dtype: str, compute: Compute | None
-    ) -> tuple[np.ndarray, Packing | None]:
+    ) -> tuple[np.ndarray, Packing]:
         """A constant of the graph in its own order, and how to bring other numbers into it."""
         # Packing moves and never computes: rounded first, it moves half the bytes.
         constant = self._constant(name)
         value = spill(pack(self._round_constant(name, prepare(constant), dtype, compute)))
-        if compute is not None:
-            return value, None
 
         def round_prepared(numbers: np.ndarray) -> np.ndarray:
-            return round_constant(prepare(numbers), dtype).value
+            return round_constant(prepare(numbers), dtype, compute).value
 
         return value, Packing(
             constant=constant,
-            pack=lambda numbers: pack(round_prepared(numbers)),
+            pack=None if compute else lambda numbers: pack(round_prepared(numbers)),
             make_rounded=lambda: round_prepared(constant),
             move=pack,
         )

@@ -1,0 +1,63 @@
+"""`check` for several devices: a row and a verdict each, limits held on all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from adrenoc.check.check_model import check_model
+from adrenoc.check.verdict import Policy
+from adrenoc.cli.main import main
+from adrenoc.errors import PolicyError
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
+from tests.models import graph, write
+
+BOTH = ["--device", "adreno:660,adreno:750"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    weights = np.random.default_rng(0).uniform(-1, 1, (16, 8, 3, 3)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    proto = graph(nodes, {"x": [1, 8, 32, 32]}, ["y"], {"w": weights})
+    return str(write(proto, tmp_path_factory.mktemp("check"), "net.onnx"))
+
+
+def test_each_device_has_its_own_verdict(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", model, *BOTH, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["devices"]
+    assert [one["target"] for one in told] == ["adreno:a660", "adreno:a750"]
+    for one in told:
+        target = load_target(one["target"])
+        options = resolve_options(target, preset=None, command_line={}).options
+        quiet = {"policy": Policy(), "reporter": SilentReporter()}
+        alone = check_model(Path(model), target=target, options=options, **quiet)
+        assert one["totals"]["time_us"] == alone.totals.time_us
+    assert told[0]["totals"]["time_us"] != told[1]["totals"]["time_us"]
+    assert main(["check", model, *BOTH]) == 0
+    said = capsys.readouterr().out
+    assert "on 2 devices" in said and "adreno:a660" in said and "adreno:a750" in said
+
+
+def test_limits_hold_on_each_device(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["check", model, *BOTH, "--max-time-ms", "1e-6"])
+    assert code == PolicyError.exit_code
+    said = " ".join(capsys.readouterr().err.split())
+    assert "breaks 2 of the limits" in said
+    assert "on adreno:a660" in said and "on adreno:a750" in said
+    assert main(["check", model, *BOTH, "--max-time-ms", "1e-6", "--json"]) == code
+
+
+@pytest.mark.parametrize("option", [["--html", "page.html"], ["--all"]])
+def test_what_shows_one_device_takes_no_set(
+    model: str, option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", model, *BOTH, *option]) == 2
+    assert "for one --device" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
