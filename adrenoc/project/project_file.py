@@ -22,6 +22,7 @@ from adrenoc.bundle.gates import Gate, parse_gates
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.errors import OptionError
 from adrenoc.files.read import read_toml
+from adrenoc.target.own_file import is_for_host, own_path
 from adrenoc.text.decode import Decoder
 from adrenoc.text.names import bundle_name
 
@@ -164,8 +165,11 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
         reads = {"model": root / model.file} | {
             key: root / settings[key] for key in _FILES if settings[key] is not None
         }
-        if device.endswith(".toml"):
-            reads["device"] = root / device.removeprefix("host:")
+        reads |= {
+            _device_key(device, word): root / path
+            for word in device.split(",")
+            if (path := own_path(word.strip())) is not None
+        }
         recipes.append(
             Recipe(
                 name=one,
@@ -178,6 +182,19 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
             )
         )
     return recipes
+
+
+def _device_key(device: str, word: str) -> str:
+    """What a target file is called among what a recipe reads: of several devices by its name."""
+    return "device" if word == device else f"device {word.strip()}"
+
+
+def _resolve_device(recipe: Recipe, word: str) -> str:
+    """A device, by its whole path where it is a target file."""
+    path = recipe.reads.get(_device_key(recipe.words[1], word))
+    if path is None:
+        return word
+    return f"host:{path}" if is_for_host(word) else str(path)
 
 
 _FILES = ("precision_policy", "tuning_log", "device_report", "inputs")
@@ -209,9 +226,7 @@ def _words(settings: dict[str, Any], device: str) -> tuple[str, ...]:
 def resolve_words(recipe: Recipe) -> tuple[str, ...]:
     """The whole command line of `adrenoc compile`, from whichever folder."""
     words = list(recipe.words)
-    if "device" in recipe.reads:
-        host = "host:" if words[1].startswith("host:") else ""
-        words[1] = host + str(recipe.reads["device"])
+    words[1] = ",".join(_resolve_device(recipe, word) for word in words[1].split(","))
     files = [
         word
         for key in _FILES

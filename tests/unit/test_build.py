@@ -228,6 +228,18 @@ def test_settings_become_the_words_of_compile(tmp_path: Path) -> None:
     ]
 
 
+def test_target_files_may_stand_in_a_set(tmp_path: Path) -> None:
+    file = tmp_path / "adrenoc.toml"
+    file.write_text(
+        '[[model]]\nfile = "m.onnx"\ndevices = ["host:660, host:my/gpu.toml,host:b.toml"]\n'
+    )
+    (recipe,) = read_project(file).recipes
+    mine, other = tmp_path / "my/gpu.toml", tmp_path / "b.toml"
+    assert resolve_words(recipe)[3] == f"host:660,host:{mine},host:{other}"
+    assert {mine, other} <= set(recipe.reads.values())
+    assert len(recipe.reads) == 3
+
+
 def test_annotations_stay_one_line() -> None:
     from adrenoc.project.build_project import FAILED, BuildResult, Outcome
     from adrenoc.project.for_servers import list_annotations
