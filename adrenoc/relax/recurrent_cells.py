@@ -37,7 +37,10 @@ PEEPHOLES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A kind of layer; `clip` bounds what is activated, 0 does not; `clip_cell` the LSTM's cell."""
+    """A kind of layer; `clip` bounds what gates activate, 0 does not; `clip_cell` the LSTM's cell.
+
+    What an LSTM lets out of its cell is no gate: onnxruntime does not bound it.
+    """
 
     kind: str
     activations: tuple[str, ...]
@@ -45,8 +48,11 @@ class Cell:
     clip_cell: float
 
     def activate(self, number: int, x: Expr, constant: Constant) -> Expr:
-        """Apply activation `number`."""
-        return _APPLIED[self.activations[number]](_clip(x, self.clip, constant), constant)
+        """Apply activation `number` of a gate."""
+        return self._apply(number, _clip(x, self.clip, constant), constant)
+
+    def _apply(self, number: int, x: Expr, constant: Constant) -> Expr:
+        return _APPLIED[self.activations[number]](x, constant)
 
     def step_rnn(self, total: Expr, constant: Constant) -> Expr:
         """Compute the new state."""
@@ -72,7 +78,7 @@ class Cell:
     ) -> Expr:
         """Compute an LSTM's new state of its new cell."""
         o = gates[1] + peepholes[1] * cell if peepholes else gates[1]
-        return self.activate(0, o, constant) * self.activate(2, cell, constant)
+        return self.activate(0, o, constant) * self._apply(2, cell, constant)
 
 
 def _clip(x: Expr, limit: float, constant: Constant) -> Expr:

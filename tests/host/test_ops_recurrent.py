@@ -48,6 +48,9 @@ CASES: dict[str, dict[str, Any]] = {
         "given": "bsp",
         "direction": "bidirectional",
     },
+    "lstm that clips": {"kind": "LSTM", "units": 12, "given": "bs", "batch": 2, "clip": 0.3},
+    "lstm that clips what sees the cell": {"kind": "LSTM", "units": 9, "given": "bsp", "clip": 0.2},
+    "gru that clips": {"kind": "GRU", "units": 9, "given": "b", "clip": 0.3},
     "gru": {"kind": "GRU", "units": 20, "given": "b", "direction": "reverse"},
     "gru that resets after": {
         "kind": "GRU",
@@ -93,10 +96,18 @@ def test_what_is_no_constant_is_written_out(device: Any) -> None:
     lengths = ops.const(np.array([3, 1]), np.int32)
     state = ops.weight(1, 5, 5)
     ops.output(ops.several("RNN", [x, weights, state, "", lengths], ["short"], hidden_size=5)[0])
+    gates = [ops.weight(1, 20, 4), ops.weight(1, 20, 5), ops.weight(1, 40), lengths]
+    states = [ops.weight(1, 2, 5), ops.weight(1, 2, 5)]
+    clipped = ops.several("LSTM", [x, *gates, *states], ["clipped"], hidden_size=5, clip=0.2)
+    ops.output(clipped[0])
     computed = ops("Tanh", ops.input(1, 5, 5))
     ops.output(ops.several("RNN", [x, weights, computed], ["made"], hidden_size=5)[0])
     ops.check(device, "fp32")
     assert "recurrent" not in ops.kernels
+    said = [d.reason for d in ops.decisions if "for each step" in d.taken]
+    assert said == ["its sequences have lengths of their own"] * 2 + [
+        "its weights are computed, expected constants"
+    ]
 
 
 def test_steps_take_no_more_launches(device: Any) -> None:

@@ -76,6 +76,7 @@ def import_onnx(
         OptionError: `states` or `caches` are not what the model has.
     """
     from adrenoc.importers.onnx.convert import convert, supported_operators
+    from adrenoc.importers.onnx.recurrent_steps import note_steps
 
     decisions: list[Decision] = []
     model, sha256 = _load(files, decisions)
@@ -90,7 +91,7 @@ def import_onnx(
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
     decisions += mask_outputs(graph)
-    decisions += note_differences(graph)
+    decisions += [*note_differences(graph), *note_steps(graph)]
     _check_text(graph)
     missing = missing_nodes(graph, supported_operators())
     foreign = leave_out_untold(graph, foreign_nodes(graph), missing)

@@ -269,9 +269,11 @@ def _initial(
 
 
 def _activations(node: Node, kind: _Kind, number: int) -> list[Activation]:
+    """Those of a direction: `clip` bounds what gates read, not what an LSTM's cell lets out."""
     limit = float(node.attrs.get("clip", 0.0))
-    names = _activation_names(node, kind, number)
-    return [_clip(node, _ACTIVATIONS[name], limit) for name in names]
+    found = [_ACTIVATIONS[name] for name in _activation_names(node, kind, number)]
+    gates = len(found) - (kind.states == 2)
+    return [_clip(node, one, limit) for one in found[:gates]] + found[gates:]
 
 
 def _activation_names(node: Node, kind: _Kind, number: int) -> list[str]:

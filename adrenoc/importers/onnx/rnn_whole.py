@@ -6,12 +6,11 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.recurrent_call import MOST_UNITS, Layer, call_recurrent
+from adrenoc.importers.onnx.recurrent_steps import CONSTANT_INPUTS, LENGTHS, explain_steps
+from adrenoc.relax.recurrent_call import Layer, call_recurrent
 from adrenoc.relax.recurrent_cells import GATES, Cell
 from adrenoc.relax.values import constant_value, dtype_of, make_constant
 
-_LENGTHS, _PEEPHOLES = 4, 7
-_CONSTANT = (1, 2, 3, _PEEPHOLES)
 _FIRST_STATES = 5
 
 Ran = tuple[relax.Expr, tuple[relax.Expr, ...]]
@@ -20,13 +19,14 @@ Ran = tuple[relax.Expr, tuple[relax.Expr, ...]]
 
 def suits_whole(node: Node) -> bool:
     """Whether a layer can be one operator; else it is written out, step by step."""
-    given = [node.input(index) for index in _CONSTANT]
-    return (
-        all(expr is None or constant_value(expr) is not None for expr in given)
-        and node.input(_LENGTHS) is None
-        and dtype_of(node.inputs[0]) == "float32"
-        and node.shape(2)[-1] <= MOST_UNITS
+    given = [node.input(index) for index in CONSTANT_INPUTS]
+    reason = explain_steps(
+        are_constant=all(expr is None or constant_value(expr) is not None for expr in given),
+        has_lengths=node.input(LENGTHS) is not None,
+        is_float32=dtype_of(node.inputs[0]) == "float32",
+        units=node.shape(2)[-1],
     )
+    return reason is None
 
 
 def run_whole(
@@ -69,7 +69,7 @@ def _layer(node: Node, kind: str, names: list[str], number: int, *, reverse: boo
         found = node.constant(index)
         return None if found is None else found[number].astype(np.float32)
 
-    weights, recurrence, bias, peepholes = (value(index) for index in _CONSTANT)
+    weights, recurrence, bias, peepholes = (value(index) for index in CONSTANT_INPUTS)
     if weights is None or recurrence is None:
         raise ValueError("its weights are left out")
     extra = None if peepholes is None or kind != "LSTM" else peepholes.reshape(3, units)

@@ -1,0 +1,57 @@
+"""Recurrent layers that are written out step by step, with the reason that no one kernel does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+from adrenoc.decision import Decision
+from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
+from adrenoc.relax.recurrent_call import MOST_UNITS
+from adrenoc.relax.recurrent_cells import GATES
+
+CONSTANT_INPUTS = (1, 2, 3, 7)
+"""Weights, recurrence, biases and peepholes."""
+LENGTHS = 4
+_RECURRENCE = 2
+
+
+def explain_steps(
+    *, are_constant: bool, has_lengths: bool, is_float32: bool, units: int
+) -> str | None:
+    """Why a layer is no single operator over all its steps; None where it is one."""
+    if not are_constant:
+        return "its weights are computed, expected constants"
+    if has_lengths:
+        return "its sequences have lengths of their own"
+    if not is_float32:
+        return "its input is not float32"
+    if units > MOST_UNITS:
+        return f"it has {units} units, one kernel takes up to {MOST_UNITS}"
+    return None
+
+
+def note_steps(graph: OnnxGraph) -> list[Decision]:
+    """A decision for each layer that is written out."""
+    return [found for node in graph.nodes if node.op_type in GATES for found in _tell(graph, node)]
+
+
+def _tell(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
+    given = dict(enumerate(node.input))
+    weights = [name for i in CONSTANT_INPUTS if (name := given.get(i))]
+    x, recurrence = graph.types.get(node.input[0]), graph.types.get(given.get(_RECURRENCE, ""))
+    reason = explain_steps(
+        are_constant=all(name in graph.constants for name in weights),
+        has_lengths=bool(given.get(LENGTHS)),
+        is_float32=x is None or x.element == onnx.TensorProto.FLOAT,
+        units=_count_units(recurrence),
+    )
+    if reason is not None:
+        subject = next(name for name in node.output if name)
+        yield Decision(subject=subject, taken="a kernel or more for each step", reason=reason)
+
+
+def _count_units(recurrence: TensorType | None) -> int:
+    shape = None if recurrence is None else recurrence.shape
+    return shape[-1] if shape else 0
