@@ -90,8 +90,7 @@ def import_onnx(
     decisions += fuse_qdq(graph)
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
-    decisions += mask_outputs(graph)
-    decisions += [*note_differences(graph), *note_steps(graph)]
+    decisions += [*mask_outputs(graph), *note_differences(graph), *note_steps(graph)]
     _check_text(graph)
     missing = missing_nodes(graph, supported_operators())
     foreign = leave_out_untold(graph, foreign_nodes(graph), missing)
