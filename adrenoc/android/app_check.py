@@ -11,6 +11,7 @@ from pathlib import Path
 
 from adrenoc.android.app_manifest import Element, read_manifest
 from adrenoc.android.elf import ElfFacts, read_elf
+from adrenoc.android.java.sources import JNI_LIBRARY
 from adrenoc.android.link import ANDROID_PAGE_BYTES
 from adrenoc.android.ndk import MIN_API
 from adrenoc.android.package.packed import ABIS
@@ -101,7 +102,9 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
             f"or adrenoc runtime build --abi {abi}",
         )
     for abi in ours:
-        for library in _OUR_LIBRARIES:
+        # An app of C++ has no use for the native half of the classes.
+        for_java = (JNI_LIBRARY,) if f"{folder}/{abi}/{JNI_LIBRARY}" in names else ()
+        for library in (*_OUR_LIBRARIES, *for_java):
             name = f"{folder}/{abi}/{library}"
             yield from _library_troubles(archive, name, abi, manifest)
             if is_apk and name in names:

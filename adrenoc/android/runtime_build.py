@@ -18,6 +18,8 @@ from pathlib import Path
 
 import adrenoc
 from adrenoc.android.elf import read_elf
+from adrenoc.android.java.native_half import build_native_half
+from adrenoc.android.java.sources import FOLDER, JNI_LIBRARY, native_half_digest
 from adrenoc.android.licenses import (
     LICENSE,
     NOTICE,
@@ -140,8 +142,8 @@ def build_runtime(
         toolchain = add_clml(toolchain, clml_sdk)
     digest = _sources_digest()
     parts = (digest, toolchain.identity, toolchain.options, abi, static, sanitize, LICENSE, NOTICE)
-    identity = repr(parts)
-    key = sha256_bytes(identity.encode())[:24]
+    java = (native_half_digest(),) if _is_for_java(toolchain, static) else ()
+    key = sha256_bytes(repr((*parts, *java)).encode())[:24]
     stamp = (
         f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
         f"tvm-ffi-{version('apache-tvm-ffi')} {digest[:12]}"
@@ -161,9 +163,14 @@ def build_runtime(
             if wrong:
                 made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
                 programs = (RUNNER, SERVER) if static else (LIBRARY, RUNNER, SERVER)
-                _check(made, toolchain, files=programs)
+                _check(made, toolchain, files=(*programs, *([JNI_LIBRARY] if java else ())))
                 _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
+
+
+def _is_for_java(toolchain: Toolchain, static: bool) -> bool:
+    """Whether the native half of the Java classes belongs to it: on Android, where it is shared."""
+    return toolchain.api > 0 and not static
 
 
 def _open_places(cache: Path) -> Path:
@@ -288,6 +295,9 @@ def _compile(
     made = scratch / ("out-static" if static else "out")
     for name in HEADERS:
         shutil.copy(native / "include" / name, made / name)
+    if _is_for_java(toolchain, static):
+        built = build_native_half(made, scratch / FOLDER, toolchain.options)
+        shutil.copy(built, made / JNI_LIBRARY)
     _write_licenses(made, scratch, toolchain, static=static)
     return made
 
@@ -363,6 +373,7 @@ def _sources_digest() -> str:
     native = _native_folder()
     digest = hashlib.sha256(_tvm_versions().encode())
     for path in sorted(native.rglob("*")):
-        if path.suffix in _SOURCES and path.is_file() and _SAMPLES not in path.parts:
+        apart = {_SAMPLES, FOLDER} & set(path.relative_to(native).parts)
+        if path.suffix in _SOURCES and path.is_file() and not apart:
             digest.update(os.fsencode(path.relative_to(native)) + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -68,6 +68,7 @@ def package_command(
     as_json: bool,
 ) -> None:
     """Put bundles and the runtime into packages for an app."""
+    from adrenoc.android.java.classes import find_javac
     from adrenoc.android.package.aar import check_for_android, write_aar
     from adrenoc.android.package.cmake import write_cmake_package
     from adrenoc.android.package.repository import RUNTIME, write_repository
@@ -81,6 +82,7 @@ def package_command(
     opened = [open_bundle(bundle) for bundle in bundles]
     if form == "aar":
         check_for_android(opened)
+        find_javac()  # before a runtime is built, which takes minutes
     runtimes = _runtimes(opened, folders)
     coordinates: list[str] = []
     if form == "cmake":

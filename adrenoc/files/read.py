@@ -2,7 +2,7 @@
 
 The only module that reads the environment: `ADRENOC_CACHE_DIR` (with `XDG_CACHE_HOME` and the
 home folder behind it), the variables that name
-an Android NDK or SDK, adb's server, and `NO_COLOR`.
+an Android NDK or SDK or a JDK, adb's server, and `NO_COLOR`.
 """
 
 from __future__ import annotations
@@ -222,6 +222,11 @@ def android_sdk_folders() -> tuple[tuple[str, Path], ...]:
 def _folders(*variables: str) -> tuple[tuple[str, Path], ...]:
     values = ((variable, os.environ.get(variable, "")) for variable in variables)
     return tuple((variable, Path(value)) for variable, value in values if value)
+
+
+def java_folders() -> tuple[tuple[str, Path], ...]:
+    """A JDK by its usual variable, with the variable's name; empty where it is not set."""
+    return _folders("JAVA_HOME")
 
 
 def adb_server_place() -> tuple[str, str]:

@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from adrenoc.android.java.sources import JNI_LIBRARY
 from adrenoc.android.licenses import LICENSE, NOTICE
 from adrenoc.android.link import find_linker
 from adrenoc.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
@@ -14,7 +15,7 @@ from adrenoc.host.proc import run_tool
 
 def phone_runtime(folder: Path, runtime: Runtime) -> Runtime:
     """Stand-ins for the libraries, with the other files of a runtime for this machine."""
-    for name in (LIBRARY, NAME_LIBRARY):
+    for name in (LIBRARY, NAME_LIBRARY, JNI_LIBRARY):
         link_stub(folder / name)
     for name in (*HEADERS, LICENSE, NOTICE):
         shutil.copy(runtime.folder / name, folder / name)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,13 +17,14 @@ import pytest
 
 from adrenoc.android.app_check import check_app
 from adrenoc.android.elf import read_elf
+from adrenoc.android.java.sources import JNI_LIBRARY, java_folder
 from adrenoc.android.licenses import LICENSE, NOTICE
 from adrenoc.android.ndk import MIN_API
 from adrenoc.android.package.aar import write_aar
 from adrenoc.android.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.errors import AppError, BundleError, LinkError
+from adrenoc.errors import AppError, BundleError, DependencyError, LinkError
 from tests.binary_manifest import binary_manifest
 from tests.runtime.phones import link_stub
 from tests.runtime.programs import Finished
@@ -97,6 +100,7 @@ def test_an_aar_has_what_android_builds_look_for(
             "proguard.txt",
             f"jni/{ABI}/{LIBRARY}",
             f"jni/{ABI}/{NAME_LIBRARY}",
+            f"jni/{ABI}/{JNI_LIBRARY}",
             "assets/two.adrenoc.tar",
             "prefab/modules/adrenoc_runtime/include/adrenoc.h",
             f"META-INF/{LICENSE}",
@@ -114,6 +118,48 @@ def test_an_aar_has_what_android_builds_look_for(
     write_aar(phone_bundle, [android], again)
     assert again.read_bytes() == aar.read_bytes()
     assert check_app(aar) == ()
+
+
+def test_an_aar_brings_the_java_classes(aar: Path) -> None:
+    with zipfile.ZipFile(aar) as archive:
+        rules = archive.read("proguard.txt").decode()
+        stored = archive.getinfo("classes.jar").compress_type == zipfile.ZIP_STORED
+        jar = zipfile.ZipFile(BytesIO(archive.read("classes.jar")))
+    assert stored
+    classes = {name for name in jar.namelist() if name.endswith(".class")}
+    assert {f"org/adrenoc/{name}.class" for name in ("Model", "Tensor", "Generation")} <= classes
+    # What stands in for Android's own classes stays here.
+    assert all(name.startswith("org/adrenoc/") for name in classes)
+    # Of Java 8, which every Android build takes.
+    assert {jar.read(name)[:8] for name in classes} == {bytes.fromhex("cafebabe00000034")}
+    kept = set(re.findall(r"(?:class|interface) (org\.adrenoc\.\w+)", rules))
+    looked_up = re.findall(r'FindClass\("(.+?)"\)', _native_half())
+    assert kept == {name.replace("/", ".") for name in looked_up} | {"org.adrenoc.Native"}
+
+
+def _native_half() -> str:
+    sources = (java_folder() / "jni").glob("*.cc")
+    return "".join(path.read_text("utf-8") for path in sources)
+
+
+def test_an_aar_needs_javac_and_a_runtime_with_the_native_half(
+    phone_bundle: Bundle,
+    android: Runtime,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(android.folder, old)
+    (old / JNI_LIBRARY).unlink()
+    command = ["package", str(phone_bundle.path), "--aar", "-o", str(tmp_path / "out.aar")]
+    assert main([*command, "--runtime", str(old)]) == LinkError.exit_code
+    assert f"has no {JNI_LIBRARY}" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert main([*command, "--runtime", str(android.folder)]) == DependencyError.exit_code
+    assert "apt-get install default-jdk-headless" in capsys.readouterr().err
+    assert not (tmp_path / "out.aar").exists()
 
 
 def test_what_does_not_belong_on_a_phone_is_refused(
@@ -196,14 +242,14 @@ def test_libraries_that_android_cannot_take_out_of_an_apk(aar: Path, tmp_path: P
     compressed = {"AndroidManifest.xml": _manifest(extracts=False)}
     stored = {"AndroidManifest.xml": _manifest(extracts=True)}
     troubles = check_app(_apk(tmp_path, aar, compressed, compress=False))
-    assert len(troubles) == 2
+    assert len(troubles) == 3
     for trouble in troubles:
         assert trouble.wrong.startswith("is compressed, and the manifest says")
         assert "INSTALL_FAILED_INVALID_APK" in trouble.then
     assert check_app(_apk(tmp_path, aar, stored, compress=False)) == ()
     # Not at a page, which matters only where it is mapped from the APK.
     assert check_app(_stored(_apk(tmp_path, aar, stored, compress=False))) == ()
-    assert len(check_app(_stored(_apk(tmp_path, aar, compressed, compress=False)))) == 2
+    assert len(check_app(_stored(_apk(tmp_path, aar, compressed, compress=False)))) == 3
 
 
 def _stored(apk: Path) -> Path:
@@ -250,7 +296,7 @@ def test_each_trouble_of_an_app_is_named(
 def test_a_stored_library_must_lie_at_a_page(aar: Path, tmp_path: Path) -> None:
     apk = _stored(_apk(tmp_path, aar, {}, compress=False))
     wrongs = [trouble.wrong for trouble in check_app(apk)]
-    assert len(wrongs) == 2
+    assert len(wrongs) == 3
     assert all("not at a multiple of 16384" in wrong for wrong in wrongs)
 
 

@@ -18,20 +18,22 @@ from xml.sax.saxutils import quoteattr
 
 import adrenoc
 from adrenoc.android.elf import read_elf
+from adrenoc.android.java.classes import compile_classes
+from adrenoc.android.java.sources import JNI_LIBRARY
 from adrenoc.android.licenses import LICENSE, NOTICE
 from adrenoc.android.ndk import MIN_API
 from adrenoc.android.package.packed import ABIS, Packed, abi_of
 from adrenoc.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.tar import SUFFIX, write_tar
-from adrenoc.errors import BundleError
+from adrenoc.errors import BundleError, LinkError
 from adrenoc.files.outputs import scratch_folder_for, write_atomically
 from adrenoc.files.read import sha256_bytes
 from adrenoc.text.names import identifier
 
 # Times of archives say nothing, and equal input shall give equal bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_LIBRARIES = (LIBRARY, NAME_LIBRARY)
+_LIBRARIES = (LIBRARY, NAME_LIBRARY, JNI_LIBRARY)
 # In assets, since Android builds keep what lies in META-INF out of an app.
 _NOTICES = "assets/adrenoc"
 _DIGEST_LETTERS = 6
@@ -48,9 +50,20 @@ _OPENCL = """    <application>
         <uses-native-library android:name="libOpenCL-pixel.so" android:required="false" />
     </application>
 """
-_PROGUARD = "# Methods that native code implements keep their names.\n" + (
-    "-keepclasseswithmembernames class * {\n    native <methods>;\n}\n"
-)
+# What native code looks up by name: methods that it implements, and those that it calls.
+_PROGUARD = """-keepclasseswithmembernames class org.adrenoc.Native {
+    native <methods>;
+}
+-keep class org.adrenoc.AdrenocException {
+    static org.adrenoc.AdrenocException of(int, byte[]);
+}
+-keep class org.adrenoc.Tensor {
+    <init>(byte[], byte[], long[], long);
+}
+-keep interface org.adrenoc.OnToken {
+    boolean onToken(long);
+}
+"""
 _AAR_METADATA = (
     "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=1\nminCompileSdkExtension=0\n"
     "minAndroidGradlePluginVersion=4.1.0\n"
@@ -80,7 +93,7 @@ def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Run
 
     Raises:
         BundleError: a bundle is not for Android, or no runtime is for its machine.
-        LinkError: a runtime was not built for Android.
+        LinkError: a runtime was not built for Android, or has no native half for Java.
     """
     check_for_android(bundles)
     found = {abi_of(runtime): runtime for runtime in runtimes}
@@ -90,6 +103,13 @@ def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Run
             raise BundleError(
                 f"{bundle.path} is for {abi}, but the runtimes are for {', '.join(found)}",
                 hint=f"adrenoc runtime build --abi {abi} -o DIR, then --runtime DIR",
+            )
+    for abi, runtime in found.items():
+        if not (runtime.folder / JNI_LIBRARY).is_file():
+            raise LinkError(
+                f"the runtime at {runtime.folder} has no {JNI_LIBRARY}, which the Java classes of "
+                "an archive call: it was built before there were any",
+                hint=f"adrenoc runtime build --abi {abi} -o {runtime.folder}",
             )
     api = max(MIN_API, *(read_elf(runtime.library).android_api for runtime in runtimes))
     return Runtimes(by_abi=found, api=api)
@@ -136,11 +156,12 @@ def write_aar(bundle: Bundle, runtimes: Sequence[Runtime], output: Path) -> Pack
     """Write one archive with the runtime and a bundle, for an app that has no other model.
 
     It holds the bundle as an asset, the libraries for each of `runtimes`' ABIs (also as a prefab
-    package, for C and C++), and the manifest lines for OpenCL.  It brings no Java classes.
+    package, for C and C++), the classes of `org.adrenoc`, and the manifest lines for OpenCL.
 
     Raises:
         BundleError: the bundle is not for Android, or no runtime is for its machine.
-        LinkError: a runtime was not built for Android.
+        DependencyError: there is no Java compiler.
+        LinkError: a runtime was not built for Android, or has no native half for Java.
         OutputError: `output` cannot be written.
     """
     found = find_runtimes([bundle], runtimes)
@@ -157,6 +178,7 @@ def write_aar(bundle: Bundle, runtimes: Sequence[Runtime], output: Path) -> Pack
 def runtime_content(runtimes: Runtimes) -> dict[str, bytes]:
     """The files of an archive with the runtime alone."""
     content = _frame("org.adrenoc.runtime", runtimes.api, _OPENCL)
+    content["classes.jar"] = _jar(compile_classes())
     content["proguard.txt"] = _PROGUARD.encode()
     for abi, runtime in runtimes.by_abi.items():
         for library in _LIBRARIES:
@@ -187,7 +209,7 @@ def _frame(namespace: str, api: int, application: str) -> dict[str, bytes]:
     """What every archive has to have."""
     return {
         "AndroidManifest.xml": _manifest(namespace, api, application),
-        "classes.jar": _empty_jar(),
+        "classes.jar": _jar({}),
         "R.txt": b"",
         _METADATA: _AAR_METADATA.encode(),
     }
@@ -227,12 +249,9 @@ def _json(value: object) -> bytes:
     return json.dumps(value, indent=2).encode() + b"\n"
 
 
-def _empty_jar() -> bytes:
-    """An archive asks for one; there are no classes to put into it."""
-    buffer = BytesIO()
-    with zipfile.ZipFile(buffer, "w") as jar:
-        jar.writestr(_member("META-INF/MANIFEST.MF"), "Manifest-Version: 1.0\n")
-    return buffer.getvalue()
+def _jar(classes: Mapping[str, bytes]) -> bytes:
+    """Class files as a jar; an archive asks for one where it has none, too."""
+    return archive({"META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\n", **classes})
 
 
 def _member(path: str) -> zipfile.ZipInfo:

@@ -14,16 +14,8 @@ android {
         versionName = "1.0"
         // Only for these is there a runtime.
         ndk { abiFilters += listOf(@ABIS@) }
-        externalNativeBuild {
-            // Pages of 16 KiB: the default from NDK 28 on, and asked for where it is older.
-            cmake { arguments += "-DANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES=ON" }
-        }
     }
 
-    buildFeatures { prefab = true }
-    externalNativeBuild {
-        cmake { path = file("src/main/cpp/CMakeLists.txt") }
-    }
     // A bundle is mapped from the APK as it lies there.
     androidResources { noCompress += "tar" }
     compileOptions {

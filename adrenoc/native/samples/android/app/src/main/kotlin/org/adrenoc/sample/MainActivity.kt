@@ -8,6 +8,10 @@ import android.widget.TextView
 import java.nio.ByteBuffer
 import java.util.Random
 import kotlin.concurrent.thread
+import org.adrenoc.AdrenocException
+import org.adrenoc.Model
+import org.adrenoc.Options
+import org.adrenoc.Tensor
 
 /** Runs each bundle among the app's assets on seeded random numbers, and shows what comes out. */
 class MainActivity : Activity() {
@@ -24,56 +28,55 @@ class MainActivity : Activity() {
     private fun runAll() {
         val bundles = assets.list("").orEmpty().filter { it.endsWith(".adrenoc.tar") }
         if (bundles.isEmpty()) show("There is no bundle (*.adrenoc.tar) among the assets.")
+        val options = Options().cacheFolder(cacheDir)
         for (name in bundles) {
             try {
-                Adrenoc(assets, name, cacheDir.path).use {
-                    show(if (it.isDecoder) makeTokens(it) else runOnce(it))
+                Model.fromAsset(assets, name, options).use {
+                    show(if (isDecoder(it)) makeTokens(it) else runOnce(it))
                 }
-            } catch (error: IllegalStateException) {
+            } catch (error: AdrenocException) {
                 show("$name: ${error.message}")
             }
         }
     }
 
-    private fun makeTokens(model: Adrenoc): String {
+    private fun isDecoder(model: Model) = model.inputs().any { it.name() == "past_length" }
+
+    private fun makeTokens(model: Model): String {
         val made = StringBuilder()
-        model.generate(longArrayOf(1), most = TOKENS, sampling = Adrenoc.Sampling(0.8f, topK = 40)) {
-            made.append("$it ")
+        val generation = model.generation().maxTokens(TOKENS).temperature(0.8f).topK(40)
+        generation.generate(longArrayOf(1)) { token ->
+            made.append("$token ")
             true
         }
-        return "${model.name} on ${model.device}\n  $made\n  ${model.tokens} of ${model.rows} rows"
+        return "${model.name()} on ${model.device()}\n  $made\n" +
+            "  ${generation.tokens()} of ${generation.capacity()} rows"
     }
 
-    private fun runOnce(model: Adrenoc): String {
-        val inputs = model.inputs.mapIndexed { index, tensor ->
-            random(tensor).also { model.bindInput(index, it) }
-        }
-        val outputs = model.outputs.mapIndexed { index, tensor ->
-            Adrenoc.buffer(tensor.bytes).also { model.bindOutput(index, it) }
-        }
-        model.run()
+    private fun runOnce(model: Model): String {
+        val inputs = model.inputs().map { random(it) }
+        val outputs = model.outputs().map { it.allocate() }
+        model.run(inputs.toTypedArray(), outputs.toTypedArray())
         val runMs = model.runRepeatedly(RUNS)
-        val lines = model.outputs.zip(outputs) { tensor, buffer ->
-            "  ${tensor.name} ${tensor.shape} ${tensor.dtype}: ${first(tensor, buffer)}"
-        }
-        return "${model.name} on ${model.device}\n" +
+        val lines = model.outputs().zip(outputs) { tensor, buffer -> "  $tensor: ${first(tensor, buffer)}" }
+        return "${model.name()} on ${model.device()}\n" +
             "  %.2f ms a run, mean of %d, %d inputs\n".format(runMs, RUNS, inputs.size) +
             lines.joinToString("\n")
     }
 
-    private fun random(tensor: Adrenoc.Tensor): ByteBuffer {
-        val buffer = Adrenoc.buffer(tensor.bytes)
+    private fun random(tensor: Tensor): ByteBuffer {
+        val buffer = tensor.allocate()
         val numbers = Random(SEED)
         // Whole numbers stay zero: as indices, others might lead outside of a table.
-        if (tensor.dtype == "float32") {
+        if (tensor.type() == "float32") {
             val floats = buffer.asFloatBuffer()
             while (floats.hasRemaining()) floats.put(numbers.nextFloat())
         }
         return buffer
     }
 
-    private fun first(tensor: Adrenoc.Tensor, buffer: ByteBuffer): String {
-        if (tensor.dtype != "float32") return "${buffer.capacity()} bytes"
+    private fun first(tensor: Tensor, buffer: ByteBuffer): String {
+        if (tensor.type() != "float32") return "${buffer.capacity()} bytes"
         val floats = buffer.asFloatBuffer()
         val shown = (0 until minOf(SHOWN, floats.remaining())).map { "%.4g".format(floats.get(it)) }
         return shown.joinToString(" ") + if (floats.remaining() > SHOWN) " ..." else ""

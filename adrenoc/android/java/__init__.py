@@ -1,0 +1,1 @@
+"""What apps of Java and Kotlin call: classes, and their native half."""

@@ -1,0 +1,85 @@
+// How Native.java loads models and frees them.
+#include "convert.h"
+
+namespace {
+
+using adrenoc_jni::Chars;
+
+// The arrays of Options.java, as the C API takes them.
+class Options {
+ public:
+  Options(JNIEnv* env, jobjectArray texts, jintArray numbers)
+      : device_(text(env, texts, 0)), opencl_(text(env, texts, 1)), cache_(text(env, texts, 2)) {
+    jint all[5] = {};
+    env->GetIntArrayRegion(numbers, 0, 5, all);
+    options_.struct_bytes = sizeof(options_);
+    options_.device = device_.get();
+    options_.opencl_library = opencl_.get();
+    options_.cache_folder = cache_.get();
+    options_.trust_files = static_cast<uint32_t>(all[0]);
+    options_.qualcomm_programs = static_cast<uint32_t>(all[1]);
+    options_.no_record = static_cast<uint32_t>(all[2]);
+    options_.performance = static_cast<uint32_t>(all[3]);
+    options_.priority = static_cast<uint32_t>(all[4]);
+  }
+  Options(const Options&) = delete;
+  Options& operator=(const Options&) = delete;
+
+  const adrenoc_options* get() const { return &options_; }
+
+ private:
+  static Chars text(JNIEnv* env, jobjectArray texts, jsize index) {
+    return Chars(env, static_cast<jbyteArray>(env->GetObjectArrayElement(texts, index)));
+  }
+
+  Chars device_;
+  Chars opencl_;
+  Chars cache_;
+  adrenoc_options options_{};
+};
+
+jlong finish(JNIEnv* env, adrenoc_status status, adrenoc_model* model) {
+  return adrenoc_jni::check(env, status) ? adrenoc_jni::handle_of(model) : 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadFile(JNIEnv* env, jclass, jbyteArray path,
+                                                         jobjectArray texts, jintArray numbers) {
+  const Options options(env, texts, numbers);
+  const Chars place(env, path);
+  adrenoc_model* model = nullptr;
+  const adrenoc_status status = adrenoc_load(place.get(), options.get(), &model);
+  return finish(env, status, model);
+}
+
+JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadDescriptor(JNIEnv* env, jclass, jint descriptor,
+                                                               jlong offset, jlong bytes,
+                                                               jobjectArray texts,
+                                                               jintArray numbers) {
+  const Options options(env, texts, numbers);
+  adrenoc_model* model = nullptr;
+  const adrenoc_status status =
+      adrenoc_load_fd(descriptor, offset, bytes, options.get(), &model);
+  return finish(env, status, model);
+}
+
+JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadBuffer(JNIEnv* env, jclass, jobject data,
+                                                           jint from, jint bytes,
+                                                           jobjectArray texts, jintArray numbers) {
+  const Options options(env, texts, numbers);
+  const void* place = adrenoc_jni::address_of(env, data, from);
+  if (place == nullptr) return 0;
+  adrenoc_model* model = nullptr;
+  const auto size = static_cast<size_t>(bytes);
+  const adrenoc_status status = adrenoc_load_memory(place, size, options.get(), &model);
+  return finish(env, status, model);
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_free(JNIEnv*, jclass, jlong model) {
+  adrenoc_free(adrenoc_jni::model_of(model));
+}
+
+}  // extern "C"

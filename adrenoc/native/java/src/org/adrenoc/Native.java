@@ -1,0 +1,72 @@
+package org.adrenoc;
+
+import java.nio.ByteBuffer;
+
+/** The native half, libadrenoc_jni.so: a function of the C API each, which throws what fails. */
+final class Native {
+  static {
+    System.loadLibrary("adrenoc_jni");
+  }
+
+  private Native() {}
+
+  // Loading: `texts` and `numbers` are those of Options.
+  static native long loadFile(byte[] path, byte[][] texts, int[] numbers);
+
+  static native long loadDescriptor(
+      int descriptor, long offset, long bytes, byte[][] texts, int[] numbers);
+
+  static native long loadBuffer(
+      ByteBuffer data, int from, int bytes, byte[][] texts, int[] numbers);
+
+  static native void free(long model);
+
+  // What there is; `what` is one of the constants.
+  static final int NAME = 0;
+  static final int DEVICE = 1;
+  static final int NOTES = 2;
+  static final int VERSION = 3;
+
+  static native byte[] text(long model, int what);
+
+  static native int buckets(long model);
+
+  static native int count(long model, boolean isInput);
+
+  /** A bucket of -1 is the chosen one. */
+  static native Tensor tensor(long model, int bucket, boolean isInput, int index);
+
+  static native double[] times(long model);
+
+  // Runs.
+  static native void chooseShapes(long model, long[][] shapes);
+
+  /** No buffer: the output is not moved. */
+  static native void bind(
+      long model, boolean isInput, int index, ByteBuffer buffer, int from, int bytes);
+
+  static native void bindHardware(long model, boolean isInput, int index, Object buffer);
+
+  static native void run(long model);
+
+  static native double runRepeatedly(long model, int runs);
+
+  static native void verify(long model);
+
+  static native void trim(long model);
+
+  // Tokens; `drawing` is {temperature, top p}.
+  static native void generate(
+      long model, long[] prompt, int most, float[] drawing, int topK, long seed, long[] ends,
+      OnToken listener);
+
+  static native void stop(long model);
+
+  static native long context(long model, boolean ofRows);
+
+  static native void rewind(long model, long tokens);
+
+  static native byte[] saveContext(long model);
+
+  static native void restoreContext(long model, byte[] saved);
+}

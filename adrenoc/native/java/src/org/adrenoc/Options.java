@@ -1,0 +1,91 @@
+package org.adrenoc;
+
+import java.io.File;
+
+/** How to load a model; every method returns the options themselves. */
+public final class Options {
+  /** A wish to the driver. */
+  public enum Level {
+    /** The driver decides. */
+    UNSET,
+    LOW,
+    NORMAL,
+    HIGH
+  }
+
+  private String device;
+  private String openclLibrary;
+  private String cacheFolder;
+  private boolean trustFiles;
+  private boolean qualcommPrograms;
+  private boolean neverRecord;
+  private Level performance = Level.UNSET;
+  private Level priority = Level.UNSET;
+
+  /**
+   * The OpenCL device: a number, a part of its name, or {@code cpu} for a bundle that carries code
+   * for the CPU. Without it: the first with images.
+   */
+  public Options device(String name) {
+    device = name;
+    return this;
+  }
+
+  /** The OpenCL library to open, in place of the system's; the first load of a process decides. */
+  public Options openclLibrary(String path) {
+    openclLibrary = path;
+    return this;
+  }
+
+  /** A folder for built kernels, so that the next load needs no compiler: context.getCacheDir(). */
+  public Options cacheFolder(File folder) {
+    cacheFolder = folder == null ? null : folder.getPath();
+    return this;
+  }
+
+  /** Whether the files' digests are left alone; only for bundles that nobody else can write. */
+  public Options trustFiles(boolean trusts) {
+    trustFiles = trusts;
+    return this;
+  }
+
+  /** Whether kernels that an older driver of Qualcomm's built are used as they are. */
+  public Options qualcommPrograms(boolean uses) {
+    qualcommPrograms = uses;
+    return this;
+  }
+
+  /** Whether every run goes through the virtual machine, and repeats no launches. */
+  public Options neverRecord(boolean never) {
+    neverRecord = never;
+    return this;
+  }
+
+  /** How fast the GPU shall run; holds for the process. */
+  public Options performance(Level wish) {
+    performance = wish;
+    return this;
+  }
+
+  /** Whether its commands go before those of others, such as what draws the screen. */
+  public Options priority(Level wish) {
+    priority = wish;
+    return this;
+  }
+
+  /** Device, OpenCL library and cache folder, as the native half takes them. */
+  byte[][] texts() {
+    return new byte[][] {Text.encode(device), Text.encode(openclLibrary), Text.encode(cacheFolder)};
+  }
+
+  /** The rest, as the native half takes it. */
+  int[] numbers() {
+    return new int[] {
+      trustFiles ? 1 : 0,
+      qualcommPrograms ? 1 : 0,
+      neverRecord ? 1 : 0,
+      performance.ordinal(),
+      priority.ordinal()
+    };
+  }
+}

@@ -1,0 +1,5 @@
+package android.hardware;
+
+public final class HardwareBuffer {
+  private HardwareBuffer() {}
+}

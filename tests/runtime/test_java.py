@@ -1,0 +1,101 @@
+"""The Java classes of archives: a JVM loads, runs and closes models through them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.android.elf import read_elf
+from adrenoc.android.java.classes import compile_classes
+from adrenoc.android.java.sources import JNI_LIBRARY, java_folder
+from adrenoc.android.link import ANDROID_PAGE_BYTES
+from adrenoc.android.runtime_build import LIBRARY, Runtime
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.errors import DependencyError
+from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
+from tests.runtime.jvm import Jvm, make_jvm
+from tests.runtime.programs import Case, Finished
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "java_api.txt"
+LOADS = 1000
+# A model that is not freed takes many times as much; what drivers and the JVM keep levels off.
+MOST_GROWN_KIB = 16 * LOADS
+PROMPT = (3, 5, 7, 11, 2, 9)
+ROWS = 40
+
+
+@pytest.fixture(scope="session")
+def jvm(runtime: Runtime, work: Path, execute: Callable[..., Finished]) -> Jvm:
+    """A JVM with the classes."""
+    folder = work / "jvm"
+    folder.mkdir()
+    try:
+        return make_jvm(runtime, folder, execute)
+    except DependencyError as error:
+        pytest.skip(f"{error.message} ({error.hint})")
+
+
+def test_a_model_in_a_jvm(
+    jvm: Jvm, bundle: Bundle, case: Case, opencl: str, tmp_path: Path
+) -> None:
+    for name, array in case.arrays.items():
+        (tmp_path / f"{name}.raw").write_bytes(array.tobytes())
+    for name, array in case.outputs.items():
+        (tmp_path / f"{name}.out").write_bytes(array.tobytes())
+    tar = bundle.path.with_suffix(".tar")
+    said = jvm.run("Runs", opencl, bundle.path, tar, tmp_path, tmp_path / "cache")
+    described = [f"{s.name} {s.dtype}{list(s.shape)}" for s in bundle.manifest.inputs]
+    assert said.splitlines() == described
+
+
+def test_what_fails_has_its_own_class(jvm: Jvm, bundle: Bundle, opencl: str) -> None:
+    jvm.run("Faults", opencl, bundle.path.with_suffix(".tar"))
+
+
+def test_tokens_in_a_jvm(
+    jvm: Jvm, device: Any, runtime: Runtime, opencl: str, tmp_path: Path
+) -> None:
+    model = write_decoder(tmp_path, DecoderShape(layers=1, context=ROWS))
+    decoder = make_decoder_bundle(model, "fp32")[0]
+    ids = ",".join(map(str, PROMPT))
+    command = [runtime.runner, decoder.path, "--opencl", opencl, "--prompt", ids]
+    tokens = jvm.execute(*command).out.splitlines()[0].split()
+    assert len(tokens) == ROWS - len(PROMPT) + 1
+    assert jvm.run("Tokens", opencl, decoder.path, ids).split() == tokens
+
+
+def test_what_java_declares_is_what_there_is(jvm: Jvm, runtime: Runtime) -> None:
+    library = read_elf(jvm.libraries / JNI_LIBRARY)
+    source = (java_folder() / "src/org/adrenoc/Native.java").read_text("utf-8")
+    declared = set(re.findall(r"static native [\w\[\]]+ (\w+)\(", source))
+    assert library.exported == {f"Java_org_adrenoc_Native_{name}" for name in declared}
+    assert library.page_bytes >= ANDROID_PAGE_BYTES
+    assert library.is_stripped
+    assert LIBRARY in library.needed
+
+
+def test_the_public_classes(jvm: Jvm, request: pytest.FixtureRequest) -> None:
+    """What apps call: a change here breaks them, and is reviewed as such."""
+    names = {path.removesuffix(".class").replace("/", ".") for path in compile_classes()}
+    shown = [str(Path(jvm.java).with_name("javap")), "-public", "-cp", jvm.class_path]
+    done = subprocess.run([*shown, *sorted(names)], check=True, capture_output=True, text=True)
+    public = [
+        block
+        for block in re.split(r"(?<=^})\n", done.stdout, flags=re.MULTILINE)
+        if re.search(r"^public ", block, re.MULTILINE)
+    ]
+    text = re.sub(r"^Compiled from .*\n", "", "\n".join(public), flags=re.MULTILINE)
+    if request.config.getoption("--update-golden"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text("utf-8")
+
+
+def test_closing_gives_memory_back(jvm: Jvm, bundle: Bundle, opencl: str, tmp_path: Path) -> None:
+    words = (opencl, bundle.path, tmp_path / "cache", LOADS)
+    before, after = map(int, jvm.run("Loops", *words, heap_mib=64).split())
+    assert after - before < MOST_GROWN_KIB, f"{before} KiB grew to {after} by {LOADS} loads"
