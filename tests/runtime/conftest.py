@@ -22,6 +22,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.errors import DependencyError
 from tests.models import graph, write
+from tests.runtime.jvm import Jvm, make_jvm
 from tests.runtime.phones import phone_runtime
 from tests.runtime.programs import HERE, Case, Finished
 
@@ -182,3 +183,14 @@ def case(bundle: Bundle, work: Path) -> Case:
     return Case(
         arrays=arrays, files=files, outputs=run_bundle(bundle, inputs=arrays, repeat=1).outputs
     )
+
+
+@pytest.fixture(scope="session")
+def jvm(runtime: Runtime, work: Path, execute: Callable[..., Finished]) -> Jvm:
+    """A JVM with the classes."""
+    folder = work / "jvm"
+    folder.mkdir()
+    try:
+        return make_jvm(runtime, folder, execute)
+    except DependencyError as error:
+        pytest.skip(f"{error.message} ({error.hint})")

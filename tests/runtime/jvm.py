@@ -11,6 +11,7 @@ from pathlib import Path
 
 from adrenoc.android.java.classes import compile_classes, find_javac
 from adrenoc.android.java.native_half import build_native_half
+from adrenoc.android.java.sources import java_folder
 from adrenoc.android.package.aar import archive
 from adrenoc.android.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
 from tests.runtime.programs import HERE, Finished
@@ -52,6 +53,8 @@ def make_jvm(runtime: Runtime, folder: Path, execute: Callable[..., Finished]) -
     programs = folder / "programs"
     sources = [str(path) for path in sorted(java.rglob("*.java"))]
     command = [str(javac), "-encoding", "UTF-8", "-Xlint:all", "-Werror", "-cp", str(classes)]
+    # Of Android's classes that have no fake, the signatures do.
+    command += ["-sourcepath", str(java_folder() / "stubs"), "-implicit:class"]
     subprocess.run([*command, "-d", str(programs), *sources], check=True)
     include = f"{home / 'include'};{home / 'include' / 'linux'}"
     options = [f"-DADRENOC_JNI_INCLUDE={include}"]

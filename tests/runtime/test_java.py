@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from adrenoc.android.java.sources import JNI_LIBRARY, java_folder
 from adrenoc.android.link import ANDROID_PAGE_BYTES
 from adrenoc.android.runtime_build import LIBRARY, Runtime
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.errors import DependencyError
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
-from tests.runtime.jvm import Jvm, make_jvm
-from tests.runtime.programs import Case, Finished
+from tests.runtime.jvm import Jvm
+from tests.runtime.programs import Case
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "java_api.txt"
 LOADS = 1000
@@ -27,17 +25,6 @@ LOADS = 1000
 MOST_GROWN_KIB = 16 * LOADS
 PROMPT = (3, 5, 7, 11, 2, 9)
 ROWS = 40
-
-
-@pytest.fixture(scope="session")
-def jvm(runtime: Runtime, work: Path, execute: Callable[..., Finished]) -> Jvm:
-    """A JVM with the classes."""
-    folder = work / "jvm"
-    folder.mkdir()
-    try:
-        return make_jvm(runtime, folder, execute)
-    except DependencyError as error:
-        pytest.skip(f"{error.message} ({error.hint})")
 
 
 def test_a_model_in_a_jvm(

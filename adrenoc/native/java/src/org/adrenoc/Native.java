@@ -55,6 +55,11 @@ final class Native {
 
   static native void trim(long model);
 
+  /** Pictures; what the arrays hold, ImageInput.java says. */
+  static native void writePixels(
+      ByteBuffer[] planes, int[] froms, int[] bytes, int[] facts, int[] how, float[] scaling,
+      ByteBuffer output, int to);
+
   // Tokens; `drawing` is {temperature, top p}.
   static native void generate(
       long model, long[] prompt, int most, float[] drawing, int topK, long seed, long[] ends,

@@ -1,5 +1,0 @@
-package android.hardware;
-
-public final class HardwareBuffer {
-  private HardwareBuffer() {}
-}
