@@ -181,6 +181,9 @@ def test_the_app_has_what_android_studio_opens(app: Path) -> None:
         "README.md",
         "app/build.gradle.kts",
         "app/src/main/AndroidManifest.xml",
+        "app/src/main/kotlin/org/adrenoc/sample/CameraActivity.kt",
+        "app/src/main/kotlin/org/adrenoc/sample/Classifier.kt",
+        "app/src/main/kotlin/org/adrenoc/sample/Coroutines.kt",
         "app/src/main/kotlin/org/adrenoc/sample/MainActivity.kt",
         "app/src/main/res/values/strings.xml",
         "build.gradle.kts",
@@ -202,7 +205,7 @@ def test_the_app_builds_from_what_is_there(app: Path) -> None:
     assert f"minSdk = {MIN_API}\n" in build
     assert 'abiFilters += listOf("arm64-v8a")' in build
     (repository,) = re.findall(r'maven \{ url = uri\("(.+)"\) \}', settings)
-    dependencies = re.findall(r'implementation\("(.+):(.+):(.+)"\)', build)
+    dependencies = re.findall(r'implementation\("(org\.adrenoc.*):(.+):(.+)"\)', build)
     assert len(dependencies) == 3
     for group, artifact, version in dependencies:
         place = app / repository / group.replace(".", "/") / artifact / version
@@ -210,10 +213,11 @@ def test_the_app_builds_from_what_is_there(app: Path) -> None:
     kotlin = app / "app/src/main/kotlin/org/adrenoc/sample"
     android = "{http://schemas.android.com/apk/res/android}"
     manifest = ElementTree.parse(app / "app/src/main/AndroidManifest.xml").getroot()
-    (activity,) = manifest.iter("activity")
-    name = activity.attrib[f"{android}name"].removeprefix(".")
-    source = (kotlin / f"{name}.kt").read_text("utf-8")
-    assert f"class {name} : Activity()" in source
+    source = "".join(path.read_text("utf-8") for path in sorted(kotlin.glob("*.kt")))
+    activities = [one.attrib[f"{android}name"] for one in manifest.iter("activity")]
+    assert activities == [".MainActivity", ".CameraActivity"]
+    for name in activities:
+        assert re.search(rf"^class {name[1:]} : (Component)?Activity\(\)", source, re.MULTILINE)
     (library,) = manifest.iter("uses-native-library")
     assert library.attrib == {f"{android}name": "libOpenCL.so", f"{android}required": "false"}
     texts = ElementTree.parse(app / "app/src/main/res/values/strings.xml").getroot()

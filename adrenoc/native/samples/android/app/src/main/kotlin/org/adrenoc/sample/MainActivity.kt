@@ -1,8 +1,11 @@
 package org.adrenoc.sample
 
 import android.app.Activity
+import android.content.Intent
 import android.os.Bundle
 import android.util.Log
+import android.widget.Button
+import android.widget.LinearLayout
 import android.widget.ScrollView
 import android.widget.TextView
 import java.nio.ByteBuffer
@@ -20,7 +23,12 @@ class MainActivity : Activity() {
     override fun onCreate(savedInstanceState: Bundle?) {
         super.onCreate(savedInstanceState)
         text = TextView(this).apply { setPadding(32, 96, 32, 32) }
-        setContentView(ScrollView(this).apply { addView(text) })
+        val camera = Button(this).apply { this.text = "Camera" }
+        camera.setOnClickListener { startActivity(Intent(this, CameraActivity::class.java)) }
+        val column = LinearLayout(this).apply { orientation = LinearLayout.VERTICAL }
+        column.addView(camera)
+        column.addView(text)
+        setContentView(ScrollView(this).apply { addView(column) })
         // Loading builds kernels: a second or more the first time.  Never on the main thread.
         thread { runAll() }
     }
