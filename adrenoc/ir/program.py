@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +65,7 @@ class Choice:
     node: str
     tile: Any
     tuned: bool
-    candidates: tuple[Any, ...]
+    candidates: Sequence[Any]
     estimate: Callable[[Any], float]
 
     @property

@@ -10,10 +10,10 @@ that `scripts/bench_kernels` asks, so that its figures can be held against each 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from heapq import nsmallest
+from itertools import islice
 
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW_OF_TEXELS
 from adrenoc.families.conv.conv_tile_local import local_candidates, local_clocks
@@ -23,6 +23,7 @@ from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
+from adrenoc.families.shared.tile_columns import Column, TileTables
 from adrenoc.ir.graph import Node
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
@@ -31,12 +32,14 @@ MOST_TILES = 32
 """Tiles that are tried again for a convolution with a prologue."""
 
 
-def candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
+def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTables[ConvTile]:
     """The tiles that suit the extents of a convolution."""
+    tables = []
     if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW_OF_TEXELS:
-        yield from local_candidates(work, limits, costs)
+        tables.append(local_candidates(work, limits, costs))
     if work.image is None:
-        yield from texture_candidates(work, limits, costs)
+        tables.append(texture_candidates(work, limits, costs))
+    return TileTables(*tables)
 
 
 @lru_cache(maxsize=MOST_KNOWN)
@@ -65,11 +68,10 @@ def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
 @lru_cache(maxsize=512)
 def _best_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Sequence[ConvTile]:
     """The tiles of the least estimates; a network repeats the same few convolutions."""
-    tiles = score_tiles(work, limits, machine)
-    return nsmallest(MOST_TILES, tiles, key=tiles)
+    return tuple(islice(score_tiles(work, limits, machine).rank(), MOST_TILES))
 
 
-def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
+def estimate_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     """Clocks of the whole convolution on the target."""
     clocks = local_clocks if tile.route is Route.LOCAL else texture_clocks
     return clocks(work, tile, machine)

@@ -10,29 +10,63 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from adrenoc.families.conv.split_k import vectors_added
 from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.shared_weights import vectors_a_load, vectors_held
+from adrenoc.families.shared.tile_columns import (
+    Column,
+    TileTable,
+    choose,
+    larger,
+    look_up,
+    round_up,
+    smaller,
+)
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.cost.conv_cost import ConvLocalCost
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
+_NUMBERS = (
+    *("pixels", "out_blocks", "width", "height"),
+    *("bands", "split_k", "chunk", "unroll"),
+)
+"""What the search finds of a tile."""
 
-def local_candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[ConvTile]:
+
+def local_candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[ConvTile]:
     """The tiles that suit the extents."""
     e, cost = work.out, costs.conv_local
+    search, rows = _Search(work, limits, costs), []
     for pixels in cost.pixels:
         if pixels > 1 and pixels > -(-e.w // 2) and pixels != e.w:
             continue
+        groups = list(groups_of(-(-e.w // pixels), e.h, costs))
         for out_blocks in cost.out_blocks:
             if out_blocks > e.blocks or pixels * out_blocks > cost.most_sums:
                 break
-            for group in groups_of(-(-e.w // pixels), e.h, costs):
-                yield from _deep(work, limits, costs, pixels, out_blocks, group)
+            for group in groups:
+                of_group = search.find_depths(out_blocks, group)
+                rows += [(pixels, out_blocks, *group, *depth) for depth in of_group]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, len(_NUMBERS)).T
+    pixels_of, blocks_of, width, height, bands, split_k, chunk, unroll = columns
+    actions = {
+        "pixels": pixels_of,
+        "out_blocks": blocks_of,
+        "route": Route.LOCAL,
+        "work_group": (width, height, bands * split_k),
+        "bands": bands,
+        "split_k": split_k,
+        "chunk": chunk,
+        "unroll": unroll,
+    }
+    table = TileTable(ConvTile, actions, len(rows))
+    return table.where(lambda tiles: local_bytes(work, tiles) <= limits.local_mem_bytes)
 
 
 def groups_of(columns: int, rows: int, costs: Cost) -> Iterator[tuple[int, int]]:
@@ -49,45 +83,51 @@ def groups_of(columns: int, rows: int, costs: Cost) -> Iterator[tuple[int, int]]
                 yield width, height
 
 
-def _deep(
-    work: ConvWork,
-    limits: Limits,
-    costs: Cost,
-    pixels: int,
-    out_blocks: int,
-    group: tuple[int, int],
-) -> Iterator[ConvTile]:
-    """The bands and splits that fill one wave."""
-    (width, height), cost = group, costs.conv_local
-    deepest = min(costs.pipes.wave_threads, limits.max_work_group_size) // (width * height)
-    runs = -(-work.out.blocks // out_blocks)
-    for split_k in cost.split_k:
-        bands = min(deepest // split_k, runs)
-        if bands < 1 or (split_k > 1 and 2 * split_k > work.in_blocks):
-            break
-        twice = 2 * split_k
-        more = split_k < cost.split_k[-1] and 2 * twice <= work.in_blocks and twice <= deepest
-        more = more and fills(work, twice, cost)
-        if more and width * height * bands * split_k < cost.fewest_threads:
-            continue
-        for unroll in cost.unrolls:
-            if not fills(work, split_k * unroll, cost):
+class _Search:
+    """The bands and splits that fill one wave: the same few for many shapes of work-groups."""
+
+    def __init__(self, work: ConvWork, limits: Limits, costs: Cost) -> None:
+        self._work, self._cost = work, costs.conv_local
+        self._most = min(costs.pipes.wave_threads, limits.max_work_group_size)
+        self._found: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
+        self._chunks: dict[tuple[int, int, int], int] = {}
+
+    def find_depths(
+        self, out_blocks: int, group: tuple[int, int]
+    ) -> list[tuple[int, int, int, int]]:
+        """Bands, splits, chunk and unrolling that suit a work-group of so many threads."""
+        key = out_blocks, group[0] * group[1]
+        if key not in self._found:
+            self._found[key] = list(self._search(self._cost, *key))
+        return self._found[key]
+
+    def _search(
+        self, cost: ConvLocalCost, out_blocks: int, threads: int
+    ) -> Iterator[tuple[int, int, int, int]]:
+        work = self._work
+        deepest, runs = self._most // threads, -(-work.out.blocks // out_blocks)
+        for split_k in cost.split_k:
+            bands = min(deepest // split_k, runs)
+            if bands < 1 or (split_k > 1 and 2 * split_k > work.in_blocks):
+                break
+            twice = 2 * split_k
+            more = split_k < cost.split_k[-1] and 2 * twice <= work.in_blocks and twice <= deepest
+            more = more and fills(work, twice, cost)
+            if more and threads * bands * split_k < cost.fewest_threads:
                 continue
-            chunk = _chunk(work, cost, out_blocks * bands, split_k, unroll)
-            # One k-step of a chunk would share its registers with what brings the weights.
-            if chunk > unroll or chunk == unroll == 1:
-                tile = ConvTile(
-                    pixels=pixels,
-                    out_blocks=out_blocks,
-                    route=Route.LOCAL,
-                    work_group=(width, height, bands * split_k),
-                    bands=bands,
-                    split_k=split_k,
-                    chunk=chunk,
-                    unroll=unroll,
-                )
-                if local_bytes(work, tile) <= limits.local_mem_bytes:
-                    yield tile
+            for unroll in cost.unrolls:
+                if not fills(work, split_k * unroll, cost):
+                    continue
+                chunk = self._chunk(out_blocks * bands, split_k, unroll)
+                # One k-step of a chunk would share its registers with what brings the weights.
+                if chunk > unroll or chunk == unroll == 1:
+                    yield bands, split_k, chunk, unroll
+
+    def _chunk(self, group_blocks: int, split_k: int, unroll: int) -> int:
+        key = group_blocks, split_k, unroll
+        if key not in self._chunks:
+            self._chunks[key] = _chunk(self._work, self._cost, *key)
+        return self._chunks[key]
 
 
 def fills(work: ConvWork, k_step: int, cost: ConvLocalCost) -> bool:
@@ -115,16 +155,16 @@ def _chunk(
     return unroll * (alike if split_k > 1 or alike >= cost.alike_share * most else most)
 
 
-def local_bytes(work: ConvWork, tile: ConvTile) -> int:
+def local_bytes(work: ConvWork, tile: ConvTile) -> Column:
     """Local memory of a work-group: weights, or what adds up the splits, and what else is read.
 
     Sums of bytes are integers of another type, so that they lie beside the weights.
     """
     threads = math.prod(tile.work_group or (1, 1, 1))
-    span = min(tile.chunk * tile.split_k, whole_k_steps(work.in_blocks, tile.k_step))
+    span = smaller(tile.chunk * tile.split_k, whole_k_steps(work.in_blocks, tile.k_step))
     weights = vectors_held(_vectors(work, tile) * span, threads, half=work.half)
     added = vectors_added(tile.pixels * tile.out_blocks, tile.split_k, threads)
-    held = weights + added if work.words else max(weights, added)
+    held = weights + added if work.words else larger(weights, added)
     element = 2 if work.half else FLOAT_BYTES
     return (held * element + work.block_texels * span * FLOAT_BYTES) * LANES
 
@@ -137,44 +177,44 @@ def _vectors(work: ConvWork, tile: ConvTile) -> int:
 class Counts(NamedTuple):
     """What one thread does of a convolution."""
 
-    alu: float
+    alu: Column
     """Instructions of the arithmetic pipe; those of half arithmetic are as long as they take."""
-    slots: float
+    slots: Column
     """Instructions and empty slots, but for those of texels."""
-    k_steps: int
-    chunks: int
-    texels: int
+    k_steps: Column
+    chunks: Column
+    texels: Column
     """Texels that a thread reads in one k-step."""
-    reads: float
+    reads: Column
     """Vectors from local memory."""
-    waits: float
+    waits: Column
     """How often a thread waits for buffers and at barriers; waits for texels are not among them."""
-    registers: float
+    registers: Column
 
 
-def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> float:
+def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     """Clocks of the whole convolution on the target."""
     counts = local_counts(work, tile, machine)
     cost, rates = machine.cost.conv_local, machine.cost.pipes
     texels = counts.k_steps * counts.texels
-    made = float(work.texel_work * texels)
+    made = 1.0 * work.texel_work * texels
     if work.image is not None:
-        columns = len(work.geometry.columns(tile.pixels))
-        made += cost.numbers_alu * texels + cost.pixel_alu * columns * counts.k_steps
+        columns = look_up(tile.pixels, lambda pixels: len(work.geometry.columns(pixels)))
+        made = made + cost.numbers_alu * texels + cost.pixel_alu * columns * counts.k_steps
     alu = counts.alu + made + cost.texel_alu * texels
     slots = counts.slots + made + (1 + cost.texel_slots) * texels
     as_texels = has_texel_weights(work, machine)
     loads = counts.chunks * _loads(work, tile, texels=as_texels)
-    busiest = max(
+    busiest = larger(
         machine.wave * alu / machine.lanes,
         machine.wave * (texels + loads * as_texels) / machine.texels_of(work.load_bytes),
     )
     at_once: float = cost.texels_a_wait
     if work.image is not None:
         at_once = cost.half_loads_a_wait if work.half else cost.float_loads_a_wait
-    waits = counts.waits + counts.k_steps * math.ceil(counts.texels / at_once)
+    waits = counts.waits + counts.k_steps * round_up(counts.texels / at_once)
     # Only what is under way is waited for: a stem reads little before each barrier.
-    waits = min(waits, texels + loads)
+    waits = smaller(waits, texels + loads)
     serial = machine.slots_a_wave * slots + waits * (
         rates.texture_latency_clocks if as_texels else rates.buffer_latency_clocks
     )
@@ -211,17 +251,18 @@ def local_counts(
     cost, (kh, kw) = machine.cost.conv_local, work.geometry.kernel
     sums = tile.pixels * tile.out_blocks
     blocks = tile.unroll
-    texels = blocks * work.loads(tile.pixels)
+    texels = blocks * look_up(tile.pixels, work.loads)
     mads = blocks * sums * LANES * work.channels * kw * max(1, work.words)
     reads = blocks * (work.channels * tile.out_blocks * kw + work.block_texels)
-    flush = sums * LANES if adds_in_parts(work, tile) else 0
-    k_steps = kh * math.ceil(work.in_blocks / (tile.split_k * blocks))
-    chunks = kh * math.ceil(work.in_blocks / (tile.split_k * tile.chunk))
+    flush = choose(adds_in_parts(work, tile), sums * LANES, 0)
+    k_steps = kh * round_up(work.in_blocks / (tile.split_k * blocks))
+    chunks = kh * round_up(work.in_blocks / (tile.split_k * tile.chunk))
     as_texels = has_texel_weights(work, machine)
     loads = _loads(work, tile, texels=as_texels)
     load_alu = cost.texel_load_alu if as_texels else cost.load_alu
     load_slots = cost.texel_load_slots if as_texels else cost.load_slots
-    halvings = math.log2(tile.split_k) * sums
+    meetings = look_up(tile.split_k, math.log2)
+    halvings = meetings * sums
     half = machine.half_rate if work.half else 1.0
     adding = flush * (chunks if parts_by_chunk else k_steps)
     ends = cost.end_slots + cost.split_k_slots * halvings
@@ -238,30 +279,30 @@ def local_counts(
         chunks=chunks,
         texels=texels,
         reads=k_steps * reads,
-        waits=cost.chunk_waits * chunks + cost.end_waits + math.log2(tile.split_k),
+        waits=cost.chunk_waits * chunks + cost.end_waits + meetings,
         registers=_registers(work, tile, texels, cost, texel_weights=as_texels),
     )
 
 
-def waves_of(work: ConvWork, tile: ConvTile, wave: int) -> int:
+def waves_of(work: ConvWork, tile: ConvTile, wave: int) -> Column:
     """Waves of the whole kernel."""
     e = work.out
     wx, wy, deep = tile.work_group or (1, 1, 1)
     groups = (
-        math.ceil(e.w / tile.pixels / wx)
-        * math.ceil(e.h / wy)
+        round_up(e.w / tile.pixels / wx)
+        * round_up(e.h / wy)
         * e.n
         * _count_channel_groups(work, tile)
     )
-    return groups * math.ceil(wx * wy * deep / wave)
+    return groups * round_up(wx * wy * deep / wave)
 
 
-def _count_channel_groups(work: ConvWork, tile: ConvTile) -> int:
+def _count_channel_groups(work: ConvWork, tile: ConvTile) -> Column:
     """Work-groups along the output blocks of an image."""
-    return math.ceil(work.out.blocks / (tile.out_blocks * tile.bands))
+    return round_up(work.out.blocks / (tile.out_blocks * tile.bands))
 
 
-def bytes_of(work: ConvWork, tile: ConvTile) -> int:
+def bytes_of(work: ConvWork, tile: ConvTile) -> Column:
     """What memory has to move: weights of whole work-groups, the input and the output."""
     e, geometry = work.out, work.geometry
     pixel = math.prod(geometry.strides) * work.pixel_bytes
@@ -269,53 +310,53 @@ def bytes_of(work: ConvWork, tile: ConvTile) -> int:
     return e.n * e.h * e.w * pixel + moved * LANES * work.storage_bytes
 
 
-def weights_of(work: ConvWork, tile: ConvTile) -> int:
+def weights_of(work: ConvWork, tile: ConvTile) -> Column:
     """Weights in vectors of four, those included that fill the last work-group."""
     out_blocks = _count_channel_groups(work, tile) * tile.out_blocks * tile.bands
     taps = work.weight_sets * math.prod(work.geometry.kernel)
     return taps * work.in_blocks * out_blocks * LANES
 
 
-def _loads(work: ConvWork, tile: ConvTile, *, texels: bool) -> int:
+def _loads(work: ConvWork, tile: ConvTile, *, texels: bool) -> Column:
     """Loads of a thread to bring a chunk: texels, or 16 bytes each."""
     vectors, threads = _vectors(work, tile), math.prod(tile.work_group or (1, 1, 1))
     per_load = vectors_a_load(half=work.half, texels=texels)
-    return math.ceil(vectors * tile.chunk * tile.split_k / per_load / threads)
+    return round_up(vectors * tile.chunk * tile.split_k / per_load / threads)
 
 
 def _registers(
-    work: ConvWork, tile: ConvTile, texels: int, cost: ConvLocalCost, *, texel_weights: bool
-) -> float:
+    work: ConvWork, tile: ConvTile, texels: Column, cost: ConvLocalCost, *, texel_weights: bool
+) -> Column:
     """Full registers of four that a thread needs."""
-    sums = tile.pixels * tile.out_blocks
+    sums, is_split = tile.pixels * tile.out_blocks, tile.split_k > 1
     if work.words:
-        split_k = cost.words_split_k_registers if tile.split_k > 1 else 0
+        split_k = choose(is_split, cost.words_split_k_registers, 0)
         return sums + (1 + cost.word_registers) * texels + cost.words_registers + split_k
     if work.in_blocks == 1:
         waiting, other = cost.stem_weights, _stem_registers(work, tile, cost)
     else:
         waiting = cost.waiting_weights
-        other = cost.other_registers + (cost.split_k_registers if tile.split_k > 1 else 0)
+        other = cost.other_registers + choose(is_split, cost.split_k_registers, 0)
         if texel_weights:  # no pointers
-            other = cost.texel_registers + (cost.texel_split_k_registers if tile.split_k > 1 else 0)
+            other = cost.texel_registers + choose(is_split, cost.texel_split_k_registers, 0)
         if work.geometry.kernel[1] > 1:
-            other += cost.taps_registers
-            other += cost.stride_registers if work.geometry.strides[1] > 1 else 0
+            other = other + cost.taps_registers
+            other = other + (cost.stride_registers if work.geometry.strides[1] > 1 else 0)
     if not work.half:
         return sums + texels + waiting + other
-    parts = tile.pixels if adds_in_parts(work, tile) else 0
+    parts = choose(adds_in_parts(work, tile), tile.pixels, 0)
     return (sums + parts + texels + waiting) / 2 + other
 
 
-def _stem_registers(work: ConvWork, tile: ConvTile, cost: ConvLocalCost) -> float:
+def _stem_registers(work: ConvWork, tile: ConvTile, cost: ConvLocalCost) -> Column:
     """Those of coordinates and pointers where there is one input block."""
     # Texels of one block share two addresses; of wide rows of an image, each load has its own.
     if not work.half and (work.image is None or work.geometry.kernel[1] <= cost.narrow_row):
         return 0.0
-    return cost.stem_registers + (cost.bands_registers if tile.bands > 1 else 0)
+    return cost.stem_registers + choose(tile.bands > 1, cost.bands_registers, 0)
 
 
-def adds_in_parts(work: ConvWork, tile: ConvTile) -> bool:
+def adds_in_parts(work: ConvWork, tile: ConvTile) -> Column:
     """Whether the products of a pass are added up before they are added to the total."""
     passes = work.in_blocks * work.geometry.kernel[0] // tile.unroll
-    return work.half and passes > tile.split_k
+    return (passes > tile.split_k) & work.half

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from adrenoc.families.shared.conv_geometry import ConvGeometry
+from adrenoc.families.shared.tile_columns import Column, larger, look_up, smaller
 from adrenoc.ir.layout import Extents
 from adrenoc.kernels.weights import whole_k_steps
 
@@ -51,7 +52,8 @@ class ExpansionTile:
     @property
     def blocks_at_once(self) -> int:
         """Blocks of the output that the threads make beside each other."""
-        return max(1, min(self.group_blocks, self.threads // self.items))
+        blocks: int = larger(1, smaller(self.group_blocks, self.threads // self.items))
+        return blocks
 
     @property
     def made_rounds(self) -> tuple[int, int]:
@@ -99,22 +101,35 @@ class Span:
 
     @staticmethod
     def from_extents(
-        extent: int, out: int, made: int, kernel: int, stride: int, dilation: int, padding: int
+        extent: int, out: int, made: Column, kernel: int, stride: int, dilation: int, padding: int
     ) -> Span:
         """The span of work-groups that make `made` of `out` rows or columns each."""
-        count, step = -(-out // made), made * stride
-        read = (made - 1) * stride + (kernel - 1) * dilation + 1
-        firsts = [number * step - padding for number in range(count)]
-        needed = [min(first + read, extent) - max(first, 0) for first in firsts]
+        reach = (kernel - 1) * dilation + 1
+
+        def count_needed(made: int) -> tuple[int, ...]:
+            return _count_needed(extent, out, made, stride, reach, padding)
+
         return Span(
-            count=count,
-            step=step,
-            read=read,
-            computed=max(1, *needed),
+            count=-(-out // made),
+            step=made * stride,
+            read=(made - 1) * stride + reach,
+            computed=look_up(made, lambda made: max(1, *count_needed(made))),
             extent=extent,
             padding=padding,
-            shifted=any(count < max(1, *needed) for count in needed),
+            shifted=look_up(
+                made, lambda made: min(count_needed(made)) < max(1, *count_needed(made))
+            ),
         )
+
+
+@lru_cache(maxsize=4096)
+def _count_needed(
+    extent: int, out: int, made: int, stride: int, reach: int, padding: int
+) -> tuple[int, ...]:
+    """Rows, or columns, within the image that each work-group along an axis reads."""
+    read = (made - 1) * stride + reach
+    firsts = [number * made * stride - padding for number in range(-(-out // made))]
+    return tuple(min(first + read, extent) - max(first, 0) for first in firsts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +140,8 @@ class Region:
     across: Span
 
     @staticmethod
-    @lru_cache(maxsize=4096)
     def from_geometry(
-        geometry: ConvGeometry, source: Extents, out: Extents, rows: int, columns: int
+        geometry: ConvGeometry, source: Extents, out: Extents, rows: Column, columns: Column
     ) -> Region:
         """The region that so many rows and columns of the output need."""
         (kh, kw), (sy, sx), (dy, dx) = geometry.kernel, geometry.strides, geometry.dilation
@@ -145,7 +159,7 @@ class Region:
     @property
     def has_shift(self) -> bool:
         """Whether some work-group computes pixels that are not in its rectangle."""
-        return self.down.shifted or self.across.shifted
+        return self.down.shifted | self.across.shifted
 
     @property
     def held_pixels(self) -> int:
@@ -155,15 +169,10 @@ class Region:
     @property
     def has_padding(self) -> bool:
         """Whether some places of the rectangle are not computed."""
-        return (
-            (self.down.computed, self.across.computed)
-            != (
-                self.down.read,
-                self.across.read,
-            )
-            or self.has_shift
-            or any(span.padding for span in (self.down, self.across))
-        )
+        spans = (self.down, self.across)
+        outside = [(span.computed != span.read) | bool(span.padding) for span in spans]
+        found: bool = outside[0] | outside[1] | self.has_shift
+        return found
 
     def runs(self, pixels: int) -> int:
         """Runs of neighbours that make a row of those that are computed."""

@@ -7,9 +7,12 @@ computes.  What that takes is the target's (`SeparableCost`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from adrenoc.families.conv.conv_tile_local import (
     adds_in_parts,
@@ -27,6 +30,14 @@ from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
+from adrenoc.families.shared.tile_columns import (
+    Column,
+    TileTable,
+    choose,
+    larger,
+    look_up,
+    smaller,
+)
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.depthwise_cost import SeparableCost
@@ -52,29 +63,59 @@ class SeparableWork:
         return self.depthwise.kernel[0] * self.depthwise.kernel[1]
 
 
-def candidates(work: SeparableWork, limits: Limits, costs: Cost) -> Iterator[SeparableTile]:
+_SHAPE = ("pixels", "out_blocks", "width", "height", "bands", "split_k")
+"""What the search finds first of a tile."""
+
+
+def candidates(work: SeparableWork, limits: Limits, costs: Cost) -> TileTable[SeparableTile]:
     """The tiles that suit the extents."""
+    shapes, cost = list(_shapes(work, limits, costs)), costs.separable
+    ways: dict[int, tuple[bool, ...]] = {}
+    for pixels in cost.pixels:
+        texels = work.depthwise.kernel[0] * len(work.depthwise.columns(pixels))
+        ways[pixels] = (False, True) if texels <= cost.most_texels else (True,)
+    rows = [
+        (*shape, chunk, rolled)
+        for shape, chunks in zip(shapes, _chunks(work, limits, cost, shapes), strict=True)
+        for chunk in chunks
+        for rolled in ways[shape[0]]
+    ]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, len(_SHAPE) + 2).T
+    actions = _actions(columns[: len(_SHAPE)])
+    actions |= {"chunk": columns[-2], "rolled": columns[-1].astype(bool)}
+    return TileTable(SeparableTile, actions, len(rows))
+
+
+def _actions(columns: np.ndarray) -> dict[str, Any]:
+    """Columns of `_shapes` as actions of a tile."""
+    pixels, out_blocks, width, height, bands, split_k = columns
+    return {
+        "pixels": pixels,
+        "out_blocks": out_blocks,
+        "route": Route.LOCAL,
+        "work_group": (width, height, bands * split_k),
+        "bands": bands,
+        "split_k": split_k,
+    }
+
+
+def _shapes(work: SeparableWork, limits: Limits, costs: Cost) -> Iterator[tuple[int, ...]]:
+    """Pixels, output blocks, width and height of the work-group, bands and splits."""
     e, cost = work.pointwise.out, costs.separable
     for pixels in cost.pixels:
         if pixels > 1 and 2 * pixels > e.w:
             continue
-        texels = work.depthwise.kernel[0] * len(work.depthwise.columns(pixels))
+        groups = list(groups_of(-(-e.w // pixels), e.h, costs))
         for out_blocks in cost.out_blocks:
             if out_blocks > e.blocks or pixels * out_blocks > cost.most_sums:
                 break
-            for width, height in groups_of(-(-e.w // pixels), e.h, costs):
-                for bands, split_k in _deep(work, limits, costs, out_blocks, width * height):
-                    tile = SeparableTile(
-                        pixels=pixels,
-                        out_blocks=out_blocks,
-                        route=Route.LOCAL,
-                        work_group=(width, height, bands * split_k),
-                        bands=bands,
-                        split_k=split_k,
-                    )
-                    for chunk in _chunks(work, limits, cost, tile):
-                        for rolled in (False, True) if texels <= cost.most_texels else (True,):
-                            yield replace(tile, chunk=chunk, rolled=rolled)
+            depths = {
+                threads: list(_deep(work, limits, costs, out_blocks, threads))
+                for threads in {width * height for width, height in groups}
+            }
+            for width, height in groups:
+                for depth in depths[width * height]:
+                    yield pixels, out_blocks, width, height, *depth
 
 
 def _deep(
@@ -94,25 +135,29 @@ def _deep(
 
 
 def _chunks(
-    work: SeparableWork, limits: Limits, cost: SeparableCost, tile: SeparableTile
-) -> Iterator[int]:
-    """Input blocks of a split at a time: the most that fit in chunks that are alike."""
-    k_steps = -(-work.pointwise.in_blocks // tile.split_k)
-    longest = cost.most_blocks_a_part if work.pointwise.half else k_steps
-    held = {
-        n: local_bytes(work, replace(tile, chunk=n))
-        for n in range(1, min(longest, k_steps) + 1)
-        if k_steps % n == 0
-    }
-    known = set()
-    for most in cost.shared_bytes:
-        fit = [n for n, size in held.items() if size <= min(most, limits.local_mem_bytes)]
-        if fit and fit[-1] not in known:
-            known.add(fit[-1])
-            yield fit[-1]
+    work: SeparableWork, limits: Limits, cost: SeparableCost, shapes: Sequence[tuple[int, ...]]
+) -> list[list[int]]:
+    """Input blocks of a split at a time, of each shape: the most that fit in chunks alike."""
+    found: list[list[int]] = [[] for _ in shapes]
+    table = np.array(shapes, dtype=np.int64).reshape(-1, len(_SHAPE))
+    for split_k in np.unique(table[:, -1]).tolist():
+        k_steps = -(-work.pointwise.in_blocks // split_k)
+        longest = cost.most_blocks_a_part if work.pointwise.half else k_steps
+        alike = [n for n in range(1, min(longest, k_steps) + 1) if k_steps % n == 0]
+        (places,) = np.nonzero(table[:, -1] == split_k)
+        # A row for each shape, a column for each number of blocks.
+        actions = _actions(table[places].T[:, :, None]) | {"chunk": np.array(alike)}
+        held = local_bytes(work, SeparableTile(**actions))
+        for most in cost.shared_bytes:
+            fits = held <= min(most, limits.local_mem_bytes)
+            last = np.where(fits, np.arange(len(alike)), -1).max(axis=1)
+            for place, number in zip(places.tolist(), last.tolist(), strict=True):
+                if number >= 0 and alike[number] not in found[place]:
+                    found[place].append(alike[number])
+    return found
 
 
-def local_bytes(work: SeparableWork, tile: SeparableTile) -> int:
+def local_bytes(work: SeparableWork, tile: SeparableTile) -> Column:
     """Local memory of a work-group: what the 1x1 convolution holds, and taps beside it."""
     of_block = (work.taps + work.finish_texels) * LANES * FLOAT_BYTES
     return pointwise_bytes(work.pointwise, tile) + tile.chunk * tile.split_k * of_block
@@ -129,33 +174,33 @@ def score_tiles(work: SeparableWork, limits: Limits, machine: Machine) -> Scored
 
 def estimate_clocks(
     work: SeparableWork, tile: SeparableTile, machine: Machine, limits: Limits
-) -> float:
+) -> Column:
     """Clocks of both on the target."""
     cost, rates = machine.cost.separable, machine.cost.pipes
     counts = local_counts(work.pointwise, tile, machine, parts_by_chunk=True)
     rows = work.depthwise.kernel[0]
-    columns = len(work.depthwise.columns(tile.pixels))
+    columns = look_up(tile.pixels, lambda pixels: len(work.depthwise.columns(pixels)))
     texels, k_steps = rows * columns, counts.k_steps
     made = tile.pixels * (work.taps * LANES + work.finish_work)
-    passes = rows if tile.rolled else 0
+    passes = choose(tile.rolled, rows, 0)
     alu = counts.alu + k_steps * (made + cost.texel_alu * texels + cost.row_alu * passes)
     reads = counts.reads + k_steps * (work.taps + 1)
     of_k_step = made + cost.texel_slots * texels + cost.row_slots * passes + work.taps
     slots = counts.slots + k_steps * of_k_step
-    busiest = max(
+    busiest = larger(
         machine.wave * alu / machine.lanes,
         machine.wave * k_steps * texels / machine.texels_of(work.pointwise.storage_bytes),
     )
-    waits: float = k_steps * max(1, passes) + cost.chunk_waits * (counts.chunks - 1)
-    waits += cost.last_waits + math.log2(tile.split_k)
+    waits = k_steps * larger(1, passes) + cost.chunk_waits * (counts.chunks - 1)
+    waits = waits + (cost.last_waits + look_up(tile.split_k, math.log2))
     serial = machine.slots_a_wave * slots + waits * rates.buffer_latency_clocks
-    registers = _registers(work, tile, columns if tile.rolled else texels, machine.cost)
-    registers += cost.chunk_registers if counts.chunks > 1 else 0
-    if registers > machine.registers / 2:  # what does not fit goes to memory
-        serial *= rates.spilled
+    registers = _registers(work, tile, choose(tile.rolled, columns, texels), machine.cost)
+    registers = registers + choose(counts.chunks > 1, cost.chunk_registers, 0)
+    # What does not fit goes to memory.
+    serial = serial * choose(registers > machine.registers / 2, rates.spilled, 1.0)
     threads, shared = math.prod(tile.work_group or (1,)), local_bytes(work, tile)
     by_memory = machine.waves_of_groups(threads, shared, limits.local_mem_bytes)
-    resident = max(1, min(machine.resident_waves(registers), by_memory))
+    resident = larger(1, smaller(machine.resident_waves(registers), by_memory))
     waves = waves_of(work.pointwise, tile, machine.wave)
     memory = machine.memory_clocks(_bytes(work, tile))
     return machine.hedge(
@@ -168,22 +213,22 @@ def estimate_clocks(
     )
 
 
-def _registers(work: SeparableWork, tile: SeparableTile, texels: int, costs: Cost) -> float:
+def _registers(work: SeparableWork, tile: SeparableTile, texels: Column, costs: Cost) -> Column:
     """Full registers of four that a thread needs."""
     cost = costs.separable
-    sums = float(tile.pixels * tile.out_blocks)
+    sums = 1.0 * tile.pixels * tile.out_blocks
     if work.pointwise.half:
-        sums *= 1.0 if adds_in_parts(work.pointwise, tile) else 0.5
+        sums = sums * choose(adds_in_parts(work.pointwise, tile), 1.0, 0.5)
     finish = cost.finish_registers if work.finish_work else 0.0
-    split_k = costs.conv_local.split_k_registers if tile.split_k > 1 else 0.0
+    split_k = choose(tile.split_k > 1, costs.conv_local.split_k_registers, 0.0)
     strided = cost.stride_registers if work.depthwise.strides[1] > 1 else 0.0
     return sums + texels + tile.pixels + cost.other_registers + finish + split_k + strided
 
 
-def _bytes(work: SeparableWork, tile: SeparableTile) -> int:
+def _bytes(work: SeparableWork, tile: SeparableTile) -> Column:
     """What memory has to move: the input, the output, weights and taps."""
     source, out, of_one = work.source, work.pointwise.out, work.pointwise.storage_bytes
     vectors = source.n * source.h * source.w * source.blocks
     vectors += out.n * out.h * out.w * out.blocks
-    vectors += weights_of(work.pointwise, tile)
+    vectors = vectors + weights_of(work.pointwise, tile)
     return (vectors * of_one + source.blocks * work.taps * FLOAT_BYTES) * LANES

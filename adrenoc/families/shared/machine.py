@@ -9,6 +9,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from adrenoc.families.shared.tile_columns import (
+    Column,
+    choose,
+    larger,
+    raise_to,
+    round_down,
+    round_up,
+    smaller,
+)
 from adrenoc.ir.layout import LANES
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Performance
@@ -84,8 +93,12 @@ class Machine:
         )
 
     def hedge(
-        self, busiest: float, vectors: float, vector_bytes: int, finish: Callable[[float], float]
-    ) -> float:
+        self,
+        busiest: Column,
+        vectors: Column,
+        vector_bytes: int,
+        finish: Callable[[Column], Column],
+    ) -> Column:
         """Clocks of a kernel that reads so many vectors of local memory a thread.
 
         `busiest` is how long a wave keeps the other pipes, and `finish` makes the clocks of the
@@ -93,44 +106,50 @@ class Machine:
         than narrow ones (`local_by_width`), so a schedule is as good as it is under both.
         """
         cost = self.cost.pipes
-        narrow = vectors * cost.local_read_clocks
-        wide = vectors * vector_bytes * self.wave / cost.local_bytes_per_clock
+        narrow = larger(busiest, vectors * cost.local_read_clocks)
+        wide = larger(busiest, vectors * vector_bytes * self.wave / cost.local_bytes_per_clock)
         sure = min(cost.local_by_width, 1.0)
-        if max(busiest, wide) <= max(busiest, narrow):
-            return finish(max(busiest, narrow))
-        by_width = finish(max(busiest, wide))
-        if sure == 1.0 or math.isinf(by_width):
-            return by_width
-        return finish(max(busiest, narrow)) ** (1.0 - sure) * by_width**sure
+        by_narrow, by_width = finish(narrow), finish(wide)
+        both = by_width
+        if sure < 1.0:
+            both = raise_to(by_narrow, 1.0 - sure) * raise_to(by_width, sure)
+            both = choose(by_width == math.inf, by_width, both)
+        return choose(wide <= narrow, by_narrow, both)
 
-    def memory_clocks(self, *sizes: int) -> float:
+    def memory_clocks(self, *sizes: Column) -> Column:
         """Clocks that DRAM needs to move so many bytes, each once.
 
         The second-level cache of the listed GPUs is smaller than nearly every tensor.
         """
         return sum(sizes) / self.dram_bytes
 
-    def overlap_with_memory(self, pipes: float, memory: float, resident: float) -> float:
+    def overlap_with_memory(self, pipes: Column, memory: Column, resident: Column) -> Column:
         """Clocks of what keeps the pipes busy for so long, and memory, with so many waves.
 
         Where memory is the bound, the faster of two kernels is still the better, and of two alike
         the one with more waves: they ask for more at a time.
         """
         cost = self.cost.pipes
-        few = max(1.0, self.registers / cost.enough_registers / resident)
-        return max(pipes, memory) + few * cost.unhidden * min(pipes, memory)
+        few = larger(1.0, self.registers / cost.enough_registers / resident)
+        return larger(pipes, memory) + few * cost.unhidden * smaller(pipes, memory)
 
-    def resident_waves(self, registers: float) -> int:
+    def resident_waves(self, registers: Column) -> Column:
         """Waves that fit beside each other with so many full registers a thread.
 
         A thread gets whole registers.
         """
-        fit = min(self.most_waves, int(self.registers // max(math.ceil(registers), 1)))
-        return max(1, fit - fit % self.waves_together)
+        whole = larger(round_up(registers), 1)
+        fit = smaller(self.most_waves, round_down(self.registers // whole))
+        return larger(1, fit - fit % self.waves_together)
 
     def waves_of_groups(
-        self, threads: int, shared_bytes: int, local_mem_bytes: int, *, wave: int | None = None
-    ) -> int:
+        self,
+        threads: Column,
+        shared_bytes: Column,
+        local_mem_bytes: int,
+        *,
+        wave: int | None = None,
+    ) -> Column:
         """Waves of one processor whose work-groups of so many threads find local memory; 0 if none.
 
         A work-group has waves on each of the processors that share the memory.
@@ -138,16 +157,16 @@ class Machine:
         Source: Mesa, ir3.c (`ir3_get_reg_independent_max_waves`).
         """
         grain = self.cost.pipes.local_grain_bytes
-        taken = max(1, math.ceil(shared_bytes / grain)) * grain
+        taken = larger(1, round_up(shared_bytes / grain)) * grain
         together = (wave or self.wave) * self.waves_together
-        of_group = math.ceil(threads / together) * self.waves_together
-        return min(self.most_waves, local_mem_bytes // taken * of_group)
+        of_group = round_up(threads / together) * self.waves_together
+        return smaller(self.most_waves, local_mem_bytes // taken * of_group)
 
-    def clocks(self, waves: int, busiest: float, serial: float, resident: int) -> float:
+    def clocks(self, waves: Column, busiest: Column, serial: Column, resident: Column) -> Column:
         """Clocks of so many waves of the whole GPU, so many of a processor beside each other.
 
         `busiest` is how long one wave keeps the pipe that it needs most, `serial` how long it
         takes alone: throughput bounds many waves, latency bounds few.
         """
-        here = math.ceil(waves / self.processors)
-        return max(here * busiest, math.ceil(here / resident) * serial)
+        here = round_up(waves / self.processors)
+        return larger(here * busiest, round_up(here / resident) * serial)

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Protocol, TypeVar, overload
 
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import TargetError
+from adrenoc.families.shared.scored import Scored
 from adrenoc.families.shared.signature import plain
 from adrenoc.ir.program import Choice, Work
 from adrenoc.target.cost.machine_cost import WorkGroupCost
@@ -107,20 +109,28 @@ class Schedules:
         candidates: Iterable[T],
         estimate: Callable[[T], float],
     ) -> Choice:
-        offered = tuple(candidates)
-        if not offered:
+        scored = candidates if isinstance(candidates, Scored) and candidates is estimate else None
+        offered = tuple(candidates) if scored is None else scored
+        if not len(offered):
             raise TargetError(
                 f"no schedule of {family} fits {node}: the target's work-groups have "
                 f"{self.limits.max_work_group_size} threads and {self.limits.local_mem_bytes} "
                 "bytes of local memory at most",
                 hint="adrenoc targets lists devices, or raise what --device FILE.toml allows",
             )
-        allowed = [tile for tile in offered if self.refusal(digest, tile) is None]
-        # Only where every shape is refused can the usual one be wrong, and then none is right.
-        allowed = allowed or list(offered)
+
+        def may_run(tile: T) -> bool:
+            return self.refusal(digest, tile) is None
+
+        allowed = _Allowed(offered, may_run)
         tile, tuned = self._find_tuned(family, digest, allowed), True
         if tile is None:
-            tile, tuned = min(allowed, key=estimate), False
+            tuned = False
+            if scored is None:
+                tile = min(allowed, key=estimate)
+            else:
+                tile = next(filter(may_run, scored.rank()), None)
+                tile = next(scored.rank()) if tile is None else tile
         return Choice(
             digest=digest,
             family=family,
@@ -128,7 +138,7 @@ class Schedules:
             node=node,
             tile=tile,
             tuned=tuned,
-            candidates=tuple(allowed),
+            candidates=allowed,
             estimate=estimate,
         )
 
@@ -141,7 +151,7 @@ class Schedules:
             return "it failed on a device, as the tuning log tells"
         return refusal(tile, self.limits)
 
-    def _find_tuned(self, family: str, digest: str, allowed: list[T]) -> T | None:
+    def _find_tuned(self, family: str, digest: str, allowed: Iterable[T]) -> T | None:
         actions = self.tuning.actions.get(digest)
         if actions is None:
             return None
@@ -154,6 +164,30 @@ class Schedules:
             f"the tuning log's actions {dict(actions)} are no candidate on this target",
         )
         return None
+
+
+class _Allowed(Sequence[T]):
+    """The candidates that a target can run; those of a large search wait until somebody looks."""
+
+    def __init__(self, offered: Iterable[T], may_run: Callable[[T], bool]) -> None:
+        self._offered, self._may_run = offered, may_run
+
+    @cached_property
+    def _tiles(self) -> tuple[T, ...]:
+        # Only where every shape is refused can the usual one be wrong, and then none is right.
+        return tuple(filter(self._may_run, self._offered)) or tuple(self._offered)
+
+    def __len__(self) -> int:
+        return len(self._tiles)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
+        return self._tiles[place]
 
 
 def refusal(tile: Tile, limits: Limits) -> str | None:

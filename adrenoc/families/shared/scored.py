@@ -6,9 +6,14 @@ picks among the same candidates: a search of thousands, several times over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Generic, TypeVar
+
+import numpy as np
+
+from adrenoc.families.shared.tile_columns import Column, TileTable, TileTables
 
 T = TypeVar("T")
 
@@ -19,30 +24,49 @@ MOST_KNOWN = 128
 class Scored(Generic[T]):
     """Candidates in order, as an iterable, and the estimate of each, as a function.
 
-    Nothing is searched before somebody asks; any unit, less is better.
+    Nothing is searched before somebody asks; any unit, less is better.  Of tables of tiles the
+    estimate is asked once for all, and a tile is made for who looks at it.
     """
 
-    def __init__(self, candidates: Callable[[], Iterable[T]], estimate: Callable[[T], float]):
+    def __init__(self, candidates: Callable[[], Iterable[T]], estimate: Callable[[T], Column]):
         self._candidates, self._estimate = candidates, estimate
 
     @cached_property
-    def estimates(self) -> dict[T, float]:
-        """The estimate of each candidate; made when it is first asked for, which is the search."""
-        return {tile: self._estimate(tile) for tile in self._candidates()}
+    def _searched(self) -> tuple[Sequence[T], np.ndarray]:
+        """The candidates, and the estimate of each; made when somebody first asks."""
+        found = self._candidates()
+        if isinstance(found, (TileTable, TileTables)):
+            return found, found.estimate(self._estimate)
+        tiles = list(found)
+        return tiles, np.array([self._estimate(tile) for tile in tiles], dtype=np.float64)
+
+    @cached_property
+    def _estimates(self) -> dict[T, float]:
+        tiles, estimates = self._searched
+        return dict(zip(tiles, estimates.tolist(), strict=True))
 
     def alone(self, tile: T) -> float:
         """The estimate of one tile, without those of others."""
-        return self._estimate(tile)
+        return float(self._estimate(tile))
 
     @property
     def least(self) -> float:
         """The least estimate; infinite where there is no candidate."""
-        return min(self.estimates.values(), default=float("inf"))
+        estimates = self._searched[1]
+        return float(estimates.min()) if len(estimates) else math.inf
+
+    def rank(self) -> Iterator[T]:
+        """The candidates, the best first; of equals those that come first."""
+        tiles, estimates = self._searched
+        return (tiles[place] for place in np.argsort(estimates, kind="stable").tolist())
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self.estimates)
+        return iter(self._searched[0])
+
+    def __len__(self) -> int:
+        return len(self._searched[0])
 
     def __call__(self, tile: T) -> float:
         """The estimate of a candidate, or of another tile of the family."""
-        known = self.estimates.get(tile)
-        return self._estimate(tile) if known is None else known
+        known = self._estimates.get(tile)
+        return self.alone(tile) if known is None else known
