@@ -36,6 +36,7 @@ from adrenoc.files.outputs import (
     write_folder_atomically,
 )
 from adrenoc.files.read import android_ndk_folders, cache_folder, sha256_json
+from adrenoc.host.quick_imports import collector_paused
 from adrenoc.host.time_trace import section
 from adrenoc.importers.formats import find_model_files
 from adrenoc.options import CompileOptions, Shapes
@@ -271,7 +272,8 @@ def _compile(
     """Compile; what writes the bundle into a folder, and the decisions."""
     model, options, buckets = job.model, job.options, job.buckets
     if job.editions:
-        from adrenoc.compile.make_editions import compile_editions
+        with collector_paused():
+            from adrenoc.compile.make_editions import compile_editions
 
         whole = compile_editions(
             model,
@@ -284,7 +286,8 @@ def _compile(
         )
         return (lambda root: whole.fill(root, writer.fill_for)), whole.decisions
     if buckets:
-        from adrenoc.compile.make_buckets import compile_buckets
+        with collector_paused():
+            from adrenoc.compile.make_buckets import compile_buckets
 
         several = compile_buckets(
             model,
@@ -295,7 +298,7 @@ def _compile(
             reporter=writer.reporter,
         )
         return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
-    with section("load TVM", "start"):
+    with section("load TVM", "start"), collector_paused():
         from adrenoc.compile.compiler import compile_model
 
     compiled = compile_model(

@@ -1,0 +1,40 @@
+"""Imports wait for no collector, and it is as it was afterwards."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from adrenoc.host.quick_imports import collector_paused
+
+_MAKE = "made = [[] for _ in range(100_000)]"
+_COUNT = "import gc; before = gc.get_stats()[0]['collections']"
+_SHOW = "print(gc.get_stats()[0]['collections'] - before)"
+
+
+def _count_collections(*lines: str) -> int:
+    text = "\n".join([_COUNT, *lines, _SHOW])
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_nothing_is_collected_while_modules_are_loaded() -> None:
+    load = "from adrenoc.host.quick_imports import collector_paused"
+    assert _count_collections(load, _MAKE) > 50
+    assert _count_collections(load, f"with collector_paused(): {_MAKE}") < 10
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_collector_is_as_it_was_after_a_failed_import_too(is_on: bool) -> None:
+    was_on = gc.isenabled()
+    (gc.enable if is_on else gc.disable)()
+    try:
+        with pytest.raises(ImportError), collector_paused():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled() is is_on
+    finally:
+        (gc.enable if was_on else gc.disable)()
