@@ -68,6 +68,8 @@ class CompileOptions:
     """Steps down from textures that are errors: `buffer`, `cpu`."""
     max_memory_mib: int | None = None
     """GPU memory that the plan may take; beyond it the plan is made again, or refused."""
+    pool_textures: bool = False
+    """Textures are made from parts of one buffer, where that takes less memory."""
     expose_layers: bool = False
     """Make every tensor that the model names an output, for `run --check-layers`."""
     float32_tensors: tuple[str, ...] = ()
@@ -86,7 +88,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         for name in ("storage_dtype", "compute_dtype"):
             _require(name, getattr(self, name), getattr(self, name) in DTYPES, " or ".join(DTYPES))
-        for name in ("textures", "winograd", "check_ir", "expose_layers"):
+        for name in ("textures", "winograd", "check_ir", "expose_layers", "pool_textures"):
             _require(name, getattr(self, name), type(getattr(self, name)) is bool, "true or false")
         _require(
             "forbid",
@@ -158,6 +160,8 @@ class CompileOptions:
                 del values[name]
         if self.max_memory_mib is None:
             del values["max_memory_mib"]
+        if not self.pool_textures:
+            del values["pool_textures"]
         del values["tuning_log"]
         if self.tuning_log is not None:
             values["tuning_log"] = _digest_of(self.tuning_log)

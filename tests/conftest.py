@@ -33,6 +33,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--optimised", action="store_true", help="drivers optimise the kernels of all tests"
     )
+    parser.addoption(
+        "--pooled", action="store_true", help="textures of all tests lie in one buffer, if they can"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _pooled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--pooled`, what `--pool-textures` plans, even where it takes no less memory."""
+    if request.config.getoption("--pooled"):
+        from adrenoc.passes.lower.plan_memory import plan_memory
+        from adrenoc.pipeline import steps
+
+        monkeypatch.setattr(
+            steps,
+            "plan_storage",
+            lambda s: (plan_memory(s.program, pool_within=s.target.limits), None),
+        )
 
 
 @pytest.hookimpl(hookwrapper=True)

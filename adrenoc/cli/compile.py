@@ -80,6 +80,12 @@ if TYPE_CHECKING:
 )
 @memory_option()
 @click.option(
+    "--pool-textures/--no-pool-textures",
+    default=None,
+    help="Make textures from parts of one buffer, where the driver can: less memory, and images "
+    "that are linear.  [default: --no-pool-textures]",
+)
+@click.option(
     "--context",
     type=click.IntRange(min=1),
     metavar="N",
@@ -149,6 +155,7 @@ def compile_command(
     seed: int,
     effort: float,
     max_memory_mib: int | None,
+    pool_textures: bool | None,
     winograd: bool | None,
     clml: str | None,
     clml_version: int | None,
@@ -216,6 +223,7 @@ def compile_command(
         "end_tokens": shaped.ends or None,
         "forbid": forbid or None,
         "max_memory_mib": max_memory_mib,
+        "pool_textures": pool_textures,
         "winograd": winograd,
         "clml": clml,
         "clml_version": clml_version,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +12,10 @@ import numpy as np
 from tvm_ffi.structural import structural_map
 
 from adrenoc.codegen.launcher_checks import TAKES_INPUT, drop_known_checks
+from adrenoc.codegen.layers_beside import put_layers_beside
 from adrenoc.codegen.opencl_compact import compact
 from adrenoc.codegen.opencl_sharing import kernel_name, read_programs, section, share, standalone
-from adrenoc.codegen.opencl_source import forbid_contraction, printing, tidy
+from adrenoc.codegen.opencl_source import add_sections, forbid_contraction, printing, tidy
 from adrenoc.codegen.traced_build import traced_passes
 from adrenoc.decision import DecisionLog
 from adrenoc.host.time_trace import section as traced
@@ -54,12 +55,19 @@ def tvm_target(target: Target) -> Any:
 
 
 def build_executable(
-    module: Any, target: Target, log: DecisionLog | None = None, *, as_printed: bool = False
+    module: Any,
+    target: Target,
+    log: DecisionLog | None = None,
+    *,
+    layer_widths: Mapping[str, Mapping[str, int]] | None = None,
+    as_printed: bool = False,
 ) -> Any:
     """Compile a module made by `emit_relax` to an executable of TVM's virtual machine.
 
-    Kernels that differ in constants alone run one program; `log` is told which.  `as_printed`, for
-    comparisons: each kernel has the text that TVM prints, and a program of its own.
+    Kernels that differ in constants alone run one program; `log` is told which.
+    `layer_widths` has the parameters of kernels that are images without layers, as `layers_beside`
+    takes them.  `as_printed`, for comparisons: each kernel has the text that TVM prints, and a
+    program of its own.
     """
     from tvm import relax
 
@@ -74,7 +82,8 @@ def build_executable(
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    with printing(tidy) if as_printed else sharing_programs(log), traced_passes():
+    sharing = sharing_programs(log, layer_widths or {})
+    with printing(tidy) if as_printed else sharing, traced_passes():
         return relax.build(
             module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
         )
@@ -151,12 +160,16 @@ def _all_modules(module: Any) -> list[Any]:
     return found
 
 
-def _edit_source(source: str) -> str:
-    return forbid_contraction(compact(tidy(source)))
+def _edit_source(source: str, layer_widths: Mapping[str, Mapping[str, int]] | None = None) -> str:
+    edited = forbid_contraction(compact(tidy(source)))
+    widths = (layer_widths or {}).get(kernel_name(edited).removesuffix("_kernel"))
+    return add_sections(put_layers_beside(edited, widths)) if widths else edited
 
 
 @contextmanager
-def sharing_programs(log: DecisionLog | None) -> Iterator[None]:
+def sharing_programs(
+    log: DecisionLog | None, layer_widths: Mapping[str, Mapping[str, int]]
+) -> Iterator[None]:
     """While this is open, TVM's code generator makes sets of kernels that share programs.
 
     It prints each kernel by itself, so it prints twice: as they are, and then, from empty bodies,
@@ -166,8 +179,11 @@ def sharing_programs(log: DecisionLog | None) -> Iterator[None]:
 
     generate = tvm_ffi.get_global_func(_GENERATOR)
 
+    def edit(source: str) -> str:
+        return _edit_source(source, layer_widths)
+
     def share_and_generate(module: Any, target: Any) -> Any:
-        with traced("print OpenCL C", "build"), printing(_edit_source):
+        with traced("print OpenCL C", "build"), printing(edit):
             (text,) = module_texts(generate(module, target))
         with traced("share programs", "build"):
             shared, decisions = share({name: own.text for name, own in read_programs(text).items()})

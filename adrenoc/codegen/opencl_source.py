@@ -38,7 +38,13 @@ def tidy(source: str) -> str:
     source = _ROLLED_LOOP.sub(r"\1 + ROLLED;", source)
     if "SHARE_UINT4(" in source:
         source = _SHARED_HALVES.sub(r"\1 __attribute__((aligned(16)));", source)
-    return "".join(text for called, text in prelude() if called in source) + source
+    return add_sections(source)
+
+
+def add_sections(source: str) -> str:
+    """The text, after the sections of `prelude.cl` that it calls for and does not have yet."""
+    missing = (text for called, text in prelude() if called in source and text not in source)
+    return "".join(missing) + source
 
 
 @cache

@@ -88,6 +88,11 @@ static float# ERROR_FUNCTION#(float# x) {
   DOT_PRODUCT((weights).x, word, (total).x), DOT_PRODUCT((weights).y, word, (total).y), \
   DOT_PRODUCT((weights).z, word, (total).z), DOT_PRODUCT((weights).w, word, (total).w)))
 
+// Where a texel lies in an image whose layers stand beside each other, of `width` columns each.  A
+// column of no layer is beyond the image for every layer: images have half as many columns at most.
+//: BESIDE(
+#define BESIDE(width, x, y, layer) ((int2)((layer) * (width) + ((uint)(x) < (uint)(width) ? (x) : -32768), y))
+
 // True, for a positive number, as no launch has so many work-groups; but compilers do not know.
 //: ALWAYS(
 #define ALWAYS(number) ((int)get_num_groups(2) != -(number))

@@ -9,7 +9,8 @@ from adrenoc.ir.layout import Extents, Layout
 
 GLOBAL = "global"
 TEXTURE = "global.texture"
-"""Memory scopes, in TVM's terms."""
+POOL = "global.pool"
+"""Memory scopes, in TVM's terms; the last is of a buffer that images are made from."""
 
 
 WORDS = 4

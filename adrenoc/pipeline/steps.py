@@ -12,7 +12,7 @@ from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.clml.region_cost import reckoning
 from adrenoc.codegen.build import build_executable
-from adrenoc.decision import DecisionLog
+from adrenoc.decision import Decision, DecisionLog
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
@@ -21,10 +21,11 @@ from adrenoc.ir.program import Program
 from adrenoc.passes.context import Context, Pass
 from adrenoc.passes.fuse.split_winograd import split_winograd
 from adrenoc.passes.lower.emit_relax import RegionCode, emit_relax
-from adrenoc.passes.lower.fit_memory import fit_memory
+from adrenoc.passes.lower.fit_memory import MIB, fit_memory
 from adrenoc.passes.lower.lower import lower
 from adrenoc.passes.lower.piece_limit import check_pieces
-from adrenoc.passes.lower.plan_memory import plan_memory
+from adrenoc.passes.lower.plan_memory import Storage, plan_memory
+from adrenoc.passes.lower.pool_textures import layer_widths
 from adrenoc.passes.place.expose_layers import expose_layers
 from adrenoc.passes.read.avoided import avoid_decisions, avoided_operators
 from adrenoc.passes.read.read_graph import read_graph
@@ -198,15 +199,36 @@ def _fit_memory(state: State, limit_mib: int) -> State:
 
 
 def plan_memory_step(state: State) -> State:
-    if state.options.max_memory_mib is not None:
-        state = _fit_memory(state, state.options.max_memory_mib)
+    storage, decision = plan_storage(state)
+    limit = state.options.max_memory_mib
+    if limit is not None and storage.plan.peak_bytes > limit * MIB:
+        state = _fit_memory(state, limit)
+        storage, decision = plan_storage(state)
+    if decision is not None:
+        state.log.add(decision.subject, decision.taken, decision.reason)
     program = program_of(state)
     check_pieces(program, state.target.limits)
     return replace(
         state,
-        storage=plan_memory(program),
+        storage=storage,
         region_storage={s: plan_memory(part) for s, part in program.regions.items()},
     )
+
+
+def plan_storage(state: State) -> tuple[Storage, Decision | None]:
+    """The plan, with textures in one buffer where that is asked for and takes less; and why."""
+    program, limits = program_of(state), state.target.limits
+    apart = plan_memory(program)
+    if not state.options.pool_textures:
+        return apart, None
+    pooled = plan_memory(program, pool_within=limits)
+    before, after = apart.plan.slot_bytes, pooled.plan.slot_bytes
+    told = f"in one buffer: {after / MIB:.2f} MiB instead of {before / MIB:.2f}"
+    most = max((slot.bytes for slot in pooled.plan.slots), default=0)
+    if after >= before or most > (limits.max_alloc_bytes or most):
+        return apart, Decision(subject="memory", taken="textures of their own", reason=told)
+    taken = f"{len(pooled.places)} textures made from one buffer"
+    return pooled, Decision(subject="memory", taken=taken, reason=told)
 
 
 def emit_relax_step(state: State) -> State:
@@ -222,4 +244,6 @@ def emit_relax_step(state: State) -> State:
 
 def build_step(state: State) -> State:
     module = attach_regions(state.module, regions_of(state))
-    return replace(state, executable=build_executable(module, state.target, state.log))
+    widths = layer_widths(program_of(state), storage_of(state).places)
+    built = build_executable(module, state.target, state.log, layer_widths=widths)
+    return replace(state, executable=built)

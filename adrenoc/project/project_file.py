@@ -63,6 +63,7 @@ class Settings:
     clml: str | None = None
     clml_version: int | None = None
     max_memory_mib: int | None = None
+    pool_textures: bool | None = None
     winograd: bool | None = None
     context: int | None = None
     prefill: str | None = None

@@ -20,6 +20,7 @@
 //   hang|KERNEL, crash|KERNEL  a launch of these does not come back; ends the process
 //   unbuilt|KERNEL           programs with such a kernel do not build
 //   lists|EXTENSION          the device lists this too; what records launches is listed so alone
+//   hides|EXTENSION          it does not list this one
 //   forget|N                 each N-th command buffer that is given does nothing
 //   log|FILE                 each fault that was met is a line there
 //
@@ -234,6 +235,7 @@ int get_device_info(Handle device, uint32_t what, size_t room, void* out, size_t
   text = replaced(text, "cl_khr_command_buffer", "");
   for (const Words& order : orders()) {
     if (order[0] == "lists") text += " " + order[1];
+    if (order[0] == "hides") text = replaced(text, order[1], "");
   }
   return give(text, room, out, size);
 }

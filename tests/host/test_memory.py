@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from adrenoc.native import opencl
 from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
+from tests.faulty.driver import misbehaving
 from tests.models import graph, write
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -74,10 +77,39 @@ def _on_cpu() -> onnx.ModelProto:
     return graph(nodes, {"x": [1, 3, 9, 11]}, ["y"], {"w": _weights(6, 3, 3, 3)})
 
 
-def _compile(path: Path, preset: str, limit_mib: int | None = None) -> Compiled:
+def _falling() -> onnx.ModelProto:
+    """Padded windows, strides, a residual, a dense growth, a gate: images of many sizes."""
+    nodes, constants = [], {}
+
+    def conv(x: str, out: int, into: int, kernel: int = 3, **attrs: Any) -> str:
+        name = f"c{len(constants)}"
+        constants[f"w_{name}"] = _weights(out, into, kernel, kernel, seed=len(constants))
+        pads = [kernel // 2] * 4
+        nodes.append(helper.make_node("Conv", [x, f"w_{name}"], [name], pads=pads, **attrs))
+        return name
+
+    def add(op: str, *inputs: str, **attrs: Any) -> str:
+        nodes.append(helper.make_node(op, list(inputs), [f"t{len(nodes)}"], **attrs))
+        return str(nodes[-1].output[0])
+
+    x = add("Relu", conv("x", 13, 3))
+    x = add("Add", conv(x, 13, 13, 5), x)
+    x = conv(x, 22, 13, strides=[2, 2])
+    x = add("Concat", x, add("MaxPool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1]), axis=1)
+    gate = add("Sigmoid", conv(add("GlobalAveragePool", x), 44, 44, 1))
+    x = add("Softmax", conv(add("Mul", x, gate), 30, 44, strides=[2, 2]), axis=1)
+    nodes.append(helper.make_node("ReduceMean", [conv(x, 9, 30, 1)], ["y"], axes=[1]))
+    return graph(nodes, {"x": [1, 3, 33, 41]}, ["y"], constants)
+
+
+def _compile(
+    path: Path, preset: str, limit_mib: int | None = None, *, pooled: bool = False
+) -> Compiled:
     target = load_target("host")
     options = resolve_options(
-        target, preset=preset, command_line={"max_memory_mib": limit_mib}
+        target,
+        preset=preset,
+        command_line={"max_memory_mib": limit_mib, "pool_textures": pooled},
     ).options
     return compile_model(path, target=target, options=options, reporter=SilentReporter())
 
@@ -144,6 +176,44 @@ def test_planned_again_it_is_less_allocated_and_as_right(
     value, allocated = _run(fitted, [x], device)
     assert allocated == fitted.memory.peak_bytes
     np.testing.assert_allclose(value, _reference(path, x), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.every_opencl
+@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+@pytest.mark.parametrize("make", [_tower, _falling, _dense, _on_cpu])
+def test_textures_of_one_buffer_hold_the_same_numbers(
+    make: Callable[[], onnx.ModelProto], preset: str, tmp_path: Path, device: Any
+) -> None:
+    model = make()
+    path = write(model, tmp_path)
+    apart, pooled = _compile(path, preset), _compile(path, preset, pooled=True)
+    x = _input(model)
+    expected, _ = _run(apart, [x], device)
+    value, allocated = _run(pooled, [x], device)
+    np.testing.assert_array_equal(value, expected)
+    scopes = [slot.scope for slot in pooled.memory.slots]
+    assert scopes.count("global.pool") == (make in (_tower, _falling))
+    assert "global.pool" not in [slot.scope for slot in apart.memory.slots]
+    if "cl_khr_image2d_from_buffer" in opencl.devices()[0]["extensions"]:
+        assert allocated == pooled.memory.peak_bytes <= apart.memory.peak_bytes
+
+
+def test_a_driver_without_images_of_buffers_takes_images_of_their_own(
+    layer: Path, tmp_path: Path, device: Any
+) -> None:
+    path, bundle = write(_falling(), tmp_path), tmp_path / "net.adrenoc"
+    command = ["compile", str(path), "--device", "host", "--pool-textures", "--no-cache"]
+    assert main([*command, "-o", str(bundle)]) == 0
+    run = [sys.executable, "-m", "adrenoc", "run", str(bundle), "--check", str(path), "--json"]
+    told = {}
+    for order in ("", "hides|cl_khr_image2d_from_buffer"):
+        with misbehaving(layer, *filter(None, [order])):
+            done = subprocess.run(run, capture_output=True, text=True, check=True)
+        told[order] = json.loads(done.stdout)
+        assert told[order]["check"]["passed"]
+    pooled, apart = told.values()
+    assert pooled["check"] == apart["check"]
+    assert pooled["memory_bytes"] < apart["memory_bytes"]
 
 
 def test_regions_of_opencl_ml_are_planned_for_where_it_is_missing(

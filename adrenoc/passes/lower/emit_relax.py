@@ -26,6 +26,7 @@ from adrenoc.ir.operand import GLOBAL, OperandSpec
 from adrenoc.ir.program import Param, Program, Step
 from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
 from adrenoc.passes.lower.plan_memory import Storage, size_bytes
+from adrenoc.passes.lower.pool_textures import PoolPlace
 from adrenoc.tvmapi import Call, tvm
 
 _COPY = "runtime.TVMTensorCopyFromTo"
@@ -33,6 +34,8 @@ _COPY = "runtime.TVMTensorCopyFromTo"
 _STEP = "adrenoc.opencl.step"
 """Calls its first argument, a function, with the others, and notes that a run that is replayed has
 to do so between its launches."""
+IMAGE_IN_POOL = "adrenoc.opencl.image_in_pool"
+"""Makes a tensor, of a shape and dtype, in an image at an offset in a storage, with a pitch."""
 
 _GPU_DEVICE, _CPU_DEVICE = 0, 1
 """Indices into the devices that whoever runs the bundle gives the VM."""
@@ -184,7 +187,9 @@ class _Emitter:
             memory = self.builder.emit(own, f"{name}_storage")
         else:
             memory = self.slots[index]
-        return self.builder.emit(_view(memory, spec), name)
+        place = self.storage.places.get(name)
+        view = _view(memory, spec) if place is None else _image_in_pool(memory, spec, place)
+        return self.builder.emit(view, name)
 
     def _call(self, step: Step) -> None:
         from tvm import relax
@@ -253,6 +258,16 @@ def _storage(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
         Op.get("relax.vm.alloc_storage"),
         [relax.ShapeExpr(shape), relax.prim_value(device), _dtype(dtype), StringImm(memory)],
     )
+
+
+def _image_in_pool(storage: Any, spec: OperandSpec, place: PoolPlace) -> Any:
+    """A tensor at its place in the pool.  The virtual machine's own operator names no offset."""
+    from tvm import relax
+
+    numbers = map(relax.prim_value, (place.offset, place.pitch_texels))
+    arguments = [storage, relax.ShapeExpr(spec.physical), _dtype(spec.dtype), *numbers]
+    ty = relax.TensorType(spec.physical, spec.dtype)
+    return Call(relax.ExternFunc(IMAGE_IN_POOL), arguments, ty_args=[ty])
 
 
 def _view(storage: Any, spec: OperandSpec) -> Any:

@@ -2,7 +2,8 @@
 
 An image serves another tensor only if width, height and format agree, for the clamp border must
 stay where it is; it may have more layers than are used.  A buffer serves any tensor that is not
-larger.  Tensors that can share are a class of their own, packed apart from the others.
+larger.  Tensors that can share are a class of their own, packed apart from the others.  Where
+textures may lie in a pool (`pool_textures`), those that can do, and all share one slot.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adrenoc.bundle.manifest import MemoryPlan, MemorySlot
 from adrenoc.ir.allocation import buffer_bytes, image_bytes
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.node_kinds import CPU
-from adrenoc.ir.operand import GLOBAL, TEXTURE, Memory, OperandSpec
+from adrenoc.ir.operand import GLOBAL, POOL, TEXTURE, Memory, OperandSpec
 from adrenoc.ir.program import Program
 from adrenoc.passes.lower.pack_slots import Interval, most_alive, pack_slots
+from adrenoc.passes.lower.pool_textures import PoolPlace, pool_bytes, pool_textures
+from adrenoc.target.gpu import Limits
 from adrenoc.tvmapi import bits_of
 
 
@@ -28,21 +31,31 @@ class Storage:
 
     plan: MemoryPlan
     slot_of: dict[str, int]
+    places: dict[str, PoolPlace] = field(default_factory=dict)
+    """Where in the slot of the pool a tensor lies, for those that are there."""
 
 
-def plan_memory(program: Program) -> Storage:
-    """Assign a slot to the output of each step that is not an output of the graph."""
+def plan_memory(program: Program, pool_within: Limits | None = None) -> Storage:
+    """Assign a slot to the output of each step that is not an output of the graph.
+
+    With `pool_within`, textures lie in one buffer as far as they can within these limits.
+    """
     graph = program.graph
     intervals = live_intervals(program)
+    places = {} if pool_within is None else pool_textures(program, intervals, pool_within)
     classes: dict[object, list[Interval]] = defaultdict(list)
     for interval in intervals:
-        classes[_class_of(graph.operand(interval.name))].append(interval)
+        if interval.name not in places:
+            classes[_class_of(graph.operand(interval.name))].append(interval)
     slots: list[MemorySlot] = []
-    slot_of: dict[str, int] = {}
+    slot_of = dict.fromkeys(places, 0)
+    if places:
+        held = pool_bytes(places)
+        slots.append(MemorySlot(scope=POOL, shape=(held,), dtype="uint8", bytes=held))
     for members in classes.values():
-        for held in pack_slots(members):
-            slot_of.update((interval.name, len(slots)) for interval in held)
-            slots.append(_slot([graph.operand(interval.name) for interval in held]))
+        for sharing in pack_slots(members):
+            slot_of.update((interval.name, len(slots)) for interval in sharing)
+            slots.append(_slot([graph.operand(interval.name) for interval in sharing]))
     slot_bytes = sum(slot.bytes for slot in slots if slot.scope != CPU)
     input_bytes = _border_bytes(graph, graph.inputs)
     output_bytes = _border_bytes(graph, graph.results)
@@ -63,6 +76,7 @@ def plan_memory(program: Program) -> Storage:
             peak_bytes=slot_bytes + input_bytes + output_bytes + param_bytes + region_bytes,
         ),
         slot_of=slot_of,
+        places=places,
     )
 
 

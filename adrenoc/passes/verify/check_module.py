@@ -8,8 +8,9 @@ from typing import Any
 
 from adrenoc.errors import DefectError
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
-from adrenoc.ir.operand import GLOBAL, OperandSpec
+from adrenoc.ir.operand import GLOBAL
 from adrenoc.ir.program import Program, Step
+from adrenoc.passes.lower.emit_relax import IMAGE_IN_POOL
 from adrenoc.passes.lower.plan_memory import Storage
 from adrenoc.passes.verify.check_storage import INPUT, OUTPUT, PARAM, SLOT, Place, place_of
 from adrenoc.tvmapi import Call
@@ -84,6 +85,8 @@ class _Reader:
             self._follow_storage(var, value)
         elif operator == _TENSOR:
             self._follow_tensor(var, value, next(owners, None))
+        elif _is_call(value) and _name_of(value.op) == IMAGE_IN_POOL:
+            self._follow_image(var, value, next(owners, None))
         elif not (_is_call(value) and _name_of(value.op).endswith("_usable")):
             self._follow_launch(value, next(steps, None))
 
@@ -108,9 +111,24 @@ class _Reader:
         place = place_of(self.program, self.storage, owner)
         held = (OUTPUT, owner) if storage in self.fresh else self.places.get(storage)
         seen = (_extents(call.args[2]), _dtype(call.args[3]), call.args[4].value)
-        if held != place or int(call.args[1].value) or seen != _describe_memory(spec):
+        wanted = (tuple(spec.physical), spec.dtype, spec.scope)
+        if held != place or int(call.args[1].value) or seen != wanted:
             raise DefectError(f"{self.name} has {owner} as {seen} in {held}, planned was {place}")
         self.places[var] = place
+
+    def _follow_image(self, var: Any, call: Any, owner: str | None) -> None:
+        """Each image of the pool lies at its place there."""
+        place = None if owner is None else self.storage.places.get(owner)
+        if owner is None or place is None:
+            raise DefectError(f"{self.name} has {var.name} in a pool, planned was {owner}")
+        storage, shape, dtype, offset, pitch = call.args
+        spec = self.program.graph.operand(owner)
+        wanted = (tuple(spec.physical), spec.dtype, place.offset, place.pitch_texels)
+        seen = (_extents(shape), _dtype(dtype), int(offset.value), int(pitch.value))
+        held = self.places.get(storage)
+        if seen != wanted or held != (SLOT, self.storage.slot_of[owner]):
+            raise DefectError(f"{self.name} has {owner} as {seen} in {held}, planned was {place}")
+        self.places[var] = place_of(self.program, self.storage, owner)
 
     def _follow_launch(self, value: Any, step: Step | None) -> None:
         """A kernel, or a function of the CPU, with its arguments."""
@@ -133,10 +151,6 @@ class _Reader:
                 f"{self.name} launches {called} with {seen}, planned was {step.kernel} with "
                 f"{wanted}"
             )
-
-
-def _describe_memory(spec: OperandSpec) -> tuple[tuple[int, ...], str, str]:
-    return tuple(spec.physical), spec.dtype, spec.scope
 
 
 def _is_call(value: Any) -> bool:

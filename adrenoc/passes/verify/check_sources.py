@@ -26,8 +26,13 @@ _QUALIFIERS = {(False, True): "__write_only", (True, False): "__read_only"}
 """(is read, is written) -> how the image is declared; both at once is undefined."""
 
 
-def check_sources(program: Program, sources: Mapping[str, str]) -> None:
-    """Hold each kernel's text against the launches.
+def check_sources(
+    program: Program,
+    sources: Mapping[str, str],
+    layer_widths: Mapping[str, Mapping[str, int]] | None = None,
+) -> None:
+    """Hold each kernel's text against the launches; `layer_widths` has, for the parameters of each
+    kernel that are no arrays, how wide a layer is.
 
     Raises:
         DefectError: naming the kernel and the argument.
@@ -54,8 +59,12 @@ def check_sources(program: Program, sources: Mapping[str, str]) -> None:
         for place, parameter in zip(places, parameters, strict=True):
             *words, variable = parameter.replace("*", " ").split()
             scope = kernel.scopes[place]
-            if (scope == TEXTURE) != ("image2d_array_t" in words):
+            width = (layer_widths or {}).get(name, {}).get(variable.removesuffix(_POINTER))
+            image = "image2d_array_t" if width is None else "image2d_t"
+            if (scope == TEXTURE) != (image in words):
                 raise DefectError(f"{name} declares {variable} as {' '.join(words)}, not {scope}")
+            if width is not None:
+                _check_places(name, variable, width, sources[name])
             if scope == TEXTURE:
                 _check_image(name, variable, words, place >= last, (reads, writes))
 
@@ -95,6 +104,13 @@ def _places(kernel: Kernel, parameters: list[str], last: int) -> list[int]:
     if -1 in places or places != sorted(set(places)) or any(place >= last for place in missing):
         raise DefectError(f"{kernel.name} declares {len(places)} arguments: {len(kernel.scopes)}")
     return places
+
+
+def _check_places(name: str, variable: str, width: int, text: str) -> None:
+    """Each read and write of an image without layers says how wide a layer is."""
+    for found in re.finditer(rf"_image[fh]\({variable}, (?:image_sampler, )?(\S+)", text):
+        if found[1] != f"BESIDE({width}," and not re.fullmatch(r"BESIDE\(C\d+,", found[1]):
+            raise DefectError(f"{name} finds {variable}, of layers of {width}, by {found[1]}")
 
 
 def _check_image(

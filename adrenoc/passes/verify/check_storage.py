@@ -16,6 +16,7 @@ from adrenoc.ir.node_kinds import CPU
 from adrenoc.ir.operand import GLOBAL, TEXTURE, Memory, OperandSpec
 from adrenoc.ir.program import Program, Step
 from adrenoc.passes.lower.plan_memory import Storage, size_bytes
+from adrenoc.passes.verify.check_pool import check_place, overlap
 from adrenoc.passes.verify.image_limits import check_image
 from adrenoc.target.gpu import Limits
 
@@ -34,6 +35,8 @@ def place_of(program: Program, storage: Storage, name: str) -> Place:
         return PARAM, name
     graph = program.graph
     owner = graph.owner(name)
+    if owner in storage.places:
+        return SLOT, (storage.slot_of[owner], owner)
     if owner in storage.slot_of:
         return SLOT, storage.slot_of[owner]
     if owner in graph.input_names:
@@ -52,7 +55,11 @@ def check_storage(program: Program, storage: Storage, limits: Limits) -> None:
     for name, slot in storage.slot_of.items():
         if not 0 <= slot < len(storage.plan.slots):
             raise DefectError(f"{name} is in slot {slot} of {len(storage.plan.slots)}")
-        _check_fits(name, program.graph.operand(name), storage.plan.slots[slot], slot)
+        spec, held = program.graph.operand(name), storage.plan.slots[slot]
+        if name in storage.places:
+            check_place(name, spec, storage.places[name], held, limits)
+        else:
+            _check_fits(name, spec, held, slot)
     for name, spec in _images(program):
         check_image(name, spec.physical, limits)
     for number, held in enumerate(storage.plan.slots):
@@ -140,7 +147,17 @@ class _Walk:
                 raise DefectError(
                     f"{_name_step(step)} reads {read[place]} from the memory it writes"
                 )
+            self._check_apart(step, owner, read)
             self._write(step, place, owner)
+
+    def _check_apart(self, step: Step, owner: str, read: dict[Place, str]) -> None:
+        """What is read of the pool lies apart from what is written there."""
+        places = self.storage.places
+        for other in read.values():
+            if owner != other and overlap(places, owner, other):
+                raise DefectError(
+                    f"{_name_step(step)} reads {other} from the memory it writes, of {owner}"
+                )
 
     def finish(self) -> None:
         """What the model gives has been made."""
@@ -167,11 +184,14 @@ class _Walk:
         if self.holds.get(place) == owner:
             return  # further blocks of it
         if owner in self.begun:
-            lost = self.holds[place]
+            lost = self.holds.get(place, "another tensor of the pool")
             raise DefectError(
                 f"{_name_step(step)} goes on with {owner}, which {lost} has overwritten"
             )
         self.begun.add(owner)
+        for other_place, other in list(self.holds.items()):
+            if other_place != place and overlap(self.storage.places, owner, other):
+                del self.holds[other_place]
         self.holds[place] = owner
 
 

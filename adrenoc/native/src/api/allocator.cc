@@ -5,7 +5,11 @@
 #include <tvm/runtime/memory/memory_manager.h>
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "api/device_api.h"
 #include "opencl/device.h"
@@ -17,6 +21,21 @@ namespace {
 namespace ffi = tvm::ffi;
 using tvm::runtime::memory::AllocatorType;
 using tvm::runtime::memory::Buffer;
+
+// The scope of a buffer that images are made from; theirs goes on with ":OFFSET:PITCH", in bytes and
+// in texels.
+constexpr char kPoolScope[] = "global.pool";
+
+// The place that a scope names; nothing for other scopes.
+std::optional<ImagePlace> place_of(const std::string& scope) {
+  ImagePlace place;
+  const std::string form = std::string(kPoolScope) + ":%zu:%zu%n";
+  int end = 0;
+  const int read =
+      std::sscanf(scope.c_str(), form.c_str(), &place.offset_bytes, &place.pitch_texels, &end);
+  if (read != 2 || static_cast<size_t>(end) != scope.size()) return std::nullopt;
+  return place;
+}
 
 // Adds nothing to the device's memory pool but the book-keeping that TVM wants: the pool already
 // reuses what is freed, so "naive" and "pooled" allocators are the same.
@@ -31,6 +50,11 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
   Buffer Alloc(tvm::Device device, ffi::Shape shape, DLDataType type,
                const std::string& scope) final {
     const size_t bytes = ffi::GetDataSize(static_cast<size_t>(shape.Product()), type);
+    if (scope == kPoolScope) {
+      return made(device, bytes,
+                  new Descriptor(device_at(device.device_id).memory(), StorageSpec::pool(bytes),
+                                 std::nullopt, Descriptor::When::kAtFirstUse));
+    }
     // TVM's own planner gives the size of a storage in bytes, even when textures will lie in it.
     if (shape.size() <= 1 || !texture_convention(scope).has_value()) {
       return made(device, bytes, bytes_in_advance(device, bytes));
@@ -43,10 +67,16 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
   // A tensor in a storage that was planned for several tensors, of which one is alive at a time.
   // In the storage of an image these are tensors of its own width, height and format, with as
   // many layers or fewer.  In a storage of bytes a texture has no place, so it gets an image of
-  // its own: the pool then does the sharing that the plan had in mind.
+  // its own: the pool then does the sharing that the plan had in mind.  So it does for an image of
+  // a part of a buffer that the device cannot make.
   void* CreateView(const Buffer& buffer, ffi::Shape shape, DLDataType type,
                    const std::string& scope) final {
     const auto* whole = static_cast<const Descriptor*>(buffer.data);
+    if (const auto place = place_of(scope)) {
+      return placed(device_at(buffer.device.device_id).memory(), *whole, *place,
+                    image_extent(shape.data(), static_cast<int>(shape.size()), kLayers),
+                    image_channel_type(type));
+    }
     const auto convention = texture_convention(scope);
     if (!convention.has_value()) {
       TVM_FFI_THROW(ValueError) << "A view of " << whole->spec().one()
@@ -79,6 +109,18 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
   [[nodiscard]] bool AllowMemoryScope(const std::string&) const final { return true; }
 
  private:
+  static constexpr TextureConvention kLayers = TextureConvention::kActivation;
+
+  static Descriptor* placed(MemoryPool& memory, const Descriptor& whole, const ImagePlace& place,
+                            const ImageExtent& extent, cl_uint channel_type) {
+    const StorageSpec spec = StorageSpec::beside(extent, channel_type);
+    if (memory.can_place(spec, place)) {
+      auto storage = memory.place(whole.storage(), spec, place);
+      if (storage != nullptr) return new Descriptor(std::move(storage), kLayers);
+    }
+    return new Descriptor(memory, spec, kLayers, Descriptor::When::kNow);
+  }
+
   Buffer made(tvm::Device device, size_t bytes, void* data) {
     used_bytes_ += bytes;
     Buffer buffer;
@@ -108,7 +150,17 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
 
 }  // namespace
 
+// image_in_pool(storage, shape, dtype, offset in bytes, pitch in texels): a tensor in an image that
+// is made from a part of a buffer; where the device cannot make it, in an image of its own.
+tvm::runtime::Tensor image_in_pool(tvm::runtime::memory::Storage storage, ffi::Shape shape,
+                                   DLDataType dtype, int64_t offset, int64_t pitch) {
+  const std::string scope =
+      std::string(kPoolScope) + ":" + std::to_string(offset) + ":" + std::to_string(pitch);
+  return storage->AllocTensorScoped(0, std::move(shape), dtype, ffi::String(scope));
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef().def("adrenoc.opencl.image_in_pool", image_in_pool);
   tvm::ffi::reflection::GlobalDef().def_packed(
       "DeviceAllocator.opencl", [](ffi::PackedArgs args, ffi::Any* result) {
         tvm::runtime::memory::Allocator* allocator =

@@ -72,6 +72,7 @@ constexpr cl_uint CL_DEVICE_MAX_CLOCK_FREQUENCY = 0x100C;
 constexpr cl_uint CL_DEVICE_MAX_READ_IMAGE_ARGS = 0x100E;
 constexpr cl_uint CL_DEVICE_MAX_WRITE_IMAGE_ARGS = 0x100F;
 constexpr cl_uint CL_DEVICE_MAX_MEM_ALLOC_SIZE = 0x1010;
+constexpr cl_uint CL_DEVICE_MEM_BASE_ADDR_ALIGN = 0x1019;
 constexpr cl_uint CL_DEVICE_IMAGE2D_MAX_WIDTH = 0x1011;
 constexpr cl_uint CL_DEVICE_IMAGE2D_MAX_HEIGHT = 0x1012;
 constexpr cl_uint CL_DEVICE_IMAGE_SUPPORT = 0x1016;
@@ -88,6 +89,7 @@ constexpr cl_uint CL_DEVICE_EXTENSIONS = 0x1030;
 constexpr cl_uint CL_DEVICE_OPENCL_C_VERSION = 0x103D;
 constexpr cl_uint CL_DEVICE_IMAGE_MAX_ARRAY_SIZE = 0x1041;
 constexpr cl_uint CL_DEVICE_IMAGE_PITCH_ALIGNMENT = 0x104A;
+constexpr cl_uint CL_DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT = 0x104B;
 constexpr cl_uint CL_DEVICE_OPENCL_C_ALL_VERSIONS = 0x1066;
 
 constexpr cl_bitfield CL_QUEUE_PROFILING_ENABLE = 1 << 1;
@@ -120,6 +122,11 @@ constexpr cl_bitfield CL_MEM_USE_HOST_PTR = 1 << 3;
 constexpr cl_bitfield CL_MEM_ALLOC_HOST_PTR = 1 << 4;
 constexpr cl_bitfield CL_MAP_READ = 1 << 0;
 constexpr cl_bitfield CL_MAP_WRITE = 1 << 1;
+struct cl_buffer_region {
+  size_t origin;
+  size_t size;
+};
+constexpr cl_uint CL_BUFFER_CREATE_TYPE_REGION = 0x1220;
 constexpr cl_uint CL_MEM_OBJECT_BUFFER = 0x10F0;
 constexpr cl_uint CL_MEM_OBJECT_IMAGE2D = 0x10F1;
 constexpr cl_uint CL_MEM_OBJECT_IMAGE2D_ARRAY = 0x10F3;

@@ -83,6 +83,14 @@ void query_image_limits(cl_device_id device, DeviceInfo* info) {
                             nullptr) == CL_SUCCESS) {
     info->image_pitch_alignment = alignment;
   }
+  if (api().clGetDeviceInfo(device, CL_DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT, sizeof(alignment),
+                            &alignment, nullptr) == CL_SUCCESS) {
+    info->image_base_alignment = alignment;
+  }
+  if (api().clGetDeviceInfo(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof(alignment), &alignment,
+                            nullptr) == CL_SUCCESS) {
+    info->part_alignment_bytes = alignment / 8;  // told in bits
+  }
 }
 
 void query_work_limits(cl_device_id device, DeviceInfo* info) {

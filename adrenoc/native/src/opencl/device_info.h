@@ -30,6 +30,8 @@ struct DeviceInfo {
   size_t image_max_height = 0;
   size_t image_max_layers = 0;
   cl_uint image_pitch_alignment = 0;  // in texels; 0 where the device does not say
+  cl_uint image_base_alignment = 0;   // the same, of where an image of a buffer may begin
+  size_t part_alignment_bytes = 0;    // of where a part of a buffer may begin; 0: it does not say
   cl_uint max_read_image_arguments = 0;
   cl_uint max_write_image_arguments = 0;
 

@@ -51,6 +51,18 @@ StorageSpec StorageSpec::image(const ImageExtent& extent, cl_uint channel_type) 
   return spec;
 }
 
+StorageSpec StorageSpec::pool(size_t bytes) {
+  StorageSpec spec = buffer(bytes);
+  spec.is_exact = true;
+  return spec;
+}
+
+StorageSpec StorageSpec::beside(const ImageExtent& extent, cl_uint channel_type) {
+  StorageSpec spec = image({extent.width * extent.layers, extent.height, 1}, channel_type);
+  spec.is_array = false;
+  return spec;
+}
+
 MemoryPool::MemoryPool(cl_context context, const DeviceInfo& info)
     : context_(context), info_(info) {}
 
@@ -77,10 +89,10 @@ std::unique_ptr<Storage> MemoryPool::create(const StorageSpec& spec, cl_int* cod
   if (spec.is_image()) {
     const cl_image_format format = {CL_RGBA, spec.channel_type};
     cl_image_desc description = {};
-    description.image_type = CL_MEM_OBJECT_IMAGE2D_ARRAY;
+    description.image_type = spec.is_array ? CL_MEM_OBJECT_IMAGE2D_ARRAY : CL_MEM_OBJECT_IMAGE2D;
     description.image_width = spec.extent.width;
     description.image_height = spec.extent.height;
-    description.image_array_size = spec.extent.layers;
+    if (spec.is_array) description.image_array_size = spec.extent.layers;
     mem = api().clCreateImage(context_, CL_MEM_READ_WRITE, &format, &description, nullptr, code);
   } else {
     mem = api().clCreateBuffer(context_, CL_MEM_READ_WRITE, spec.bytes, nullptr, code);
@@ -114,7 +126,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(const StorageSpec& request) {
   StorageSpec spec = request;
   check_limits(spec);
   // Rounding up must not turn a request that the device can serve into one that it cannot.
-  if (!spec.is_image()) {
+  if (!spec.is_image() && !spec.is_exact) {
     spec.bytes = std::min<size_t>(size_class(spec.bytes), info_.max_allocation_bytes);
   }
 
@@ -143,6 +155,46 @@ std::shared_ptr<Storage> MemoryPool::allocate(const StorageSpec& request) {
   ++(spec.is_image() ? images_ : buffers_);
   // The pool belongs to a device, and devices live as long as the process.
   return {storage.release(), [this](Storage* freed) { recycle(std::unique_ptr<Storage>(freed)); }};
+}
+
+bool MemoryPool::can_place(const StorageSpec& image, const ImagePlace& place) const {
+  const size_t texel = texel_bytes(image.channel_type);
+  const size_t base = std::max<size_t>(info_.image_base_alignment, 1) * texel;
+  return info_.has_extension("cl_khr_image2d_from_buffer") && info_.image_pitch_alignment > 0 &&
+         place.pitch_texels % info_.image_pitch_alignment == 0 && place.offset_bytes % base == 0 &&
+         info_.part_alignment_bytes > 0 && place.offset_bytes % info_.part_alignment_bytes == 0;
+}
+
+std::shared_ptr<Storage> MemoryPool::place(const std::shared_ptr<Storage>& whole,
+                                           const StorageSpec& image, const ImagePlace& place) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Storage::Part& part = whole->parts[{image, place.offset_bytes, place.pitch_texels}];
+  if (!part.image) {
+    const size_t texel = texel_bytes(image.channel_type);
+    const cl_buffer_region region = {place.offset_bytes,
+                                     image.extent.height * place.pitch_texels * texel};
+    cl_int code = CL_SUCCESS;
+    part.buffer = MemHandle(api().clCreateSubBuffer(whole->mem.get(), CL_MEM_READ_WRITE,
+                                                    CL_BUFFER_CREATE_TYPE_REGION, &region, &code));
+    if (code != CL_SUCCESS) return nullptr;
+    const cl_image_format format = {CL_RGBA, image.channel_type};
+    cl_image_desc description = {};
+    description.image_type = CL_MEM_OBJECT_IMAGE2D;
+    description.image_width = image.extent.width;
+    description.image_height = image.extent.height;
+    description.image_row_pitch = place.pitch_texels * texel;
+    description.mem_object = part.buffer.get();
+    part.image = MemHandle(api().clCreateImage(context_, CL_MEM_READ_WRITE, &format, &description,
+                                               nullptr, &code));
+    if (code != CL_SUCCESS) return nullptr;
+  }
+  ADRENOC_CL_CALL(clRetainMemObject, part.image.get());
+  auto storage = std::make_shared<Storage>();
+  storage->spec = image;
+  storage->mem = MemHandle(part.image.get());
+  storage->number = part.number;
+  storage->whole = whole;
+  return storage;
 }
 
 void MemoryPool::recycle(std::unique_ptr<Storage> storage) {
@@ -190,8 +242,9 @@ Descriptor::Descriptor(MemoryPool& pool, const StorageSpec& spec,
   if (when == When::kNow) (void)storage();
 }
 
-Descriptor::Descriptor(std::shared_ptr<Storage> storage)
-    : pool_(nullptr), spec_(storage->spec), convention_(std::nullopt) {
+Descriptor::Descriptor(std::shared_ptr<Storage> storage,
+                       std::optional<TextureConvention> convention)
+    : pool_(nullptr), spec_(storage->spec), convention_(convention) {
   std::call_once(allocated_, [&] { storage_ = std::move(storage); });
 }
 

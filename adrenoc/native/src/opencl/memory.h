@@ -24,6 +24,8 @@ struct StorageSpec {
   size_t bytes = 0;
   ImageExtent extent;
   cl_uint channel_type = 0;  // 0 for a buffer
+  bool is_array = true;      // an image with layers, if only one
+  bool is_exact = false;     // a buffer of no more bytes than were asked for
 
   [[nodiscard]] bool is_image() const { return channel_type != 0; }
   [[nodiscard]] bool operator<(const StorageSpec& other) const { return key() < other.key(); }
@@ -34,11 +36,21 @@ struct StorageSpec {
 
   [[nodiscard]] static StorageSpec buffer(size_t bytes);
   [[nodiscard]] static StorageSpec image(const ImageExtent& extent, cl_uint channel_type);
+  // A buffer that images are made from.
+  [[nodiscard]] static StorageSpec pool(size_t bytes);
+  // An image without layers, in which those of `extent` stand beside each other.
+  [[nodiscard]] static StorageSpec beside(const ImageExtent& extent, cl_uint channel_type);
 
  private:
-  [[nodiscard]] std::tuple<size_t, size_t, size_t, size_t, cl_uint> key() const {
-    return {bytes, extent.width, extent.height, extent.layers, channel_type};
+  [[nodiscard]] std::tuple<size_t, size_t, size_t, size_t, cl_uint, bool, bool> key() const {
+    return {bytes, extent.width, extent.height, extent.layers, channel_type, is_array, is_exact};
   }
+};
+
+// Where an image lies in a buffer.
+struct ImagePlace {
+  size_t offset_bytes = 0;
+  size_t pitch_texels = 0;
 };
 
 [[nodiscard]] uint64_t new_storage_number();
@@ -50,7 +62,16 @@ struct Storage {
   MemHandle mem;
   // Memory of an app that commands may use only between an acquire and a release.
   bool is_handed_over = false;
-  const uint64_t number = new_storage_number();
+  uint64_t number = new_storage_number();
+
+  // An image that is made from a part of this buffer; it is kept, so that the next run has it too.
+  struct Part {
+    MemHandle buffer;
+    MemHandle image;
+    uint64_t number = new_storage_number();
+  };
+  std::map<std::tuple<StorageSpec, size_t, size_t>, Part> parts{};  // by offset and pitch
+  std::shared_ptr<Storage> whole{};  // of a part
 };
 
 // The memory of one device.  What is freed waits in a pool for a request of the same kind: an
@@ -62,6 +83,13 @@ class MemoryPool {
 
   // Throws ValueError when the device can never hold it, MemoryError when it is full now.
   [[nodiscard]] std::shared_ptr<Storage> allocate(const StorageSpec& spec);
+
+  // Whether the device says that it makes such an image from a part of a buffer.
+  [[nodiscard]] bool can_place(const StorageSpec& image, const ImagePlace& place) const;
+
+  // The image that is made from a part of a buffer, or null where the driver refuses.
+  [[nodiscard]] std::shared_ptr<Storage> place(const std::shared_ptr<Storage>& whole,
+                                               const StorageSpec& image, const ImagePlace& place);
 
   // Gives back what waits in the pool, and starts the peak anew from what is in use.
   void release_pool();
@@ -101,8 +129,9 @@ class alignas(64) Descriptor {
   Descriptor(MemoryPool& pool, const StorageSpec& spec, std::optional<TextureConvention> convention,
              When when);
 
-  // Memory that somebody else made; it goes when nobody holds the storage any more.
-  explicit Descriptor(std::shared_ptr<Storage> storage);
+  // Memory that is there already; it goes when nobody holds the storage any more.
+  explicit Descriptor(std::shared_ptr<Storage> storage,
+                      std::optional<TextureConvention> convention = std::nullopt);
 
   // A view: the memory of another descriptor, perhaps mapped by another convention.
   Descriptor(const Descriptor& whole, TextureConvention convention);
