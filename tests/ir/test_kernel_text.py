@@ -210,3 +210,25 @@ def test_a_thread_asks_for_what_it_finishes_a_few_results_at_a_time(biased: bool
         assert len(set(found)) == len(found) == len(parts) - 1, "compilers merge equal conditions"
     else:
         assert len(parts) == 1
+
+
+def test_an_open_weight_is_stored_before_the_next_is_opened() -> None:
+    """Else eight of them wait in registers, and half as many threads fit beside each other."""
+    random = np.random.default_rng(4)
+    constants = {
+        "w": random.integers(0, 256, (64, 4, 16)).astype(np.uint8),
+        "s": random.uniform(0.01, 0.02, (64, 4)).astype(np.float32),
+    }
+    attrs = {"K": 128, "N": 64, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
+    nodes = [
+        helper.make_node("MatMulNBits", ["x", "w", "s"], ["m"], **attrs),
+        helper.make_node("Relu", ["m"], ["y"]),
+    ]
+    model = graph(nodes, {"x": [1, 64, 128]}, ["y"], constants, domains=["com.microsoft"])
+    text = _source(model, "n_bits", "fp16")
+    opened, stored = (
+        [at.start() for at in re.finditer(pattern, text)]
+        for pattern in (r"float4 opened\d+ =", r"shared\d+_ptr\[[^]]*\] = \(convert_half4\(opened")
+    )
+    assert len(opened) == len(stored) >= 8
+    assert all(store < later for store, later in zip(stored, opened[1:], strict=False))

@@ -105,12 +105,10 @@ class _Opening(LocalConv):
             if operands.zeros is not None:
                 offset = widen(operands.zeros.texel(zero, zero, block, group))
             offset = builder.let(scale * offset, "offset")
-            opened = open_word(builder, word, scale, offset, operands.bits)
         band = floordiv(of_group, tile.out_blocks) * iconst(LANES * tile.out_blocks)
         beside = band + floormod(of_group, tile.out_blocks)
         vectors = self._blocks_a_word * self.plan.vectors
         to = builder.let(local_step * iconst(vectors) + beside, "to")
-        for number, value in enumerate(opened):
+        for number, value in enumerate(open_word(builder, word, scale, offset, operands.bits)):
             at = number // LANES * self.plan.vectors + number % LANES * tile.out_blocks
-            stored = cast(value, f"{builder.compute}x{LANES}")
-            shared[to + iconst(at)] = stored
+            shared[to + iconst(at)] = cast(value, f"{builder.compute}x{LANES}")
