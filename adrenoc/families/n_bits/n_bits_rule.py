@@ -39,6 +39,7 @@ from adrenoc.families.shared.shared_weights import vectors_held
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.kernels.epilogue import Finished
+from adrenoc.kernels.team import FOLDED_AT_ONCE
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.kernels.work_group import groups_within, power_of_two
 from adrenoc.target.cost.cost import Cost
@@ -266,15 +267,32 @@ def estimate_clocks(work: NBitsWork, tile: NBitsTile, machine: Machine) -> float
     sums = tile.tokens * blocks
     held = 2 * sums + (blocks + 2 * tile.tokens) * tile.unroll + cost.other_registers
     registers = held * threads_a_wave / machine.wave
-    levels = math.ceil(math.log(splits, LANES)) if splits > 1 else 0
+    levels = math.ceil(math.log(splits, FOLDED_AT_ONCE)) if splits > 1 else 0
     serial = (
         math.ceil(steps / tile.unroll) * rates.texture_latency_clocks
         + steps * threads_a_wave / rates.threads_a_slot * LANES * vectors
         + levels * cost.barrier_clocks * (1 + sums / LANES)
     )
     beside = machine.resident_waves(registers)
-    pipes = machine.clocks(waves, busiest, serial, beside)
     passes = math.ceil(work.tokens / tile.tokens)
     weights = passes * work.steps * work.out_blocks * work.matrices * LANES * FLOAT_BYTES
+    memory = machine.memory_clocks(weights)
     resident = beside * threads_a_wave / machine.wave
-    return machine.overlap_with_memory(pipes, machine.memory_clocks(weights), resident)
+    return machine.hedge(
+        busiest,
+        (sums + tile.tokens * work.normed) * fold_visits(splits) * threads_a_wave / machine.wave,
+        LANES * FLOAT_BYTES,
+        lambda busy: machine.overlap_with_memory(
+            machine.clocks(waves, busy, serial, beside), memory, resident
+        ),
+    )
+
+
+def fold_visits(splits: int) -> float:
+    """How often a wave goes to local memory for each value that a team of so many folds.
+
+    Every wave with a member that folds goes there for all of its threads.
+    """
+    if splits == 1:
+        return 0.0
+    return 2.0 + (FOLDED_AT_ONCE + 1) * math.log(splits, FOLDED_AT_ONCE)
