@@ -83,7 +83,7 @@ def check_tokens(
     if form.lengths:
         every = run_tokens(model, whole)
     else:
-        every = run_reference(model, {**_feeds(form, whole), **(given or {})})[LOGITS][0]
+        every = run_reference(model, {**feed_tokens(form, whole), **(given or {})})[LOGITS][0]
     reference = every[len(prompt) - 1 :]
     same = reference.argmax(axis=-1) == np.asarray(tokens)
     gaps = [_gap(row, token) for row, token in zip(reference, tokens, strict=True)]
@@ -105,7 +105,7 @@ def in_halves(model: Path) -> bool:
     return form is not None and any(cache.dtype == "float16" for cache in form.caches)
 
 
-def _feeds(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarray]:
+def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarray]:
     """The inputs of a run over all tokens, with nothing before them."""
     count = len(tokens)
     feeds = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
     FiniteRange,
@@ -22,6 +22,7 @@ from adrenoc.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from adrenoc.check.accuracy.passage import Wording
     from adrenoc.check.accuracy.result import (
         AccuracyReport,
         LayerAccuracy,
@@ -80,6 +81,24 @@ _WORST_LAYERS = 8
     metavar="N",
     help="Take policy N of the list in place of what meets --tolerance; needs one --preset.",
 )
+@click.option(
+    "--text",
+    type=InputPath(),
+    metavar="FILE",
+    help="Of a decoder: text to predict, token by token.  [default: seeded token numbers]",
+)
+@click.option(
+    "--tokenizer",
+    type=InputPath(),
+    metavar="FILE",
+    help="Of --text: the model's tokenizer.json.  [default: the one beside the model]",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Of a decoder: take the first N tokens.  [default: 32]",
+)
 @click.option("--all", "show_all", is_flag=True, help="List every layer, not only the worst.")
 @click.option(
     "--html",
@@ -103,6 +122,9 @@ def check_accuracy_command(
     cl_device: str,
     output: Path | None,
     point: int | None,
+    text: Path | None,
+    tokenizer: Path | None,
+    tokens: int | None,
     show_all: bool,
     html: Path | None,
     explorer: Path | None,
@@ -131,6 +153,7 @@ def check_accuracy_command(
         "cl_device": cl_device,
         "effort": effort,
         "point": point,
+        "wording": _word(text, tokenizer, tokens),
     }
     if as_json:
         report = check_accuracy(model, reporter=SilentReporter(), **arguments)
@@ -146,6 +169,17 @@ def check_accuracy_command(
         _show(report, output, show_all)
         console.print_fields([("written", str(path)) for path in written])
     ctx.exit(0 if report.passed else CheckFailedError.exit_code)
+
+
+def _word(text: Path | None, tokenizer: Path | None, tokens: int | None) -> Wording | None:
+    """What a decoder is examined on, None where nothing was asked for."""
+    from adrenoc.check.accuracy.passage import USUAL_TOKENS, Wording
+
+    if tokenizer is not None and text is None:
+        raise click.UsageError("--tokenizer is for --text")
+    if text is None and tokens is None:
+        return None
+    return Wording(text=text, tokenizer=tokenizer, most=tokens or USUAL_TOKENS)
 
 
 def _write_views(
@@ -201,19 +235,16 @@ def _write(report: AccuracyReport, path: Path) -> None:
 
 def _show(report: AccuracyReport, output: Path | None, show_all: bool) -> None:
     from adrenoc.cli import console
+    from adrenoc.cli.show_accuracy import count_samples, show_decoder_layers
 
-    sets = console.count_of(report.samples, "set")
     for found in report.presets:
         console.blank()
-        console.print_title(
-            f"{report.model} in {found.preset}", f"on {report.device}, {sets} of inputs"
-        )
+        about = f"on {report.device}, {count_samples(report)}"
+        console.print_title(f"{report.model} in {found.preset}", about)
+        show_decoder_layers(found)
         shown = found.layers if show_all else _worth_showing(found)
-        console.print_table(
-            ("layer", "operators", "largest", "own error", "error so far"),
-            [_layer_row(layer) for layer in shown],
-            right=("largest", "own error", "error so far"),
-        )
+        columns = ("layer", "operators", "largest", "own error", "error so far")
+        console.print_table(columns, [_layer_row(layer) for layer in shown], right=columns[2:])
         for layer in found.suspects:
             for cause in layer.causes:
                 text = f"{console.short(layer.name)}: {cause.evidence}"
@@ -242,12 +273,12 @@ def _layer_row(layer: LayerAccuracy) -> tuple[str, ...]:
 
 def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | None) -> None:
     from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import floor_text, show_points
+    from adrenoc.cli.show_accuracy import floor_text, list_score, show_points
 
     limit = f"(tolerance {report.tolerance:.0e})"
     said = "agrees: error" if found.passed else "is off by"
     console.print_verdict(found.passed, f"{found.preset} {said} {found.error:.1e} {limit}")
-    console.print_fields([("floor", floor_text(found.floor))])
+    console.print_fields([*list_score(found.score), ("floor", floor_text(found.floor))])
     if found.passed:
         return
     show_points(found)

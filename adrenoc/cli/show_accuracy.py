@@ -6,7 +6,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint, PresetAccuracy
+    from adrenoc.check.accuracy.decoder_layers import DecoderLayer
+    from adrenoc.check.accuracy.result import (
+        AccuracyPlan,
+        AccuracyReport,
+        Floor,
+        PolicyPoint,
+        PresetAccuracy,
+        TokenScore,
+    )
 
 _WORTH_A_LOOK = 1.2
 """So many times the floor is still rounding, as far as noise can be compared."""
@@ -41,6 +49,45 @@ def floor_text(floor: Floor) -> str:
         f"{floor.error:.1e} by ideal rounding of the {tensors} stored in half; root mean square "
         f"{floor.our_rms:.1e} against {floor.rms:.1e}: {floor.ratio:.2f} times, {said}"
     )
+
+
+def count_samples(report: AccuracyReport) -> str:
+    """On what a model was examined."""
+    from adrenoc.cli import console
+
+    if report.passage:
+        return f"{console.count_of(report.samples, 'token')} ({report.passage})"
+    return f"{console.count_of(report.samples, 'set')} of inputs"
+
+
+def list_score(score: TokenScore | None) -> list[tuple[str, str]]:
+    """Agreement and perplexity of a decoder; nothing of other models."""
+    if score is None:
+        return []
+    divergence = f"divergence from it {score.divergence:.1e} nats a token"
+    return [
+        ("agreement", f"{score.equal} of {score.tokens} picks are the reference's; {divergence}"),
+        ("perplexity", f"{score.perplexity:.5g}; the reference's {score.reference_perplexity:.5g}"),
+    ]
+
+
+def show_decoder_layers(found: PresetAccuracy) -> None:
+    """What enters by each layer of a decoder; nothing of other models."""
+    from adrenoc.check.accuracy.decoder_layers import group_layers
+    from adrenoc.cli import console
+
+    rows = [
+        (layer.name, *(f"{error:.1e}" for error in _errors_of(layer)))
+        for layer in group_layers(found.layers)
+    ]
+    if rows:
+        columns = ("decoder layer", "by weights", "by activations", "by the cache", "error so far")
+        console.print_table(columns, rows, right=columns[1:])
+        console.blank()
+
+
+def _errors_of(layer: DecoderLayer) -> tuple[float, ...]:
+    return (layer.weights, layer.activations, layer.cache, layer.total_error)
 
 
 def show_points(found: PresetAccuracy) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from adrenoc.check.accuracy.decoder_layers import group_layers
 from adrenoc.check.accuracy.result import AccuracyReport, LayerAccuracy, PresetAccuracy
 from adrenoc.text.amounts import count_of, dims
 from adrenoc.text.html_page import bar, cards, cell, line, number, page, safe, section
@@ -13,7 +14,10 @@ from adrenoc.views.bar_chart import Bar, draw_bars
 
 def accuracy_html(report: AccuracyReport) -> str:
     """The whole page, a part a preset."""
-    about = f"on {report.device}, {count_of(report.samples, 'set')} of inputs"
+    taken = f"{count_of(report.samples, 'set')} of inputs"
+    if report.passage:
+        taken = f"{count_of(report.samples, 'token')} ({report.passage})"
+    about = f"on {report.device}, {taken}"
     return page(
         f"{report.model}, accuracy",
         f"<h1>{safe(report.model)}</h1>\n<p class='quiet'>{safe(about)}</p>\n",
@@ -28,6 +32,10 @@ def _preset(report: AccuracyReport, found: PresetAccuracy) -> str:
         ("tolerance", f"{report.tolerance:.0e}"),
         ("error of rounding alone", _show(found.floor.error)),
     ]
+    if (score := found.score) is not None:
+        figures.append(("picks that are the reference's", f"{score.equal} of {score.tokens}"))
+        figures.append(("perplexity", f"{score.perplexity:.5g}"))
+        figures.append(("the reference's perplexity", f"{score.reference_perplexity:.5g}"))
     if (remedy := found.remedy) is not None:
         kept = f"with {count_of(len(remedy.float32_tensors), 'tensor')} in float32"
         figures.append((kept, _show(remedy.error_after)))
@@ -36,6 +44,7 @@ def _preset(report: AccuracyReport, found: PresetAccuracy) -> str:
             f"<h2>{safe(found.preset)}</h2>\n<p class='{kind}'>{said} with the reference</p>\n",
             cards(figures),
             _drawing(found.layers),
+            _decoder_layers(found.layers),
             _layers(found.layers),
             _remedy(found),
         )
@@ -59,6 +68,26 @@ def _drawing(layers: Sequence[LayerAccuracy]) -> str:
     return f"<p class='quiet'>{note}</p>\n" + draw_bars(
         bars, top=f"{max(finite, default=0.0):.1e}", what=f"errors of {len(layers)} layers"
     )
+
+
+def _decoder_layers(layers: Sequence[LayerAccuracy]) -> str:
+    """What enters by each layer of a decoder; nothing of other models."""
+    grouped = group_layers(layers)
+    if not grouped:
+        return ""
+    rows = [
+        line(
+            cell(layer.name),
+            number(_show(layer.weights)),
+            number(_show(layer.activations)),
+            number(_show(layer.cache)),
+            number(_show(layer.total_error)),
+        )
+        for layer in grouped
+    ]
+    columns = ("decoder layer", "by weights", "by activations", "by the cache", "error so far")
+    note = "The most that a kernel of the layer adds where these alone are rounded."
+    return section("Decoder layers", columns, rows, note)
 
 
 def _layers(layers: Sequence[LayerAccuracy]) -> str:

@@ -53,9 +53,12 @@ class Bench:
         device: Any,
         reporter: Reporter,
         chosen: CompileOptions | None = None,
+        caches: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """`chosen` are the options of a compilation, for its own preset."""
-        options = resolve_options(target, command_line={"shapes": shapes or None}).options
+        """`chosen` are the options of a compilation, for its own preset; `caches` are those of a
+        decoder, of which this is one entry point."""
+        self._said = {"shapes": shapes or None, "caches": caches or None}
+        options = resolve_options(target, command_line=self._said).options
         self._chosen = chosen
         state = State(model=model, target=target, options=options)
         self._state, _ = run_stages(state, reporter=reporter, stop_after=_SHARED_STAGE)
@@ -146,10 +149,13 @@ class Bench:
         names = (*graph.outputs, *more)
         return self._build_graph(replace(graph, outputs=names), preset), names
 
-    def cut(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
+    def cut(
+        self, preset: str, constants: Mapping[str, np.ndarray] | None = None
+    ) -> tuple[Variant, tuple[str, ...]]:
         """Build every layer alone: what a layer makes is an output, what it reads is an input.
 
-        The inputs are those of the model and `input_of_cut` of each layer's tensor.
+        The inputs are those of the model and `input_of_cut` of each layer's tensor; `constants`
+        replace those of their names.
         """
         whole = graph_of(self._run_fusion(preset))
         made = {node.output for node in self.layers}
@@ -159,6 +165,7 @@ class Bench:
             Tensor(name=fed, shape=whole.tensors[n].shape, dtype=whole.tensors[n].dtype)
             for n, fed in names.items()
         ]
+        tensors += [replace(whole.tensors[n], value=v) for n, v in (constants or {}).items()]
         nodes = [
             node if not node.has_kernel else rename_inputs(node, names) for node in whole.nodes
         ]
@@ -200,7 +207,7 @@ class Bench:
         names = tuple(sorted({self._own_name(name) for name in pins}))
         if self._chosen is not None and self._chosen.preset == preset:
             return replace(self._chosen, float32_tensors=names)
-        chosen = {"shapes": self._state.options.shapes or None, "float32_tensors": names or None}
+        chosen = {**self._said, "float32_tensors": names or None}
         return resolve_options(self._state.target, preset=preset, command_line=chosen).options
 
     def _own_name(self, tensor: str) -> str:

@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 import tvm
 
-from adrenoc.check.accuracy.variant import Arrays, KernelStore, device_errors, empty, upload
+from adrenoc.check.accuracy.variant import (
+    Arrays,
+    HeldStates,
+    KernelStore,
+    device_errors,
+    empty,
+    upload,
+)
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.node_kinds import CPU, TO_CPU
 from adrenoc.ir.program import Program
@@ -89,6 +96,7 @@ class IdealRun:
             for number, step in enumerate(program.steps)
             for name in step.arguments
         }
+        self._states = HeldStates(program, device)
 
     @property
     def graph(self) -> Graph:
@@ -99,9 +107,9 @@ class IdealRun:
         """The outputs in order for inputs by the graph's names, with this much rounding."""
         graph, cpu = self.graph, tvm.cpu()
         params = self._params(rounding.constants)
-        kept = set(graph.outputs)
+        kept = {self._owner(name) for name in graph.outputs}
         with device_errors():
-            held = {n: tvm.runtime.tensor(inputs[n], self._device) for n in graph.inputs}
+            held = self._states.bring(inputs)
             for number, step in enumerate(self._program.steps):
                 on_cpu = step.place in (CPU, TO_CPU)
                 for made in map(self._owner, step.writes):
@@ -122,7 +130,7 @@ class IdealRun:
                     if self._last_use[name] == number and name not in kept:
                         held.pop(name, None)
             self._device.sync()
-            return [held[name].numpy() for name in graph.outputs]
+            return [held[self._owner(name)].numpy() for name in graph.outputs]
 
     def _params(self, rounded: Iterable[str]) -> dict[str, Any]:
         wanted = set(rounded)

@@ -24,12 +24,44 @@ class Cause:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnParts:
+    """What one layer adds to the error by itself, by what alone was rounded."""
+
+    weights: float
+    activations: float
+    cache: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenScore:
+    """Over a text that is fed as it is, whatever was predicted (teacher forcing).
+
+    `equal` of `tokens` picks are the reference's.  `perplexity` is the exponential of the mean
+    surprise at each next token of the text, infinite where a logit is no number; `divergence` the
+    mean of the Kullback-Leibler divergence of the predictions from the reference's, in nats.
+    """
+
+    tokens: int
+    equal: int
+    perplexity: float
+    reference_perplexity: float
+    divergence: float
+
+    @property
+    def agreement(self) -> float:
+        """The share of picks that are the reference's."""
+        return self.equal / self.tokens
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerAccuracy:
     """One layer (a kernel and the tensor that it makes), by the model's own name.
 
     Errors are the largest difference over the tensor's range, infinite where a value is not finite.
     `local_error` is what the layer itself adds when it is given the true inputs as they are
-    stored; `total_error` is what the whole network up to here has come to.
+    stored; `total_error` is what the whole network up to here has come to.  `parts` are what it
+    adds where nothing is rounded but its weights, its activations or the caches, and `part_of` the
+    number of the decoder's layer, or `embedding` or `head`; both of decoders alone.
     """
 
     name: str
@@ -39,6 +71,8 @@ class LayerAccuracy:
     local_error: float
     total_error: float
     causes: tuple[Cause, ...] = ()
+    parts: OwnParts | None = None
+    part_of: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +198,7 @@ class PresetAccuracy:
     than the one before; `contributions` are what they were found by, the worst first.  Both are for
     presets that do not pass.
     `left` is what the search left untried when its effort was spent.
+    `score` is of decoders alone.
     `starts_at` is empty where no layer stands out; `remedy` is None where none is needed, or
     where even float32 throughout does not meet the tolerance (`error_in_float32`).
     """
@@ -179,6 +214,7 @@ class PresetAccuracy:
     contributions: tuple[Contribution, ...] = ()
     points: tuple[PolicyPoint, ...] = ()
     left: tuple[str, ...] = ()
+    score: TokenScore | None = None
 
     @property
     def suspects(self) -> tuple[LayerAccuracy, ...]:
@@ -188,7 +224,8 @@ class PresetAccuracy:
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyReport:
-    """The whole examination; `samples` counts the sets of inputs."""
+    """The whole examination; `samples` counts the sets of inputs, of a decoder its tokens, which
+    `passage` tells the source of."""
 
     model: str
     model_sha256: str
@@ -197,6 +234,7 @@ class AccuracyReport:
     samples: int
     tolerance: float
     presets: tuple[PresetAccuracy, ...]
+    passage: str = ""
 
     @property
     def passed(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, Deviation, deviation
 from adrenoc.check.accuracy.ideal import IdealRun, Stored
@@ -23,12 +24,17 @@ DRAWS = 4
 
 @dataclass(kw_only=True)
 class Sample:
-    """One set of inputs by the graph's names, what should come out, and each layer's truth."""
+    """One set of inputs by the graph's names, what should come out, and each layer's truth.
+
+    Of a decoder it is one token: `inputs` lack the caches, which go from one sample to the next;
+    `pasts` are the true ones before it.
+    """
 
     named: Arrays
     inputs: Arrays
     expected: Arrays
     truth: dict[str, np.ndarray] = field(default_factory=dict)
+    pasts: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def take_samples(
@@ -66,6 +72,23 @@ def sample_of(bench: Bench, inputs: Arrays, outputs: Arrays) -> Sample:
     return Sample(named=inputs, inputs=bench.rename_inputs(inputs), expected=expected)
 
 
+def take_token_samples(bench: Bench, tokens: Sequence[int], logits: np.ndarray) -> list[Sample]:
+    """A sample of each token in order, with the reference's logits after it, [1, tokens, words]."""
+    tensors = dict(zip((spec.name for spec in bench.outputs), bench.graph.results, strict=True))
+    names = dict(zip((spec.name for spec in bench.inputs), bench.graph.inputs, strict=True))
+    samples = []
+    for number, token in enumerate(tokens):
+        named: dict[str, np.ndarray] = {
+            TOKENS: np.array([[token]], np.int64),
+            PAST_LENGTH: np.array([number], np.int32),
+        }
+        specs = {spec.name: spec for spec in bench.inputs}
+        inputs = {names[n]: v.astype(specs[n].dtype) for n, v in named.items()}
+        expected = {tensors[LOGITS]: logits[:, number : number + 1]}
+        samples.append(Sample(named=named, inputs=inputs, expected=expected))
+    return samples
+
+
 class Judge:
     """How far plans of one model are from the reference on the same samples."""
 
@@ -81,13 +104,23 @@ class Judge:
 
     def judge_compiled(self, variant: Variant) -> Deviation:
         """How far the outputs of a compiled model are from the reference, over all samples."""
-        return self._judge_outputs([variant.run(sample.inputs) for sample in self._samples])
+        return self.judge_outputs(self.run_compiled(variant))
+
+    def run_compiled(self, variant: Variant) -> list[Arrays]:
+        """The outputs of a compiled model for each sample, by the graph's names."""
+        return [self._name(variant.run(sample.inputs)) for sample in self._samples]
+
+    def judge_outputs(self, seen: Sequence[Arrays]) -> Deviation:
+        """How far outputs are from the reference, over the samples that they are of."""
+        expected = [sample.expected for sample in self._samples[: len(seen)]]
+        return deviation(seen, expected)
 
     def judge_rounding(self, stored: Stored, samples: int | None = None) -> Deviation:
         """How far float32 arithmetic is off that rounds what is stored ideally, over the first
         `samples`."""
         chosen = self._samples[:samples]
-        return self._judge_outputs([self.ideal.run(sample.inputs, stored) for sample in chosen])
+        made = [self.ideal.run(sample.inputs, stored) for sample in chosen]
+        return self.judge_outputs([self._name(values) for values in made])
 
     @property
     def ideal(self) -> IdealRun:
@@ -96,7 +129,5 @@ class Judge:
             self._ideal = self._bench.ideal()
         return self._ideal
 
-    def _judge_outputs(self, outputs: list[list[np.ndarray]]) -> Deviation:
-        seen = [dict(zip(self._outputs, values, strict=True)) for values in outputs]
-        expected = [sample.expected for sample in self._samples[: len(seen)]]
-        return deviation(seen, expected)
+    def _name(self, values: Sequence[np.ndarray]) -> Arrays:
+        return dict(zip(self._outputs, values, strict=True))

@@ -84,7 +84,11 @@ class KernelStore:
 
 
 class SteppedVariant:
-    """Runs the launches of a program one by one, each with memory of its own."""
+    """Runs the launches of a program one by one, each with memory of its own.
+
+    States, as the caches of a decoder, stay on the device: a run that is given none goes on with
+    what the last one left.
+    """
 
     def __init__(self, program: Program, plan: Plan, store: KernelStore, device: Any) -> None:
         self.plan = plan
@@ -97,13 +101,14 @@ class SteppedVariant:
             for number, step in enumerate(program.steps)
             for name in step.arguments
         }
+        self._states = HeldStates(program, device)
 
     def run(self, inputs: Arrays) -> list[np.ndarray]:
         """The outputs in order for inputs by the graph's names."""
         graph = self._program.graph
-        kept = set(graph.outputs)
+        kept = {self._owner(name) for name in graph.outputs}
         with device_errors():
-            held = {n: tvm.runtime.tensor(inputs[n], self._device) for n in graph.inputs}
+            held = self._states.bring(inputs)
             for number, (function, step) in enumerate(self._steps):
                 for made in map(self._owner, step.writes):
                     if made not in held:
@@ -114,10 +119,33 @@ class SteppedVariant:
                     if self._last_use[name] == number and name not in kept:
                         held.pop(name, None)
             self._device.sync()
-            return [held[name].numpy() for name in graph.outputs]
+            return [held[self._owner(name)].numpy() for name in graph.outputs]
 
     def _owner(self, name: str) -> str:
         return self._program.graph.owner(name)
+
+
+class HeldStates:
+    """The inputs of a program on the device; its states as the last run left them."""
+
+    def __init__(self, program: Program, device: Any) -> None:
+        self._graph, self._device = program.graph, device
+        self._held: dict[str, Any] = {}
+
+    def bring(self, inputs: Arrays) -> dict[str, Any]:
+        """The inputs by name; a state that is not given is the one held, of zeros at first."""
+        states = set(self._graph.states.values())
+        for name in states:
+            if name in inputs or name not in self._held:
+                empty_one = np.zeros(self._graph.operand(name).physical)
+                self._held[name] = self._upload(name, inputs.get(name, empty_one))
+        given = {n: self._upload(n, inputs[n]) for n in self._graph.inputs if n not in states}
+        return {**given, **self._held}
+
+    def _upload(self, name: str, value: np.ndarray) -> Any:
+        """In the dtype that the program has for it, which is a state's own, or the model's."""
+        kept = value.astype(self._graph.operand(name).dtype, copy=False)
+        return tvm.runtime.tensor(np.ascontiguousarray(kept), self._device)
 
 
 class MachineVariant:
@@ -127,7 +155,8 @@ class MachineVariant:
         self, executable: Any, program: Program, plan: Plan, store: KernelStore, device: Any
     ) -> None:
         self.plan = plan
-        self._device, self._inputs = device, program.graph.inputs
+        self._device, self._graph = device, program.graph
+        self._states = HeldStates(program, device)
         module = executable.jit()
         store.build(module)  # else each kernel would be built by itself, as it is first launched
         self._main = relax.VirtualMachine(module, [device, tvm.cpu()])["main"]
@@ -135,11 +164,17 @@ class MachineVariant:
 
     def run(self, inputs: Arrays) -> list[np.ndarray]:
         """The outputs in order for inputs by the graph's names."""
-        return [value.numpy() for value in self._call(self._arguments(inputs))]
+        held = self._states.bring(inputs)
+        made = iter(self._call(self._arguments(held)))
+        states = self._graph.states  # which the program hands nobody
+        return [
+            (held[states[name]] if name in states else next(made)).numpy()
+            for name in self._graph.outputs
+        ]
 
     def median_ms(self, inputs: Arrays, runs: int = 5) -> float:
         """The median time of some warm runs."""
-        arguments = self._arguments(inputs)
+        arguments = self._arguments(self._states.bring(inputs))
         self._call(arguments)
         times = []
         for _ in range(runs):
@@ -148,9 +183,8 @@ class MachineVariant:
             times.append((time.perf_counter() - started) * 1000)
         return sorted(times)[runs // 2]
 
-    def _arguments(self, inputs: Arrays) -> list[Any]:
-        given = [tvm.runtime.tensor(inputs[name], self._device) for name in self._inputs]
-        return [*given, *self._params]
+    def _arguments(self, held: Mapping[str, Any]) -> list[Any]:
+        return [*(held[name] for name in self._graph.inputs), *self._params]
 
     def _call(self, arguments: list[Any]) -> list[Any]:
         with device_errors():

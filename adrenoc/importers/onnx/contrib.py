@@ -103,14 +103,12 @@ def _add_skip(write: Writer, bias: int) -> str:
     x, skip = write.input(0), write.input(1)
     if len(write.shape(skip)) == len(write.shape(x)) - 1:
         skip = write.reshape(skip, 1, *write.shape(skip))
-    total = write("Add", x, skip)
-    if write.input(bias):
-        total = write("Add", total, write.input(bias))
     if any(write.output(index) for index in (1, 2)):
         raise CannotWriteError("mean and deviation are read, which are for training")
-    if write.output(3):
-        write("Identity", total, out=write.output(3))
-    return total
+    wanted = write.output(3)
+    if not write.input(bias):
+        return write("Add", x, skip, out=wanted)
+    return write("Add", write("Add", x, skip), write.input(bias), out=wanted)
 
 
 def _layer_norm(write: Writer, x: str, scale: str, offset: str, out: str) -> None:

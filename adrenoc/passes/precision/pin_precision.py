@@ -8,6 +8,7 @@ Before -> after (policy: logits):
 
 from __future__ import annotations
 
+from adrenoc.bundle.decoder_names import TOKENS
 from adrenoc.errors import PrecisionPolicyError
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.context import Context
@@ -19,7 +20,7 @@ def pin_precision(graph: Graph, context: Context) -> Graph:
     """Mark the tensors that the policy names, by the model's own names or by those of the graph.
 
     Raises:
-        PrecisionPolicyError: the graph has no tensor of that name.
+        PrecisionPolicyError: the graph has no tensor of that name, and is a whole model.
     """
     computed = [n for n, t in graph.tensors.items() if t.value is None]
     known: dict[str, list[str]] = {}
@@ -31,6 +32,8 @@ def pin_precision(graph: Graph, context: Context) -> Graph:
             exact.update(known[name])
         elif name in computed:
             exact.add(name)
+        elif _only_fills_caches(context):
+            context.log.add(name, "not pinned", "a run of several tokens does not compute it")
         else:
             raise PrecisionPolicyError(
                 f"the precision policy pins the tensor '{name}', which the compiled graph does "
@@ -38,6 +41,13 @@ def pin_precision(graph: Graph, context: Context) -> Graph:
                 hint="make the policy again: adrenoc check-accuracy MODEL -o POLICY.json",
             )
     return graph.change_precision(exact, float32=True)
+
+
+def _only_fills_caches(context: Context) -> bool:
+    """Whether this is an entry point of a decoder for several tokens: what makes logits is left
+    out there."""
+    tokens = dict(context.options.shapes).get(TOKENS, (1,))[-1]
+    return bool(context.options.caches) and tokens > 1
 
 
 def spread_precision(graph: Graph, context: Context) -> Graph:

@@ -1,0 +1,66 @@
+"""The kernels of a decoder by the layers of the model: which of them error enters by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from adrenoc.check.accuracy.result import LayerAccuracy
+from adrenoc.families.operators import is_kind
+from adrenoc.families.shared.operator import Kind
+from adrenoc.ir.graph import Node
+
+_NUMBER = re.compile(r"(?<!\w)(\d+)(?=[./])")
+"""A part of a tensor's name that is a number, as in `/model/layers.3/mlp` or `present.3.key`."""
+_BEFORE, _AFTER = "embedding", "head"
+
+
+def number_layers(nodes: Sequence[Node], name_of: Callable[[str], str]) -> dict[str, str]:
+    """Tensor -> the layer of the model that its node belongs to, by the exporter's names.
+
+    A product belongs to the layer that made what it multiplies: the sum behind it may have the name
+    of the layer that comes next.
+    """
+    found: dict[str, str] = {}
+    place = _BEFORE
+    for node in nodes:
+        read = node.inputs[:1] if is_kind(node, Kind.PRODUCT) else ()
+        numbers = [_NUMBER.search(name_of(name)) for name in (*read, node.output)]
+        known = [number[1] for number in numbers if number]
+        place = known[0] if known else place if place == _BEFORE else _AFTER
+        found[node.output] = place
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderLayer:
+    """A layer of the model, by its number, or what lies before or behind all of them.
+
+    The largest error that a kernel of it adds by its weights, by its activations and by the
+    caches, and what the network up to its last kernel has come to.
+    """
+
+    name: str
+    weights: float
+    activations: float
+    cache: float
+    total_error: float
+
+
+def group_layers(layers: Sequence[LayerAccuracy]) -> tuple[DecoderLayer, ...]:
+    """The layers of a decoder in order; none of another model, whose kernels have no parts."""
+    groups: dict[str, list[LayerAccuracy]] = {}
+    for layer in layers:
+        if layer.parts is not None:
+            groups.setdefault(layer.part_of, []).append(layer)
+    return tuple(
+        DecoderLayer(
+            name=name,
+            weights=max(x.parts.weights for x in members if x.parts),
+            activations=max(x.parts.activations for x in members if x.parts),
+            cache=max(x.parts.cache for x in members if x.parts),
+            total_error=members[-1].total_error,
+        )
+        for name, members in groups.items()
+    )

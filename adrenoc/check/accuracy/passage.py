@@ -1,0 +1,130 @@
+"""The tokens that a decoder is examined on, and what the reference computes after each of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from adrenoc.bundle.bundle import TOKENIZER
+from adrenoc.bundle.decoder_names import LOGITS
+from adrenoc.check.accuracy.deviation import Arrays
+from adrenoc.check.generation import feed_tokens
+from adrenoc.check.reference import run_reference, run_tokens
+from adrenoc.check.runtimes import tensor_names
+from adrenoc.compile.tokenizer import find_tokenizer
+from adrenoc.device.tokenizer import Tokenizer
+from adrenoc.errors import InputError
+from adrenoc.files.read import open_plain
+from adrenoc.importers.decoder_form import DecoderForm
+
+USUAL_TOKENS = 32
+"""Tokens that are enough to see where an error enters; more of them make the perplexity surer."""
+_FEWEST = 2
+"""One is predicted by the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wording:
+    """The text to examine a decoder on: a file and its tokenizer, else seeded token numbers.
+
+    `most` bounds the tokens.
+    """
+
+    text: Path | None = None
+    tokenizer: Path | None = None
+    most: int = USUAL_TOKENS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """Tokens in order, and in words where they come from."""
+
+    tokens: tuple[int, ...]
+    source: str
+
+
+def read_passage(model: Path, wording: Wording, *, rows: int) -> Passage | None:
+    """The first tokens of the text, at most as many as there are rows; None without a text.
+
+    Raises:
+        InputError: the text or a tokenizer cannot be read, or the text is too short.
+        DependencyError: the package that reads tokenizers is not installed.
+    """
+    if wording.text is None:
+        return None
+    tokens = _open_tokenizer(model, wording.tokenizer).encode(_read_text(wording.text))
+    if len(tokens) < _FEWEST:
+        raise InputError(
+            f"{wording.text} is {len(tokens)} token, expected at least {_FEWEST}: each is "
+            "predicted by those before it",
+            hint="--text FILE with some sentences",
+        )
+    taken = tuple(tokens[: min(wording.most, rows)])
+    part = "" if len(taken) == len(tokens) else f", the first {len(taken)} of {len(tokens)} tokens"
+    return Passage(tokens=taken, source=f"{wording.text.name}{part}")
+
+
+def draw_passage(count: int, *, vocabulary: int, seed: int) -> Passage:
+    """Seeded token numbers, where there is no text."""
+    drawn = np.random.default_rng(seed).integers(0, vocabulary, count)
+    return Passage(tokens=tuple(drawn.tolist()), source=f"random tokens from seed {seed}")
+
+
+def check_tokens_known(model: Path, passage: Passage, vocabulary: int) -> None:
+    """Refuse a passage with tokens that the model lacks: the tokenizer is another model's.
+
+    Raises:
+        InputError: naming the first.
+    """
+    strange = [token for token in passage.tokens if token >= vocabulary]
+    if strange:
+        raise InputError(
+            f"the tokenizer makes the token {strange[0]} of {passage.source}, and {model} knows 0 "
+            f"to {vocabulary - 1}",
+            hint="--tokenizer takes the tokenizer.json that lies beside the model",
+        )
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with open_plain(path) as file:
+            return file.read().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"the text {path} cannot be read: {error}", hint="--text FILE, in UTF-8"
+        ) from error
+
+
+def _open_tokenizer(model: Path, asked: Path | None) -> Tokenizer:
+    """The one that was asked for, that of the model's container, or the one beside the model."""
+    content, _ = find_tokenizer(model, asked)
+    if not content:
+        raise InputError(
+            f"--text needs a tokenizer, and no {TOKENIZER} lies beside {model}",
+            hint="--tokenizer FILE, the tokenizer.json that came with the model",
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / TOKENIZER
+        path.write_bytes(content)
+        return Tokenizer(path)
+
+
+def compute_passage(
+    model: Path, form: DecoderForm, passage: Passage, tensors: Iterable[str] = ()
+) -> Arrays:
+    """What the reference computes of all tokens at once, with products in float.
+
+    [1, tokens, ...] by name: logits, caches, and of `tensors` those that the file computes.
+
+    Raises:
+        DependencyError, InputError, ModelFormatError, ToolError: see `run_reference`.
+    """
+    if form.lengths:  # LiteRT goes from token to token, and names nothing between
+        return {LOGITS: run_tokens(model, passage.tokens)[None]}
+    wanted = sorted(tensor_names(model).intersection(tensors))
+    feeds = feed_tokens(form, passage.tokens)
+    return run_reference(model, feeds, tensors=wanted, optimise=False)

@@ -1,0 +1,134 @@
+"""What each layer should make: the reference's value where the model names the tensor, else what
+float32 kernels give."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from adrenoc.check.accuracy.bench import Bench
+from adrenoc.check.accuracy.deviation import Arrays, range_error
+from adrenoc.check.accuracy.samples import Sample
+from adrenoc.check.reference import run_reference
+from adrenoc.reporter import Reporter
+
+_SAME = 1e-2
+"""Beyond it the float32 kernels and the reference do not speak of the same tensor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What was seen while the truth was collected.
+
+    `error` is that of the outputs in float32; `first_other` the first layer whose float32 kernels
+    are far from the reference, by the model's own name, empty where none is.
+    """
+
+    error: float
+    first_other: str
+
+
+def fill_truth(bench: Bench, samples: list[Sample], model: Path, reporter: Reporter) -> Truth:
+    """Fill in each sample's truth."""
+    started = time.perf_counter()
+    variant, names = bench.expose_layers("fp32")
+    layers = {node.output for node in bench.layers}
+    shared = [bench.name_of(n) for n in names if n in layers and n in bench.tensors]
+    errors, others = [], _Others(bench, reporter)
+    for sample in samples:
+        seen = dict(zip(names, variant.run(sample.inputs), strict=True))
+        errors.append(_worst(seen, sample.expected))
+        reference = run_reference(model, sample.named, tensors=dict.fromkeys(shared))
+        others.take({n: reference.get(bench.name_of(n)) for n in seen}, seen)
+        sample.truth = {**seen, **sample.inputs}
+    took_ms = (time.perf_counter() - started) * 1000
+    reporter.stage("float32", took_ms, f"error {max(errors):.1e}")
+    return Truth(error=max(errors), first_other=others.first)
+
+
+def fill_token_truth(
+    bench: Bench,
+    samples: Sequence[Sample],
+    looked: Sequence[int],
+    reference: Arrays,
+    reporter: Reporter,
+) -> Truth:
+    """The same for the tokens of a passage, each a sample, by what the reference made of all.
+
+    The truth of the samples number `looked` is kept; caches go from one to the next.
+    """
+    started = time.perf_counter()
+    variant, names = bench.expose_layers("fp32")
+    states = bench.graph.states
+    pasts: dict[str, np.ndarray] = {}
+    errors, others = [], _Others(bench, reporter)
+    for number, sample in enumerate(samples):
+        seen = dict(zip(names, variant.run(sample.inputs), strict=True))
+        errors.append(_worst(seen, sample.expected))
+        stated = {
+            n: _rows_of(reference.get(bench.name_of(n)), value, n in states, number, len(samples))
+            for n, value in seen.items()
+        }
+        others.take(stated, seen)
+        made = {past: seen[name] for name, past in states.items()}
+        if number in looked:
+            sample.pasts = pasts or {past: np.zeros_like(v) for past, v in made.items()}
+            sample.truth = {**seen, **sample.inputs}
+        pasts = made
+    took_ms = (time.perf_counter() - started) * 1000
+    reporter.stage("float32", took_ms, f"error {max(errors):.1e}, {len(samples)} tokens")
+    return Truth(error=max(errors), first_other=others.first)
+
+
+class _Others:
+    """Puts the reference's values in place of ours, and remembers where they are other ones."""
+
+    def __init__(self, bench: Bench, reporter: Reporter) -> None:
+        self._bench, self._reporter = bench, reporter
+        self._order = {node.output: at for at, node in enumerate(bench.graph.nodes)}
+        self._told: set[str] = set()
+        self.first = ""
+
+    def take(self, stated: Mapping[str, np.ndarray | None], seen: dict[str, np.ndarray]) -> None:
+        """Take what the reference states of a run."""
+        for name in sorted(seen, key=lambda name: self._order.get(name, -1)):
+            value = stated.get(name)
+            if value is None or value.shape != seen[name].shape:
+                continue
+            if range_error(seen[name], value) <= _SAME:
+                seen[name] = value
+            elif name not in self._told:
+                self._told.add(name)
+                own = self._bench.name_of(name)
+                self.first = self.first or own
+                self._reporter.warn(
+                    f"{own}: the float32 kernels differ from the reference; its layer is compared "
+                    "with float32"
+                )
+
+
+def _rows_of(
+    whole: np.ndarray | None, like: np.ndarray, is_cache: bool, number: int, count: int
+) -> np.ndarray | None:
+    """Of what the reference made of all tokens what belongs to one; None where that is not told.
+
+    Of a cache these are the rows up to the token's own, and zeros.
+    """
+    if whole is None or whole.ndim != like.ndim:
+        return None
+    if is_cache:
+        there = np.zeros_like(like)
+        there[:, :, : number + 1] = whole[:, :, : number + 1]
+        return there
+    unlike = [at for at in range(like.ndim) if whole.shape[at] != like.shape[at]]
+    if len(unlike) != 1 or whole.shape[unlike[0]] != count * like.shape[unlike[0]]:
+        return None
+    return np.split(whole, count, axis=unlike[0])[number]
+
+
+def _worst(seen: Arrays, expected: Arrays) -> float:
+    return max((range_error(seen[name], value) for name, value in expected.items()), default=0.0)

@@ -1,0 +1,223 @@
+"""Decoders in half, token by token: which layer's error enters, and what it does to a text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+from onnx import numpy_helper
+
+from adrenoc.check.accuracy import passage
+from adrenoc.check.accuracy.examine import check_accuracy
+from adrenoc.check.accuracy.passage import Wording
+from adrenoc.check.accuracy.result import AccuracyReport
+from adrenoc.check.reference import run_reference
+from adrenoc.cli.main import cli
+from adrenoc.device.generate import Decoder
+from adrenoc.device.run import local_place
+from adrenoc.errors import InputError
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
+from tests.host.decoder_bundles import (
+    DecoderShape,
+    make_decoder_bundle,
+    write_decoder,
+    write_tokenizer,
+)
+
+SHAPE = DecoderShape(context=24)
+GATED, SUM = "/model/layers.1/mlp/gated", "/model/layers.1/input_layernorm/sum"
+TOKENS = 8
+
+
+def scale_constants(model: Path, **factors: float) -> None:
+    """Multiply constants of a file."""
+    proto = onnx.load(model)
+    for tensor in proto.graph.initializer:
+        factor = factors.pop(tensor.name, None)
+        if factor is not None:
+            value = (numpy_helper.to_array(tensor) * factor).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+    assert not factors
+    onnx.save(proto, model)
+
+
+def overflow_in_layer_1(model: Path) -> None:
+    """What its MLP multiplies is beyond half; all else is as it was."""
+    mlp = "/model/layers.1/mlp"
+    scale_constants(model, **{f"{mlp}/up_proj/s": 3e4, f"{mlp}/down_proj/s": 1 / 3e4})
+
+
+def examine(model: Path, preset: str = "mixed", **more: Any) -> AccuracyReport:
+    return check_accuracy(
+        model,
+        target=load_target("host"),
+        presets=(preset,),
+        tolerance=1e-2,
+        wording=Wording(most=TOKENS, **more),
+        reporter=SilentReporter(),
+    )
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path) -> None:
+    model = write_decoder(tmp_path, SHAPE)
+    overflow_in_layer_1(model)
+    policy, page = tmp_path / "policy.json", tmp_path / "page.html"
+    words = ("--preset", "mixed", "--tokens", TOKENS, "-o", policy, "--html", page)
+    told = run("check-accuracy", model, *words)
+    assert told.exit_code == 0, told.output
+    assert f"starts at  {GATED}" in told.output
+    assert "overflow" in told.output
+    assert json.loads(policy.read_text())["float32_tensors"] == [GATED]
+    shown = page.read_text()
+    assert "the reference&#x27;s perplexity" in shown or "the reference's perplexity" in shown
+    assert "Decoder layers" in shown
+    bundle = tmp_path / "mended.adrenoc"
+    made = ("compile", model, "--device", "host", "--no-cache", "--prefill", 4, "-o", bundle)
+    assert run(*made, "--precision-policy", policy).exit_code == 0
+    check = ("--prompt-ids", "3,5,7,9,2,1", "--max-tokens", 10, "--check", model)
+    assert run("run", bundle, *check).exit_code == 0
+
+
+def test_a_wrong_layer_is_found(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference multiplies by other weights in the MLP of layer 0: as if ours were wrong."""
+    model = write_decoder(tmp_path, SHAPE)
+    (tmp_path / "other").mkdir()
+    other = write_decoder(tmp_path / "other", SHAPE)
+    scale_constants(other, **{"/model/layers.0/mlp/down_proj/s": 1.5})
+    monkeypatch.setattr(
+        passage, "run_reference", lambda _model, feeds, **more: run_reference(other, feeds, **more)
+    )
+    report = examine(model)
+    (found,) = report.presets
+    assert not report.passed
+    assert found.error_in_float32 > 1e-2
+    assert found.remedy is None
+    assert found.starts_at == SUM
+    assert found.score is not None and found.score.divergence > 1e-3
+
+
+def test_agreement_and_perplexity_are_those_of_the_logits(device: Any, tmp_path: Path) -> None:
+    model = write_decoder(tmp_path, SHAPE)
+    report = examine(model)
+    score = report.presets[0].score
+    assert score is not None
+    tokens = passage.draw_passage(TOKENS, vocabulary=SHAPE.vocabulary, seed=0).tokens
+    wanted = _logits_by_onnxruntime(model, tokens)
+    bundle, _ = make_decoder_bundle(model, "mixed")
+    with local_place(bundle, "") as place:
+        decoder = Decoder(place, bundle)
+        rows = [decoder.step(token, logits=True)[1] for token in tokens]
+    made = np.stack([row for row in rows if row is not None])
+    assert score.tokens == TOKENS
+    assert score.equal == int((made.argmax(-1) == wanted.argmax(-1)).sum())
+    assert score.reference_perplexity == pytest.approx(_perplexity(wanted, tokens), rel=1e-5)
+    assert score.perplexity == pytest.approx(_perplexity(made, tokens), rel=1e-3)
+    assert score.perplexity != pytest.approx(score.reference_perplexity, rel=1e-7)
+    assert 0 < score.divergence < 1e-4
+
+
+def _logits_by_onnxruntime(model: Path, tokens: tuple[int, ...]) -> np.ndarray:
+    """Token by token over its own pasts, apart from what is tested."""
+    session = onnxruntime.InferenceSession(model)
+    pasts = {
+        port.name: np.zeros((1, SHAPE.kv_heads, 0, SHAPE.head), np.float32)
+        for port in session.get_inputs()
+        if port.name.startswith("past")
+    }
+    rows = []
+    for number, token in enumerate(tokens):
+        feeds = {
+            "input_ids": np.array([[token]], np.int64),
+            "attention_mask": np.ones((1, number + 1), np.int64),
+        }
+        logits, *presents = session.run(None, {**feeds, **pasts})
+        pasts = dict(zip(pasts, presents, strict=True))
+        rows.append(logits[0, 0])
+    return np.stack(rows)
+
+
+def _perplexity(logits: np.ndarray, tokens: tuple[int, ...]) -> float:
+    shares = np.exp(logits.astype(np.float64))
+    shares /= shares.sum(-1, keepdims=True)
+    chosen = [shares[at, token] for at, token in enumerate(tokens[1:])]
+    return float(np.prod(chosen) ** (-1 / len(chosen)))
+
+
+def test_what_enters_is_told_by_what_is_rounded(device: Any, tmp_path: Path) -> None:
+    (found,) = examine(write_decoder(tmp_path, SHAPE)).presets
+    assert found.passed and found.suspects == ()
+    layers = {layer.name: layer for layer in found.layers}
+    attention, gated = layers["/model/layers.1/attn/out"], layers[GATED]
+    assert attention.parts is not None and gated.parts is not None
+    assert 1e-5 < attention.parts.cache < 1e-3
+    assert gated.parts.cache < 1e-6 < min(gated.parts.weights, gated.parts.activations)
+    # A sum behind a product is of the layer whose weights it multiplies.
+    assert (layers[SUM].part_of, gated.part_of, layers["logits"].part_of) == ("0", "1", "head")
+    assert layers["embedded"].part_of == "embedding"
+    assert layers[SUM].total_error > layers["embedded"].total_error > 0
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        DecoderShape(context=24, layers=1, cache_bits=8),
+        DecoderShape(context=24, layers=1, plain=14, bits=0),
+        DecoderShape(context=24, layers=1, half=True),
+    ],
+    ids=["a cache of bytes", "the standard's operators", "a model in halves"],
+)
+def test_forms_of_decoders(device: Any, tmp_path: Path, shape: DecoderShape) -> None:
+    report = examine(write_decoder(tmp_path, shape))
+    (found,) = report.presets
+    assert report.passed
+    assert found.score is not None and found.score.equal >= TOKENS - 1
+    assert {layer.part_of for layer in found.layers} == {"embedding", "0", "head"}
+
+
+def test_a_text(device: Any, tmp_path: Path) -> None:
+    model = write_decoder(tmp_path, SHAPE)
+    text = tmp_path / "text.txt"
+    text.write_text("w3 w5 w7 w11 w13")
+    with pytest.raises(InputError, match=r"no tokenizer\.json lies beside"):
+        examine(model, text=text)
+    tokenizer = write_tokenizer(tmp_path / "other.json", 200)
+    report = examine(model, text=text, tokenizer=tokenizer)
+    assert (report.samples, report.passage) == (5, "text.txt")
+    text.write_text(" ".join(f"w{number}" for number in range(30)))
+    assert examine(model, text=text, tokenizer=tokenizer).passage.endswith("first 8 of 30 tokens")
+    text.write_text("w3 w150")
+    with pytest.raises(InputError, match=r"makes the token 150 of text\.txt"):
+        examine(model, text=text, tokenizer=tokenizer)
+    text.write_text("w3")
+    with pytest.raises(InputError, match="is 1 token, expected at least 2"):
+        examine(model, text=text, tokenizer=tokenizer)
+
+
+def test_what_does_not_go_together(tmp_path: Path) -> None:
+    model = write_decoder(tmp_path, SHAPE)
+    (tmp_path / "inputs").mkdir()
+    np.save(tmp_path / "inputs" / "x.npy", np.zeros(3))
+    with pytest.raises(InputError, match="examined on tokens"):
+        run("check-accuracy", model, "--inputs", tmp_path / "inputs")
+    refused = run("check-accuracy", model, "--tokenizer", model)
+    assert "--tokenizer is for --text" in refused.output
+    other = tmp_path / "plain.onnx"
+    value = onnx.helper.make_tensor_value_info
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    ends = [[value(name, 1, [1, 4])] for name in "xy"]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", *ends)), other)
+    with pytest.raises(InputError, match="takes no text"):
+        run("check-accuracy", other, "--tokens", 4)
