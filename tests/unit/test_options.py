@@ -78,6 +78,7 @@ def test_later_layers_win_and_leave_their_name():
         ("check_ir", True, "target host"),
         ("forbid", (), "default"),
         ("max_memory_mib", None, "default"),
+        ("pool_textures", False, "default"),
         ("expose_layers", False, "default"),
         ("float32_tensors", (), "default"),
         ("clml", "off", "default"),
