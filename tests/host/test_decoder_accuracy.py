@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import numpy_helper
 
-from adrenoc.check.accuracy import passage
+from adrenoc.check.accuracy import ideal, passage
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.passage import Wording
 from adrenoc.check.accuracy.result import AccuracyReport
@@ -22,6 +22,8 @@ from adrenoc.cli.main import cli
 from adrenoc.device.generate import Decoder
 from adrenoc.device.run import local_place
 from adrenoc.errors import InputError
+from adrenoc.importers.formats import find_model_files
+from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import (
@@ -185,6 +187,56 @@ def test_forms_of_decoders(device: Any, tmp_path: Path, shape: DecoderShape) -> 
     assert report.passed
     assert found.score is not None and found.score.equal >= TOKENS - 1
     assert {layer.part_of for layer in found.layers} == {"embedding", "0", "head"}
+
+
+def test_the_floor_goes_on_with_the_caches_of_the_tokens_before(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory of the device holds anything at first; rows that nobody wrote there are not read."""
+
+    def fill_with_rubbish(spec: Any, place: Any) -> Any:
+        tensor = make_empty(spec, place)
+        tensor.copyfrom(np.full(spec.physical, 9, spec.dtype))
+        return tensor
+
+    make_empty = ideal.empty
+    monkeypatch.setattr(ideal, "empty", fill_with_rubbish)
+    (found,) = examine(write_decoder(tmp_path, DecoderShape(context=24, layers=1))).presets
+    assert found.floor.float32_error < 1e-5
+    assert 1e-5 < found.floor.error < 1e-2
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        DecoderShape(context=24, layers=1),
+        DecoderShape(context=24, layers=1, plain=14, bits=0),
+        DecoderShape(context=24, layers=1, half=True, embedding_bits=4),
+    ],
+    ids=["onnxruntime's operators", "the standard's operators", "halves"],
+)
+def test_a_policy_may_name_every_tensor(device: Any, tmp_path: Path, shape: DecoderShape) -> None:
+    """Caches, products by few bits and what prompts do not compute, in both entry points."""
+    model = write_decoder(tmp_path, shape)
+    names = [layer.name for layer in examine(model).presets[0].layers]
+    assert {"present.0.key", "logits"} <= {*names}
+    policy = PrecisionPolicy(
+        model_file=model.name,
+        model_sha256=find_model_files(model).sha256(),
+        preset="fp16",
+        tolerance=1e-2,
+        float32_tensors=tuple(names),
+        error_before=None,
+        error_after=None,
+    )
+    write_policy(policy, tmp_path / "policy.json")
+    bundle = tmp_path / "exact.adrenoc"
+    made = ("compile", model, "--device", "host", "--no-cache", "--prefill", 4, "-o", bundle)
+    told = run(*made, "--precision-policy", tmp_path / "policy.json")
+    assert told.exit_code == 0, told.output
+    check = ("--prompt-ids", "3,5,7,9,2,1", "--max-tokens", 6, "--check", model)
+    told = run("run", bundle, *check)
+    assert told.exit_code == 0, told.output
 
 
 def test_a_text(device: Any, tmp_path: Path) -> None:

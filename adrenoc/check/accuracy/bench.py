@@ -37,7 +37,7 @@ from adrenoc.target.roofline import Roofline
 from adrenoc.target.target import Target
 
 _SHARED_STAGE, _FUSED_STAGE, _PLANNED_STAGE = "inline_scalars", "spread_precision", "plan_memory"
-_NEEDED = ("assign_layouts", "assign_memory", "lower")
+_NEEDED = ("keep_states", "assign_layouts", "assign_memory", "lower")
 """Of the stages after fusion those without which nothing runs; the others save time."""
 
 

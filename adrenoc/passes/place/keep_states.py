@@ -8,6 +8,8 @@ Before -> after:
     present = append_rows(past, x)              present is past, whose rows are written
     present = append_rows(past, x); f(past)     begun = copy of past; present is begun; ...; kept
     h1 = tanh(x + h0)                           h1 = tanh(x + h0); kept = copy of h1; kept is h0
+
+What a policy or a rule keeps in float32 under one of a state's two names is so under both.
 """
 
 from __future__ import annotations
@@ -23,7 +25,21 @@ from adrenoc.passes.place.copy_node import copy_node
 def keep_states(graph: Graph, context: Context) -> Graph:
     """Give every state one memory, and every operator that changes an operand one to change."""
     changing = any(changed_input(node) is not None for node in graph.nodes)
-    return _Keeper(graph, context).run() if changing or graph.states else graph
+    if not changing and not graph.states:
+        return graph
+    return _Keeper(_widen_both_names(graph, context), context).run()
+
+
+def _widen_both_names(graph: Graph, context: Context) -> Graph:
+    """One memory has one dtype: float32 where either of a state's names asks for it."""
+    exact = graph.float32_names
+    more = set()
+    for present, past in graph.states.items():
+        if (present in exact) != (past in exact):
+            asking, other = (present, past) if present in exact else (past, present)
+            context.log.add(other, "float32", f"it is the memory of {asking}, which is float32")
+            more.add(other)
+    return graph.change_precision(more, float32=True)
 
 
 @dataclass
