@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.bundle.decoder_names import LOGITS, MASK, POSITIONS, TOKENS
+from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.check.reference import run_reference, run_tokens
 from adrenoc.errors import CheckFailedError, InputError
 from adrenoc.importers.decoder_form import DecoderForm, find_decoder
@@ -112,8 +112,14 @@ def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarra
         TOKENS: np.asarray([tokens], np.int64),
         MASK: np.ones((1, count), np.int64),
         POSITIONS: np.arange(count, dtype=np.int64)[None],
+        PAST_BRANCH: np.array([True]),
     }
-    takes = {TOKENS: True, MASK: form.masked, POSITIONS: form.positions}
+    takes = {
+        TOKENS: True,
+        MASK: form.masked,
+        POSITIONS: form.positions,
+        PAST_BRANCH: form.merged,
+    }
     feeds = {name: value for name, value in feeds.items() if takes[name]}
     for cache in form.caches:
         feeds[cache.past] = np.zeros((1, cache.heads, 0, cache.head), cache.dtype)

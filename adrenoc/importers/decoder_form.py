@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from adrenoc.bundle.decoder_names import LOGITS, MASK, POSITIONS, TOKENS
+from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.errors import ModelFormatError
 from adrenoc.files.read import read_plain
 from adrenoc.importers.formats import ModelFiles, find_model_files
@@ -28,6 +28,9 @@ _KEPT = ("float32", "float16", "int8", "uint8")
 
 _RENAMED = (("past_key_values", "present"), ("past", "present"))
 """How exporters make the name of an output of that of an input."""
+_ENCODERS = ".encoder."
+"""In names of keys and values of an encoder's: a merged file's graph for a past gives them back
+empty, though only the first call makes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +51,14 @@ class DecoderForm:
     `context` (as the file `source` says) is 0 and `ends`, the tokens after which it has no more to
     say, are none where no configuration lies beside the model.  Where the file fixes them, `rows`
     are those that its caches have and `lengths` the tokens of a prompt that it has calls for.
+    `merged` is of files with a graph for a first call beside that for a past.
     """
 
     caches: tuple[CacheSpec, ...]
     masked: bool
     positions: bool
     context: int
+    merged: bool = False
     ends: tuple[int, ...] = ()
     source: str = GENAI_CONFIG
     rows: int = 0
@@ -75,6 +80,7 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
     signature = signature or read_signature(model)
     inputs = {port.name for port in signature.inputs}
     outputs = {port.name for port in signature.outputs}
+    merged = PAST_BRANCH in inputs
     caches = [
         CacheSpec(past=port.name, present=present, heads=heads, head=head, dtype=port.dtype)
         for port in signature.inputs
@@ -83,6 +89,7 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         if (head := _width_of_head(model, width, port.dtype))
         if isinstance(heads, int) and not isinstance(rows, int)
         if (present := _present_of(port.name, outputs))
+        if not (merged and _ENCODERS in port.name)
     ]
     if not caches or TOKENS not in inputs or LOGITS not in outputs:
         return None
@@ -91,6 +98,7 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         caches=tuple(caches),
         masked=MASK in inputs,
         positions=POSITIONS in inputs,
+        merged=merged,
         context=context,
         source=source,
         ends=_ends_beside(model),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -42,7 +43,40 @@ def turn_by_another_table(model: Path) -> None:
     onnx.save(proto, model)
 
 
-FUSED, BIASED = "norms inside", "biased apart"
+def hold_two_graphs(model: Path) -> None:
+    """As optimum merges a graph for a first call, without a past, with the one behind a past."""
+    proto = onnx.load(model)
+    graph = proto.graph
+    pasts = {port.name: port for port in graph.input if port.name.startswith("past")}
+    first = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    made = {name for node in first for name in node.output}
+    renamed = {name: f"first/{name}" for name in (*made, *pasts)}
+    for node in first:
+        for names in (node.input, node.output):
+            names[:] = [renamed.get(name, name) for name in names]
+    extents = [[d.dim_value or 1 for d in p.type.tensor_type.shape.dim] for p in pasts.values()]
+    empty = [
+        onnx.numpy_helper.from_array(np.zeros((1, heads, 0, head), np.float32), renamed[name])
+        for name, (_, heads, _, head) in zip(pasts, extents, strict=True)
+    ]
+    outputs = [onnx.ValueInfoProto.FromString(o.SerializeToString()) for o in graph.output]
+    for port in outputs:
+        port.name = renamed[port.name]
+    make = onnx.helper.make_graph
+    sides = {
+        "then_branch": make(list(graph.node), "with_past", [], list(graph.output)),
+        "else_branch": make(first, "no_past", [], outputs, initializer=empty),
+    }
+    ports = [port.name for port in graph.output]
+    choice = onnx.helper.make_node("If", ["use_cache_branch"], ports, "optimum::if", **sides)
+    del graph.node[:]
+    graph.node.append(choice)
+    graph.input.append(onnx.helper.make_tensor_value_info("use_cache_branch", 9, [1]))
+    onnx.checker.check_model(proto)
+    onnx.save(proto, model)
+
+
+FUSED, BIASED, MERGED = "norms inside", "biased apart", "merged"
 CASES = {
     "positions inside": (DecoderShape(**TINY, positions=True), ""),
     "rotated apart": (DecoderShape(**TINY, rotary_apart=True, packed=False), JOINED),
@@ -80,6 +114,7 @@ CASES = {
         DecoderShape(**TINY, plain=14, kind="learned", bits=0, kv_heads=4),
         "",
     ),
+    MERGED: (DecoderShape(**TINY, plain=14, bits=0, kind="llama"), JOINED),
     "the standard's attention": (DecoderShape(**TINY, plain=23, bits=0), JOINED),
     "the standard's in 4 bits and halves": (
         DecoderShape(**TINY, plain=23, kind="llama", half=True, window=5),
@@ -94,11 +129,15 @@ def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> No
     model = write_decoder(tmp_path, shape)
     if case == "by another table":
         turn_by_another_table(model)
+    if case == MERGED:
+        hold_two_graphs(model)
     bundle, decisions = make_decoder_bundle(model, "fp32")
     told = {d["taken"] for d in decisions if d["subject"].endswith(" rotations")}
     assert told == ({rotations} if rotations else set())
     if case == BIASED:
         assert "computed with those beside them" in {d["taken"] for d in decisions}
+    branches = [d["taken"] for d in decisions if d["subject"] == "use_cache_branch"]
+    assert branches == ["is true: the then branch alone is compiled"] * (case == MERGED)
     with local_place(bundle, "") as place:
         tokens, rows = generate_tokens(Decoder(place, bundle), PROMPT, COUNT)
     # onnxruntime rounds each tensor of a model in halves to halves.

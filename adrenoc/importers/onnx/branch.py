@@ -19,10 +19,14 @@ from adrenoc.importers.onnx.unroll import instantiate
 
 
 def inline_branch(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
-    """The nodes of the branch that a constant condition takes."""
+    """The nodes of the branch that a constant condition takes.
+
+    Names inside get `prefix`, which may be empty where they are no others of the graph.
+    """
     nodes, results = instantiate(graph, _branch(node, branch_taken(graph, node)), (), prefix)
     for source, name in zip(results, node.output, strict=True):
-        nodes.append(helper.make_node("Identity", [source], [name]))
+        if source != name:
+            nodes.append(helper.make_node("Identity", [source], [name]))
     return nodes
 
 

@@ -33,6 +33,7 @@ from adrenoc.importers.onnx.graph import (
     sort_nodes,
 )
 from adrenoc.importers.onnx.load import load_onnx
+from adrenoc.importers.onnx.merged_decoder import take_past_branch
 from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.importers.onnx.refusals import (
     find_dependents,
@@ -83,9 +84,7 @@ def import_onnx(
     graph = _prepare(model, shapes)
     decisions += _tell_left_out(model.graph, graph)
     del model  # its weights are in `graph` now
-    decisions += keep_block_weights(graph)
-    if caches:
-        decisions += keep_cache(graph, caches)
+    decisions += _keep_weights_and_caches(graph, caches)
     _put_states_last(graph, states, caches)
     decisions += fuse_qdq(graph)
     decisions += fold_constants(graph)
@@ -127,6 +126,13 @@ def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto
         model = inline_functions(model, decisions)
         check_sound(model, opset=_opset(model))  # its nodes are what their callers make of them
     return model, sha256
+
+
+def _keep_weights_and_caches(graph: OnnxGraph, caches: Sequence[tuple[str, str]]) -> list[Decision]:
+    """Leave weights in their few bits, and the caches of a decoder in place."""
+    taken = take_past_branch(graph) if caches else []
+    opened = keep_block_weights(graph)
+    return [*taken, *opened, *(keep_cache(graph, caches) if caches else [])]
 
 
 def _put_states_last(
