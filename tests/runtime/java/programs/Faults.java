@@ -32,6 +32,7 @@ final class Faults {
         () -> Model.fromFile(tar, Expect.options(words[0]).device("no such GPU")));
 
     Model model = Model.fromFile(tar, options);
+    giveNothing(model, tar);
     Thread[] users = new Thread[8];
     CountDownLatch begun = new CountDownLatch(users.length);
     int[] ended = new int[1];
@@ -53,6 +54,21 @@ final class Faults {
     Expect.thrown(closed, model::notes);
     Expect.thrown(closed, model::generation);
     Expect.that(model.name().equals("two"), "a closed model still has a name");
+  }
+
+  /** What Java would say of its own classes, in place of the end of the process. */
+  private static void giveNothing(Model model, File tar) {
+    Class<NullPointerException> nothing = NullPointerException.class;
+    Expect.words(
+        Expect.thrown(nothing, () -> model.setInputShapes((long[][]) null)), "input shapes");
+    Expect.words(Expect.thrown(nothing, () -> model.bindHardwareInput(0, null)), "buffer");
+    Expect.words(Expect.thrown(nothing, () -> model.bindHardwareOutput(0, null)), "buffer");
+    Expect.thrown(nothing, () -> Model.fromFile(null, new Options()));
+    Expect.words(Expect.thrown(nothing, () -> Model.fromFile(tar, null)), "options");
+    Expect.words(Expect.thrown(nothing, () -> new Options().performance(null)), "performance");
+    Expect.words(Expect.thrown(nothing, () -> new Options().priority(null)), "priority");
+    Expect.thrown(nothing, () -> model.run((ByteBuffer[]) null, new ByteBuffer[0]));
+    model.setInputShapes(null, null);
   }
 
   /** Asks and runs until somebody closes the model. */

@@ -58,6 +58,13 @@ final class Tokens {
     Expect.that(some(generation, FEW).equals(next), "what was restored goes on the same");
     Class<AdrenocException.BadArgument> bad = AdrenocException.BadArgument.class;
     Expect.thrown(bad, () -> generation.restore(new byte[3]));
+    Class<NullPointerException> nothing = NullPointerException.class;
+    Expect.words(Expect.thrown(nothing, () -> generation.restore(null)), "context");
+    Expect.words(Expect.thrown(nothing, () -> generation.generate(null, token -> true)), "prompt");
+    Expect.words(
+        Expect.thrown(nothing, () -> generation.generate(new long[0], null)), "listener");
+    Expect.words(
+        Expect.thrown(nothing, () -> generation.endTokens((long[]) null)), "end tokens");
     Expect.thrown(bad, () -> generation.rewind(10000));
     Expect.thrown(bad, () -> generation.rewind(-1));
     Expect.thrown(bad, () -> generation.maxTokens(-1));

@@ -1,6 +1,7 @@
 package org.adrenoc;
 
 import android.os.CancellationSignal;
+import java.util.Objects;
 
 /**
  * Tokens of a decoder, and its context: those of prompts and those that were made.
@@ -56,6 +57,7 @@ public final class Generation {
 
   /** After one of these no more are made; without a call of this: the model's own. */
   public Generation endTokens(long... tokens) {
+    Objects.requireNonNull(tokens, "the end tokens are null, expected none or some");
     ends = tokens.clone();
     return this;
   }
@@ -74,6 +76,8 @@ public final class Generation {
    * @throws android.os.OperationCanceledException by the signal
    */
   public int generate(long[] prompt, OnToken listener, CancellationSignal signal) {
+    Objects.requireNonNull(prompt, "the prompt is null; an empty one goes on");
+    Objects.requireNonNull(listener, "the listener is null, expected one that takes tokens");
     if (signal != null) {
       signal.throwIfCanceled();
       signal.setOnCancelListener(this::stop);
@@ -126,6 +130,7 @@ public final class Generation {
 
   /** Brings back what was saved of the same model; anything else leaves all as it was. */
   public void restore(byte[] saved) {
+    Objects.requireNonNull(saved, "the saved context is null");
     access.apply(model -> Native.restoreContext(model, saved));
   }
 

@@ -12,6 +12,7 @@ import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 
@@ -51,6 +52,7 @@ public final class Model implements AutoCloseable {
 
   /** A bundle's folder, or a tar file of one. */
   public static Model fromFile(File path, Options options) {
+    checkOptions(options);
     return new Model(
         Native.loadFile(Text.encode(path.getPath()), options.texts(), options.numbers()));
   }
@@ -76,12 +78,14 @@ public final class Model implements AutoCloseable {
 
   /** The tar form in a part of an open file; the descriptor may be closed afterwards. */
   public static Model fromDescriptor(int descriptor, long offset, long bytes, Options options) {
+    checkOptions(options);
     return new Model(
         Native.loadDescriptor(descriptor, offset, bytes, options.texts(), options.numbers()));
   }
 
   /** The tar form in memory: what remains of the buffer, which may be anything afterwards. */
   public static Model fromBuffer(ByteBuffer data, Options options) {
+    checkOptions(options);
     ByteBuffer direct = Buffers.makeDirect(data);
     return new Model(
         Native.loadBuffer(
@@ -142,6 +146,7 @@ public final class Model implements AutoCloseable {
    * whatever the set has. Afterwards nothing is bound. Where no set takes them, all stays.
    */
   public void setInputShapes(long[]... shapes) {
+    Objects.requireNonNull(shapes, "the input shapes are null, expected one for each input");
     access.applyInTurn(
         model -> {
           Native.chooseShapes(model, shapes);
@@ -299,11 +304,16 @@ public final class Model implements AutoCloseable {
   }
 
   private void bindHardware(boolean isInput, int index, HardwareBuffer buffer) {
+    Objects.requireNonNull(buffer, "the hardware buffer is null");
     access.applyInTurn(
         model -> {
           Native.bindHardware(model, isInput, index, buffer);
           (isInput ? boundInputs : boundOutputs)[index] = buffer;
         });
+  }
+
+  private static void checkOptions(Options options) {
+    Objects.requireNonNull(options, "the options are null, expected new Options()");
   }
 
   private static int checkBucket(int bucket) {

@@ -1,6 +1,7 @@
 package org.adrenoc;
 
 import java.io.File;
+import java.util.Objects;
 
 /** How to load a model; every method returns the options themselves. */
 public final class Options {
@@ -63,13 +64,13 @@ public final class Options {
 
   /** How fast the GPU shall run; holds for the process. */
   public Options performance(Level wish) {
-    performance = wish;
+    performance = Objects.requireNonNull(wish, "performance is null, expected UNSET");
     return this;
   }
 
   /** Whether its commands go before those of others, such as what draws the screen. */
   public Options priority(Level wish) {
-    priority = wish;
+    priority = Objects.requireNonNull(wish, "priority is null, expected UNSET");
     return this;
   }
 

@@ -2,13 +2,17 @@ package org.adrenoc.sample
 
 import java.nio.ByteBuffer
 import kotlin.coroutines.CoroutineContext
+import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.Job
 import kotlinx.coroutines.channels.Channel
-import kotlinx.coroutines.channels.trySendBlocking
+import kotlinx.coroutines.channels.SendChannel
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.buffer
 import kotlinx.coroutines.flow.channelFlow
 import kotlinx.coroutines.flow.flowOn
+import kotlinx.coroutines.job
+import kotlinx.coroutines.runBlocking
 import kotlinx.coroutines.withContext
 import org.adrenoc.Generation
 import org.adrenoc.Model
@@ -22,8 +26,22 @@ suspend fun Model.compute(
 /** Tokens after this prompt, made as they are collected; who stops collecting ends them. */
 fun Generation.stream(prompt: LongArray): Flow<Long> =
     channelFlow {
-        generate(prompt) { token -> trySendBlocking(token).isSuccess }
+        val job = coroutineContext.job
+        generate(prompt) { token -> hand(token, channel, job) }
         Unit
     }
         .buffer(Channel.RENDEZVOUS)
         .flowOn(Dispatchers.IO)
+
+/**
+ * Waits until the token is taken; false where nobody takes it any more, since the collecting ended
+ * or `job` was cancelled.
+ */
+private fun hand(token: Long, channel: SendChannel<Long>, job: Job): Boolean =
+    try {
+        // A wait that did not belong to the job would go on when the job is cancelled.
+        runBlocking(job) { channel.send(token) }
+        true
+    } catch (_: CancellationException) {
+        false
+    }
