@@ -40,3 +40,44 @@ def test_nine_vectors_are_a_product_of_matrices(device: Any) -> None:
     ops.output(ops("MatMul", ops.input(9, 64), ops.weight(64, 20)))
     ops.check(device, "fp32")
     assert "gemv" not in ops.kernels
+
+
+def _gated(ops: Ops, tokens: int, depth: int) -> None:
+    """A decoder's MLP: a norm, a gate beside a product, and a residual sum."""
+    x, gains = ops.input(1, tokens, depth), ops.weight(depth, around=1.0)
+    normed = ops("SimplifiedLayerNormalization", x, gains, axis=-1, epsilon=1e-5)
+    gate = ops("MatMul", normed, ops.weight(depth, 42))
+    up = ops("MatMul", normed, ops.weight(depth, 42))
+    gated = ops("Mul", ops("Mul", gate, ops("Sigmoid", gate)), up)
+    ops.output(ops("Add", ops("MatMul", gated, ops.weight(42, depth)), x))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("tokens", (1, 3, 8))
+def test_a_norm_and_a_gate_take_no_kernels(device: Any, preset: str, tokens: int) -> None:
+    ops = Ops()
+    _gated(ops, tokens, 68)
+    ops.check(device, preset)
+    assert ops.kernels == ["gemv", "gemv"]
+
+
+@pytest.mark.parametrize("tokens, depth", ((9, 68), (1, 67)))
+def test_norms_of_many_tokens_or_parts_of_blocks_stay(device: Any, tokens: int, depth: int) -> None:
+    ops = Ops()
+    _gated(ops, tokens, depth)
+    ops.check(device, "fp32")
+    assert "rms_norm" in ops.kernels
+
+
+def test_two_norms_of_one_tensor_are_no_gate(device: Any) -> None:
+    """Products of other gains are apart, and each has its norm."""
+    ops = Ops()
+    x = ops.input(1, 2, 64)
+    a, b = (
+        ops("SimplifiedLayerNormalization", x, ops.weight(64, around=1.0), axis=-1, epsilon=1e-5)
+        for _ in range(2)
+    )
+    gate = ops("Sigmoid", ops("MatMul", a, ops.weight(64, 20)))
+    ops.output(ops("Mul", gate, ops("MatMul", b, ops.weight(64, 20))))
+    ops.check(device, "fp32")
+    assert ops.kernels == ["gemv", "gemv"]

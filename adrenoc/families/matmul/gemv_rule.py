@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from adrenoc.families.matmul.gemv import MAX_PIXELS, GemvTile, gemv
+from adrenoc.families.matmul.gemv import MAX_PIXELS, GemvOperands, GemvTile, gemv
 from adrenoc.families.matmul.gemv_dot import gemv_dot, pack_rows
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import Oihw
 from adrenoc.families.shared.dot_products import WORD_BYTES, suits_dot
 from adrenoc.families.shared.integer_bias import split_bias
 from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.row_product import declare_gate, declare_norm, read_form
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.ir.operand import WORDS, OperandSpec
@@ -38,6 +39,8 @@ class GemvWork:
     in_blocks: int
     out_blocks: int
     storage_bytes: int
+    matrices: int = 1
+    normed: bool = False
 
 
 def suits_gemv(out: Extents) -> bool:
@@ -54,17 +57,19 @@ def gemv_rule(
     """Make the kernel of a matrix times a few vectors, for which reading the weights is the time.
 
     The node's first input holds the vectors, its second the matrix, which `oihw` transposes to
-    [O, I, 1, 1].
+    [O, I, 1, 1]; a second matrix and a norm's gains may come behind (`row_product.py`).
 
     Sums are in float whatever the preset: the kernel waits for its weights.
     """
-    x_name, weight_name = node.inputs[:2]
+    x_name, form = node.inputs[0], read_form(node)
     out_extents = context.graph.operand(node.output).extents
     work = GemvWork(
         vectors=out_extents.n * out_extents.h * out_extents.w,
         in_blocks=_read_blocks(context.graph.operand(x_name), node),
         out_blocks=out_extents.blocks,
         storage_bytes=bytes_of(context.options.storage_dtype),
+        matrices=len(form.matrices),
+        normed=bool(form.gains),
     )
     if suits_dot(context, node, oihw):
         return _dot_rule(context, node, f"{family}_dot", work, oihw)
@@ -87,9 +92,15 @@ def gemv_rule(
             ordered[:, order < 0] = 0
             return ordered
 
-    weight = kernel.pack_constant(weight_name, kind, lambda w: pack_conv(pack(w), 1))
+    weights = tuple(
+        kernel.pack_constant(name, kind, lambda w: pack_conv(pack(w), 1))
+        for (name,) in form.matrices
+    )
+    operands = GemvOperands(
+        x=x, weights=weights, norm=declare_norm(kernel, node), finish=declare_gate(kernel, node)
+    )
     out, epilogue = kernel.output()
-    gemv(kernel.builder, tile, x, weight, out, epilogue)
+    gemv(kernel.builder, tile, operands, out, epilogue)
     return kernel.call()
 
 
@@ -136,7 +147,8 @@ def candidates(work: GemvWork, limits: Limits, costs: Cost) -> Iterator[GemvTile
             break
         for threads in groups_within(cost.threads, limits):
             blocks = min(threads // splits, power_of_two(work.out_blocks))
-            shared = work.vectors * splits * blocks * LANES * FLOAT_BYTES if splits > 1 else 0
+            folded = work.vectors * (work.matrices + work.normed)
+            shared = folded * splits * blocks * LANES * FLOAT_BYTES if splits > 1 else 0
             if not blocks or shared > limits.local_mem_bytes:
                 continue
             for unroll in cost.unrolls:
@@ -149,24 +161,25 @@ def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
     cost, rates = machine.cost.gemv, machine.cost.pipes
     splits, blocks, _ = tile.work_group
     steps = math.ceil(work.in_blocks / splits)
-    texels = LANES + work.vectors
-    mads = LANES * LANES * work.vectors
+    texels = LANES * work.matrices + work.vectors + work.normed
+    mads = LANES * LANES * work.vectors * work.matrices + 2 * LANES * work.vectors * work.normed
+    sums = work.vectors * (work.matrices + work.normed)
     overhead = cost.texel_slots * texels + cost.loop_slots / tile.unroll
     alu = (mads + overhead) / machine.lanes
     texture = texels / machine.texels_of(work.storage_bytes)
     threads_a_wave = machine.threads_of(splits * blocks)
     waves = math.ceil(work.out_blocks / blocks) * math.ceil(splits * blocks / threads_a_wave)
     busiest = threads_a_wave * steps * max(alu, texture)
-    held = (work.vectors + LANES) * tile.unroll + work.vectors + cost.other_registers
+    held = texels * tile.unroll + sums + cost.other_registers
     registers = held * threads_a_wave / machine.wave
     levels = math.ceil(math.log(splits, LANES)) if splits > 1 else 0
     serial = (
         math.ceil(steps / tile.unroll) * rates.texture_latency_clocks
         + steps * threads_a_wave / rates.threads_a_slot * (mads + texels + overhead)
-        + levels * cost.barrier_clocks * (1 + work.vectors / LANES)
+        + levels * cost.barrier_clocks * (1 + sums / LANES)
     )
     beside = machine.resident_waves(registers)
     pipes = machine.clocks(waves, busiest, serial, beside)
-    weights = work.in_blocks * work.out_blocks * LANES * LANES * work.storage_bytes
+    weights = work.in_blocks * work.out_blocks * LANES * LANES * work.matrices * work.storage_bytes
     resident = beside * threads_a_wave / machine.wave
     return machine.overlap_with_memory(pipes, machine.memory_clocks(weights), resident)

@@ -20,6 +20,7 @@ from adrenoc.families.shared.operator import (
     channels_last_at,
     no_operations,
 )
+from adrenoc.families.shared.row_product import read_form
 from adrenoc.ir.graph import Graph, Node, Tensor
 
 
@@ -53,7 +54,7 @@ def _follows_batch(batch: Batch, node: Node) -> Along | None:
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
-    return size_of(graph, node.output) * _terms(graph, node)
+    return size_of(graph, node.output) * _terms(graph, node) * len(read_form(node).matrices)
 
 
 def _terms(graph: Graph, node: Node) -> int:

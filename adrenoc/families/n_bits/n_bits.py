@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.families.n_bits.opened import place_of, take_number, word_inputs
-from adrenoc.ir.graph import Node
+from adrenoc.families.shared.row_product import RowNorm, give_gate
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -38,7 +38,6 @@ from adrenoc.tvmapi import (
     load_vector,
     minimum,
     splat,
-    tirx,
 )
 
 WORD_BYTES = 4
@@ -82,14 +81,6 @@ class NBitsWeights:
     def word_inputs(self) -> int:
         """Inputs of a word."""
         return word_inputs(self.bits)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowNorm:
-    """The root-mean-square norm of a token's numbers: `gains` a factor for each, flat, in float."""
-
-    gains: Access
-    epsilon: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +132,7 @@ def n_bits(
                 builder.when(beyond),
             ):
                 value, *others = found[p][r]
-                given = {}
-                if others and operands.finish is not None:
-                    given[Node.BESIDE] = operands.finish.value(n, block, h, w, others[0])
+                given = give_gate(operands.finish, (n, block, h, w), others)
                 epilogue.write(n, block, h, w, value, given)
 
 
@@ -236,7 +225,9 @@ class _Thread:
         folded = team.fold(builder, values, [plus] * len(values))
         found = []
         for p in range(len(self._places)):
-            scale = None if norm is None else self._scale(norm, folded[count + p])
+            scale = None
+            if norm is not None:
+                scale = norm.scale(builder, folded[count + p], self._operands.x.extents.c)
             of_token = [
                 [folded[self._number(s, p, r)] for s in range(len(self._operands.weights))]
                 for r in range(len(self._blocks))
@@ -249,14 +240,6 @@ class _Thread:
     def _number(self, matrix: int, token: int, block: int) -> int:
         """Of a sum."""
         return (matrix * len(self._places) + token) * len(self._blocks) + block
-
-    def _scale(self, norm: RowNorm, squares: Expr) -> Expr:
-        """What the norm multiplies a token by."""
-        squares = self._builder.let(squares, "squares")
-        total = sum_lanes(squares)
-        mean = total / fconst(self._operands.x.extents.c, ACCUMULATOR)
-        root = tirx.sqrt(mean + fconst(norm.epsilon, ACCUMULATOR))
-        return splat(self._builder.let(fconst(1.0, ACCUMULATOR) / root, "scale"))
 
     def _word(self, matrix: NBitsWeights, block: Expr, step: Expr) -> Expr:
         at = block * iconst(self._row) + step

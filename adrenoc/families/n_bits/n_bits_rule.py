@@ -19,12 +19,10 @@ from adrenoc.families.conv.conv_tile_local import (
     weights_of,
 )
 from adrenoc.families.conv.split_k import vectors_added
-from adrenoc.families.n_bits.form import GATE, NORMED, read_form
 from adrenoc.families.n_bits.n_bits import (
     NBitsOperands,
     NBitsTile,
     NBitsWeights,
-    RowNorm,
     n_bits,
     pack_blocks,
     pack_words,
@@ -35,10 +33,10 @@ from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
 from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.row_product import NORMED, declare_gate, declare_norm, read_form
 from adrenoc.families.shared.shared_weights import vectors_held
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
-from adrenoc.kernels.epilogue import Finished
 from adrenoc.kernels.team import FOLDED_AT_ONCE
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.kernels.work_group import groups_within, power_of_two
@@ -123,25 +121,14 @@ def operands_of(kernel: NodeKernel, node: Node) -> NBitsOperands:
     `attrs` have `gated` where a second matrix is there, whose products `parts` finish, and the
     epsilon as `normed` where there are gains.
     """
-    form = read_form(node)
-    gains = None
     x = kernel.input(node.inputs[0])
-    weights = tuple(_weights(kernel, node, names) for names in form.matrices)
-    if form.gains:
-        gains = kernel.flat(form.gains, "row_gains", np.ravel, _widen, "float32")
-    finish = None
-    if len(weights) > 1:
-        body = node.parts.get(GATE)
-        for name in body.sources.values() if body is not None else ():
-            if name != Node.RESULT:
-                kernel.input(name)
-        spec = kernel.context.graph.operand(node.output)
-        finish = Finished(kernel.builder, body, kernel.accesses, spec)
+    weights = tuple(_weights(kernel, node, names) for names in read_form(node).matrices)
+    norm = declare_norm(kernel, node)
     return NBitsOperands(
         x=x,
         weights=weights,
-        norm=None if gains is None else RowNorm(gains=gains, epsilon=float(node.attrs[NORMED])),
-        finish=finish,
+        norm=norm,
+        finish=declare_gate(kernel, node),
     )
 
 
@@ -155,10 +142,6 @@ def _weights(kernel: NodeKernel, node: Node, names: tuple[str, ...]) -> NBitsWei
         block=int(node.attrs["block"]),
         bits=int(node.attrs["bits"]),
     )
-
-
-def _widen(gains: np.ndarray) -> np.ndarray:
-    return gains.astype(np.float32, copy=False)
 
 
 def matrix_candidates(work: ConvWork, limits: Limits, costs: Cost, bits: int) -> Iterator[ConvTile]:

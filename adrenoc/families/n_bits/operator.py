@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from adrenoc.families.n_bits.form import read_form
 from adrenoc.families.n_bits.n_bits_rule import n_bits_rule
 from adrenoc.families.n_bits.n_bits_typical import typical_n_bits
 from adrenoc.families.shared.batch import Along, Batch
@@ -17,6 +16,7 @@ from adrenoc.families.shared.operator import (
     channels_last_at,
     no_operations,
 )
+from adrenoc.families.shared.row_product import read_form
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import channels_last
 from adrenoc.relax.own import N_BITS

@@ -1,12 +1,13 @@
-"""Products of few tokens by weights of few bits take in the norm before them, and each other.
+"""Products of few tokens by constant matrices take in the norm before them, and each other.
 
 Before -> after:
     n = rms_norm(x, gains); y = n_bits(n, w)            y = n_bits(x, w, gains), `normed`
+    n = rms_norm(x, gains); y = matmul(n, w)            y = matmul(x, w, gains), `normed`
     g = n_bits[n_bits sigmoid multiply](x, w1)
     y = n_bits[n_bits multiply](x, w2, g)               y = n_bits(x, w2, w1), `gated`
 
 Every work-group of such a product reads all of a token's numbers: their squares cost it little.
-Of many tokens weights are opened for many work-groups, and a norm by itself is cheap.
+Of many tokens a norm by itself is cheap, and their weights are read or opened by many work-groups.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from adrenoc.families.n_bits.form import GATE, GATED, NORMED, is_n_bits, read_form
+from adrenoc.families.matmul.gemv_rule import FLATTENED, suits_gemv
 from adrenoc.families.n_bits.n_bits_rule import suits_few
 from adrenoc.families.reduce.norm_rule import is_rms_norm
+from adrenoc.families.shared.row_product import GATE, GATED, N_BITS, NORMED, read_form
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import LANES
+from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use
 from adrenoc.passes.context import Context
 
 _FORM = ("block", "zero", "zeros")
+"""Attributes of weights of few bits, which have to be alike where one kernel has both."""
 
 
 def fuse_products(graph: Graph, context: Context) -> Graph:
@@ -33,19 +38,38 @@ def fuse_products(graph: Graph, context: Context) -> Graph:
         if is_rms_norm(node):
             graph = _take_norm(graph, context, node)
     for node in graph.nodes:
-        if is_n_bits(node):
+        if _is_product(graph, node):
             graph = _take_gate(graph, context, node)
     return graph
 
 
+def _is_product(graph: Graph, node: Node) -> bool:
+    """Whether a node multiplies tokens by a constant matrix, in numbers and not in bytes."""
+    if node.op == N_BITS:
+        return True
+    if node.op != "matmul" or node.attrs.get(FLATTENED) or node.prologue is not None:
+        return False
+    matrix = graph.tensors[node.inputs[1]]
+    is_plain = matrix.value is not None and len(matrix.shape) == 2
+    return is_plain and graph.operand(node.inputs[0]).memory is not Memory.BYTES
+
+
+def _is_of_few(graph: Graph, context: Context, node: Node) -> bool:
+    """Whether a product has so few tokens that every work-group reads all numbers of each."""
+    out = graph.operand(node.output).extents
+    return suits_few(out, context.target.cost) if node.op == N_BITS else suits_gemv(out)
+
+
 def _take_norm(graph: Graph, context: Context, node: Node) -> Graph:
     name, readers = node.output, graph.consumers[node.output]
-    if not any(is_n_bits(reader) for reader in readers):
+    if not any(_is_product(graph, reader) for reader in readers):
         return graph
-    joined = {reader.output: _join_norm(reader, node) for reader in readers}
-    reason = _norm_stays(graph, context, node) or next(
-        (clash for new in joined.values() if (clash := image_clash(graph, new))), None
-    )
+    joined = {}
+    reason = _norm_stays(graph, context, node)
+    if reason is None:
+        joined = {reader.output: _join_norm(reader, node) for reader in readers}
+        clashes = (image_clash(graph, new) for new in joined.values())
+        reason = next((clash for clash in clashes if clash), None)
     if reason is not None:
         context.log.add(node.name, "a norm before its products", reason)
         return graph
@@ -66,16 +90,16 @@ def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
         "its gains are computed": graph.tensors[node.inputs[1]].value is None,
         "it is read in another layout": read.roles.roles != made.roles.roles,
         "others read it too": any(
-            not is_n_bits(reader)
+            not _is_product(graph, reader)
             or node.output in reader.inputs[1:]
             or reader.inputs[0] != node.output
             for reader in readers
         ),
         "its numbers are rounded": graph.precision(node.output).rounded,
         "they are of many tokens": not all(
-            suits_few(graph.operand(reader.output).extents, context.target.cost)
-            for reader in readers
+            _is_of_few(graph, context, reader) for reader in readers
         ),
+        "its tokens are no whole blocks": read.extents.c % LANES > 0,
     }
     found = next((reason for reason, holds in obstacles.items() if holds), None)
     return found or other_use(graph, node)
@@ -97,7 +121,7 @@ def _take_gate(graph: Graph, context: Context, node: Node) -> Graph:
     gate = _gate_of(graph, node)
     if gate is None:
         return graph
-    if not suits_few(graph.operand(node.output).extents, context.target.cost):
+    if not _is_of_few(graph, context, node):
         context.log.add(gate.name, "a kernel before the product that reads it", "of many tokens")
         return graph
     assert node.epilogue is not None
@@ -139,12 +163,14 @@ def _gate_of(graph: Graph, node: Node) -> Node | None:
     form = read_form(node)
     for name in form.rest:
         other = graph.producers.get(name)
-        if other is None or not is_n_bits(other) or other.attrs.get(GATED):
+        if other is None or other.op != node.op or other.attrs.get(GATED):
+            continue
+        if not _is_product(graph, other):
             continue
         alike = (
             other.inputs[0] == node.inputs[0]
             and read_form(other).gains == form.gains
-            and all(other.attrs[key] == node.attrs[key] for key in (*_FORM,))
+            and all(other.attrs.get(key) == node.attrs.get(key) for key in _FORM)
             and other.attrs.get(NORMED) == node.attrs.get(NORMED)
             and graph.tensors[name].shape == graph.tensors[node.output].shape
             and graph.tensors[other.inputs[1]].shape == graph.tensors[node.inputs[1]].shape

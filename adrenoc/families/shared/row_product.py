@@ -1,0 +1,99 @@
+"""Products of tokens by constant matrices that take in the norm before them, or a gate beside them.
+
+Which of its inputs such a product reads as what, and what the kernels of all of them share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.families.shared.context import NodeKernel
+from adrenoc.ir.graph import Node
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.epilogue import Finished
+from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.walk import sum_lanes
+from adrenoc.tvmapi import Expr, fconst, splat, tirx
+
+GATED, NORMED = "gated", "normed"
+"""Attributes: whether a second matrix is there; the epsilon of a norm of what is read."""
+GATE = "gate"
+"""Part of a node: what is made of the second matrix's products."""
+N_BITS = "n_bits"
+"""The operator whose matrix has few bits, and with it scales and perhaps zero points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """Names of inputs: matrices with what belongs to each; gains; `rest` are an epilogue's."""
+
+    matrices: tuple[tuple[str, ...], ...]
+    gains: str
+    rest: tuple[str, ...]
+
+
+def read_form(node: Node) -> Form:
+    """The inputs behind the tokens."""
+    width = 1
+    if node.op == N_BITS:
+        width = 3 if node.attrs["zeros"] else 2
+    inputs, matrices = node.inputs[1:], []
+    for _ in range(2 if node.attrs.get(GATED) else 1):
+        matrices.append(inputs[:width])
+        inputs = inputs[width:]
+    count = 1 if node.attrs.get(NORMED) else 0
+    return Form(matrices=tuple(matrices), gains="".join(inputs[:count]), rest=tuple(inputs[count:]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowNorm:
+    """The root-mean-square norm of a token's numbers: `gains` a factor for each, flat, in float."""
+
+    gains: Access
+    epsilon: float
+
+    def scale(self, builder: KernelBuilder, squares: Expr, channels: int) -> Expr:
+        """What a token of so many channels is multiplied by, of the sums of squares by lane."""
+        squares = builder.let(squares, "squares")
+        mean = sum_lanes(squares) / fconst(channels, ACCUMULATOR)
+        root = tirx.sqrt(mean + fconst(self.epsilon, ACCUMULATOR))
+        return splat(builder.let(fconst(1.0, ACCUMULATOR) / root, "scale"))
+
+
+def declare_norm(kernel: NodeKernel, node: Node) -> RowNorm | None:
+    """The norm that a product computes, None where it has none."""
+    form = read_form(node)
+    if not form.gains:
+        return None
+    gains = kernel.flat(form.gains, "row_gains", np.ravel, _widen, "float32")
+    return RowNorm(gains=gains, epsilon=float(node.attrs[NORMED]))
+
+
+def declare_gate(kernel: NodeKernel, node: Node) -> Finished | None:
+    """What makes the gate of the second matrix's products, None where there is one matrix."""
+    if not node.attrs.get(GATED):
+        return None
+    body = node.parts.get(GATE)
+    for name in body.sources.values() if body is not None else ():
+        if name != Node.RESULT:
+            kernel.input(name)
+    spec = kernel.context.graph.operand(node.output)
+    return Finished(kernel.builder, body, kernel.accesses, spec)
+
+
+def give_gate(
+    finish: Finished | None, place: tuple[Expr, Expr, Expr, Expr], others: Sequence[Expr]
+) -> dict[str, Expr]:
+    """What an epilogue reads beside a product at (n, block, h, w): the gate there, if there is
+    one."""
+    if finish is None or not others:
+        return {}
+    return {Node.BESIDE: finish.value(*place, others[0])}
+
+
+def _widen(gains: np.ndarray) -> np.ndarray:
+    return gains.astype(np.float32, copy=False)
