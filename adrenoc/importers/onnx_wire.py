@@ -10,9 +10,16 @@ Source: protobuf encoding guide; field numbers of onnx.proto3.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+View = bytes | mmap.mmap
+"""The bytes of a file, all of them or as they are looked at."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -49,6 +56,12 @@ MOST_FIELDS = 5_000_000
 ones."""
 
 
+_SMALL_BYTES = 4 << 20
+"""Up to so many bytes are kept with what was read of them: models whose weights lie beside them."""
+_KEPT = 2
+"""Models: a command reads one, or compares two."""
+
+
 class WireError(ValueError):
     """The bytes are not a protobuf message, or they end too early."""
 
@@ -81,19 +94,38 @@ def outline(path: Path) -> OnnxOutline:
         WireError: the file is not one whole protobuf message.
         TooManyNodesError: nothing could be made of the model.
     """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        found = _Found()
-        has_graph = has_version = False
-        for number, start, end in found.fields(view, 0, len(view)):
-            has_version |= number == _MODEL_IR_VERSION
-            if number == _MODEL_GRAPH and start >= 0:
-                has_graph = True
-                _walk_graph(view, start, end, found)
-            elif number == _MODEL_FUNCTIONS and start >= 0:
-                for number_, a, b in found.fields(view, start, end):
-                    if number_ == _FUNCTION_NODE and a >= 0:
-                        _walk_node(view, a, b, found)
-        return OnnxOutline(has_graph=has_graph and has_version, external=tuple(found.external))
+    return _read_view(path, _outline_of, _outline_once)
+
+
+def _outline_of(view: View) -> OnnxOutline:
+    found = _Found()
+    has_graph = has_version = False
+    for number, start, end in found.fields(view, 0, len(view)):
+        has_version |= number == _MODEL_IR_VERSION
+        if number == _MODEL_GRAPH and start >= 0:
+            has_graph = True
+            _walk_graph(view, start, end, found)
+        elif number == _MODEL_FUNCTIONS and start >= 0:
+            for number_, a, b in found.fields(view, start, end):
+                if number_ == _FUNCTION_NODE and a >= 0:
+                    _walk_node(view, a, b, found)
+    return OnnxOutline(has_graph=has_graph and has_version, external=tuple(found.external))
+
+
+_outline_once = lru_cache(maxsize=_KEPT)(_outline_of)
+
+
+def _read_view(path: Path, read: Callable[[View], T], read_once: Callable[[bytes], T]) -> T:
+    """What is read of a file's bytes: of a small one by `read_once`, which keeps it by these.
+
+    A command asks for a model's files many times, and the tables of a decoder whose weights lie
+    beside it take a tenth of a second to walk; bytes that are the same say the same.
+    """
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size <= _SMALL_BYTES and (content := file.read()):
+            return read_once(content)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return read(view)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,23 +144,29 @@ def graph_ports(path: Path) -> GraphPorts:
         WireError: the file is not one whole protobuf message.
         TooManyNodesError: nothing could be made of the model.
     """
+    return _read_view(path, _ports_of, _ports_once)
+
+
+def _ports_of(view: View) -> GraphPorts:
     inputs, outputs, constants = [], [], set()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        found = _Found()
-        graphs = [f for f in found.fields(view, 0, len(view)) if f[0] == _MODEL_GRAPH and f[1] >= 0]
-        for _, start, end in graphs:
-            for number, first, last in found.fields(view, start, end):
-                if first < 0:
-                    continue
-                if number == _GRAPH_INPUT:
-                    inputs.append(view[first:last])
-                elif number == _GRAPH_OUTPUT:
-                    outputs.append(view[first:last])
-                elif number == _GRAPH_INITIALIZER:
-                    for part, a, b in found.fields(view, first, last):
-                        if part == _TENSOR_NAME and a >= 0:
-                            constants.add(view[a:b].decode("utf-8", "replace"))
+    found = _Found()
+    graphs = [f for f in found.fields(view, 0, len(view)) if f[0] == _MODEL_GRAPH and f[1] >= 0]
+    for _, start, end in graphs:
+        for number, first, last in found.fields(view, start, end):
+            if first < 0:
+                continue
+            if number == _GRAPH_INPUT:
+                inputs.append(view[first:last])
+            elif number == _GRAPH_OUTPUT:
+                outputs.append(view[first:last])
+            elif number == _GRAPH_INITIALIZER:
+                for part, a, b in found.fields(view, first, last):
+                    if part == _TENSOR_NAME and a >= 0:
+                        constants.add(view[a:b].decode("utf-8", "replace"))
     return GraphPorts(inputs=tuple(inputs), outputs=tuple(outputs), constants=frozenset(constants))
+
+
+_ports_once = lru_cache(maxsize=_KEPT)(_ports_of)
 
 
 @dataclass
@@ -139,7 +177,7 @@ class _Found:
     nodes: int = 0
     walked: int = 0
 
-    def fields(self, view: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    def fields(self, view: View, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """The fields between two bytes, each counted."""
         for one in walk_fields(view, start, end):
             self.walked += 1
@@ -153,7 +191,7 @@ class _Found:
             raise TooManyNodesError(f"more than {MOST_NODES} nodes")
 
 
-def _walk_graph(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
+def _walk_graph(view: View, start: int, end: int, found: _Found) -> None:
     for number, first, last in found.fields(view, start, end):
         if number == _GRAPH_INITIALIZER and first >= 0:
             _walk_tensor(view, first, last, found)
@@ -161,14 +199,14 @@ def _walk_graph(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
             _walk_node(view, first, last, found)
 
 
-def _walk_node(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
+def _walk_node(view: View, start: int, end: int, found: _Found) -> None:
     found.count_node()
     for number, first, last in found.fields(view, start, end):
         if number == _NODE_ATTRIBUTE and first >= 0:
             _walk_attribute(view, first, last, found)
 
 
-def _walk_attribute(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
+def _walk_attribute(view: View, start: int, end: int, found: _Found) -> None:
     for number, first, last in found.fields(view, start, end):
         if first < 0:
             continue
@@ -178,7 +216,7 @@ def _walk_attribute(view: mmap.mmap, start: int, end: int, found: _Found) -> Non
             _walk_graph(view, first, last, found)
 
 
-def _walk_tensor(view: mmap.mmap, start: int, end: int, found: _Found) -> None:
+def _walk_tensor(view: View, start: int, end: int, found: _Found) -> None:
     entries: dict[bytes, bytes] = {}
     for number, first, last in found.fields(view, start, end):
         if number == _TENSOR_EXTERNAL_DATA and first >= 0:
@@ -201,7 +239,7 @@ def _number(text: bytes) -> int | None:
     return int(text) if text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
-def _tensor_bytes(view: mmap.mmap, start: int, end: int) -> int:
+def _tensor_bytes(view: View, start: int, end: int) -> int:
     """The bytes of a tensor by its shape and type; 0 where onnx knows none of these."""
     elements, data_type, key_at = 1, 0, start
     for number, first, last in walk_fields(view, start, end):
@@ -218,7 +256,7 @@ def _tensor_bytes(view: mmap.mmap, start: int, end: int) -> int:
     return (elements * _BITS.get(data_type, 0) + 7) // 8
 
 
-def walk_fields(view: mmap.mmap | bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+def walk_fields(view: View | bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (field number, start, end) of each field; start is -1 where it is not bytes."""
     while position < end:
         key, position = read_varint(view, position, end)
@@ -240,7 +278,7 @@ def walk_fields(view: mmap.mmap | bytes, position: int, end: int) -> Iterator[tu
         yield number, start, position
 
 
-def read_varint(view: mmap.mmap | bytes, position: int, end: int) -> tuple[int, int]:
+def read_varint(view: View | bytes, position: int, end: int) -> tuple[int, int]:
     """A number of some bytes, and where it ends.
 
     Raises:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers import onnx_wire
 from adrenoc.importers.formats import MOST_DATA_BYTES, DataRange, ModelFiles, find_model_files
 from adrenoc.importers.onnx.load import load_onnx
 from tests.models import graph
@@ -145,3 +147,22 @@ def test_a_range_counts_in_the_digest_by_where_it_lies(tmp_path: Path) -> None:
         )
     }
     assert len(digests) == 3
+
+
+def test_small_files_are_walked_once_as_long_as_their_bytes_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither size nor times of a file say whether it was changed: another process may write to
+    pages of it."""
+    walks = []
+    walk = onnx_wire._walk_graph
+    monkeypatch.setattr(onnx_wire, "_walk_graph", lambda *given: (walks.append(1), walk(*given))[1])
+    path = written(tmp_path, [external("a", (1,), offset=123)], size=1024)
+    found = find_model_files(path)
+    assert find_model_files(path) == found
+    assert len(walks) == 1
+    before, content = path.stat(), path.read_bytes()
+    path.write_bytes(content.replace(b"123", b"456"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert [span.offset for span in find_model_files(path).spans] == [456]
+    assert len(walks) == 2
