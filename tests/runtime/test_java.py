@@ -44,11 +44,22 @@ def test_what_fails_has_its_own_class(jvm: Jvm, bundle: Bundle, opencl: str) -> 
     jvm.run("Faults", opencl, bundle.path.with_suffix(".tar"))
 
 
-def test_tokens_in_a_jvm(
-    jvm: Jvm, device: Any, runtime: Runtime, opencl: str, tmp_path: Path
-) -> None:
-    model = write_decoder(tmp_path, DecoderShape(layers=1, context=ROWS))
-    decoder = make_decoder_bundle(model, "fp32")[0]
+@pytest.fixture(scope="module")
+def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("decoder")
+    model = write_decoder(folder, DecoderShape(layers=1, context=ROWS))
+    return make_decoder_bundle(model, "fp32")[0]
+
+
+def test_null_ends_no_process(jvm: Jvm, decoder: Bundle, opencl: str) -> None:
+    """Each native function refuses null for all its objects."""
+    source = (java_folder() / "src/org/adrenoc/Native.java").read_text("utf-8")
+    takes = re.findall(r"static native [\w\[\]]+ \w+\(([^;]+)\);", source)
+    taking = [what for what in takes if re.search(r"\[\] |Buffer |Object |OnToken ", what)]
+    assert int(jvm.run("Nulls", opencl, decoder.path)) == len(taking)
+
+
+def test_tokens_in_a_jvm(jvm: Jvm, decoder: Bundle, runtime: Runtime, opencl: str) -> None:
     ids = ",".join(map(str, PROMPT))
     command = [runtime.runner, decoder.path, "--opencl", opencl, "--prompt", ids]
     tokens = jvm.execute(*command).out.splitlines()[0].split()

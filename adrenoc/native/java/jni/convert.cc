@@ -22,6 +22,12 @@ bool check(JNIEnv* env, adrenoc_status status) {
   return false;
 }
 
+bool require(JNIEnv* env, jobject object, const char* what) {
+  if (object != nullptr) return true;
+  throw_status(env, ADRENOC_BAD_ARGUMENT, std::string(what) + " is null");
+  return false;
+}
+
 Chars::Chars(JNIEnv* env, jbyteArray bytes) : is_null_(bytes == nullptr) {
   if (is_null_) return;
   text_.resize(static_cast<size_t>(env->GetArrayLength(bytes)));
@@ -47,6 +53,7 @@ std::vector<int64_t> to_numbers(JNIEnv* env, jlongArray array) {
 }
 
 void* address_of(JNIEnv* env, jobject buffer, jint from) {
+  if (!require(env, buffer, "the buffer")) return nullptr;
   void* data = env->GetDirectBufferAddress(buffer);
   if (data == nullptr) {
     throw_status(env, ADRENOC_BAD_ARGUMENT, "the buffer is not direct: Tensor.allocate() makes one");

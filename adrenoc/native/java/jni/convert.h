@@ -20,6 +20,9 @@ void throw_status(JNIEnv* env, adrenoc_status status, const std::string& said);
 // Whether it went well; else throws what the runtime says.
 bool check(JNIEnv* env, adrenoc_status status);
 
+// Whether it is there; else throws.  JNI's own functions end the process where they are given null.
+bool require(JNIEnv* env, jobject object, const char* what);
+
 // A text of Java's class Text, or none for null.
 class Chars {
  public:

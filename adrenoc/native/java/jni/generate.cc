@@ -3,6 +3,7 @@
 
 using adrenoc_jni::check;
 using adrenoc_jni::model_of;
+using adrenoc_jni::require;
 
 namespace {
 
@@ -28,6 +29,10 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_generate(JNIEnv* env, jclass, jlo
                                                         jlongArray prompt, jint most,
                                                         jfloatArray drawing, jint top_k, jlong seed,
                                                         jlongArray ends, jobject listener) {
+  if (!require(env, prompt, "the prompt") || !require(env, drawing, "how to draw") ||
+      !require(env, listener, "the listener")) {
+    return;
+  }
   jclass kind = env->FindClass("org/adrenoc/OnToken");
   const jmethodID hear = kind == nullptr ? nullptr : env->GetMethodID(kind, "onToken", "(J)Z");
   if (hear == nullptr) return;  // Java has thrown
@@ -91,6 +96,7 @@ JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_saveContext(JNIEnv* env, jc
 
 JNIEXPORT void JNICALL Java_org_adrenoc_Native_restoreContext(JNIEnv* env, jclass, jlong model,
                                                               jbyteArray saved) {
+  if (!require(env, saved, "the saved context")) return;
   const auto bytes = static_cast<size_t>(env->GetArrayLength(saved));
   jbyte* data = env->GetByteArrayElements(saved, nullptr);
   if (data == nullptr) return;

@@ -38,6 +38,11 @@ class Options {
   adrenoc_options options_{};
 };
 
+bool has_options(JNIEnv* env, jobjectArray texts, jintArray numbers) {
+  return adrenoc_jni::require(env, texts, "the options") &&
+         adrenoc_jni::require(env, numbers, "the options");
+}
+
 jlong finish(JNIEnv* env, adrenoc_status status, adrenoc_model* model) {
   return adrenoc_jni::check(env, status) ? adrenoc_jni::handle_of(model) : 0;
 }
@@ -48,6 +53,7 @@ extern "C" {
 
 JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadFile(JNIEnv* env, jclass, jbyteArray path,
                                                          jobjectArray texts, jintArray numbers) {
+  if (!has_options(env, texts, numbers)) return 0;
   const Options options(env, texts, numbers);
   const Chars place(env, path);
   adrenoc_model* model = nullptr;
@@ -59,6 +65,7 @@ JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadDescriptor(JNIEnv* env, jcla
                                                                jlong offset, jlong bytes,
                                                                jobjectArray texts,
                                                                jintArray numbers) {
+  if (!has_options(env, texts, numbers)) return 0;
   const Options options(env, texts, numbers);
   adrenoc_model* model = nullptr;
   const adrenoc_status status =
@@ -69,6 +76,7 @@ JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadDescriptor(JNIEnv* env, jcla
 JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadBuffer(JNIEnv* env, jclass, jobject data,
                                                            jint from, jint bytes,
                                                            jobjectArray texts, jintArray numbers) {
+  if (!has_options(env, texts, numbers)) return 0;
   const Options options(env, texts, numbers);
   const void* place = adrenoc_jni::address_of(env, data, from);
   if (place == nullptr) return 0;

@@ -5,6 +5,7 @@
 
 using adrenoc_jni::check;
 using adrenoc_jni::model_of;
+using adrenoc_jni::require;
 
 namespace {
 
@@ -27,6 +28,7 @@ extern "C" {
 
 JNIEXPORT void JNICALL Java_org_adrenoc_Native_chooseShapes(JNIEnv* env, jclass, jlong model,
                                                             jobjectArray shapes) {
+  if (!require(env, shapes, "the array of shapes")) return;
   const jsize count = env->GetArrayLength(shapes);
   std::vector<std::vector<int64_t>> extents(static_cast<size_t>(count));
   std::vector<adrenoc_shape> all(extents.size());
@@ -58,6 +60,7 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_bind(JNIEnv* env, jclass, jlong m
 JNIEXPORT void JNICALL Java_org_adrenoc_Native_bindHardware(JNIEnv* env, jclass, jlong model,
                                                             jboolean is_input, jint index,
                                                             jobject buffer) {
+  if (!require(env, buffer, "the hardware buffer")) return;
   AHardwareBuffer* found = hardware_buffer_of(env, buffer);
   if (found == nullptr) {
     adrenoc_jni::throw_status(env, ADRENOC_UNSUPPORTED,

@@ -129,6 +129,10 @@ final class Images {
     Expect.thrown(bad, () -> input.write(heap, 5, 5, 20, 0, made));
     Image jpeg = new Picture(5, 5, 256, new Layer(new byte[100], 20, 4));
     Expect.words(Expect.thrown(bad, () -> input.write(jpeg, 0, made)), "format 256");
+    for (int format : new int[] {1, 35}) {
+      Image hidden = new Picture(5, 5, format);
+      Expect.words(Expect.thrown(bad, () -> input.write(hidden, 0, made)), "has 0 planes");
+    }
   }
 
   private static final class Picture extends Image {

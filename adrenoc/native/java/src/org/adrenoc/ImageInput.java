@@ -99,6 +99,11 @@ public final class ImageInput {
       throw new AdrenocException.BadArgument(
           "the image has the format " + image.getFormat() + ", expected YUV_420_888 or RGBA_8888");
     }
+    int expected = isYuv ? CHANNELS : 1;
+    if (count != expected) {
+      throw new AdrenocException.BadArgument(
+          "the image has " + count + " planes, expected " + expected);
+    }
     ByteBuffer[] buffers = new ByteBuffer[count];
     int[] facts = new int[2 + 2 * count];
     facts[0] = image.getWidth();
