@@ -31,6 +31,8 @@ SONAME = "model.so"
 RUNTIME_SONAME = "libtvm_ffi.so"
 # Android 15 devices may have 16 KiB pages; a library aligned to them loads on 4 KiB pages too.
 ANDROID_PAGE_BYTES = 16384
+# Kernels of arm64 Linux have pages of 4, 16 or 64 KiB.
+LINUX_ARM64_PAGE_BYTES = 65536
 # Objects hold code and no weights: a hundred kernels make 10 MiB.
 SCRATCH_BYTES = 64 << 20
 
@@ -106,7 +108,9 @@ class Platform:
     @property
     def page_bytes(self) -> int:
         """The alignment that segments must have."""
-        return ANDROID_PAGE_BYTES if self.android else 4096
+        if self.android:
+            return ANDROID_PAGE_BYTES
+        return LINUX_ARM64_PAGE_BYTES if self.machine == "aarch64" else 4096
 
     @property
     def libc(self) -> str:

@@ -12,6 +12,7 @@ from adrenoc.android.ndk import MIN_API, find_ndk, why_no_ndk
 from adrenoc.errors import DependencyError, OptionError
 from adrenoc.files.read import sha256_file
 from adrenoc.host.proc import run_tool
+from adrenoc.target.system import runs_here, runs_on_android
 
 HOST = "host"
 _LINUX_ABIS = {"aarch64-linux": "aarch64"}
@@ -31,6 +32,15 @@ class Toolchain:
     identity: str
     machine: str
     api: int = 0
+
+
+def find_abi(triple: str) -> str:
+    """The ABI of the runtime that goes with what was compiled for an LLVM triple."""
+    if runs_here(triple):
+        return HOST
+    machine = triple.partition("-")[0]
+    abis = _ANDROID_ABIS if runs_on_android(triple) else _LINUX_ABIS
+    return next((abi for abi, of in abis.items() if of == machine), machine)
 
 
 def find_toolchain(abi: str, ndk: Path | None, api: int) -> Toolchain:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compile", cls=HeavyCommand)
-@model_options(cores=True, sets=True, ranges=True)
+@model_options(cores=True, sets=True, ranges=True, systems=True)
 @click.option(
     "-o",
     "--output",

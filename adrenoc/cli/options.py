@@ -19,6 +19,7 @@ from adrenoc.cli.model_params import (
     ShapeRangeParam,
     TargetParam,
 )
+from adrenoc.target.system import SYSTEMS
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
@@ -89,7 +90,7 @@ def json_option() -> Decorator:
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
-_REPORT, _SET = "adrenoc.device_report", "adrenoc.device_set"
+_REPORT, _SET, _SYSTEM = "adrenoc.device_report", "adrenoc.device_set", "adrenoc.system"
 """Where a command keeps these files until its device is read."""
 
 
@@ -115,8 +116,8 @@ def device_option(*, cores: bool = False, sets: bool = False) -> Decorator:
         "--device",
         "target",
         type=TargetParam(cores=cores, sets=sets),
-        callback=lambda ctx, _, target: _apply_report(
-            _read_set(ctx, target), ctx.meta.get(_REPORT)
+        callback=lambda ctx, _, target: _apply_system(
+            _apply_report(_read_set(ctx, target), ctx.meta.get(_REPORT)), ctx.meta.get(_SYSTEM)
         ),
         default="adreno",
         show_default=True,
@@ -176,6 +177,24 @@ def _apply_report(target: AnyTarget, report: Path | None) -> AnyTarget:
     return apply_report(target, read_report(report), report)
 
 
+def _apply_system(target: AnyTarget, system: str | None) -> AnyTarget:
+    """The target with its CPU part for a system that was named.
+
+    Raises:
+        click.UsageError: it is not for a phone's or a board's GPU.
+    """
+    if system is None:
+        return target
+    from adrenoc.target.device_set import DeviceSet, put_on_system
+    from adrenoc.target.target import Target
+
+    if isinstance(target, DeviceSet) and not target.common.host:
+        return put_on_system(target, system)
+    if isinstance(target, Target) and not target.host:
+        return put_on_system(target, system)
+    raise click.UsageError("--os is for GPUs of Snapdragons: --device adreno")
+
+
 def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPolicy | None:
     """The precision policy in a file, if it is one for this model and preset.
 
@@ -217,10 +236,26 @@ def shape_option(text: str = "", *, ranges: bool = False) -> Decorator:
     )
 
 
-def model_options(*, cores: bool = False, sets: bool = False, ranges: bool = False) -> Decorator:
+def model_options(
+    *, cores: bool = False, sets: bool = False, ranges: bool = False, systems: bool = False
+) -> Decorator:
     """A model, what to compile it for, how, and for which shapes."""
     asked = device_option(cores=cores, sets=sets), preset_option(), shape_option(ranges=ranges)
-    return join_options(path_argument("model"), *asked)
+    return join_options(path_argument("model"), *asked, *([_system_option()] if systems else ()))
+
+
+def _system_option() -> Decorator:
+    """`--os`: the system of the device, which the command's target is then for."""
+    return click.option(
+        "--os",
+        "system",
+        type=click.Choice(SYSTEMS),
+        is_eager=True,  # read before the device
+        expose_value=False,
+        callback=lambda ctx, _, system: ctx.meta.update({_SYSTEM: system}),
+        help="The system of the device; linux is for boards and laptops with a Snapdragon, arm64.  "
+        "[default: android]",
+    )
 
 
 def join_options(*options: Decorator) -> Decorator:

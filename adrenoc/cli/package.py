@@ -194,16 +194,13 @@ def _check_outputs(form: str | None, output: Path, sample: Path | None) -> None:
 
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:
     """The runtimes that were named, or else one for each machine of the bundles."""
-    from adrenoc.android.package.packed import ABIS
     from adrenoc.android.runtime_build import build_runtime, open_runtime
-    from adrenoc.android.runtime_toolchain import HOST
+    from adrenoc.android.runtime_toolchain import find_abi
     from adrenoc.cli import console
 
     if folders:
         return [open_runtime(folder) for folder in folders]
-    abis = {
-        HOST if bundle.manifest.target.host else ABIS[bundle.manifest.library.machine]
-        for bundle in bundles
-    }
+    targets = [bundle.manifest.target for bundle in bundles]
+    abis = {find_abi(target.llvm_triple) for target in targets}
     with console.ConsoleReporter() as reporter:
         return [build_runtime(abi=abi, reporter=reporter) for abi in sorted(abis)]

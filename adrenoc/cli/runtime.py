@@ -100,3 +100,66 @@ def build_command(
         [(file.name, console.size(file.bytes)) for file in built.files],
         right=("size",),
     )
+
+
+@runtime_command.command("install-unit")
+@click.option(
+    "--runtime",
+    "folder",
+    type=InputPath(),
+    default="/opt/adrenoc",
+    show_default=True,
+    metavar="DIR",
+    help="A runtime that `adrenoc runtime build -o DIR` made on this machine.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=9090, show_default=True)
+@click.option("--key", default="", help="What clients have to know; with --tracker the kind.")
+@click.option("--tracker", metavar="HOST:PORT", help="Offer the server at TVM's tracker there.")
+@click.option(
+    "--env",
+    "environment",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A variable of the server, such as RUSTICL_ENABLE=freedreno; may be repeated.",
+)
+@click.option("--user", "for_user", is_flag=True, help="A unit of yours, not of the system.")
+@click.option(
+    "--output",
+    "-o",
+    type=OutputPath(is_file=True),
+    metavar="FILE",
+    help="Write the unit there.  [default: where systemd looks]",
+)
+@json_option()
+def install_unit_command(
+    folder: Path,
+    host: str,
+    port: int,
+    key: str,
+    tracker: str | None,
+    environment: tuple[str, ...],
+    for_user: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Write a unit of systemd that serves `adrenoc run --rpc` on this machine; starts nothing."""
+    from adrenoc.android.systemd_unit import UNIT, Service, find_unit_place, install_unit
+    from adrenoc.cli import console
+    from adrenoc.device.serve import is_loopback
+
+    if not key and (tracker or not is_loopback(host)):
+        raise click.UsageError("--tracker, and --host beyond this machine, need a --key")
+    said = {"--host": host, "--port": str(port), "--key": key, "--tracker": tracker or ""}
+    words = tuple(word for option, value in said.items() if value for word in (option, value))
+    service = Service(
+        folder=folder.absolute(), words=words, environment=environment, for_user=for_user
+    )
+    place = install_unit(service, output or find_unit_place(for_user=for_user))
+    control = f"systemctl{' --user' if for_user else ''}"
+    following = f"{control} daemon-reload && {control} enable --now {UNIT}"
+    if as_json:
+        console.print_json({"unit": str(place), "next": following})
+        return
+    console.print_title("unit", str(place))
+    console.print_fields([("starts", str(service.folder)), ("next", following)])

@@ -27,6 +27,7 @@ from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo,
 from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
 from adrenoc.compile.bundle_options import values_of
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
+from adrenoc.compile.load_tvm import load_tvm
 from adrenoc.errors import BundleError
 from adrenoc.files.kept import inputs_kept
 from adrenoc.files.outputs import (
@@ -272,7 +273,8 @@ def _compile(
     """Compile; what writes the bundle into a folder, and the decisions."""
     model, options, buckets = job.model, job.options, job.buckets
     if job.editions:
-        with collector_paused():
+        with section("load TVM", "start"), collector_paused():
+            load_tvm()
             from adrenoc.compile.make_editions import compile_editions
 
         whole = compile_editions(
@@ -286,7 +288,8 @@ def _compile(
         )
         return (lambda root: whole.fill(root, writer.fill_for)), whole.decisions
     if buckets:
-        with collector_paused():
+        with section("load TVM", "start"), collector_paused():
+            load_tvm()
             from adrenoc.compile.make_buckets import compile_buckets
 
         several = compile_buckets(
@@ -299,6 +302,7 @@ def _compile(
         )
         return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
     with section("load TVM", "start"), collector_paused():
+        load_tvm()
         from adrenoc.compile.compiler import compile_model
 
     compiled = compile_model(

@@ -11,8 +11,8 @@ from adrenoc.errors import BundleError, TargetError
 from adrenoc.target.own_file import OwnFile, is_for_host, own_path
 from adrenoc.target.target import Target, load_own_target, load_target
 
-# In "QUALCOMM Adreno(TM)" and "OpenCL 3.0 Adreno(TM) 750"; `Adreno 642L` too.
-_ADRENO = re.compile(r"Adreno\s*(?:\(TM\))?\s*(\d{3}[a-z]?)\b", re.IGNORECASE)
+# In "QUALCOMM Adreno(TM)" and "OpenCL 3.0 Adreno(TM) 750"; `Adreno 642L` too, and Mesa's `FD750`.
+_ADRENO = re.compile(r"(?:Adreno\s*(?:\(TM\))?\s*|^FD)(\d{3}[a-z]?)\b", re.IGNORECASE)
 
 
 def adreno_number(facts: Mapping[str, Any]) -> str:

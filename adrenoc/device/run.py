@@ -20,6 +20,7 @@ from adrenoc.device.opencl import pick_device
 from adrenoc.device.place import LocalPlace
 from adrenoc.device.result import Progress, RunOptions, RunResult
 from adrenoc.errors import BundleError, DeviceError
+from adrenoc.target.system import runs_here
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,8 +96,7 @@ def local_place(bundle: Bundle, device: str) -> Iterator[LocalPlace]:
 
 def _check_machine(bundle: Bundle) -> None:
     target = bundle.manifest.target
-    machine = target.llvm_triple.partition("-")[0]
-    if not target.host or machine != platform.machine():
+    if not runs_here(target.llvm_triple):
         raise BundleError(
             f"{bundle.path} was compiled for {target.name} ({target.llvm_triple}), "
             f"expected one for this {platform.machine()} machine",

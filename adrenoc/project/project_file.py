@@ -52,6 +52,7 @@ class Settings:
     """What a model is compiled with; what is None is not said."""
 
     devices: tuple[str, ...] | None = None
+    os: str | None = None
     preset: str | None = None
     shapes: tuple[str, ...] | None = None
     forbid: tuple[str, ...] | None = None

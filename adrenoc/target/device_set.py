@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import overload
 
 from adrenoc.errors import TargetError
 from adrenoc.files.read import read_toml, sha256_bytes
@@ -59,6 +60,25 @@ class DeviceSet:
     def option(self) -> str:
         """What to type for it."""
         return ",".join(member.target.option for member in self.members)
+
+
+@overload
+def put_on_system(target: Target, system: str) -> Target: ...
+@overload
+def put_on_system(target: DeviceSet, system: str) -> DeviceSet: ...
+
+
+def put_on_system(target: Target | DeviceSet, system: str) -> Target | DeviceSet:
+    """The same GPU or GPUs under another system, one of `adrenoc.target.system.SYSTEMS`."""
+    if isinstance(target, Target):
+        return replace(target, system=system)
+    return DeviceSet(
+        common=put_on_system(target.common, system),
+        members=tuple(
+            replace(member, target=put_on_system(member.target, system))
+            for member in target.members
+        ),
+    )
 
 
 def is_device_set(text: str) -> bool:

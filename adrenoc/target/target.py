@@ -9,7 +9,6 @@ what estimates of kernels reckon with.  Each value there is a table
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -27,11 +26,10 @@ from adrenoc.target.gpu import Gpu, Limits, Performance, Quirk, Soc
 from adrenoc.target.gpu_file import GpuFacts, read_gpu_file
 from adrenoc.target.own_file import OwnFile, check_costs, check_figures, is_for_host, own_path
 from adrenoc.target.sourced import SourcedFile
+from adrenoc.target.system import ANDROID, find_triple
 from adrenoc.text.spelling import did_you_mean
 
 __all__ = ["Gpu", "Limits", "Performance", "Quirk", "Soc", "Target", "list_targets", "load_target"]
-
-ANDROID_TRIPLE = "aarch64-linux-android"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +37,7 @@ class Target:
     """A device to compile for.
 
     `name` is canonical (`adreno`, `adreno:a750`, `adreno:sm8650`, `host`).  `host`: the part that
-    runs on the CPU is for this machine, not for arm64 Android.  `sources` says for each value
+    runs on the CPU is for this machine, not for arm64 with `system`.  `sources` says for each value
     ("limits.fp16") where it is known from; `options` are defaults that the target's file sets.
     """
 
@@ -49,6 +47,7 @@ class Target:
     """What estimates of kernels reckon with, by the table that the GPU's file names."""
     soc: Soc | None = None
     host: bool = False
+    system: str = ANDROID
     options: tuple[tuple[str, Any], ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
     cost_sources: tuple[tuple[str, str], ...] = ()
@@ -104,7 +103,7 @@ class Target:
     @property
     def llvm_triple(self) -> str:
         """The CPU part's LLVM triple."""
-        return f"{platform.machine()}-unknown-linux-gnu" if self.host else ANDROID_TRIPLE
+        return find_triple(self.system, host=self.host)
 
     def has_extension(self, name: str) -> bool | None:
         """Whether the drivers seen list an OpenCL extension; None: no list was found."""
@@ -133,7 +132,7 @@ class Target:
     def digest(self) -> str:
         """SHA-256 of all that can change a compilation; sources and prose are left out."""
         facts = asdict(replace(self, sources=(), cost_sources=(), own=None))
-        del facts["measured"]
+        del facts["measured"], facts["system"]  # the triple says the system
         for quirk in facts["gpu"]["quirks"]:
             del quirk["text"], quirk["source"]
         # A bundle carries the whole file, prose and all.

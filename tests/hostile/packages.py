@@ -176,6 +176,7 @@ def _places() -> Iterator[Case]:
         "run --save": ("run", "b", "--rpc", "127.0.0.1:1", "--timeout", "1", "--save"),
         "tune-log merge": ("tune-log", "merge", "l.json", "-o"),
         "runtime build": ("runtime", "build", "-o"),
+        "runtime install-unit": ("runtime", "install-unit", "--runtime", "new", "-o"),
     }
     for kind, place in PLACES.items():
         for name, command in commands.items():

@@ -192,6 +192,7 @@ def _below() -> Iterator[Case]:
         ("doctor", "--app", "c/x"),
         ("runtime", "build", "-o", "c/x"),
         ("runtime", "build", "--abi", "arm64-v8a", "--ndk", "c/x", "-o", "p"),
+        ("runtime", "install-unit", "--runtime", "c/x", "-o", "p"),
     ):
         yield Case(
             family="closed folders",

@@ -101,6 +101,12 @@ def test_each_gpu_runs_its_own(
     _expect(many, folder, tmp_path)
 
 
+def test_mesas_name_of_a_gpu_is_known(many: Bundle, start: Callable[..., Finished]) -> None:
+    mesa = ("name|FD660", "version|OpenCL 3.0 ")
+    note = start(many.path, "735", *mesa).json()["notes"][0]
+    assert note.startswith("kernels for Adreno 660 run: the driver says Adreno 660")
+
+
 def test_a_tar_of_several_gpus(
     many: Bundle, start: Callable[..., Finished], tmp_path: Path
 ) -> None:

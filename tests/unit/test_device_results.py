@@ -271,6 +271,9 @@ def test_a_device_that_cannot_be_asked_tells_what_it_said() -> None:
         # One that no file of targets is for: what fits all.
         ("adreno:a750", "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 999", "--device adreno "),
         ("adreno", "QUALCOMM Adreno(TM)", "OpenCL 3.0 Adreno(TM) 740", ""),
+        # As Mesa's drivers name them.
+        ("adreno:a750", "FD740", "OpenCL 3.0 ", "adreno:a740"),
+        ("adreno:a750", "FD750", "OpenCL 3.0 ", ""),
         ("adreno:a750", "NVIDIA H200", "OpenCL 3.0 CUDA", ""),
         ("host", "Adreno 750", "", ""),
         ("adreno:a1", "Adreno 750", "", ""),

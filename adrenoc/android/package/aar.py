@@ -29,6 +29,7 @@ from adrenoc.bundle.tar import SUFFIX, write_tar
 from adrenoc.errors import BundleError, LinkError
 from adrenoc.files.outputs import scratch_folder_for, write_atomically
 from adrenoc.files.read import sha256_bytes
+from adrenoc.target.system import runs_on_android
 from adrenoc.text.names import identifier
 
 # Times of archives say nothing, and equal input shall give equal bytes.
@@ -122,9 +123,11 @@ def check_for_android(bundles: Sequence[Bundle]) -> None:
         BundleError: naming the first of them.
     """
     for bundle in bundles:
-        if bundle.manifest.target.host:
+        triple = bundle.manifest.target.llvm_triple
+        if not runs_on_android(triple):
+            here = "this computer" if bundle.manifest.target.host else f"Linux ({triple})"
             raise BundleError(
-                f"{bundle.path} was compiled for this computer, expected one for Android",
+                f"{bundle.path} was compiled for {here}, expected one for Android",
                 hint="adrenoc compile MODEL --device adreno",
             )
     name_models(bundles)

@@ -51,12 +51,13 @@ ChosenDevice choose_opencl(const std::string& wanted) {
                                        (absent.empty() ? "" : "; " + absent));
 }
 
-// "750" of "OpenCL 3.0 Adreno(TM) 750", "642l" of "Adreno 642L"; "" of anything else.
+// "750" of "OpenCL 3.0 Adreno(TM) 750" and of Mesa's "FD750", "642l" of "Adreno 642L"; "" of
+// anything else.
 std::string number_in(const std::string& text) {
   const std::string words = lower(text);
   const size_t at = words.find("adreno");
-  if (at == words.npos) return "";
-  size_t start = at + std::strlen("adreno");
+  if (at == words.npos && words.rfind("fd", 0) != 0) return "";
+  size_t start = at == words.npos ? std::strlen("fd") : at + std::strlen("adreno");
   if (words.compare(start, 4, "(tm)") == 0) start += 4;
   start = words.find_first_not_of(' ', start);
   if (start == words.npos) return "";
