@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import grp
-import os
 import platform
 import re
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from adrenoc.android.elf import read_elf
 from adrenoc.android.runtime_build import LIBRARY, SERVER
 from adrenoc.errors import DependencyError, OptionError
 from adrenoc.files.outputs import output_error, write_atomically
+from adrenoc.files.read import config_folder
 
 UNIT = "adrenoc-rpc.service"
 _NAME = UNIT.partition(".")[0]
@@ -60,8 +60,7 @@ def find_unit_place(*, for_user: bool) -> Path:
     """Where systemd looks for units of this user, or of the system."""
     if not for_user:
         return Path("/etc/systemd/system") / UNIT
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "systemd" / "user" / UNIT
+    return config_folder() / "systemd" / "user" / UNIT
 
 
 def print_unit(service: Service) -> str:

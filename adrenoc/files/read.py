@@ -235,6 +235,24 @@ def adb_server_place() -> tuple[str, str]:
     return os.environ.get(names[0], ""), os.environ.get(names[1], "")
 
 
+def config_folder() -> Path:
+    """Where programs of this user look for their settings.
+
+    Raises:
+        OutputError: nothing tells where that is.
+    """
+    named = os.environ.get("XDG_CONFIG_HOME", "")
+    if named:
+        return Path(named)
+    try:
+        return Path.home() / ".config"
+    except RuntimeError as error:  # what pathlib raises when it cannot tell the home folder
+        raise OutputError(
+            "no place for settings: this user has no home folder",
+            hint="export XDG_CONFIG_HOME=/some/folder",
+        ) from error
+
+
 def no_color() -> bool:
     """Whether `NO_COLOR` asks for plain output (set and not empty, by its convention)."""
     return bool(os.environ.get("NO_COLOR", ""))
