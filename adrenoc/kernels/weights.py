@@ -12,7 +12,7 @@ import numpy as np
 from adrenoc.ir.layout import LANES
 
 NARROWEST_ROW = 64
-"""Texels of a row of `pack_local_texels`: what half of a wave reads at once."""
+"""Texels of a row of `fill_rows`: what half of a wave reads at once."""
 
 
 def blocks(channels: int) -> int:
@@ -103,21 +103,13 @@ def whole_k_steps(in_blocks: int, k_step: int) -> int:
     return -(-in_blocks // k_step) * k_step
 
 
-def pack_local(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> np.ndarray:
-    """Pack `[O, I, KH, KW]` for `conv2d_local`, flat; halves as 32-bit words, two in each."""
-    flat = _order_local(weight, out_blocks, bands, k_step)
-    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
-
-
-def pack_local_texels(
-    weight: np.ndarray, out_blocks: int, bands: int, k_step: int, *, most_rows: int
-) -> np.ndarray:
-    """The same numbers as texels, one row of a texture after the other: `[1, rows, columns, 4]`.
+def fill_rows(run: np.ndarray, *, most_rows: int) -> np.ndarray:
+    """A flat run as texels, one row of a texture after the other: `[1, rows, columns, 4]`.
 
     Rows are as short as that allows, a power of two long: what a work-group reads then lies close
     together in both directions, as texture caches hold it.
     """
-    texels = _order_local(weight, out_blocks, bands, k_step).reshape(-1, LANES)
+    texels = run.reshape(-1, LANES)
     columns = NARROWEST_ROW
     while len(texels) > columns * most_rows:
         columns *= 2
@@ -127,8 +119,10 @@ def pack_local_texels(
     return filled.reshape(1, rows, columns, LANES)
 
 
-def _order_local(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> np.ndarray:
-    """In the order [work-group, KH, input block, band, KW, channel, output block, 4], flat.
+def pack_local(weight: np.ndarray, out_blocks: int, bands: int, k_step: int) -> np.ndarray:
+    """Pack `[O, I, KH, KW]` for `conv2d_local`, flat.
+
+    The order is [work-group, KH, input block, band, KW, channel, output block, 4].
 
     Output blocks are padded to whole work-groups, input blocks to whole k-steps.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from run_op import Ops
 from adrenoc.families.depthwise import depthwise_rule as rules
 from adrenoc.families.depthwise.depthwise import DepthwiseTile
 from adrenoc.families.shared.scored import Scored
+from adrenoc.target.target import load_target
 
 TILES = (
     DepthwiseTile(rows=1, pixels=3, work_group=(4, 2, 8)),
@@ -44,3 +46,12 @@ def test_taps_fit_into_local_memory(channels: int, kernel: int, device: Any) -> 
     ops.output(ops("Conv", x, ops.weight(channels, 1, kernel, kernel), group=channels))
     ops.check(device, "fp32", target="host:660")
     assert ops.fallbacks == []
+
+
+def test_taps_that_no_image_holds_lie_in_a_buffer(device: Any) -> None:
+    target = load_target("host")
+    narrow = replace(target.limits, image2d_max_width_texels=48)
+    ops = Ops()
+    x = ops.input(1, 10, 9, 13)
+    ops.output(ops("Conv", x, ops.weight(10, 1, 3, 3), group=10, pads=[1, 1, 1, 1]))
+    ops.check(device, "mixed", target=replace(target, gpu=replace(target.gpu, limits=narrow)))

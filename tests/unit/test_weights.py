@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from adrenoc.kernels.weights import (
     fill_channels,
+    fill_rows,
     first_input_block,
     group_window,
     pack_blocked,
     pack_conv,
     pack_depthwise,
     pack_local,
-    pack_local_texels,
 )
 
 
@@ -84,9 +84,9 @@ def test_weights_of_whole_blocks_are_not_copied_to_be_filled_up() -> None:
 
 def test_texels_of_local_weights_are_the_same_numbers_row_by_row() -> None:
     weight = np.random.default_rng(0).standard_normal((36, 20, 3, 3)).astype(np.float16)
-    flat = pack_local(weight, 2, 3, 2).view(np.float16)
+    flat = pack_local(weight, 2, 3, 2)
     for most_rows, columns in ((16384, 64), (8, 512)):
-        texels = pack_local_texels(weight, 2, 3, 2, most_rows=most_rows)
+        texels = fill_rows(flat, most_rows=most_rows)
         assert texels.shape == (1, -(-flat.size // (4 * columns)), columns, 4)
         np.testing.assert_array_equal(texels.reshape(-1)[: flat.size], flat)
         assert not texels.reshape(-1)[flat.size :].any()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from adrenoc.families.conv.split_k import vectors_added
+from adrenoc.families.shared.constant_runs import has_texel_weights
 from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
@@ -229,14 +230,6 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
             machine.clocks(waves, busy, serial, resident), memory, resident
         ),
     )
-
-
-def has_texel_weights(work: ConvWork, machine: Machine) -> bool:
-    """Whether weights are read as texels: then a thread never waits for a buffer.
-
-    Beside bytes, and beside an image that lies in a buffer, it would have to.
-    """
-    return work.textures and machine.texel_weights and work.image is None and not work.words
 
 
 def vector_bytes(work: ConvWork) -> int:

@@ -11,9 +11,9 @@ from adrenoc.families.conv.conv2d_dot_rule import dot_conv, no_dot_conv
 from adrenoc.families.conv.conv2d_image import conv2d_image
 from adrenoc.families.conv.conv2d_local import conv2d_local
 from adrenoc.families.conv.conv_tile import score_tiles
-from adrenoc.families.conv.conv_tile_local import has_texel_weights
 from adrenoc.families.conv.image_rows import Normalise
 from adrenoc.families.conv.local_weights import local_weights
+from adrenoc.families.shared.constant_runs import has_texel_weights
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import Route

@@ -29,12 +29,13 @@ from itertools import product
 from adrenoc.families.conv.local_plan import Plan
 from adrenoc.families.conv.output_phases import Phases
 from adrenoc.families.conv.split_k import add_split_k, vectors_added
+from adrenoc.families.shared.constant_runs import is_texels, load_run
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_weights import unpack_texels
 from adrenoc.families.shared.shared_weights import vectors_a_load, vectors_held
 from adrenoc.ir.layout import LANES, Extents
-from adrenoc.kernels.access import Access, BlockedAccess
+from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
@@ -46,7 +47,6 @@ from adrenoc.tvmapi import (
     floormod,
     iconst,
     lane,
-    load_vector,
     minimum,
     splat,
 )
@@ -107,7 +107,7 @@ class LocalConv:
         self.sums.fill(0)
         self.last = False
         self.half = builder.compute == "float16"
-        self.as_texels = isinstance(weight, BlockedAccess)
+        self.as_texels = is_texels(weight)
         self.per_load = vectors_a_load(half=self.half, texels=self.as_texels)
 
     def start_at(self, phases: Phases, out: Extents) -> None:
@@ -121,11 +121,7 @@ class LocalConv:
 
     def load(self, first: Expr, offset: int) -> Expr:
         """Load `first + offset` of the weights: a texel, 16 bytes or four numbers."""
-        if self.as_texels:
-            at, width = first + iconst(offset), self.weight.extents.w
-            row, column = floordiv(at, width), floormod(at, width)
-            return self.b.let(self.weight.texel(iconst(0), iconst(0), row, column), "w")
-        return self.b.let(load_vector(self.weight.buffer, first, offset, self.b.compute), "w")
+        return self.b.let(load_run(self.b, self.weight, first, offset, self.b.compute), "w")
 
     def vectors(self, loaded: Expr) -> list[Expr]:
         """What was loaded, as vectors of four."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from adrenoc.families.conv.conv2d_local import WIDEST_ROW, conv2d_local
 from adrenoc.families.conv.conv_tile import estimate_clocks
-from adrenoc.families.conv.conv_tile_local import has_texel_weights, local_candidates
+from adrenoc.families.conv.conv_tile_local import local_candidates
 from adrenoc.families.conv.local_weights import local_weights
 from adrenoc.families.conv.output_phases import Phases
 from adrenoc.families.conv_transpose.conv2d_transpose import (
@@ -19,6 +19,7 @@ from adrenoc.families.conv_transpose.conv2d_transpose import (
     pack_transposed,
     spread_taps,
 )
+from adrenoc.families.shared.constant_runs import has_texel_weights
 from adrenoc.families.shared.context import KernelCall, Pack, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry, add_row_axis
 from adrenoc.families.shared.conv_tile_shape import ConvTile

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from adrenoc.families.shared.constant_runs import load_run
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
@@ -26,7 +27,7 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import widen
 from adrenoc.kernels.weights import pack_depthwise
-from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, load_vector, minimum
+from adrenoc.tvmapi import Expr, floordiv, floormod, iconst, minimum
 
 UNROLLED_ROWS = 3
 """Kernel rows whose loop compilers unroll; of more, reads ahead would take all registers."""
@@ -233,7 +234,7 @@ def _bring(
     for done in range(0, taps, wx * wy):
         last = taps - done < wx * wy
         with builder.when(across < iconst(taps - done) if last else None):
-            tap = builder.let(load_vector(weight.buffer, first, done, kind), "k")
+            tap = builder.let(load_run(builder, weight, first, done, kind), "k")
             shared[lz * iconst(taps) + across + iconst(done)] = tap
     builder.barrier()
     return shared

@@ -17,6 +17,7 @@ from adrenoc.families.depthwise.depthwise import (
     rows_read,
 )
 from adrenoc.families.depthwise.depthwise_dot import depthwise_dot, pack_tap_words
+from adrenoc.families.shared.constant_runs import declare_run, has_texel_weights
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import Oihw
 from adrenoc.families.shared.conv_work import ConvWork
@@ -52,7 +53,10 @@ def depthwise_rule(
     x = kernel.input(node.inputs[0])
     wz = tile.work_group[2]
     pack = partial(_pack, oihw=oihw, blocks=wz)
-    weight = kernel.flat(node.inputs[1], f"depthwise{wz}", pack, dtype="float32")
+    texels = has_texel_weights(work, machine)
+    weight = declare_run(
+        kernel, node.inputs[1], f"depthwise{wz}", pack, dtype=ACCUMULATOR, texels=texels
+    )
     out, epilogue = kernel.output()
     depthwise(kernel.builder, work.geometry, tile, x, weight, out, epilogue)
     return kernel.call()
@@ -139,14 +143,16 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     reads = machine.texels_of(work.storage_bytes)
     if work.words:
         reads = rates.bytes_per_clock / WORD_BYTES
+    texel_taps = has_texel_weights(work, machine)
+    brought = math.ceil(kh * kw / (wx * wy)) * texel_taps
     latency = rates.buffer_latency_clocks if work.words else rates.texture_latency_clocks
+    first_wait = latency if texel_taps else rates.buffer_latency_clocks
     busiest = max(
         machine.wave * (mads + other) / machine.lanes,
-        machine.wave * texels / reads,
+        machine.wave * (texels / reads + brought / machine.texels_of(bytes_of(ACCUMULATOR))),
     )
     rows = rows_read(geometry, tile.rows)
-    serial = machine.slots_a_wave * (mads + taps + other)
-    serial += rates.buffer_latency_clocks + rows * latency
+    serial = machine.slots_a_wave * (mads + taps + other) + first_wait + rows * latency
     groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / tile.rows / wy)
     groups *= math.ceil(e.n * e.blocks / wz)
     waves = groups * math.ceil(wx * wy * wz / machine.wave)
@@ -154,7 +160,7 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
         vectors = float(len(columns) + pixels + kw)
         registers = vectors + 1
         serial = machine.slots_a_wave * (mads + taps + other + cost.row_slots * kh)
-        serial += (cost.start_waits + kh) * rates.buffer_latency_clocks
+        serial += (cost.start_waits + kh) * first_wait
     else:  # compilers read ahead: most texels wait beside the sums and some of the taps
         read = kh * kw * (1 if work.words else cost.taps_ahead)
         vectors = registers = cost.texels_ahead * texels + pixels + read

@@ -27,6 +27,7 @@ from adrenoc.families.depthwise.depthwise import SharedPixels, TapSums
 from adrenoc.families.expansion.expansion_plan import ExpansionTile, Region, Span
 from adrenoc.families.expansion.region_places import places_of
 from adrenoc.families.expansion.small_division import divide_by_constant
+from adrenoc.families.shared.constant_runs import is_texels, load_run
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.shared_weights import bring_weights, vectors_a_load, vectors_held
 from adrenoc.ir.layout import LANES
@@ -43,7 +44,6 @@ from adrenoc.tvmapi import (
     floormod,
     iconst,
     lane,
-    load_vector,
     maximum,
     minimum,
     splat,
@@ -129,8 +129,10 @@ class _Kernel:
         """All that is the same for the pixels of the work-group, to local memory."""
         builder = self.b
         vectors = self.window * LANES * self.blocks
-        loads = vectors // vectors_a_load(half=self.half)
-        self.weights = builder.allocate_shared(vectors_held(vectors, self.threads, half=self.half))
+        texels = is_texels(weight)
+        loads = vectors // vectors_a_load(half=self.half, texels=texels)
+        held = vectors_held(vectors, self.threads, half=self.half, texels=texels)
+        self.weights = builder.allocate_shared(held)
         self.shared_taps = builder.allocate_shared(self.blocks * self.taps, dtype=ACCUMULATOR)
         asked = list(self._ask(taps, of_channels))
         bring_weights(
@@ -163,7 +165,7 @@ class _Kernel:
             for done in range(0, total, self.threads):
                 count = min(total - done, self.threads)
                 at = builder.let(first + self._clamp_thread(count), "tap")
-                value = load_vector(taps.buffer, at, done, ACCUMULATOR)
+                value = load_run(builder, taps, at, done, ACCUMULATOR)
                 yield self.shared_taps, done, count, builder.let(value, "t")
             for name, access in of_channels.items():
                 array = self.given[name] = builder.allocate_shared(self.blocks, dtype=ACCUMULATOR)

@@ -14,12 +14,14 @@ from adrenoc.families.separable.joined import (
     finish_work,
     prepare_first_finish,
 )
+from adrenoc.families.shared.constant_runs import declare_run, has_texel_weights
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import transpose_to_oihw
 from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.body_cost import body_instructions
+from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.weights import pack_local
 from adrenoc.options import CompileOptions
 from adrenoc.tvmapi import bytes_of
@@ -39,18 +41,24 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     kernel = context.kernel(node, EXPANSION, half=work.half)
     x = kernel.input(node.inputs[0])
     oihw = partial(transpose_to_oihw, layout=str(node.attrs["pointwise_layout"]))
-    weight = kernel.flat(
+    pointwise = pointwise_work(context.graph, node, context.options)
+    texels = has_texel_weights(pointwise, context.machine)
+    weight = declare_run(
+        kernel,
         node.inputs[1],
         f"expansion{tile.packing}",
         lambda w: pack_local(oihw(w), *tile.packing),
+        texels=texels,
     )
-    taps = kernel.flat(
+    taps = declare_run(
+        kernel,
         node.inputs[2],
         f"depthwise{tile.group_blocks}",
         lambda w: pack_taps(
             transpose_to_oihw(w, str(node.attrs["kernel_layout"])), tile.group_blocks
         ),
-        dtype="float32",
+        dtype=ACCUMULATOR,
+        texels=texels,
     )
     finished, of_channels = prepare_first_finish(kernel)
     out, epilogue = kernel.output()

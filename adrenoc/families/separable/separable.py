@@ -27,6 +27,7 @@ import numpy as np
 from adrenoc.families.conv.local_conv import LocalConv
 from adrenoc.families.conv.local_plan import Plan
 from adrenoc.families.depthwise.depthwise import TapSums
+from adrenoc.families.shared.constant_runs import load_run
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.ir.layout import LANES
@@ -36,7 +37,7 @@ from adrenoc.kernels.epilogue import Epilogue, Finished
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.weights import pack_depthwise, whole_k_steps
-from adrenoc.tvmapi import Expr, cast, iconst, load_vector, minimum, vector_dtype
+from adrenoc.tvmapi import Expr, cast, iconst, minimum, vector_dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +142,7 @@ class _SeparableConv(LocalConv):
             for done in range(0, total, self.threads):
                 count = min(total - done, self.threads)
                 at = builder.let(first + self._clamp_thread(count), "tap")
-                tap = builder.let(load_vector(self.taps.buffer, at, done, ACCUMULATOR), "t")
+                tap = builder.let(load_run(builder, self.taps, at, done, ACCUMULATOR), "t")
                 yield self.shared_taps, done, count, tap
             for access, held in self.given.values():
                 for done in range(0, span, self.threads):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from adrenoc.families.conv.local_weights import local_weights
 from adrenoc.families.separable.joined import (
     depthwise_geometry,
     finish_texels,
@@ -12,11 +13,12 @@ from adrenoc.families.separable.joined import (
 )
 from adrenoc.families.separable.separable import pack_k_steps, separable
 from adrenoc.families.separable.separable_tile import SeparableWork, score_tiles
+from adrenoc.families.shared.constant_runs import declare_run, has_texel_weights
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import transpose_to_oihw
 from adrenoc.families.shared.conv_work import pointwise_work
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.kernels.weights import pack_local
+from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.options import CompileOptions
 
 SEPARABLE = "separable_conv2d"
@@ -33,18 +35,17 @@ def separable_rule(context: RuleContext, node: Node) -> KernelCall:
     tile = context.choose(node, SEPARABLE, tiles, tiles)
     kernel = context.kernel(node, SEPARABLE, half=work.pointwise.half)
     x = kernel.input(node.inputs[0])
-    taps = kernel.flat(
+    texels = has_texel_weights(work.pointwise, context.machine)
+    taps = declare_run(
+        kernel,
         node.inputs[1],
         f"separable{tile.k_step}",
         lambda w: pack_k_steps(transpose_to_oihw(w, str(node.attrs["kernel_layout"])), tile.k_step),
-        dtype="float32",
+        dtype=ACCUMULATOR,
+        texels=texels,
     )
     oihw = partial(transpose_to_oihw, layout=str(node.attrs["pointwise_layout"]))
-    weight = kernel.flat(
-        node.inputs[2],
-        f"conv2d_local{tile.packed_as}",
-        lambda w: pack_local(oihw(w), *tile.packing),
-    )
+    weight = local_weights(kernel, node.inputs[2], "conv2d", tile, oihw, texels=texels)
     finished, of_channels = prepare_first_finish(kernel)
     out, epilogue = kernel.output()
     separable(

@@ -126,16 +126,17 @@ class RuleContext:
         pack: Pack,
         prepare: Pack = np.asarray,
         compute: Compute | None = None,
+        dtype: str | None = None,
     ) -> tuple[str, OperandSpec]:
         """A constant of the graph, packed by `pack` to `[layers, rows, cols, 4]`.
 
         `prepare` orders it or computes with it, `compute` does so with some of its rows at a time,
         both in full precision.  It goes to a texture if the target has an image of that size, else
-        to a buffer.
+        to a buffer.  `dtype` is that of its elements if not that of all storage.
         """
-        key = f"{name}_{kind}_{self.options.storage_dtype}"
+        dtype = dtype or self.options.storage_dtype
+        key = f"{name}_{kind}_{dtype}"
         if key not in self.params:
-            dtype = self.options.storage_dtype
             value, packing = self._pack(name, pack, prepare, dtype, compute)
             layers, rows, cols, _ = value.shape
             fits = (
@@ -291,9 +292,10 @@ class NodeKernel:
         pack: Pack,
         prepare: Pack = np.asarray,
         compute: Compute | None = None,
+        dtype: str | None = None,
     ) -> Access:
         """Declare a constant, prepared and packed in its own way, as the next argument."""
-        argument, spec = self.context.pack_constant(name, kind, pack, prepare, compute)
+        argument, spec = self.context.pack_constant(name, kind, pack, prepare, compute, dtype)
         self.arguments.append(argument)
         return self.builder.input(spec)
 

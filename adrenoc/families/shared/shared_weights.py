@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from adrenoc.families.shared.constant_runs import is_texels, load_run
 from adrenoc.families.shared.conv_weights import HALVES_A_LOAD
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.statements import SharedArray
-from adrenoc.tvmapi import Expr, iconst, load_vector, minimum
+from adrenoc.tvmapi import Expr, iconst, minimum
 
 
 def vectors_a_load(*, half: bool, texels: bool = False) -> int:
@@ -41,7 +42,7 @@ def bring_weights(
     Neighbours load neighbours; `shared` has room for `vectors_held`.  A thread asks for `at_once`
     loads, or for all, before it waits.
     """
-    per_load = vectors_a_load(half=builder.compute == "float16")
+    per_load = vectors_a_load(half=builder.compute == "float16", texels=is_texels(weight))
     mine = builder.let(first + thread, "load")
     starts = list(range(0, loads, threads))
     step = at_once or max(len(starts), 1)
@@ -51,7 +52,7 @@ def bring_weights(
             place, left = mine, loads - done
             if left < threads:
                 place = first + minimum(thread, iconst(left - 1))
-            word = load_vector(weight.buffer, place, done, builder.compute)
+            word = load_run(builder, weight, place, done, builder.compute)
             waiting.append((done, builder.let(word, "w")))
         for done, words in waiting:
             to = thread + iconst(done + at // per_load)

@@ -12,6 +12,7 @@ import numpy as np
 from adrenoc.families.conv.conv2d_local import conv2d_local
 from adrenoc.families.conv.conv_tile import estimate_clocks
 from adrenoc.families.conv.conv_tile_local import local_candidates
+from adrenoc.families.shared.constant_runs import declare_run, has_texel_weights
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry, transpose_to_oihw
 from adrenoc.families.shared.conv_tile_shape import ConvTile
@@ -56,12 +57,14 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
     kernel = context.kernel(node, "winograd_multiply", half=work.half)
     x = kernel.input(x_name)
     transform, layout = tiling.transform, str(node.attrs["kernel_layout"])
-    weight = kernel.flat(
+    weight = declare_run(
+        kernel,
         weight_name,
         f"winograd{transform.outputs}_{tile.packed_as}",
         partial(_pack, tile=tile),
         partial(transpose_to_oihw, layout=layout),
         compute=transform.transform_weights,
+        texels=has_texel_weights(work, machine),
     )
     out, epilogue = kernel.output()
     conv2d_local(kernel.builder, _POINT, tile, x, weight, out, epilogue, weights_by_row=True)
