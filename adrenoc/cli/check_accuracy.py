@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,27 @@ _WORST_LAYERS = 8
     metavar="N",
     help="Of a decoder: take the first N tokens.  [default: 32]",
 )
+@click.option(
+    "--source",
+    type=InputPath(),
+    metavar="BETTER.onnx",
+    help="Of a decoder: the same with more bits.  Tells how far MODEL is from it, and by which "
+    "weights; what halves do is another question, and is not looked at.",
+)
+@click.option(
+    "--source-tolerance",
+    type=FiniteRange(min=0.0, min_open=True),
+    metavar="NATS",
+    help="Of --source: largest divergence of the predictions, the mean of all tokens.  "
+    "[default: 0.01]",
+)
+@click.option(
+    "--mended",
+    type=OutputPath(is_file=True),
+    metavar="FILE.onnx",
+    help="Of --source: write MODEL there with the fewest of its worst weights taken from BETTER "
+    "that hold the tolerance.",
+)
 @click.option("--all", "show_all", is_flag=True, help="List every layer, not only the worst.")
 @click.option(
     "--html",
@@ -125,6 +147,9 @@ def check_accuracy_command(
     text: Path | None,
     tokenizer: Path | None,
     tokens: int | None,
+    source: Path | None,
+    source_tolerance: float | None,
+    mended: Path | None,
     show_all: bool,
     html: Path | None,
     explorer: Path | None,
@@ -135,11 +160,17 @@ def check_accuracy_command(
         raise click.UsageError("-o takes the policy of one preset: --preset mixed or --preset fp16")
     if point is not None and preset == "both":
         raise click.UsageError("--point is of one list: --preset mixed or --preset fp16")
+    if source is not None:
+        from adrenoc.cli.show_source import compare_source
+
+        asked, words = (source, mended, source_tolerance), _word(text, tokenizer, tokens)
+        ctx.exit(compare_source(model, asked, words, seed, all_=show_all, as_json=as_json))
+    if mended is not None or source_tolerance is not None:
+        raise click.UsageError("--mended and --source-tolerance are for --source")
     _check_target(target)
     from adrenoc.check.accuracy.examine import check_accuracy
     from adrenoc.check.inputs import input_files
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import finite
+    from adrenoc.cli.console import ConsoleReporter
     from adrenoc.errors import CheckFailedError
     from adrenoc.reporter import SilentReporter
 
@@ -155,20 +186,32 @@ def check_accuracy_command(
         "point": point,
         "wording": _word(text, tokenizer, tokens),
     }
-    if as_json:
-        report = check_accuracy(model, reporter=SilentReporter(), **arguments)
-    else:
-        with console.ConsoleReporter() as reporter:
-            report = check_accuracy(model, reporter=reporter, **arguments)
+    with nullcontext(SilentReporter()) if as_json else ConsoleReporter() as reporter:
+        report = check_accuracy(model, reporter=reporter, **arguments)
+    _tell(report, output, (html, explorer), show_all=show_all, as_json=as_json)
+    ctx.exit(0 if report.passed else CheckFailedError.exit_code)
+
+
+def _tell(
+    report: AccuracyReport,
+    output: Path | None,
+    views: tuple[Path | None, Path | None],
+    *,
+    show_all: bool,
+    as_json: bool,
+) -> None:
+    """Write what was asked for, the policy and the views, and show the report."""
+    from adrenoc.cli import console
+    from adrenoc.cli.show_accuracy import finite
+
     if output is not None:
         _write(report, output)
-    written = _write_views(report, html, explorer)
+    written = _write_views(report, *views)
     if as_json:
         console.print_json(finite(asdict(report)))
     else:
         _show(report, output, show_all)
         console.print_fields([("written", str(path)) for path in written])
-    ctx.exit(0 if report.passed else CheckFailedError.exit_code)
 
 
 def _word(text: Path | None, tokenizer: Path | None, tokens: int | None) -> Wording | None:

@@ -16,6 +16,12 @@ _NUMBER = re.compile(r"(?<!\w)(\d+)(?=[./])")
 _BEFORE, _AFTER = "embedding", "head"
 
 
+def number_of_layer(name: str) -> str:
+    """The layer that a tensor's name says; empty where it says none."""
+    found = _NUMBER.search(name)
+    return "" if found is None else found[1]
+
+
 def number_layers(nodes: Sequence[Node], name_of: Callable[[str], str]) -> dict[str, str]:
     """Tensor -> the layer of the model that its node belongs to, by the exporter's names.
 
@@ -26,8 +32,8 @@ def number_layers(nodes: Sequence[Node], name_of: Callable[[str], str]) -> dict[
     place = _BEFORE
     for node in nodes:
         read = node.inputs[:1] if is_kind(node, Kind.PRODUCT) else ()
-        numbers = [_NUMBER.search(name_of(name)) for name in (*read, node.output)]
-        known = [number[1] for number in numbers if number]
+        numbers = [number_of_layer(name_of(name)) for name in (*read, node.output)]
+        known = [number for number in numbers if number]
         place = known[0] if known else place if place == _BEFORE else _AFTER
         found[node.output] = place
     return found

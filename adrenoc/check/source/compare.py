@@ -1,0 +1,280 @@
+"""How far a shipped decoder is from a better one, which weights that is by, and a repair.
+
+Both run over one passage on this computer's processor.  Each product that both have is then run
+alone, by the weights of either, on what the better model gives it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from adrenoc.bundle.decoder_names import LOGITS
+from adrenoc.check.accuracy.decoder_layers import number_of_layer
+from adrenoc.check.accuracy.deviation import Arrays
+from adrenoc.check.accuracy.passage import (
+    Passage,
+    Wording,
+    check_tokens_known,
+    compute_passage,
+    draw_passage,
+    read_passage,
+)
+from adrenoc.check.accuracy.result import TokenScore
+from adrenoc.check.accuracy.token_score import score_tokens
+from adrenoc.check.reference import run_reference
+from adrenoc.check.source.alone import MADE, READ, make_alone, take_products
+from adrenoc.check.source.products import WeightedProduct, find_products
+from adrenoc.check.source.write import write_model
+from adrenoc.errors import InputError
+from adrenoc.importers.decoder_form import DecoderForm, find_decoder
+from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.load import load_onnx
+from adrenoc.reporter import Reporter
+
+Pair = tuple[WeightedProduct, WeightedProduct]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightError:
+    """A product of both files: how far what the shipped weights make is from what the source's
+    make of the same numbers, root mean square over that of the source's; bytes of both."""
+
+    name: str
+    layer: str
+    error: float
+    shipped_bytes: int
+    source_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MendedModel:
+    """What was taken from the source, how far the model is from it then, and its bytes before and
+    after."""
+
+    taken: tuple[str, ...]
+    score: TokenScore
+    bytes: tuple[int, int]
+    trials: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceReport:
+    """`model` and `source` are the files; `score` is the shipped model's, with the source as the
+    reference; `apart` are products that the source does not have under their names.  `mended` is
+    None where it was not asked for or needed, or where not even all products do."""
+
+    model: str
+    source: str
+    passage: str
+    tolerance: float
+    score: TokenScore
+    products: tuple[WeightError, ...]
+    apart: tuple[str, ...]
+    mended: MendedModel | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the shipped model is within the tolerance, or the mended one."""
+        found = self.score if self.mended is None else self.mended.score
+        return found.divergence <= self.tolerance
+
+
+def compare_with_source(
+    model: Path,
+    source: Path,
+    *,
+    wording: Wording | None,
+    seed: int,
+    tolerance: float,
+    mended: Path | None,
+    reporter: Reporter,
+) -> SourceReport:
+    """Compare `model` with `source` over a passage; `tolerance` bounds the divergence, in nats.
+
+    `mended` is where the model is written with what it takes of the source's weights to hold that,
+    the worst products first.
+
+    Raises:
+        InputError: one is no decoder in ONNX, or they have no products or caches in common.
+        DependencyError, ModelFormatError, ToolError: see `run_reference`.
+    """
+    form, other = find_decoder(model), find_decoder(source)
+    for path, found in ((model, form), (source, other)):
+        if found is None or found.lengths:
+            raise InputError(
+                f"{path} is no decoder in ONNX with past and present keys and values, and --source "
+                "compares two of these",
+                hint=f"adrenoc check-accuracy {model}",
+            )
+    assert form is not None
+    assert other is not None
+    vocabulary, others = _vocabulary_of(model, form), _vocabulary_of(source, other)
+    if vocabulary != others:
+        raise InputError(
+            f"{model} knows {vocabulary} tokens and {source} {others}",
+            hint="--source takes the same model, exported the same way, with more bits",
+        )
+    wording = wording or Wording()
+    rows = min(wording.most, form.context or wording.most)
+    passage = read_passage(model, wording, rows=rows)
+    passage = passage or draw_passage(rows, vocabulary=vocabulary, seed=seed)
+    check_tokens_known(model, passage, vocabulary)
+    comparison = _Comparison((model, form), (source, other), passage, tolerance, reporter)
+    return comparison.run(mended)
+
+
+def _vocabulary_of(model: Path, form: DecoderForm) -> int:
+    """By a run: what files say of their outputs may be names."""
+    return compute_passage(model, form, Passage(tokens=(0,), source=""))[LOGITS].shape[-1]
+
+
+class _Comparison:
+    def __init__(
+        self,
+        shipped: tuple[Path, DecoderForm],
+        better: tuple[Path, DecoderForm],
+        passage: Passage,
+        tolerance: float,
+        reporter: Reporter,
+    ) -> None:
+        (model, self._form), (source, self._better_form) = shipped, better
+        self._model, self._source = model, source
+        self._passage, self._tolerance, self._reporter = passage, tolerance, reporter
+        self._shipped, self._better = _load(model), _load(source)
+        ours, theirs = find_products(self._shipped), find_products(self._better)
+        self._pairs: list[Pair] = [(ours[key], theirs[key]) for key in ours if key in theirs]
+        self._apart = tuple(product.made for key, product in ours.items() if key not in theirs)
+        if not self._pairs:
+            known = ", ".join(product.made for product in list(theirs.values())[:3]) or "none"
+            raise InputError(
+                f"{source} has none of the {len(ours)} products of {model} by name; its own are "
+                f"{known}",
+                hint="--source takes the same model, exported the same way, with more bits",
+            )
+
+    def run(self, mended: Path | None) -> SourceReport:
+        started = time.perf_counter()
+        made = self._compute(self._model, self._form, [old for old, _ in self._pairs])
+        wanted = self._compute(self._source, self._better_form, [new for _, new in self._pairs])
+        self._wanted = wanted[LOGITS]
+        score = self._score(made[LOGITS])
+        self._report("reference", started, f"{len(self._passage.tokens)} tokens by both files")
+        started = time.perf_counter()
+        self._elements = {
+            old.made: helper.np_dtype_to_tensor_dtype(made[old.made].dtype)
+            for old, _ in self._pairs
+        }
+        errors = [self._error(pair, made, wanted) for pair in self._pairs]
+        self._report("products", started, f"{len(errors)} of both files")
+        report = SourceReport(
+            model=str(self._model),
+            source=str(self._source),
+            passage=self._passage.source,
+            tolerance=self._tolerance,
+            score=score,
+            products=tuple(
+                _tell(pair, error) for pair, error in zip(self._pairs, errors, strict=True)
+            ),
+            apart=self._apart,
+        )
+        if mended is None or report.passed:
+            return report
+        return replace(report, mended=self._mend(errors, mended))
+
+    def _compute(
+        self, model: Path, form: DecoderForm, products: Sequence[WeightedProduct]
+    ) -> Arrays:
+        """What a file makes of the passage: logits, and what products read and make."""
+        names = {name for product in products for name in (product.read, product.made)}
+        return compute_passage(model, form, self._passage, names)
+
+    def _score(self, logits: np.ndarray) -> TokenScore:
+        return score_tokens(self._passage.tokens, logits[0], self._wanted[0])
+
+    def _error(self, pair: Pair, made: Arrays, wanted: Arrays) -> float:
+        """Of what the shipped weights make of what the source's read, beside what these make."""
+        old, new = pair
+        given = self._read(new, wanted)
+        own = self._read(old, made)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "alone.onnx"
+            element = helper.np_dtype_to_tensor_dtype(own.dtype)
+            onnx.save(make_alone(self._shipped, old, element), path)
+            found = run_reference(path, {READ: given.astype(own.dtype)}, optimise=False)[MADE]
+        theirs = wanted[new.made].astype(np.float64)
+        difference = found.astype(np.float64) - theirs
+        return float(np.sqrt(np.mean(difference**2)) / (np.sqrt(np.mean(theirs**2)) or 1.0))
+
+    def _read(self, product: WeightedProduct, computed: Arrays) -> np.ndarray:
+        """What a product reads: a tensor that was computed, or the tokens."""
+        if product.read in computed:
+            return computed[product.read]
+        return np.asarray([self._passage.tokens], np.int64)
+
+    # The repair
+
+    def _mend(self, errors: Sequence[float], path: Path) -> MendedModel | None:
+        """Write the model with the fewest of the worst products that hold the tolerance."""
+        order = sorted(range(len(errors)), key=lambda at: -errors[at])
+        tried: dict[int, TokenScore] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            trial = Path(folder) / "mended.onnx"
+
+            def holds(count: int) -> bool:
+                started = time.perf_counter()
+                write_model(self._take(order[:count]), trial)
+                made = compute_passage(trial, self._form, self._passage)
+                tried[count] = self._score(made[LOGITS])
+                divergence = tried[count].divergence
+                note = f"{count} products of the source: divergence {divergence:.1e}"
+                self._report(f"trial {len(tried)}", started, note)
+                return divergence <= self._tolerance
+
+            fails, enough = 0, len(order)
+            if not holds(enough):
+                return None
+            while enough - fails > 1:
+                middle = (fails + enough) // 2
+                if holds(middle):
+                    enough = middle
+                else:
+                    fails = middle
+        model = self._take(order[:enough])
+        write_model(model, path)
+        return MendedModel(
+            taken=tuple(self._pairs[at][0].made for at in sorted(order[:enough])),
+            score=tried[enough],
+            bytes=(self._shipped.ByteSize(), model.ByteSize()),
+            trials=len(tried),
+        )
+
+    def _take(self, chosen: Sequence[int]) -> onnx.ModelProto:
+        pairs = [self._pairs[at] for at in chosen]
+        return take_products(self._shipped, self._better, pairs, self._elements)
+
+    def _report(self, what: str, started: float, note: str) -> None:
+        self._reporter.stage(what, (time.perf_counter() - started) * 1000, note)
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    model, _ = load_onnx(find_model_files(path))
+    return model
+
+
+def _tell(pair: Pair, error: float) -> WeightError:
+    old, new = pair
+    return WeightError(
+        name=old.made,
+        layer=number_of_layer(old.read) or number_of_layer(old.made),
+        error=error,
+        shipped_bytes=old.bytes,
+        source_bytes=new.bytes,
+    )
