@@ -25,6 +25,14 @@ from adrenoc.families.shared.dot_products import WORD_BYTES, suits_dot
 from adrenoc.families.shared.integer_bias import split_bias
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
+from adrenoc.families.shared.tile_columns import (
+    Column,
+    TileTable,
+    choose,
+    larger,
+    look_up,
+    round_up,
+)
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.bytes_access import BytesAccess
@@ -104,8 +112,18 @@ def score_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[Dept
     )
 
 
-def candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[DepthwiseTile]:
+def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[DepthwiseTile]:
     """The tiles that suit the extents."""
+    shapes = list(_shapes(work, limits, costs))
+    rows, pixels, *group = np.array(shapes, dtype=np.int64).reshape(-1, 5).T
+    actions = {"rows": rows, "pixels": pixels, "work_group": tuple(group)}
+    return TileTable(DepthwiseTile, actions, len(shapes))
+
+
+def _shapes(
+    work: ConvWork, limits: Limits, costs: Cost
+) -> Iterator[tuple[int, int, int, int, int]]:
+    """Rows and pixels of a thread, and the three sides of its work-group."""
     e, (kh, kw), cost = work.out, work.geometry.kernel, costs.depthwise
     most = min(costs.pipes.wave_threads, limits.max_work_group_size)
     held = blocks_held(kh * kw, limits)
@@ -120,22 +138,18 @@ def candidates(work: ConvWork, limits: Limits, costs: Cost) -> Iterator[Depthwis
                 for wy in {min(lines, height) for height in cost.heights}:
                     if wx * wy <= most:
                         deep = min(most // (wx * wy), e.n * e.blocks, held)
-                        yield DepthwiseTile(rows=rows, pixels=pixels, work_group=(wx, wy, deep))
+                        yield rows, pixels, wx, wy, deep
 
 
-def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> float:
-    """Clocks of the whole convolution on the target."""
-    e, geometry = work.out, work.geometry
+def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> Column:
+    """Clocks of the whole convolution on the target; of a tile of columns, an array of them."""
+    e, geometry, (kh, kw) = work.out, work.geometry, work.geometry.kernel
     cost, rates = machine.cost.depthwise, machine.cost.pipes
-    kh, kw = geometry.kernel
     wx, wy, wz = tile.work_group
-    columns = {
-        p * geometry.strides[1] + k * geometry.dilation[1]
-        for p in range(tile.pixels)
-        for k in range(kw)
-    }
     pixels = tile.rows * tile.pixels
-    texels = rows_read(geometry, tile.rows) * len(columns)
+    rows = look_up(tile.rows, lambda rows: rows_read(geometry, rows))
+    columns = look_up(tile.pixels, lambda pixels: len(geometry.columns(pixels)))
+    texels = rows * columns
     taps = tile.rows * kh * kw
     mads = pixels * kh * kw * LANES * max(1, work.words)
     of_read = cost.word_slots if work.words else cost.texel_slots
@@ -144,28 +158,30 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> fl
     if work.words:
         reads = rates.bytes_per_clock / WORD_BYTES
     texel_taps = has_texel_weights(work, machine)
-    brought = math.ceil(kh * kw / (wx * wy)) * texel_taps
+    brought = round_up(kh * kw / (wx * wy)) * texel_taps
     latency = rates.buffer_latency_clocks if work.words else rates.texture_latency_clocks
     first_wait = latency if texel_taps else rates.buffer_latency_clocks
-    busiest = max(
+    busiest = larger(
         machine.wave * (mads + other) / machine.lanes,
         machine.wave * (texels / reads + brought / machine.texels_of(bytes_of(ACCUMULATOR))),
     )
-    rows = rows_read(geometry, tile.rows)
+    groups = round_up(e.w / tile.pixels / wx) * round_up(e.h / tile.rows / wy)
+    groups = groups * round_up(e.n * e.blocks / wz)
+    waves = groups * round_up(wx * wy * wz / machine.wave)
+    # Compilers read ahead: most texels wait beside the sums and some of the taps.
+    read = kh * kw * (1 if work.words else cost.taps_ahead)
+    vectors = registers = cost.texels_ahead * texels + pixels + read
     serial = machine.slots_a_wave * (mads + taps + other) + first_wait + rows * latency
-    groups = math.ceil(e.w / tile.pixels / wx) * math.ceil(e.h / tile.rows / wy)
-    groups *= math.ceil(e.n * e.blocks / wz)
-    waves = groups * math.ceil(wx * wy * wz / machine.wave)
-    if tile.rows == 1 and (work.words or kh > UNROLLED_ROWS):
-        vectors = float(len(columns) + pixels + kw)
-        registers = vectors + 1
-        serial = machine.slots_a_wave * (mads + taps + other + cost.row_slots * kh)
-        serial += (cost.start_waits + kh) * first_wait
-    else:  # compilers read ahead: most texels wait beside the sums and some of the taps
-        read = kh * kw * (1 if work.words else cost.taps_ahead)
-        vectors = registers = cost.texels_ahead * texels + pixels + read
-    if vectors + cost.other_registers > machine.registers / 2:
-        serial *= rates.spilled
+    if work.words or kh > UNROLLED_ROWS:  # threads of one row read it in a loop
+        in_loop = tile.rows == 1
+        of_row = columns + pixels + kw
+        vectors = choose(in_loop, of_row, vectors)
+        registers = choose(in_loop, of_row + 1, registers)
+        looped = machine.slots_a_wave * (mads + taps + other + cost.row_slots * kh)
+        looped = looped + (cost.start_waits + kh) * first_wait
+        serial = choose(in_loop, looped, serial)
+    spills = vectors + cost.other_registers > machine.registers / 2
+    serial = choose(spills, serial * rates.spilled, serial)
     resident = machine.resident_waves(registers)
     memory = machine.memory_clocks(_bytes(work))
     return machine.hedge(
