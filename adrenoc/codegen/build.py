@@ -51,7 +51,10 @@ def tvm_target(target: Target) -> Any:
         "max_shared_memory_per_block": limits.local_mem_bytes,
         "max_function_args": limits.max_kernel_args,
     }
-    return tvm.target.Target(device, host={"kind": "llvm", "mtriple": target.llvm_triple})
+    # Launchers check their arguments and pass them on: optimised they run no faster that anybody
+    # could measure, and take LLVM a fifth of a compilation.  What computes on the CPU is apart.
+    host = {"kind": "llvm", "mtriple": target.llvm_triple, "opt-level": 0}
+    return tvm.target.Target(device, host=host)
 
 
 def build_executable(
