@@ -24,7 +24,7 @@ Figures = Mapping[str, Mapping[str, float | str]]
 """Values by tensor, by the name of the figure."""
 
 _GRADIENT = ({"stop": 0, "bgColor": "#f1f5f9"}, {"stop": 1, "bgColor": "#dc2626"})
-_COLOURS = {
+PLACE_COLOURS = {
     "texture": "#0f766e",
     "buffer": "#d97706",
     "cpu": "#b91c1c",
@@ -97,5 +97,8 @@ def _result(value: float | str) -> dict[str, Any]:
     if not isinstance(value, str) and not math.isfinite(value):
         value = "infinite"  # JSON has no word for it
     if isinstance(value, str):
-        return {"value": value, **({"bgColor": _COLOURS[value]} if value in _COLOURS else {})}
+        return {
+            "value": value,
+            **({"bgColor": PLACE_COLOURS[value]} if value in PLACE_COLOURS else {}),
+        }
     return {"value": value}
