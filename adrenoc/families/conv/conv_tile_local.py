@@ -186,6 +186,8 @@ class Counts(NamedTuple):
     chunks: Column
     texels: Column
     """Texels that a thread reads in one k-step."""
+    loads: Column
+    """Loads of weights: texels, or 16 bytes each."""
     reads: Column
     """Vectors from local memory."""
     waits: Column
@@ -205,23 +207,22 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     alu = counts.alu + made + cost.texel_alu * texels
     slots = counts.slots + made + (1 + cost.texel_slots) * texels
     as_texels = has_texel_weights(work, machine)
-    loads = counts.chunks * _loads(work, tile, texels=as_texels)
     busiest = larger(
         machine.wave * alu / machine.lanes,
-        machine.wave * (texels + loads * as_texels) / machine.texels_of(work.load_bytes),
+        machine.wave * (texels + counts.loads * as_texels) / machine.texels_of(work.load_bytes),
     )
     at_once: float = cost.texels_a_wait
     if work.image is not None:
         at_once = cost.half_loads_a_wait if work.half else cost.float_loads_a_wait
     waits = counts.waits + counts.k_steps * round_up(counts.texels / at_once)
     # Only what is under way is waited for: a stem reads little before each barrier.
-    waits = smaller(waits, texels + loads)
+    waits = smaller(waits, texels + counts.loads)
     serial = machine.slots_a_wave * slots + waits * (
         rates.texture_latency_clocks if as_texels else rates.buffer_latency_clocks
     )
     resident = machine.resident_waves(counts.registers)
     waves, memory = waves_of(work, tile, machine.wave), machine.memory_clocks(bytes_of(work, tile))
-    stored = loads * vectors_a_load(half=work.half, texels=as_texels)
+    stored = counts.loads * vectors_a_load(half=work.half, texels=as_texels)
     return machine.hedge(
         busiest,
         counts.reads + stored,
@@ -271,6 +272,7 @@ def local_counts(
         k_steps=k_steps,
         chunks=chunks,
         texels=texels,
+        loads=chunks * loads,
         reads=k_steps * reads,
         waits=cost.chunk_waits * chunks + cost.end_waits + meetings,
         registers=_registers(work, tile, texels, cost, texel_weights=as_texels),

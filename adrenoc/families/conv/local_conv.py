@@ -3,7 +3,7 @@
 A texture read takes the texture pipe as long as 64 half multiply-adds take the arithmetic on an
 Adreno 6xx, a read from local memory an eighth of that.  So the threads of a work-group bring the
 weights of some input blocks together, each thread a few of them, and then read them from there.
-They are brought as texels where textures are used (`local_weights.py`): then no thread waits for a
+They are brought as texels where textures are used (`constant_runs.py`): then no thread waits for a
 buffer, which takes twice as long, and no address takes registers.
 
 ```

@@ -7,14 +7,14 @@ from functools import partial
 
 from adrenoc.families.depthwise.depthwise import pack_taps
 from adrenoc.families.expansion.expansion import expansion
-from adrenoc.families.expansion.expansion_tile import ExpansionWork, score_tiles
+from adrenoc.families.expansion.expansion_tile import ExpansionWork, brings_texels, score_tiles
 from adrenoc.families.separable.joined import (
     depthwise_geometry,
     finish_texels,
     finish_work,
     prepare_first_finish,
 )
-from adrenoc.families.shared.constant_runs import declare_run, has_texel_weights
+from adrenoc.families.shared.constant_runs import declare_run
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import transpose_to_oihw
 from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
@@ -41,8 +41,7 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     kernel = context.kernel(node, EXPANSION, half=work.half)
     x = kernel.input(node.inputs[0])
     oihw = partial(transpose_to_oihw, layout=str(node.attrs["pointwise_layout"]))
-    pointwise = pointwise_work(context.graph, node, context.options)
-    texels = has_texel_weights(pointwise, context.machine)
+    texels = brings_texels(work, context.machine)
     weight = declare_run(
         kernel,
         node.inputs[1],
@@ -81,15 +80,17 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
 def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> ExpansionWork:
     """What a cost model needs of such a node."""
     source = graph.operand(node.inputs[0])
+    pointwise = pointwise_work(graph, node, options)
     return ExpansionWork(
         depthwise=depthwise_geometry(graph, node, node.inputs[2]),
         source=source.extents,
         out=graph.operand(node.output).extents,
         storage_bytes=bytes_of(options.storage_dtype),
-        half=pointwise_work(graph, node, options).half,
+        half=pointwise.half,
         finish_work=finish_work(node),
         finish_texels=finish_texels(node),
         epilogue_work=LANES * body_instructions(node.epilogue) if node.epilogue is not None else 0,
+        textures=pointwise.textures and pointwise.image is None,
     )
 
 

@@ -52,6 +52,8 @@ class ExpansionWork:
     """Texels that those read of each block beside the sums."""
     epilogue_work: int
     """Scalar instructions that make four elements of the sums of taps."""
+    textures: bool = False
+    """Whether weights and taps may lie in textures."""
 
     @property
     def taps(self) -> int:
@@ -219,14 +221,18 @@ def estimate_clocks(
     region, e = work.region(tile), work.out
     cost, rates = machine.cost.expansion, machine.cost.pipes
     counts = _counts(work, tile, region, machine)
+    as_texels = brings_texels(work, machine)
+    texels = counts.texels + _count_loads(work, tile) * as_texels
     busiest = larger(
         machine.wave * counts.alu / machine.lanes,
-        machine.wave * counts.texels / machine.texels_of(work.storage_bytes),
+        machine.wave * texels / machine.texels_of(work.storage_bytes),
     )
     waves = round_up(tile.threads / machine.wave)
     groups = region.down.count * region.across.count * e.n
     groups = groups * round_up(e.blocks / tile.group_blocks)
-    serial = machine.slots_a_wave * counts.slots + counts.waits * rates.buffer_latency_clocks
+    serial = machine.slots_a_wave * counts.slots + counts.waits * (
+        rates.texture_latency_clocks if as_texels else rates.buffer_latency_clocks
+    )
     registers = _registers(work, tile, cost)
     # What does not fit goes to memory.
     serial = serial * choose(registers > machine.registers / 2, rates.spilled, 1.0)
@@ -242,6 +248,18 @@ def estimate_clocks(
             machine.clocks(groups * waves, busy, serial, resident), memory, resident
         ),
     )
+
+
+def brings_texels(work: ExpansionWork, machine: Machine) -> bool:
+    """Whether weights and taps are read as texels: then a thread never waits for a buffer."""
+    return work.textures and machine.texel_weights
+
+
+def _count_loads(work: ExpansionWork, tile: ExpansionTile) -> Column:
+    """Texels of weights and taps that a thread brings."""
+    weights = tile.window(work.source.blocks) * LANES * tile.group_blocks
+    taps = work.taps * tile.group_blocks
+    return round_up(weights / tile.threads) + round_up(taps / tile.threads)
 
 
 def _counts(work: ExpansionWork, tile: ExpansionTile, region: Region, machine: Machine) -> _Counts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -101,7 +101,8 @@ def suits_few(out: Extents, cost: Cost) -> bool:
 
 def _matrix_rule(context: RuleContext, node: Node) -> KernelCall:
     bits = int(node.attrs["bits"])
-    work, machine = pointwise_work(context.graph, node, context.options), context.machine
+    work = replace(pointwise_work(context.graph, node, context.options), textures=False)
+    machine = context.machine
     tile = context.choose(
         node,
         "n_bits_matrix",

@@ -25,6 +25,7 @@ from adrenoc.families.conv.conv_tile_local import (
 )
 from adrenoc.families.conv.conv_tile_local import local_bytes as pointwise_bytes
 from adrenoc.families.separable.separable import SeparableTile
+from adrenoc.families.shared.constant_runs import has_texel_weights
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_work import ConvWork
@@ -187,13 +188,17 @@ def estimate_clocks(
     reads = counts.reads + k_steps * (work.taps + 1)
     of_k_step = made + cost.texel_slots * texels + cost.row_slots * passes + work.taps
     slots = counts.slots + k_steps * of_k_step
+    as_texels = has_texel_weights(work.pointwise, machine)
+    read = k_steps * texels + counts.loads * as_texels
     busiest = larger(
         machine.wave * alu / machine.lanes,
-        machine.wave * k_steps * texels / machine.texels_of(work.pointwise.storage_bytes),
+        machine.wave * read / machine.texels_of(work.pointwise.storage_bytes),
     )
     waits = k_steps * larger(1, passes) + cost.chunk_waits * (counts.chunks - 1)
     waits = waits + (cost.last_waits + look_up(tile.split_k, math.log2))
-    serial = machine.slots_a_wave * slots + waits * rates.buffer_latency_clocks
+    serial = machine.slots_a_wave * slots + waits * (
+        rates.texture_latency_clocks if as_texels else rates.buffer_latency_clocks
+    )
     registers = _registers(work, tile, choose(tile.rolled, columns, texels), machine.cost)
     registers = registers + choose(counts.chunks > 1, cost.chunk_registers, 0)
     # What does not fit goes to memory.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.image_row_plan import RowPlan
@@ -91,8 +91,7 @@ def conv_work(
 
 def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
     """What it needs of a node that is a 1x1 convolution, beside other things."""
-    work = conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
-    return replace(work, textures=False)
+    return conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
 
 
 def _texel_work(prologue: Body) -> int:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from adrenoc.families.shared.constant_runs import is_texels
 from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_weights import unpack_texels
 from adrenoc.families.shared.shared_weights import bring_weights, vectors_a_load, vectors_held
@@ -98,7 +99,8 @@ class _Kernel:
         self.channel_groups = -(-out.extents.blocks // tile.group_blocks)
         self.vectors = self.planes * LANES * tile.group_blocks
         half = builder.compute == "float16"
-        self.per_load = vectors_a_load(half=half)
+        texels = is_texels(weight)
+        self.per_load = vectors_a_load(half=half, texels=texels)
         wx, _, deep = tile.work_group
         builder.threads(
             -(-tiling.tiles // tile.group_tiles) * wx,
@@ -126,7 +128,7 @@ class _Kernel:
         exchanged = tile.split_k * tile.bands * self.planes * tile.group_tiles
         size = inputs
         if tile.route is Route.LOCAL:
-            size += vectors_held(tile.chunk * self.vectors, tile.threads, half=half)
+            size += vectors_held(tile.chunk * self.vectors, tile.threads, half=half, texels=texels)
         self.shared = builder.allocate_shared(max(size, exchanged))
         self.weights_at = inputs
 

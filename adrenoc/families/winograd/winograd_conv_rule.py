@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import product
 
+from adrenoc.families.shared.constant_runs import declare_run, has_texel_weights
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import transpose_to_oihw
 from adrenoc.families.shared.conv_tile_shape import Route
@@ -39,14 +40,20 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
     x = kernel.input(node.inputs[0])
     layout = str(node.attrs["kernel_layout"])
     kind = f"{tile.out_blocks}x{tile.bands}x{tile.chunk}"
-    in_texture = tile.route is Route.TEXTURE
-    weight = (kernel.pack_constant if in_texture else kernel.flat)(
-        node.inputs[1],
-        f"winograd_conv{'_texture' if in_texture else ''}{kind}",
-        partial(plane_texels if in_texture else pack_planes, tile=tile),
-        partial(transpose_to_oihw, layout=layout),
-        compute=tiling.transform.transform_weights,
-    )
+    prepare, compute = partial(transpose_to_oihw, layout=layout), tiling.transform.transform_weights
+    if tile.route is Route.TEXTURE:
+        kind, pack = f"winograd_conv_texture{kind}", partial(plane_texels, tile=tile)
+        weight = kernel.pack_constant(node.inputs[1], kind, pack, prepare, compute)
+    else:
+        weight = declare_run(
+            kernel,
+            node.inputs[1],
+            f"winograd_conv{kind}",
+            partial(pack_planes, tile=tile),
+            prepare,
+            compute=compute,
+            texels=_brings_texels(work, tile, machine),
+        )
     out, epilogue = kernel.output()
     winograd_conv(kernel.builder, tiling, tile, geometry.padding, x, weight, out, epilogue)
     return kernel.call()
@@ -135,12 +142,13 @@ def conv_clocks(
     cost, rates = machine.cost.winograd_conv, machine.cost.pipes
     slots_beside, alu_beside = _instructions(work, machine.cost)
     direct, textured = tile.route is not Route.LOCAL, tile.route is Route.TEXTURE
+    brought = _brings_texels(work, tile, machine)
     rate = machine.half_rate if work.half else 1.0
     sums = tile.tiles * tile.out_blocks
     chunks = whole_k_steps(work.in_blocks, tile.chunk) // tile.chunk
     blocks = tile.chunk // tile.split_k
     k_steps = blocks // tile.unroll
-    loads = 0 if direct else _loads(work, tiling, tile)
+    loads = 0 if direct else _loads(work, tiling, tile, texels=brought)
     per_load = 1 if textured else vectors_a_load(half=work.half)
     own = blocks * LANES * tile.out_blocks // per_load if direct else 0
     widened = work.storage_bytes == 2 and not work.half
@@ -154,18 +162,16 @@ def conv_clocks(
 
     mads = chunks * LANES * LANES * sums * blocks
     ended = tile.out_blocks * tile.tiles + (OUTPUTS + 1) * LANES * tile.split_k * ends
-    loaded = loads + own * (not textured)
+    read = cost.texels_a_row + own * textured + loads * brought
+    loaded = loads * (not brought) + own * (not textured)
     busiest = max(
         machine.wave * (mads / rate + sum_clocks(alu_beside, cost.texel_alu)) / machine.lanes,
-        machine.wave
-        * chunks
-        * (cost.texels_a_row + own * textured)
-        / machine.texels_of(work.storage_bytes),
+        machine.wave * chunks * read / machine.texels_of(work.storage_bytes),
         machine.wave * chunks * loaded * BYTES_A_LOAD / rates.bytes_per_clock,
     )
     waits = chunks * (cost.chunk_waits + (k_steps if direct else 0)) + cost.end_waits * ends
     serial = machine.slots_a_wave * (mads + sum_clocks(slots_beside, cost.texel_slots)) + waits * (
-        rates.texture_latency_clocks if textured else rates.buffer_latency_clocks
+        rates.texture_latency_clocks if textured or brought else rates.buffer_latency_clocks
     )
     resident = _resident(work, tiling, tile, machine, limits)
     if not resident:
@@ -190,10 +196,15 @@ def _instructions(work: ConvWork, costs: Cost) -> tuple[WinogradInstructions, Wi
     return costs.winograd_slots_float, costs.winograd_alu_float
 
 
-def _loads(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
+def _brings_texels(work: ConvWork, tile: WinogradTile, machine: Machine) -> bool:
+    """Whether weights come to local memory as texels."""
+    return tile.route is Route.LOCAL and has_texel_weights(work, machine)
+
+
+def _loads(work: ConvWork, tiling: Tiling, tile: WinogradTile, *, texels: bool) -> int:
     """Loads of a thread to bring the weights of a chunk to local memory."""
     vectors = tile.chunk * tiling.planes * LANES * tile.group_blocks
-    return math.ceil(vectors / vectors_a_load(half=work.half) / tile.threads)
+    return math.ceil(vectors / vectors_a_load(half=work.half, texels=texels) / tile.threads)
 
 
 def _count_channel_groups(work: ConvWork, tile: WinogradTile) -> int:
@@ -216,7 +227,8 @@ def _registers(work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: Winogra
     """Full registers that a thread needs: while it transforms, or while it multiplies."""
     direct = tile.route is not Route.LOCAL
     sums, blocks = tile.tiles * tile.out_blocks, tile.out_blocks
-    loads = 0 if direct else _loads(work, tiling, tile)
+    # Two texels of halves take the registers of 16 bytes.
+    loads = 0 if direct else _loads(work, tiling, tile, texels=False)
     other = cost.half_registers if work.half else cost.float_registers
     other += cost.split_k_registers if tile.split_k > 1 else 0
     held = tile.unroll * tile.tiles + LANES * (blocks * tile.unroll if direct else 1)

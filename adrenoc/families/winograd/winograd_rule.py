@@ -50,7 +50,7 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
     tiling: Tiling = node.attrs["tiling"]
     x_name, weight_name = node.inputs
     one = conv_work(context.graph, node, _POINT, context.options)
-    work = replace(one, weight_sets=node.attrs["tiling"].planes, textures=False)
+    work = replace(one, weight_sets=node.attrs["tiling"].planes)
     machine = context.machine
     tiles = score_multiply_tiles(work, context.limits, machine)
     tile = context.choose(node, "winograd_multiply", tiles, tiles)
@@ -84,7 +84,7 @@ def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
 def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
     """The multiplication of a 3x3 convolution, as a convolution of one tap."""
     out = Extents(1, work.out.c, tiling.planes, tiling.tiles)
-    return replace(work, geometry=_POINT, out=out, weight_sets=tiling.planes, textures=False)
+    return replace(work, geometry=_POINT, out=out, weight_sets=tiling.planes)
 
 
 @lru_cache(maxsize=MOST_KNOWN)

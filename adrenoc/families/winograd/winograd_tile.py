@@ -57,12 +57,10 @@ class WinogradTile:
 def pack_planes(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     """Pack `[O, I, side, side]` for `winograd_conv`, flat.
 
-    The order is [work-group, input block, plane, band, channel, output block, 4].  Halves are
-    returned as 32-bit words, two in each.  Output blocks are padded to whole work-groups, input
-    blocks to whole chunks.
+    The order is [work-group, input block, plane, band, channel, output block, 4].  Output
+    blocks are padded to whole work-groups, input blocks to whole chunks.
     """
-    flat = _pack_weights(transformed, tile).reshape(-1)
-    return flat.view(np.uint32) if flat.dtype == np.float16 else flat
+    return _pack_weights(transformed, tile).reshape(-1)
 
 
 def plane_texels(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
