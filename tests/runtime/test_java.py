@@ -67,6 +67,11 @@ def test_tokens_in_a_jvm(jvm: Jvm, decoder: Bundle, runtime: Runtime, opencl: st
     assert jvm.run("Tokens", opencl, decoder.path, ids).split() == tokens
 
 
+def test_a_budget_of_memory(jvm: Jvm, bundle: Bundle, shapes: Bundle, opencl: str) -> None:
+    """Android's levels of onTrimMemory, too."""
+    jvm.run("Budget", opencl, bundle.path, shapes.path)
+
+
 def test_what_java_declares_is_what_there_is(jvm: Jvm, runtime: Runtime) -> None:
     library = read_elf(jvm.libraries / JNI_LIBRARY)
     source = (java_folder() / "src/org/adrenoc/Native.java").read_text("utf-8")

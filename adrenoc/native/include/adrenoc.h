@@ -156,6 +156,42 @@ ADRENOC_API void adrenoc_free(adrenoc_model* model);
  * use.  NULL: the latter alone. */
 ADRENOC_API adrenoc_status adrenoc_trim(adrenoc_model* model);
 
+/* The most bytes of the device's memory that the models of the process hold together between runs; 0,
+ * as it is at first, for no limit.  What is beyond that is given up by the models that were used
+ * longest ago and do not compute: what lies between their launches first, their constants (and a
+ * decoder's context, which memory of the host keeps) if that is not enough.  Their next call moves
+ * these to the device again, from the bundle's files, which have to stay as they are.  The model that
+ * was used last keeps all that it needs, so that one runs that is larger than the budget, and so does
+ * one that was loaded by adrenoc_load_memory keep its constants; adrenoc_notes says so.  Built kernels
+ * are not counted, nor what an app binds. */
+ADRENOC_API adrenoc_status adrenoc_set_memory_budget(uint64_t bytes);
+
+typedef enum adrenoc_trim_part {
+  ADRENOC_TRIM_UNUSED = 0,   /* what waits to be used again, and nobody uses */
+  ADRENOC_TRIM_BETWEEN = 1,  /* and what lies between the launches of all models */
+  ADRENOC_TRIM_CONSTANTS = 2 /* and their constants, as beyond a budget */
+} adrenoc_trim_part;
+
+/* Give so much of the device's memory back, as in onTrimMemory: an adrenoc_trim_part.  From any thread:
+ * it waits for no run; a model that computes gives up its part when the run has ended. */
+ADRENOC_API adrenoc_status adrenoc_trim_memory(uint32_t part);
+
+/* What the models of the process hold on OpenCL devices now.  Set `struct_bytes` to
+ * sizeof(adrenoc_memory) first. */
+typedef struct adrenoc_memory {
+  uint32_t struct_bytes;
+  uint32_t models;       /* that are loaded, those on the CPU apart */
+  uint32_t evicted;      /* of these: whose constants are not on the device */
+  uint64_t budget_bytes; /* 0 for none */
+  uint64_t used_bytes;
+  uint64_t pooled_bytes; /* that wait to be used again */
+  uint64_t evictions;    /* since the process began: constants that were given up */
+  uint64_t returns;      /* and moved to the device again */
+  double return_ms;      /* which took so long, all together */
+} adrenoc_memory;
+
+ADRENOC_API adrenoc_status adrenoc_get_memory(adrenoc_memory* memory);
+
 /* What a developer should know of how the model runs here, a line each; "" where there is nothing:
  * that it was compiled for another GPU, that its built kernels cannot be kept, what became of
  * `performance` and `priority`.  Good until the next call of this for the model. */

@@ -60,6 +60,27 @@ inline void trim() {
   if (status != ADRENOC_OK) throw Error(status);
 }
 
+// The most bytes of the device that all models hold between runs; 0 for no limit.
+inline void set_memory_budget(uint64_t bytes) {
+  const adrenoc_status status = adrenoc_set_memory_budget(bytes);
+  if (status != ADRENOC_OK) throw Error(status);
+}
+
+// Gives so much of it back, from any thread.
+inline void trim_memory(adrenoc_trim_part part) {
+  const adrenoc_status status = adrenoc_trim_memory(part);
+  if (status != ADRENOC_OK) throw Error(status);
+}
+
+// What all models hold of it.
+[[nodiscard]] inline adrenoc_memory memory() {
+  adrenoc_memory memory{};
+  memory.struct_bytes = sizeof(memory);
+  const adrenoc_status status = adrenoc_get_memory(&memory);
+  if (status != ADRENOC_OK) throw Error(status);
+  return memory;
+}
+
 struct Tensor {
   std::string name;
   std::string dtype;

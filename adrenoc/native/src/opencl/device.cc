@@ -182,6 +182,11 @@ QueueLock Device::lock_queue() {
   return {std::move(lock), queue_.get()};
 }
 
+HeldBytes Device::held_bytes() {
+  if (!is_used_) return {};
+  return memory_->held_bytes();
+}
+
 void Device::release_pool_if_used() {
   if (is_used_) memory_->release_pool();
 }
@@ -217,6 +222,17 @@ void Device::want_profiling(bool wanted) {
 void release_all_pools() {
   if (library_path().empty()) return;  // then none was used
   for (const auto& device : all_devices()) device->release_pool_if_used();
+}
+
+HeldBytes held_bytes() {
+  HeldBytes all;
+  if (library_path().empty()) return all;
+  for (const auto& device : all_devices()) {
+    const HeldBytes one = device->held_bytes();
+    all.used += one.used;
+    all.pooled += one.pooled;
+  }
+  return all;
 }
 
 const std::vector<std::unique_ptr<Device>>& all_devices() { return found_devices().devices; }

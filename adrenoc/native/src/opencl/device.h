@@ -52,6 +52,8 @@ class Device {
 
   // Gives back pooled memory, if the device has been used at all.
   void release_pool_if_used();
+  // Nothing before the device is used.
+  [[nodiscard]] HeldBytes held_bytes();
 
   // Returns when all commands have ended.
   void finish();
@@ -105,6 +107,9 @@ class Device {
 
 // Gives back what waits in the pools of all devices that were used.
 void release_all_pools();
+
+// Of all devices that were used.
+[[nodiscard]] HeldBytes held_bytes();
 
 // Throws ValueError for an id that no device has.
 [[nodiscard]] Device& device_at(int device_id);

@@ -224,6 +224,11 @@ size_t MemoryPool::allocated_bytes() {
   return allocated_bytes_;
 }
 
+HeldBytes MemoryPool::held_bytes() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {allocated_bytes_, pooled_bytes_};
+}
+
 tvm::ffi::json::Object MemoryPool::stats() {
   std::lock_guard<std::mutex> lock(mutex_);
   tvm::ffi::json::Object stats;

@@ -74,6 +74,14 @@ struct Storage {
   std::shared_ptr<Storage> whole{};  // of a part
 };
 
+// Of memory objects: in use, and waiting in pools to be used again.
+struct HeldBytes {
+  uint64_t used = 0;
+  uint64_t pooled = 0;
+
+  [[nodiscard]] uint64_t total() const { return used + pooled; }
+};
+
 // The memory of one device.  What is freed waits in a pool for a request of the same kind: an
 // image of the same extents and format, or a buffer of the same size class.  The device's queue
 // is in order, so memory may be handed out again while kernels that use it are still under way.
@@ -96,6 +104,7 @@ class MemoryPool {
 
   // In use now.
   [[nodiscard]] size_t allocated_bytes();
+  [[nodiscard]] HeldBytes held_bytes();
 
   // allocated_bytes: in use now.  pooled_bytes: waiting for reuse.  peak_bytes: the most that
   // both together have ever been.  images, buffers: in use now.

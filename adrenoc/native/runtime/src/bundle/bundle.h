@@ -37,8 +37,10 @@ class Bundle {
   // Has manifests and libraries of buckets from another edition; those of the one before are gone.
   // Throws Failure (bad bundle).
   void open_edition(const Edition& edition);
-  // The constants by name; their data lives as long as the bundle.
+  // The constants by name, good as long as their data is there.
   [[nodiscard]] const std::map<std::string, StoredTensor>& params() const { return params_; }
+  // Whether their data is: what came from memory is the caller's.
+  [[nodiscard]] bool keeps_constants() const { return !mapped_.empty(); }
   // How constants that are not there come of those that are, by name.
   [[nodiscard]] const std::map<std::string, Move>& moves() const { return moves_; }
   // Of the edition that is open, at first the common one.  The smallest first; a bundle for one

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <map>
 #include <utility>
 
 #include "base/failure.h"
@@ -94,7 +93,13 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
   }
   // What a program that knows of one shape only expects: the bundle's own.
   choose(whole_bucket(buckets(), buckets().size() - 1));
+  if (cpu_ != nullptr || device_.device_type != kDLOpenCL) return;
+  resident_bytes_ = resident_bytes();
+  Residency::global().add(this);
+  settle();
 }
+
+Model::~Model() { Residency::global().remove(this); }
 
 void Model::load_on_device(const LoadOptions& options) {
   // Before the device is used, whose context is made by them.
@@ -140,29 +145,6 @@ void Model::load_programs() {
   times_.open_ms = watch.ms();
 }
 
-void Model::upload_constants() {
-  const Stopwatch watch;
-  Constants constants(*bundle_, device_);
-  std::map<std::string, Tensor> states;
-  for (size_t i = 0; i < programs_.size(); ++i) {
-    const Manifest& manifest = buckets()[i].manifest;
-    Tensors inputs;
-    for (const TensorSpec& spec : manifest.inputs) {
-      const std::vector<std::string>& kept = manifest.states;
-      const bool is_state = std::find(kept.begin(), kept.end(), spec.name) != kept.end();
-      const auto held = states.find(spec.name);
-      inputs.push_back(held != states.end()
-                           ? held->second
-                           : empty_tensor(spec.shape, spec.dtype, device_, "global"));
-      if (is_state) states.emplace(spec.name, inputs.back());
-    }
-    inputs_.push_back(std::move(inputs));
-    programs_[i].take_constants(manifest, &constants);
-  }
-  synchronize();
-  times_.constants_ms = watch.ms();
-}
-
 std::future<opencl::BuildReport> Model::start_build(const LoadOptions& options) const {
   opencl::ProgramSources sources;
   sources.folder = options.cache_folder;
@@ -197,6 +179,10 @@ const Manifest& Model::chosen_manifest() const { return buckets()[chosen_.bucket
 
 void Model::trim() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  forget_launches();
+}
+
+void Model::forget_launches() {
   for (Program& program : programs_) program.forget();
   if (session_ != nullptr) session_->forget();
 }
@@ -215,6 +201,7 @@ const char* Model::notes() {
     add(edition_note_);
     add(other_gpu_note(manifest().target, device.info()));
     for (const std::string& note : opencl::to_notes(device.hint_uses())) add(note);
+    add(memory_note());
   }
   if (!unsaved_programs_.empty()) {
     add("the built kernels are not kept, so the next start builds them again: " +

@@ -20,6 +20,7 @@
 #include "bundle/bundle.h"
 #include "model/cpu_model.h"
 #include "model/program.h"
+#include "model/residency.h"
 #include "model/session.h"
 #include "modules/program_build.h"
 #include "opencl/device.h"
@@ -40,12 +41,13 @@ struct LoadOptions {
   opencl::Hints hints;
 };
 
-class Model {
+class Model final : public Resident {
  public:
   // Loads all buckets: moves the constants to the device and builds the kernels.  Where there is
   // no device, or it refuses them, the bundle's own code for the CPU computes, if it carries some.
   // Throws Failure.
   Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options);
+  ~Model() override;
 
   [[nodiscard]] const Manifest& manifest() const { return buckets().back().manifest; }
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return bundle_->buckets(); }
@@ -70,6 +72,8 @@ class Model {
 
   // Gives back what is kept for the next run.
   void trim();
+  bool give_up(Part part, bool owes) override;
+  [[nodiscard]] bool has_constants() const override { return has_constants_; }
   // A line for each thing that a developer should know; good until the next call.
   [[nodiscard]] const char* notes();
 
@@ -122,7 +126,24 @@ class Model {
     std::optional<Tensor> memory;
   };
 
-  // Works under the lock; what a device says of a failure is explained by how it is then.
+  // The lock; at its end others make room, and what was asked for meanwhile is given up.
+  class Turn {
+   public:
+    explicit Turn(Model* model) : model_(model), lock_(model->mutex_) {}
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+      model_->settle();
+      lock_.unlock();
+      model_->pay_what_is_owed();
+    }
+
+   private:
+    Model* const model_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  // Works under the lock, on the device; what a device says of a failure is explained by how it is then.
   template <typename Work>
   auto at_work(Work work) -> decltype(work());
   void run_once();
@@ -143,6 +164,17 @@ class Model {
   [[nodiscard]] opencl::Recording recording() const;
   void load_programs();
   void upload_constants();
+  // Constants, inputs and states.
+  void move_to_device();
+  void leave_device();
+  // Brings back what was given up.
+  void return_to_device();
+  bool give_up_locked(Part part);
+  void settle() noexcept;
+  void pay_what_is_owed() noexcept;
+  void forget_launches();
+  [[nodiscard]] uint64_t resident_bytes() const;
+  [[nodiscard]] std::string memory_note() const;
   // Builds kernels in the background, while constants move to the device.
   [[nodiscard]] std::future<opencl::BuildReport> start_build(const LoadOptions& options) const;
   void finish_build(std::future<opencl::BuildReport> build);
@@ -173,6 +205,12 @@ class Model {
   std::vector<Tensors> inputs_;    // of each program, for what comes from the host; all share states
   std::unique_ptr<Session> session_;  // of a decoder, once it is asked for
   std::atomic<bool> stops_{false};
+  std::atomic<bool> has_constants_{true};  // on the device; the rest of these goes with them
+  std::atomic<int> owed_{0};  // the part that is to be given up when the work ends, and 1
+  uint64_t resident_bytes_ = 0;
+  std::string kept_context_;  // of a decoder that is not on the device
+  uint64_t evictions_ = 0;
+  double return_ms_ = 0;
   Chosen chosen_;
   std::vector<BoundInput> bound_inputs_;
   std::vector<BoundOutput> bound_outputs_;
@@ -187,8 +225,9 @@ class Model {
 
 template <typename Work>
 auto Model::at_work(Work work) -> decltype(work()) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Turn turn(this);
   try {
+    return_to_device();
     return work();
   } catch (const tvm::ffi::Error& error) {
     if (device_.device_type != kDLOpenCL || error.kind() == "MemoryError") throw;

@@ -11,7 +11,10 @@ Session& Model::session() {
     throw Failure(ADRENOC_UNSUPPORTED, "the model computes on the CPU, where no tokens are made");
   }
   if (session_ == nullptr) {
-    session_ = std::make_unique<Session>(buckets(), programs_, inputs_, device_, recording());
+    auto made = std::make_unique<Session>(buckets(), programs_, inputs_, device_, recording());
+    if (!kept_context_.empty()) made->restore(kept_context_);
+    session_ = std::move(made);
+    kept_context_.clear();
   }
   return *session_;
 }

@@ -17,31 +17,46 @@ Program::Program(const std::string& library_path, DLDevice device, opencl::Recor
     : device_(device), recording_(recording) {
   try {
     module_ = opencl::open_library(library_path);
-    const auto load = (*module_)->GetFunction("vm_load_executable", true);
-    if (!load.has_value()) refuse_bundle("model.so holds no program");
-    machine_ = (*load)().cast<ffi::Module>();
-    const auto initialize = (*machine_)->GetFunction("vm_initialization", false);
-    std::vector<ffi::AnyView> arguments;
-    const auto add = [&](DLDevice each) {
-      arguments.emplace_back(static_cast<int64_t>(each.device_type));
-      arguments.emplace_back(static_cast<int64_t>(each.device_id));
-      arguments.emplace_back(static_cast<int64_t>(tvm::runtime::memory::kPooled));
-    };
-    // Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
-    add(device);
-    add(DLDevice{kDLCPU, 0});
-    ffi::Any nothing;
-    initialize.value().CallPacked(arguments.data(), static_cast<int>(arguments.size()), &nothing);
-    const auto main = (*machine_)->GetFunction("main", false);
-    if (!main.has_value()) refuse_bundle("model.so has no function `main`");
-    main_ = *main;
+    start_machine();
   } catch (const ffi::Error& error) {
     refuse_bundle("model.so cannot be loaded: " + error.message());
   }
 }
 
+void Program::start_machine() {
+  const auto load = (*module_)->GetFunction("vm_load_executable", true);
+  if (!load.has_value()) refuse_bundle("model.so holds no program");
+  machine_ = (*load)().cast<ffi::Module>();
+  const auto initialize = (*machine_)->GetFunction("vm_initialization", false);
+  std::vector<ffi::AnyView> arguments;
+  const auto add = [&](DLDevice each) {
+    arguments.emplace_back(static_cast<int64_t>(each.device_type));
+    arguments.emplace_back(static_cast<int64_t>(each.device_id));
+    arguments.emplace_back(static_cast<int64_t>(tvm::runtime::memory::kPooled));
+  };
+  // Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
+  add(device_);
+  add(DLDevice{kDLCPU, 0});
+  ffi::Any nothing;
+  initialize.value().CallPacked(arguments.data(), static_cast<int>(arguments.size()), &nothing);
+  const auto main = (*machine_)->GetFunction("main", false);
+  if (!main.has_value()) refuse_bundle("model.so has no function `main`");
+  main_ = *main;
+}
+
 void Program::take_constants(const Manifest& manifest, Constants* constants) {
+  if (!machine_.has_value()) start_machine();
   for (const ParamSpec& spec : manifest.params) constants_.push_back(constants->get(spec));
+}
+
+void Program::drop_constants() {
+  last_report_ = report();
+  bound_run_.reset();
+  inputs_.clear();
+  constants_.clear();
+  // The machine keeps what its last run gave.
+  main_ = nullptr;
+  machine_ = std::nullopt;
 }
 
 ffi::Any Program::compute(const std::vector<Tensor>& inputs) {
@@ -77,7 +92,7 @@ void Program::forget() {
 }
 
 opencl::LaunchReport Program::report() const {
-  return bound_run_ == nullptr ? opencl::LaunchReport() : bound_run_->report();
+  return bound_run_ == nullptr ? last_report_ : bound_run_->report();
 }
 
 }  // namespace adrenoc_runtime

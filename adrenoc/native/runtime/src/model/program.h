@@ -30,6 +30,9 @@ class Program {
   [[nodiscard]] const tvm::ffi::Function& main() const { return main_; }
   [[nodiscard]] const std::vector<tvm::runtime::Tensor>& constants() const { return constants_; }
 
+  // Gives them back, and what is kept for the next launch.
+  void drop_constants();
+
   // Starts the kernels; the device's queue holds them when it returns.  Gives the outputs.
   // The next call may write to the same outputs.
   [[nodiscard]] std::vector<tvm::runtime::Tensor> launch(
@@ -42,6 +45,8 @@ class Program {
   [[nodiscard]] opencl::LaunchReport report() const;
 
  private:
+  // Throws Failure (bad bundle).
+  void start_machine();
   [[nodiscard]] tvm::ffi::Any compute(const std::vector<tvm::runtime::Tensor>& inputs);
 
   DLDevice device_;
@@ -52,6 +57,7 @@ class Program {
   std::vector<tvm::runtime::Tensor> constants_;
   std::vector<tvm::runtime::Tensor> inputs_;  // of the last launch
   std::unique_ptr<opencl::BoundRun> bound_run_;
+  opencl::LaunchReport last_report_;  // of one that is gone
 };
 
 }  // namespace adrenoc_runtime

@@ -55,6 +55,13 @@ final class Native {
 
   static native void trim(long model);
 
+  // Memory of all models; what the array holds, DeviceMemory.java says.
+  static native void setBudget(long bytes);
+
+  static native void trimPart(int part);
+
+  static native long[] memory();
+
   /** Pictures; what the arrays hold, ImageInput.java says. */
   static native void writePixels(
       ByteBuffer[] planes, int[] froms, int[] bytes, int[] facts, int[] how, float[] scaling,

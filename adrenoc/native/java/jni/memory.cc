@@ -1,0 +1,31 @@
+// What Native.java tells and asks of the device's memory, over all models.
+#include "convert.h"
+
+using adrenoc_jni::check;
+
+extern "C" {
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_setBudget(JNIEnv* env, jclass, jlong bytes) {
+  check(env, adrenoc_set_memory_budget(static_cast<uint64_t>(bytes)));
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_trimPart(JNIEnv* env, jclass, jint part) {
+  check(env, adrenoc_trim_memory(static_cast<uint32_t>(part)));
+}
+
+JNIEXPORT jlongArray JNICALL Java_org_adrenoc_Native_memory(JNIEnv* env, jclass) {
+  adrenoc_memory memory{};
+  memory.struct_bytes = sizeof(memory);
+  if (!check(env, adrenoc_get_memory(&memory))) return nullptr;
+  const uint64_t told[] = {memory.models,       memory.evicted,   memory.budget_bytes,
+                           memory.used_bytes,   memory.pooled_bytes, memory.evictions,
+                           memory.returns};
+  constexpr jsize count = sizeof(told) / sizeof(told[0]);
+  jlongArray made = env->NewLongArray(count);
+  if (made != nullptr) {
+    env->SetLongArrayRegion(made, 0, count, reinterpret_cast<const jlong*>(told));
+  }
+  return made;
+}
+
+}  // extern "C"

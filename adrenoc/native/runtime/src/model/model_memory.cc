@@ -1,0 +1,180 @@
+// What a model holds on the device: moved there, given up for others, and brought back.
+#include <tvm/ffi/error.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "base/failure.h"
+#include "base/stopwatch.h"
+#include "model/model.h"
+#include "opencl/device.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+using tvm::runtime::Tensor;
+
+std::string shown_mib(uint64_t bytes) {
+  char text[32];
+  (void)std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
+}
+
+}  // namespace
+
+void Model::upload_constants() {
+  const Stopwatch watch;
+  // Of the file, which tells it before anything is moved.
+  uint64_t bytes = 0;
+  for (const auto& [name, param] : bundle_->params()) bytes += param.data.size();
+  if (device_.device_type == kDLOpenCL) Residency::global().make_room(this, bytes);
+  move_to_device();
+  times_.constants_ms = watch.ms();
+}
+
+void Model::move_to_device() {
+  Constants constants(*bundle_, device_);
+  std::map<std::string, Tensor> states;
+  for (size_t i = 0; i < programs_.size(); ++i) {
+    const Manifest& manifest = buckets()[i].manifest;
+    Tensors inputs;
+    for (const TensorSpec& spec : manifest.inputs) {
+      const std::vector<std::string>& kept = manifest.states;
+      const bool is_state = std::find(kept.begin(), kept.end(), spec.name) != kept.end();
+      const auto held = states.find(spec.name);
+      inputs.push_back(held != states.end()
+                           ? held->second
+                           : empty_tensor(spec.shape, spec.dtype, device_, "global"));
+      if (is_state) states.emplace(spec.name, inputs.back());
+    }
+    inputs_.push_back(std::move(inputs));
+    programs_[i].take_constants(manifest, &constants);
+  }
+  synchronize();
+}
+
+void Model::leave_device() {
+  session_.reset();
+  for (Program& program : programs_) program.drop_constants();
+  inputs_.clear();
+}
+
+uint64_t Model::resident_bytes() const {
+  std::set<const void*> seen;
+  uint64_t bytes = 0;
+  const auto add = [&](const Tensors& tensors) {
+    for (const Tensor& tensor : tensors) {
+      const auto* held = static_cast<const opencl::Descriptor*>(tensor->data);
+      if (held != nullptr && seen.insert(held).second) bytes += held->spec().bytes;
+    }
+  };
+  for (const Program& program : programs_) add(program.constants());
+  for (const Tensors& inputs : inputs_) add(inputs);
+  return bytes;
+}
+
+bool Model::give_up(Part part, bool owes) {
+  // First the wish, then the look whether it is at work: what ends meanwhile sees the wish.
+  const int wish = static_cast<int>(part) + 1;
+  int before = owed_;
+  while (owes && before < wish && !owed_.compare_exchange_weak(before, wish)) {
+  }
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  return give_up_locked(static_cast<Part>(std::max(wish, owed_.exchange(0)) - 1));
+}
+
+bool Model::give_up_locked(Part part) {
+  if (!has_constants_) return false;
+  try {
+    if (part == Part::kBetween) {
+      forget_launches();
+      return true;
+    }
+    if (!bundle_->keeps_constants()) {
+      forget_launches();
+      return false;
+    }
+    // The context comes along, as text in memory of the host.
+    if (session_ != nullptr) kept_context_ = session_->save();
+    leave_device();
+  } catch (const std::exception&) {
+    return false;  // a device that failed; who runs the model is told
+  }
+  has_constants_ = false;
+  ++evictions_;
+  Residency::global().note_eviction();
+  return true;
+}
+
+void Model::pay_what_is_owed() noexcept {
+  if (owed_ == 0) return;
+  try {
+    // Where another call has begun, that one's end pays.
+    if (give_up(Part::kBetween, false)) opencl::release_all_pools();
+  } catch (const std::exception&) {
+    // Nothing is given up; the next call finds the device as it is.
+  }
+}
+
+void Model::return_to_device() {
+  if (has_constants_) return;
+  const Stopwatch watch;
+  Residency& residency = Residency::global();
+  residency.make_room(this, resident_bytes_);
+  const auto move = [this] {
+    try {
+      move_to_device();
+    } catch (...) {
+      leave_device();
+      throw;
+    }
+  };
+  try {
+    move();
+  } catch (const tvm::ffi::Error& error) {
+    if (error.kind() != "MemoryError") throw;
+    residency.empty_for(this);
+    move();
+  }
+  has_constants_ = true;
+  return_ms_ = watch.ms();
+  residency.note_return(return_ms_);
+}
+
+void Model::settle() noexcept {
+  if (device_.device_type != kDLOpenCL || cpu_ != nullptr) return;
+  try {
+    Residency::global().make_room(this, 0);
+  } catch (const std::exception&) {
+    // Others keep what they have.
+  }
+}
+
+std::string Model::memory_note() const {
+  const uint64_t budget = Residency::global().budget();
+  std::string note;
+  if (evictions_ != 0) {
+    note = "its constants (" + shown_mib(resident_bytes_) + ") were taken from the device " +
+           std::to_string(evictions_) + " times to make room";
+    if (return_ms_ != 0) {
+      char text[32];
+      (void)std::snprintf(text, sizeof(text), "%.2f ms", return_ms_);
+      note += "; to bring them back took " + std::string(text) + " the last time";
+    }
+  }
+  if (budget != 0 && !bundle_->keeps_constants()) {
+    note += std::string(note.empty() ? "" : "\n") +
+            "its constants stay on the device whatever the memory budget: it was loaded from memory "
+            "that the app may have released";
+  }
+  if (budget != 0 && resident_bytes_ > budget) {
+    note += std::string(note.empty() ? "" : "\n") + "the memory budget of " + shown_mib(budget) +
+            " is less than the " + shown_mib(resident_bytes_) + " of this model alone";
+  }
+  return note;
+}
+
+}  // namespace adrenoc_runtime
