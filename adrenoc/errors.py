@@ -196,6 +196,7 @@ class LockError(AdrenocError):
 
 
 class AccuracyError(AdrenocError):
-    """No choice of tensors in float32 meets the accuracy that was asked for."""
+    """No choice of tensors in float32 meets the accuracy that was asked for, or what a token would
+    be picked of are no numbers."""
 
     exit_code = 43

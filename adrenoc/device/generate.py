@@ -21,7 +21,7 @@ from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.choose_edition import choose_edition
 from adrenoc.device.place import LocalPlace, Place, start_build
 from adrenoc.device.result import LaunchReport, ProgramOptions
-from adrenoc.errors import InputError
+from adrenoc.errors import AccuracyError, InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -216,7 +216,11 @@ class Decoder:
         """At least one token, at most those that are left."""
         told = json.loads(self._call("next", budget_ms))
         tokens: list[int] = told["tokens"]
-        strange = [t for t in tokens if self._bounds and t > self._bounds[1]]
+        most = self._bounds[1] if self._bounds else None
+        picked = next((at for at, token in enumerate(tokens) if token - 1 == most), None)
+        if picked is not None:  # what is beyond the last: none was the largest
+            raise _explain_no_numbers(self.length + picked + 1)
+        strange = [t for t in tokens if most is not None and t > most]
         if not 1 <= len(tokens) <= left or strange:
             raise WrongAnswerError(f"next answered {json.dumps(told)[:200]}")
         self.ended = told["ended"]
@@ -271,6 +275,15 @@ class Decoder:
         import tvm
 
         return tvm.runtime.empty(spec.shape, spec.dtype, self._device)
+
+
+def _explain_no_numbers(rows: int) -> AccuracyError:
+    return AccuracyError(
+        f"no logit is a number (NaN) after {rows} tokens, so no token can be picked: something "
+        "that the model computes is beyond what its floats hold",
+        hint="adrenoc check-accuracy MODEL names the layer and what has to stay in float32, and "
+        "adrenoc compile MODEL --preset fp32 keeps all there",
+    )
 
 
 def check_is_decoder(bundle: Bundle) -> None:

@@ -19,9 +19,9 @@ from adrenoc.check.accuracy.passage import Wording
 from adrenoc.check.accuracy.result import AccuracyReport
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli
-from adrenoc.device.generate import Decoder
+from adrenoc.device.generate import Decoder, Sampling, Wish
 from adrenoc.device.run import local_place
-from adrenoc.errors import InputError
+from adrenoc.errors import AccuracyError, InputError
 from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
 from adrenoc.reporter import SilentReporter
@@ -89,6 +89,20 @@ def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path)
     assert run(*made, "--precision-policy", policy).exit_code == 0
     check = ("--prompt-ids", "3,5,7,9,2,1", "--max-tokens", 10, "--check", model)
     assert run("run", bundle, *check).exit_code == 0
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, top_k=5, seed=1)])
+def test_logits_that_are_no_numbers_are_told(
+    device: Any, tmp_path: Path, sampling: Sampling
+) -> None:
+    model = write_decoder(tmp_path, SHAPE)
+    overflow_in_layer_1(model)
+    bundle, _ = make_decoder_bundle(model, "mixed")
+    with local_place(bundle, "") as place:
+        decoder = Decoder(place, bundle)
+        decoder.take_in((3, 5, 7, 9))
+        with pytest.raises(AccuracyError, match=r"no logit is a number \(NaN\) after [5-9] tokens"):
+            list(decoder.generate(2, Wish(most=8, sampling=sampling)))
 
 
 def test_a_wrong_layer_is_found(

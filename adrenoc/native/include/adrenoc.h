@@ -46,7 +46,8 @@ typedef enum adrenoc_status {
   ADRENOC_INTERNAL = 7,      /* a defect of the runtime */
   ADRENOC_NOT_READY = 8,     /* a run that was started goes on */
   ADRENOC_UNSUPPORTED = 9,   /* the device or the system lacks what this call needs */
-  ADRENOC_WRONG_RESULTS = 10, /* adrenoc_verify: the device computes other numbers */
+  ADRENOC_WRONG_RESULTS = 10, /* adrenoc_verify: the device computes other numbers;
+                                 adrenoc_generate: no logit is a number */
   ADRENOC_CONTEXT_FULL = 11  /* a decoder has no room for more tokens */
 } adrenoc_status;
 

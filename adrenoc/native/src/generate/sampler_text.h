@@ -172,7 +172,8 @@ kernel __attribute__((reqd_work_group_size(W, 1, 1))) void adrenoc_pick(
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   if (lane == 0) {
-    ids[0] = (TOKEN)places[0];
+    // Where no logit is a number, no token is drawn: what is beyond the last says so.
+    ids[0] = (TOKEN)(largest == -INFINITY ? count : places[0]);
     past[0] += 1;
   }
 }

@@ -110,6 +110,13 @@ void Session::generate(const std::vector<int64_t>& prompt, const Generation& how
   loop_->take_in(tokens);
   loop_->start(last, {how.most, how.ends.value_or(ends_), how.sampling, false});
   while (const auto token = loop_->next()) {
+    if (most_token_ != 0 && *token > most_token_) {
+      loop_->stop();
+      throw Failure(ADRENOC_WRONG_RESULTS,
+                    "no logit is a number (NaN) after " + std::to_string(loop_->length()) +
+                        " tokens, so that no token can be picked: adrenoc check-accuracy MODEL "
+                        "names the layer that is beyond half");
+    }
     if (!on_token(*token)) loop_->stop();
   }
   if (loop_->ended() == "full") {
