@@ -43,6 +43,21 @@ def turn_by_another_table(model: Path) -> None:
     onnx.save(proto, model)
 
 
+def divide_by_roots(model: Path) -> None:
+    """x * (1 / root) becomes x / root, and a power a product, as other exporters write norms."""
+    proto = onnx.load(model)
+    roots = {n.output[0]: n.input[0] for n in proto.graph.node if n.op_type == "Reciprocal"}
+    assert roots
+    for node in proto.graph.node:
+        if node.op_type == "Mul" and node.input[1] in roots:
+            node.op_type = "Div"
+            node.input[1] = roots[node.input[1]]
+        elif node.op_type == "Pow":
+            node.op_type = "Mul"
+            node.input[1] = node.input[0]
+    onnx.save(proto, model)
+
+
 def hold_two_graphs(model: Path) -> None:
     """As optimum merges a graph for a first call, without a past, with the one behind a past."""
     proto = onnx.load(model)
@@ -76,7 +91,7 @@ def hold_two_graphs(model: Path) -> None:
     onnx.save(proto, model)
 
 
-FUSED, BIASED, MERGED = "norms inside", "biased apart", "merged"
+FUSED, BIASED, MERGED, DIVIDED = "norms inside", "biased apart", "merged", "divided by roots"
 CASES = {
     "positions inside": (DecoderShape(**TINY, positions=True), ""),
     "rotated apart": (DecoderShape(**TINY, rotary_apart=True, packed=False), JOINED),
@@ -114,6 +129,7 @@ CASES = {
         DecoderShape(**TINY, plain=14, kind="learned", bits=0, kv_heads=4),
         "",
     ),
+    DIVIDED: (DecoderShape(**TINY, plain=14, bits=0), JOINED),
     MERGED: (DecoderShape(**TINY, plain=14, bits=0, kind="llama"), JOINED),
     "the standard's attention": (DecoderShape(**TINY, plain=23, bits=0), JOINED),
     "the standard's in 4 bits and halves": (
@@ -129,6 +145,8 @@ def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> No
     model = write_decoder(tmp_path, shape)
     if case == "by another table":
         turn_by_another_table(model)
+    if case == DIVIDED:
+        divide_by_roots(model)
     if case == MERGED:
         hold_two_graphs(model)
     bundle, decisions = make_decoder_bundle(model, "fp32")
@@ -138,6 +156,12 @@ def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> No
         assert "computed with those beside them" in {d["taken"] for d in decisions}
     branches = [d["taken"] for d in decisions if d["subject"] == "use_cache_branch"]
     assert branches == ["is true: the then branch alone is compiled"] * (case == MERGED)
+    if case == DIVIDED:
+        norms = {
+            "5 norms": "are one operator each",
+            "2 norms of heads": "computed by the attention",
+        }
+        assert norms.items() <= {d["subject"]: d["taken"] for d in decisions}.items()
     with local_place(bundle, "") as place:
         tokens, rows = generate_tokens(Decoder(place, bundle), PROMPT, COUNT)
     # onnxruntime rounds each tensor of a model in halves to halves.

@@ -18,12 +18,12 @@ from onnx import helper
 
 from adrenoc.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
+from adrenoc.importers.onnx.join_norms import NORM
 from adrenoc.importers.onnx.join_products import N_BITS, join_projections, read_projection
 from adrenoc.relax.cache_constants import NIBBLE, head_of
 
 _PAST, _NORMS = 3, (14, 15)
 _EPSILON = "qk_norm_epsilon"
-_NORM = "SimplifiedLayerNormalization"
 _FLAT = ("Add", "MatMul", "Split")
 """What makes tensors of the axes batch, token and channel, beside the product of few bits."""
 
@@ -116,7 +116,7 @@ class _Joiner:
     ) -> tuple[onnx.NodeProto, onnx.NodeProto, onnx.NodeProto] | None:
         """Reshape, norm, Reshape, where these are what makes a tensor."""
         chain: list[onnx.NodeProto] = []
-        for op in ("Reshape", _NORM, "Reshape"):
+        for op in ("Reshape", NORM, "Reshape"):
             node = self._alone(name)
             if node is None or node.op_type != op:
                 return None
@@ -129,8 +129,11 @@ class _Joiner:
         if weight is None or maker is None or any(shape is None for shape in shapes):
             return None
         split, joined = ([] if shape is None else shape.reshape(-1).tolist() for shape in shapes)
-        same = split == [0, -1, size] and joined[:2] == [0, -1] and weight.shape == (size,)
-        last = attributes(norm).get("axis", -1) in (-1, 2)
+        flat_rows = split == [0, -1, size] and joined[:2] == [0, -1]
+        # As [batch, token, head, number], which says how many heads there are.
+        of_heads = len(split) == 4 and len(joined) == 3 and split[2:] == [joined[2] // size, size]
+        same = (flat_rows or of_heads) and weight.shape == (size,)
+        last = attributes(norm).get("axis", -1) in (-1, len(split) - 1)
         flat = maker.op_type in (*_FLAT, N_BITS)
         return (apart, norm, whole) if same and last and flat else None
 

@@ -35,6 +35,7 @@ from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
 from adrenoc.importers.onnx.join_attention import join_attention
 from adrenoc.importers.onnx.join_biases import join_biases
 from adrenoc.importers.onnx.join_heads import join_heads
+from adrenoc.importers.onnx.join_norms import join_norms
 from adrenoc.importers.onnx.join_rotations import join_rotations
 
 _COSINES = {"RotaryEmbedding": 2, "GroupQueryAttention": 7}
@@ -55,6 +56,7 @@ def keep_cache(graph: OnnxGraph, caches: Caches) -> list[Decision]:
     rows = next(spec for spec in graph.inputs if spec.name in past).shape[2]
     opened = join_attention(graph, caches, tokens, rows)
     opened += join_biases(graph, caches, tokens, rows)
+    opened += join_norms(graph)
     bounds = (0, max(rows - tokens, 0))
     graph.inputs.append(TensorSpec(name=PAST_LENGTH, shape=(1,), dtype="int32", bounds=bounds))
     graph.types[PAST_LENGTH] = TensorType(element=TensorProto.INT32, shape=(1,))

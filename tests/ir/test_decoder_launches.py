@@ -1,0 +1,54 @@
+"""How many kernels a layer of a decoder takes for one token, by the form that its file has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adrenoc.compile.decoder_plan import plan_decoder
+from adrenoc.importers.decoder_form import find_decoder
+from adrenoc.options import resolve_options
+from adrenoc.pipeline import State, program_of, run_stages
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
+from tests.host.decoder_bundles import DecoderShape, write_decoder
+
+MOST = 6
+"""Attention is two: over parts of the caches, and of these; then four products."""
+FORMS: dict[str, dict[str, Any]] = {
+    "four bits": {},
+    "floats": {"bits": 0},
+    "halves": {"bits": 0, "half": True, "kind": "llama"},
+    "three projections": {"bits": 0, "packed": False},
+    "spelt out": {"bits": 0, "plain": 14},
+    "spelt out, in halves": {"bits": 0, "plain": 14, "half": True},
+    "the standard's operators": {"bits": 0, "plain": 23},
+}
+
+
+def count_launches(folder: Path, shape: DecoderShape) -> int:
+    """Of one token, on an Adreno 750."""
+    folder.mkdir()
+    model = write_decoder(folder, shape)
+    form = find_decoder(model)
+    assert form is not None
+    plan = plan_decoder(form, None, (16,))
+    target = load_target("adreno:750")
+    said = {"shapes": plan.buckets[0], "caches": plan.caches}
+    options = resolve_options(target, preset="mixed", command_line=said).options
+    state = State(model=model, target=target, options=options)
+    planned, _ = run_stages(state, reporter=SilentReporter(), stop_after="lower")
+    return len(program_of(planned).steps)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_layer_takes_six_launches(tmp_path: Path, form: str) -> None:
+    extents = {"context": 512, "hidden": 256, "head": 64, "mlp": 512}
+    shape = DecoderShape(**{**extents, **FORMS[form]})
+    one, two = (
+        count_launches(tmp_path / str(layers), replace(shape, layers=layers)) for layers in (1, 2)
+    )
+    assert two - one == MOST
