@@ -196,7 +196,6 @@ class LockError(AdrenocError):
 
 
 class AccuracyError(AdrenocError):
-    """No choice of tensors in float32 meets the accuracy that was asked for, or what a token would
-    be picked of are no numbers."""
+    """No choice of tensors in float32 meets the accuracy that was asked for, or logits are NaN."""
 
     exit_code = 43
