@@ -22,6 +22,7 @@ from adrenoc.bundle.manifest import (
 from adrenoc.clml.partition import Partition
 from adrenoc.codegen.build import kernel_sources
 from adrenoc.decision import DecisionLog
+from adrenoc.host.quick_imports import collect_rarely
 from adrenoc.importers.imported import Imported
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import Memory
@@ -75,7 +76,8 @@ def compile_model(
         AdrenocError: the file is damaged, an operator or a shape is not supported, ...
     """
     start = State(model=model, target=target, options=options, sha256=sha256)
-    state, stages = run_stages(start, reporter=reporter, dump_dir=dump_dir)
+    with collect_rarely():
+        state, stages = run_stages(start, reporter=reporter, dump_dir=dump_dir)
     if state.imported is None or state.program is None or state.storage is None:
         raise ValueError("the pipeline ended early")
     params = all_params(state.program)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from adrenoc.host.quick_imports import collector_paused
+from adrenoc.host.quick_imports import collect_rarely, collector_paused
 
 _MAKE = "made = [[] for _ in range(100_000)]"
 _COUNT = "import gc; before = gc.get_stats()[0]['collections']"
@@ -25,6 +25,21 @@ def test_nothing_is_collected_while_modules_are_loaded() -> None:
     load = "from adrenoc.host.quick_imports import collector_paused"
     assert _count_collections(load, _MAKE) > 50
     assert _count_collections(load, f"with collector_paused(): {_MAKE}") < 10
+
+
+def test_a_compilation_is_looked_through_a_few_times() -> None:
+    load = "from adrenoc.host.quick_imports import collect_rarely"
+    many = "made = [[] for _ in range(1_000_000)]"
+    assert 0 < _count_collections(load, f"with collect_rarely(): {many}") < 12
+
+
+def test_the_collector_is_as_it_was_after_a_failed_compilation_too() -> None:
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    with pytest.raises(ValueError, match="no model"), collect_rarely():
+        assert gc.get_threshold() != before
+        raise ValueError("no model")
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == frozen
 
 
 @pytest.mark.parametrize("is_on", [True, False])
