@@ -1,8 +1,8 @@
 """Modules are loaded, and models compiled, with little looking for circles among objects.
 
 TVM and what uses it make some hundred thousand objects that stay for as long as the process; the
-collector would go over them again and again, an eighth of the time of the imports and a twentieth of
-a compilation's.
+collector would go over them again and again, an eighth of the time of the imports and a twentieth
+of a compilation's.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ def test_nothing_is_collected_while_modules_are_loaded() -> None:
 def test_a_compilation_is_looked_through_a_few_times() -> None:
     load = "from adrenoc.host.quick_imports import collect_rarely"
     many = "made = [[] for _ in range(1_000_000)]"
-    assert 0 < _count_collections(load, f"with collect_rarely(): {many}") < 12
+    assert _count_collections(many) > 500
+    assert 0 < _count_collections(load, f"with collect_rarely(): {many}") < 30
 
 
 def test_the_collector_is_as_it_was_after_a_failed_compilation_too() -> None:
