@@ -26,6 +26,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "spelt out": {"bits": 0, "plain": 14},
     "spelt out, in halves": {"bits": 0, "plain": 14, "half": True},
     "the standard's operators": {"bits": 0, "plain": 23},
+    "the standard's in four bits": {"plain": 23},
 }
 
 

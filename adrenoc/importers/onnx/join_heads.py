@@ -19,7 +19,7 @@ from onnx import helper
 from adrenoc.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.join_norms import NORM
-from adrenoc.importers.onnx.join_products import N_BITS, join_projections, read_projection
+from adrenoc.importers.onnx.join_products import OF_FEW_BITS, join_projections, read_projection
 from adrenoc.relax.cache_constants import NIBBLE, head_of
 
 _PAST, _NORMS = 3, (14, 15)
@@ -134,7 +134,7 @@ class _Joiner:
         of_heads = len(split) == 4 and len(joined) == 3 and split[2:] == [joined[2] // size, size]
         same = (flat_rows or of_heads) and weight.shape == (size,)
         last = attributes(norm).get("axis", -1) in (-1, len(split) - 1)
-        flat = maker.op_type in (*_FLAT, N_BITS)
+        flat = maker.op_type in (*_FLAT, *OF_FEW_BITS)
         return (apart, norm, whole) if same and last and flat else None
 
     def _alone(self, name: str) -> onnx.NodeProto | None:

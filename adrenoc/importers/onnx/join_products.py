@@ -19,9 +19,12 @@ from onnx import helper
 
 from adrenoc.files.spill import spill
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
+from adrenoc.importers.onnx.n_bits import N_BITS as OWN_N_BITS
 
 N_BITS, MATMUL = "MatMulNBits", "MatMul"
-_SAME_ATTRIBUTES = ("K", "bits", "block_size", "weight_prepacked")
+OF_FEW_BITS = (N_BITS, OWN_N_BITS)
+"""As files have it, and as it stands in a graph that was folded before."""
+_SAME_ATTRIBUTES = ("K", "bits", "block_size", "weight_prepacked", "block", "zero")
 _BIAS = 5
 """Input of MatMulNBits."""
 
@@ -44,6 +47,8 @@ class Projection:
         """Numbers that it makes of a token."""
         if self.product.op_type == MATMUL:
             return int(self.operands[1].shape[1])
+        if self.product.op_type == OWN_N_BITS:
+            return len(self.operands[1])
         count: Any = attributes(self.product)["N"]
         return int(count)
 
@@ -66,7 +71,7 @@ def read_projection(graph: OnnxGraph, maker_of: MakerOf, name: str) -> Projectio
         if len(held) != 1 or constants[held[0]].ndim != 1:
             return None
         bias, nodes, node = constants[held[0]], (node,), maker_of(others[0])
-    if node is None or node.op_type not in (N_BITS, MATMUL):
+    if node is None or node.op_type not in (*OF_FEW_BITS, MATMUL):
         return None
     given = {at: n for at, n in enumerate(node.input) if at and n}
     if any(n not in constants for n in given.values()):
@@ -77,7 +82,7 @@ def read_projection(graph: OnnxGraph, maker_of: MakerOf, name: str) -> Projectio
         bias = inner if bias is None else bias + inner
     plain = node.op_type == MATMUL and is_standard(node) and operands[1].ndim == 2
     found = Projection(product=node, operands=operands, bias=bias, nodes=(*nodes, node))
-    return found if plain or node.op_type == N_BITS else None
+    return found if plain or node.op_type in OF_FEW_BITS else None
 
 
 def join_projections(graph: OnnxGraph, parts: Sequence[Projection]) -> list[onnx.NodeProto] | None:
