@@ -72,6 +72,10 @@ def test_a_budget_of_memory(jvm: Jvm, bundle: Bundle, shapes: Bundle, opencl: st
     jvm.run("Budget", opencl, bundle.path, shapes.path)
 
 
+def test_pieces_and_pauses(jvm: Jvm, bundle: Bundle, opencl: str) -> None:
+    jvm.run("Pace", opencl, bundle.path)
+
+
 def test_what_java_declares_is_what_there_is(jvm: Jvm, runtime: Runtime) -> None:
     library = read_elf(jvm.libraries / JNI_LIBRARY)
     source = (java_folder() / "src/org/adrenoc/Native.java").read_text("utf-8")

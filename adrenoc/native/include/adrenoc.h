@@ -124,6 +124,12 @@ typedef struct adrenoc_launching {
   const char* mode;   /* "the virtual machine", "kept arguments", "a command buffer" or
                        * "a recordable queue"; "none" before the first run and on the CPU */
   const char* reason; /* why it is no better one; "" where it is the best */
+  /* With a ceiling on submissions: how many there were (0: it was not cut), how long the longest took
+   * from its first launch until the host saw its end, and the mean time from such an end to the next
+   * one's first launch. */
+  uint32_t submissions;
+  double longest_submission_ms;
+  double gap_ms;
 } adrenoc_launching;
 
 /* "0.1.0 tvm-0.27.0.post1 tvm-ffi-0.1.14.post1 <digest of the sources>". */
@@ -265,6 +271,20 @@ ADRENOC_API adrenoc_status adrenoc_bind_output_hardware_buffer(adrenoc_model* mo
  * NULL on the CPU. */
 ADRENOC_API void* adrenoc_opencl_context(const adrenoc_model* model);
 ADRENOC_API void* adrenoc_opencl_device(const adrenoc_model* model);
+
+/* No model computes any more, as while nobody sees the app: calls that compute return
+ * ADRENOC_NOT_READY at once, until adrenoc_resume.  What goes on ends, tokens after the one that is
+ * under way (with ADRENOC_NOT_READY; the context stays, and an empty prompt goes on).  Waits for that
+ * at most `timeout_ms` milliseconds, without limit if that is negative; ADRENOC_NOT_READY if something
+ * still goes on then, after which nothing begins.  Not from a listener of tokens. */
+ADRENOC_API adrenoc_status adrenoc_pause(int64_t timeout_ms);
+ADRENOC_API adrenoc_status adrenoc_resume(void);
+
+/* The most milliseconds of the device that a run of any model takes at once, so that what draws the
+ * screen gets its turn: the launches of later runs are given in pieces, each when the one before has
+ * ended, by times that are measured as they run.  0, as it is at first, for no limit.  The first run
+ * of a model is not cut, and no single kernel is: adrenoc_get_launching tells. */
+ADRENOC_API adrenoc_status adrenoc_set_submission_limit(double ms);
 
 /* Compute; returns when the outputs are there. */
 ADRENOC_API adrenoc_status adrenoc_run(adrenoc_model* model);

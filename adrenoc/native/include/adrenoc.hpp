@@ -81,6 +81,23 @@ inline void trim_memory(adrenoc_trim_part part) {
   return memory;
 }
 
+// No model computes until resume(); whether what went on has ended within that time.
+inline bool pause(int64_t timeout_ms = -1) {
+  const adrenoc_status status = adrenoc_pause(timeout_ms);
+  if (status != ADRENOC_OK && status != ADRENOC_NOT_READY) throw Error(status);
+  return status == ADRENOC_OK;
+}
+inline void resume() {
+  const adrenoc_status status = adrenoc_resume();
+  if (status != ADRENOC_OK) throw Error(status);
+}
+
+// The most milliseconds of the device that a run takes at once; 0 for no limit.
+inline void set_submission_limit(double ms) {
+  const adrenoc_status status = adrenoc_set_submission_limit(ms);
+  if (status != ADRENOC_OK) throw Error(status);
+}
+
 struct Tensor {
   std::string name;
   std::string dtype;

@@ -112,6 +112,7 @@ ffi::Any BoundRun::run() {
 
 ffi::Any BoundRun::compute() {
   reason_.clear();
+  pieces_ = {};
   if (wish_ == Recording::kOff) {
     reason_ = "it was not asked for";
     return run_machine();
@@ -210,6 +211,8 @@ bool BoundRun::replay() {
   if (timed && !(conditions_.empty() && steps_.empty())) return false;
   try {
     prepare(queue);
+    const double limit_ms = submission_limit_ms();
+    if (!timed && limit_ms > 0) return replay_paced(queue, limit_ms);
     if (!timed && trial_.is_under_way() && replay_for_trial(queue)) return true;
     if (!timed && recorded_ != nullptr && replay_recorded(queue)) return true;
     kept_->enqueue(queue);
@@ -234,6 +237,17 @@ bool BoundRun::replay_recorded(QueueLock& queue) {
   }
   mode_ = recorded_->name();
   reason_ = recording_reason_;
+  return true;
+}
+
+// A recording is one submission, however long.
+bool BoundRun::replay_paced(QueueLock& queue, double limit_ms) {
+  kept_->enqueue_paced(queue, limit_ms);
+  pieces_ = kept_->pieces();
+  mode_ = kept_->name();
+  const std::string beyond = kept_->beyond(limit_ms);
+  reason_ = "submissions have a ceiling, and a recording cannot be cut" +
+            (beyond.empty() ? "" : "; " + beyond);
   return true;
 }
 
@@ -263,6 +277,7 @@ void BoundRun::prepare(const QueueLock& queue) {
     queue_number_ = device_.queue_number();
     drop_recordings();
   }
+  if (submission_limit_ms() > 0) return;
   if (is_recorded_ || same_runs_++ < kRunsToStay) return;
   is_steady_ = false;
   is_recorded_ = true;
@@ -370,6 +385,7 @@ void BoundRun::note_run(double host_ms, uint64_t calls) {
   // A run that is profiled, or makes what later runs use, says nothing about those.
   if (mode_ != report_.mode) host_ms_.clear();
   report_.mode = mode_;
+  report_.pieces = pieces_;
   report_.reason = reason_;
   if (!is_steady_ && !host_ms_.empty()) return;
   if (!is_steady_) {

@@ -40,6 +40,7 @@ struct LaunchReport {
   uint64_t launches = 0;      // kernels that it launched
   uint64_t api_calls = 0;     // OpenCL calls of that run
   double host_ms = 0;         // median over the runs in that mode
+  Pieces pieces;              // where submissions have a ceiling
 
   [[nodiscard]] tvm::ffi::json::Object to_json() const;
 };
@@ -90,6 +91,7 @@ class BoundRun {
   [[nodiscard]] bool conditions_hold() const;
   [[nodiscard]] bool replay();
   [[nodiscard]] bool replay_recorded(QueueLock& queue);
+  [[nodiscard]] bool replay_paced(QueueLock& queue, double limit_ms);
   [[nodiscard]] bool replay_for_trial(QueueLock& queue);
   void prepare(const QueueLock& queue);
   void record(const QueueLock& queue);
@@ -124,6 +126,7 @@ class BoundRun {
   std::string mode_;
   std::string reason_;
   bool is_steady_ = false;  // the run did nothing but what the next will do
+  Pieces pieces_;
   LaunchReport report_;
   std::vector<double> host_ms_;
   mutable std::mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/error.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "files/trace.h"
@@ -59,7 +60,7 @@ class Ranges final : public Replay {
 
 KeptLaunches::KeptLaunches(Device& device, const std::vector<CapturedLaunch>& launches,
                            const std::vector<CapturedStep>& steps)
-    : device_(device), steps_(steps) {
+    : device_(device), steps_(steps), pacing_(launches.size()) {
   for (const CapturedLaunch& captured : launches) {
     Launch launch{captured.kernel->new_handle(), &captured.kernel->name(), captured.work};
     for (size_t i = 0; i < captured.arguments.size(); ++i) {
@@ -83,6 +84,33 @@ void KeptLaunches::enqueue(QueueLock& queue) {
     if (done == launches_.size()) return;
     launch(queue.get(), launches_[done]);
   }
+}
+
+void KeptLaunches::enqueue_paced(QueueLock& queue, double limit_ms) {
+  pacing_.begin(queue.get());
+  auto step = steps_.begin();
+  for (size_t done = 0;; ++done) {
+    for (; step != steps_.end() && step->launches_before == done; ++step) {
+      pacing_.end_piece(queue.get(), done);
+      run_step(device_, queue, *step);
+      pacing_.begin_piece();
+    }
+    if (done == launches_.size()) return;
+    launch(queue.get(), launches_[done]);
+    if (!pacing_.after(queue.get(), done, limit_ms)) continue;
+    queue.unlock();
+    queue = device_.lock_queue();
+    pacing_.begin_piece();
+  }
+}
+
+std::string KeptLaunches::beyond(double limit_ms) const {
+  const size_t longest = pacing_.longest_launch();
+  if (launches_.empty() || pacing_.ms_of(longest) <= limit_ms) return "";
+  char text[64];
+  (void)std::snprintf(text, sizeof(text), " takes %.3f ms by itself, more than the ceiling of %.3f ms",
+                      pacing_.ms_of(longest), limit_ms);
+  return "kernel " + *launches_[longest].name + text;
 }
 
 void KeptLaunches::launch(cl_command_queue queue, const Launch& launch) {

@@ -8,6 +8,7 @@
 
 #include "launch/capture.h"
 #include "launch/kernel.h"
+#include "launch/pacing.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime {
@@ -46,6 +47,13 @@ class KeptLaunches final : public Replay {
   [[nodiscard]] const char* name() const final { return "kept arguments"; }
   // Notes when each kernel runs, where the device is being profiled.
   void enqueue(QueueLock& queue) final;
+  // The same in pieces that take the device at most so long; all has ended when it returns.  Between
+  // them the queue is anybody's.
+  void enqueue_paced(QueueLock& queue, double limit_ms);
+  // Of the last enqueue_paced.
+  [[nodiscard]] const Pieces& pieces() const { return pacing_.pieces(); }
+  // The launch that no piece can be shorter than, where that is beyond the limit: a sentence, else "".
+  [[nodiscard]] std::string beyond(double limit_ms) const;
 
   [[nodiscard]] const std::vector<CapturedStep>& steps() const { return steps_; }
   [[nodiscard]] const std::vector<Launch>& launches() const { return launches_; }
@@ -60,6 +68,7 @@ class KeptLaunches final : public Replay {
   Device& device_;
   std::vector<Launch> launches_;
   const std::vector<CapturedStep>& steps_;
+  Pacing pacing_;
 };
 
 // A run of launches without a step between them.

@@ -211,7 +211,7 @@ const char* Model::notes() {
 }
 
 void Model::run() {
-  at_work([this] { run_once(); });
+  at_turn([this] { run_once(); });
 }
 
 void Model::check_bound() const {
@@ -244,7 +244,7 @@ void Model::run_once() {
 
 Model::Pace Model::run_repeatedly(uint32_t runs) {
   if (runs == 0) throw Failure(ADRENOC_BAD_ARGUMENT, "runs is 0, expected at least 1");
-  return at_work([this, runs] { return run_in_a_row(runs); });
+  return at_turn([this, runs] { return run_in_a_row(runs); });
 }
 
 Model::Pace Model::run_in_a_row(uint32_t runs) {
@@ -273,11 +273,11 @@ Model::Pace Model::run_in_a_row(uint32_t runs) {
 }
 
 Model::Verdict Model::verify() {
-  return at_work([this] { return prove(); });
+  return at_turn([this] { return prove(); });
 }
 
 const char* Model::profile() {
-  return at_work([this] { return run_profiled(); });
+  return at_turn([this] { return run_profiled(); });
 }
 
 const char* Model::run_profiled() {
@@ -366,6 +366,9 @@ adrenoc_launching Model::launching() {
   told.host_ms = launching_.host_ms;
   told.mode = launching_.mode.c_str();
   told.reason = launching_.reason.c_str();
+  told.submissions = static_cast<uint32_t>(launching_.pieces.count);
+  told.longest_submission_ms = launching_.pieces.longest_ms;
+  told.gap_ms = launching_.pieces.gap_ms;
   return told;
 }
 

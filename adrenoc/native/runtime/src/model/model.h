@@ -19,6 +19,7 @@
 #include "base/failure.h"
 #include "bundle/bundle.h"
 #include "model/cpu_model.h"
+#include "model/pause.h"
 #include "model/program.h"
 #include "model/residency.h"
 #include "model/session.h"
@@ -146,6 +147,12 @@ class Model final : public Resident {
   // Works under the lock, on the device; what a device says of a failure is explained by how it is then.
   template <typename Work>
   auto at_work(Work work) -> decltype(work());
+  // The same, which a pause refuses.
+  template <typename Work>
+  auto at_turn(Work work) -> decltype(work()) {
+    const Pause::Turn turn;
+    return at_work(std::move(work));
+  }
   void run_once();
   [[nodiscard]] Pace run_in_a_row(uint32_t runs);
   [[nodiscard]] Verdict prove();

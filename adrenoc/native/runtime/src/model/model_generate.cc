@@ -21,10 +21,18 @@ Session& Model::session() {
 
 void Model::generate(const std::vector<int64_t>& prompt, const Generation& how,
                      const OnToken& on_token) {
-  at_work([&] {
+  at_turn([&] {
     stops_ = false;
-    session().generate(prompt, how,
-                       [&](int64_t token) { return on_token(token) && !stops_.load(); });
+    bool was_paused = false;
+    session().generate(prompt, how, [&](int64_t token) {
+      const bool goes_on = on_token(token) && !stops_.load();
+      was_paused = goes_on && Pause::global().is_on();
+      return goes_on && !was_paused;
+    });
+    if (was_paused) {
+      throw Failure(ADRENOC_NOT_READY,
+                    "models were paused while it made tokens: an empty prompt goes on");
+    }
   });
 }
 

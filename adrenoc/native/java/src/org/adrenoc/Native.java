@@ -62,6 +62,13 @@ final class Native {
 
   static native long[] memory();
 
+  // How models leave the device to others.
+  static native boolean pause(long timeoutMs);
+
+  static native void resume();
+
+  static native void setSubmissionLimit(double ms);
+
   /** Pictures; what the arrays hold, ImageInput.java says. */
   static native void writePixels(
       ByteBuffer[] planes, int[] froms, int[] bytes, int[] facts, int[] how, float[] scaling,

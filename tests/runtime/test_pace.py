@@ -1,0 +1,66 @@
+"""Models that leave the device to others: runs in pieces, and pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from adrenoc.android.runtime_build import Runtime
+from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.cli.main import main
+from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
+from tests.models import graph, write
+from tests.runtime.programs import Finished, compile_against
+
+Execute = Callable[..., Finished]
+
+LAYERS = 6
+
+
+@pytest.fixture(scope="module")
+def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("decoder")
+    model = write_decoder(folder, DecoderShape(layers=1, context=40))
+    return make_decoder_bundle(model, "fp32")[0]
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """Convolutions one after the other, a kernel each."""
+    folder = tmp_path_factory.mktemp("chain")
+    rng = np.random.default_rng(3)
+    names = [f"t{i}" for i in range(LAYERS + 1)]
+    weights = {f"w{i}": rng.standard_normal((8, 8, 3, 3)).astype("float32") for i in range(LAYERS)}
+    nodes = [
+        helper.make_node("Conv", [names[i], f"w{i}"], [names[i + 1]], pads=[1, 1, 1, 1])
+        for i in range(LAYERS)
+    ]
+    model = write(graph(nodes, {"t0": (1, 8, 16, 16)}, [names[-1]], weights), folder, "chain.onnx")
+    output = folder / "chain.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
+    assert main(words) == 0
+    return open_bundle(output)
+
+
+def test_runs_in_pieces_and_pauses(
+    runtime: Runtime,
+    chain: Bundle,
+    shapes: Bundle,
+    decoder: Bundle,
+    opencl: str,
+    execute: Execute,
+    work: Path,
+    tmp_path: Path,
+) -> None:
+    """Each launch by itself, two models in pieces, runs and tokens around pauses."""
+    program = compile_against(runtime, "pace_program.cc", tmp_path / "pace")
+    paths = (chain.path, shapes.path, decoder.path)
+    told = execute(program, *paths, opencl, work / "pace-cache").json()
+    assert told["submissions"] == told["launches"] >= LAYERS
+    assert told["whole"] == 1
+    assert told["gap_ms"] > 0
