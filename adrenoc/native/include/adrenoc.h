@@ -241,7 +241,8 @@ ADRENOC_API adrenoc_status adrenoc_set_input_shapes(adrenoc_model* model,
 
 /* Name the host memory that each run reads an input from or writes an output to.  It must stay
  * there until another is bound or the model is freed.  `bytes` must be the tensor's.  An output
- * that is not bound, or bound to NULL, is not moved to the host. */
+ * that is not bound, or bound to NULL, is not moved to the host.  A state that is not bound, or
+ * bound to NULL, stays on the device: zeros at first, then what the run before left. */
 ADRENOC_API adrenoc_status adrenoc_bind_input(adrenoc_model* model, size_t index, const void* data,
                                               size_t bytes);
 ADRENOC_API adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t index, void* data,

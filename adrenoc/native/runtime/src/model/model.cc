@@ -216,7 +216,8 @@ void Model::run() {
 
 void Model::check_bound() const {
   for (size_t i = 0; i < bound_inputs_.size(); ++i) {
-    if (bound_inputs_[i].host == nullptr && !bound_inputs_[i].memory.has_value()) {
+    const bool is_bound = bound_inputs_[i].host != nullptr || bound_inputs_[i].memory.has_value();
+    if (!is_bound && (cpu_ != nullptr || !is_state(i))) {
       throw Failure(ADRENOC_BAD_ARGUMENT, "input `" + chosen_.inputs[i].name + "` is not bound");
     }
   }
@@ -299,11 +300,12 @@ Model::Tensors Model::upload() {
   check_bound();
   DeviceAPI::Get(device_)->SetDevice(device_);
   const Stopwatch uploading;
+  begin_states();
   Tensors inputs = inputs_[chosen_.bucket];
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (bound_inputs_[i].memory.has_value()) {
       inputs[i] = *bound_inputs_[i].memory;
-    } else {
+    } else if (bound_inputs_[i].host != nullptr) {
       upload_filled(chosen_.inputs[i], bound_inputs_[i].host, chosen_manifest().inputs[i],
                     &inputs[i], &scratch_);
     }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -180,6 +181,12 @@ class Model final : public Resident {
   void settle() noexcept;
   void pay_what_is_owed() noexcept;
   void forget_launches();
+  // Of the chosen bucket; all buckets share the memory.
+  [[nodiscard]] bool is_state(size_t index) const;
+  // Zeros, before the first run.
+  void begin_states();
+  void save_states();
+  void restore_states();
   [[nodiscard]] uint64_t resident_bytes() const;
   [[nodiscard]] std::string memory_note() const;
   // Builds kernels in the background, while constants move to the device.
@@ -216,6 +223,8 @@ class Model final : public Resident {
   std::atomic<int> owed_{0};  // the part that is to be given up when the work ends, and 1
   uint64_t resident_bytes_ = 0;
   std::string kept_context_;  // of a decoder that is not on the device
+  std::map<std::string, std::vector<char>> kept_states_;  // of another model that is not there
+  bool has_states_ = false;  // zeros, or what a run left; false of memory that holds anything
   uint64_t evictions_ = 0;
   double return_ms_ = 0;
   Chosen chosen_;

@@ -55,8 +55,8 @@ void Model::set_shapes(const std::vector<std::optional<Shape>>& shapes) {
 void Model::bind_input(size_t index, const void* data, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const TensorSpec& spec = spec_at(chosen_.inputs, index, "input");
-  check_bytes(spec, bytes);
-  if (data == nullptr) {
+  if (data != nullptr || !is_state(index)) check_bytes(spec, bytes);
+  if (data == nullptr && !is_state(index)) {
     throw Failure(ADRENOC_BAD_ARGUMENT, "the memory for input `" + spec.name + "` is null");
   }
   bound_inputs_[index] = {data, std::nullopt};

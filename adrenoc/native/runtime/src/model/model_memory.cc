@@ -98,7 +98,11 @@ bool Model::give_up_locked(Part part) {
       return false;
     }
     // The context comes along, as text in memory of the host.
-    if (session_ != nullptr) kept_context_ = session_->save();
+    if (session_ != nullptr) {
+      kept_context_ = session_->save();
+    } else {
+      save_states();
+    }
     leave_device();
   } catch (const std::exception&) {
     return false;  // a device that failed; who runs the model is told
@@ -139,6 +143,7 @@ void Model::return_to_device() {
     residency.empty_for(this);
     move();
   }
+  restore_states();
   has_constants_ = true;
   return_ms_ = watch.ms();
   residency.note_return(return_ms_);

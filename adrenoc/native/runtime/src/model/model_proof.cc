@@ -67,6 +67,7 @@ Model::Verdict Model::prove() {
     choose(chosen);
     bound_inputs_ = inputs;
     bound_outputs_ = outputs;
+    has_states_ = false;  // those of the trials are nobody's
   };
   try {
     for (const Trial& trial : trials) {
