@@ -49,7 +49,7 @@ ARCHIVE = "libadrenoc_runtime.a"
 NAME_LIBRARY = "libtvm_ffi.so"
 RUNNER = "adrenoc_run"
 SERVER = "adrenoc_rpc"
-HEADERS = ("adrenoc.h", "adrenoc.hpp")
+HEADERS = ("adrenoc.h", "adrenoc.hpp", "adrenoc_process.h")
 RUNTIME_FOLDER = make_listed_kind("runtime")
 
 _LLVM_LIBRARIES = (

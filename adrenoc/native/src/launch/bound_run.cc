@@ -19,8 +19,6 @@ constexpr const char* kMachineMode = "the virtual machine";
 // So many replays with the same arguments, and they seem to stay.
 constexpr size_t kRunsToStay = 2;
 
-constexpr size_t kMostSamples = 1000;
-
 double ms_between(std::chrono::steady_clock::time_point from) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - from).count();
 }
@@ -39,26 +37,6 @@ bool is_alike(const DLTensor& one, const DLTensor& other) {
 bool is_empty(const Tensor& tensor) { return tensor->data == nullptr; }
 
 }  // namespace
-
-Recording recording_of(const std::string& name) {
-  if (name == "best") return Recording::kBest;
-  if (name == "always") return Recording::kAlways;
-  if (name == "kept") return Recording::kKept;
-  if (name == "off") return Recording::kOff;
-  TVM_FFI_THROW(ValueError) << "recording is \"" << name
-                            << "\", expected best, always, kept or off";
-  TVM_FFI_UNREACHABLE();
-}
-
-ffi::json::Object LaunchReport::to_json() const {
-  ffi::json::Object json;
-  json.Set("mode", ffi::String(mode));
-  json.Set("reason", ffi::String(reason));
-  json.Set("launches", static_cast<int64_t>(launches));
-  json.Set("api_calls", static_cast<int64_t>(api_calls));
-  json.Set("host_ms", host_ms);
-  return json;
-}
 
 BoundRun::BoundRun(ffi::Function main, const std::vector<ffi::AnyView>& arguments, int device_id,
                    Recording wish)
@@ -379,34 +357,6 @@ void BoundRun::exchange(uint64_t old_number, const std::shared_ptr<Storage>& sto
       if (kept_ != nullptr) kept_->set_argument(launch, i, arguments[i].get());
     }
   }
-}
-
-void BoundRun::note_run(double host_ms, uint64_t calls) {
-  // A run that is profiled, or makes what later runs use, says nothing about those.
-  if (mode_ != report_.mode) host_ms_.clear();
-  report_.mode = mode_;
-  report_.pieces = pieces_;
-  report_.reason = reason_;
-  if (!is_steady_ && !host_ms_.empty()) return;
-  if (!is_steady_) {
-    report_.host_ms = host_ms;
-    report_.api_calls = calls;
-    return;
-  }
-  report_.api_calls = calls;
-  if (host_ms_.size() == kMostSamples) host_ms_.clear();
-  host_ms_.push_back(host_ms);
-}
-
-LaunchReport BoundRun::report() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  LaunchReport report = report_;
-  if (!host_ms_.empty()) {
-    std::vector<double> sorted = host_ms_;
-    std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
-    report.host_ms = sorted[sorted.size() / 2];
-  }
-  return report;
 }
 
 }  // namespace opencl
