@@ -27,8 +27,12 @@ suspend fun Model.compute(
 fun Generation.stream(prompt: LongArray): Flow<Long> =
     channelFlow {
         val job = coroutineContext.job
-        generate(prompt) { token -> hand(token, channel, job) }
-        Unit
+        try {
+            generate(prompt) { token -> hand(token, channel, job) }
+        } catch (error: RuntimeException) {
+            // Thrown from here it would cancel who collects, and a token on its way would be lost.
+            close(error)
+        }
     }
         .buffer(Channel.RENDEZVOUS)
         .flowOn(Dispatchers.IO)
