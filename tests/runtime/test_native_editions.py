@@ -60,7 +60,7 @@ def start(
     def run(path: Path, gpu: str, *orders: str, expect: int = 0, verify: bool = False) -> Finished:
         command = [runtime.runner, path, "--opencl", opencl]
         command += ["--verify"] if verify else [*words, "--output", f"y={tmp_path / 'y.raw'}"]
-        given = "\n".join((*claim(gpu), *orders))
+        given = "\n".join((*orders, *claim(gpu)))  # the first of a kind counts
         return execute(*command, expect=expect, OPENCL_LAYERS=str(layer), FAULTY_OPENCL=given)
 
     return run

@@ -47,6 +47,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
     x = ops("Relu", ops.input(1, 24, 20, 20))
     x = ops("Conv", x, ops.weight(64, 24, 3, 3), ops.weight(64), strides=[2, 2], pads=[1] * 4)
     x = ops("Relu", ops("Conv", x, ops.weight(64, 1, 5, 5), group=64, pads=[2] * 4))
+    x = ops("Relu", ops("Conv", x, ops.weight(64, 1, 3, 3), group=64, pads=[1] * 4))
     x = ops("Conv", x, ops.weight(32, 64, 3, 3), strides=[2, 2], pads=[1] * 4)
     x = ops("Flatten", ops("GlobalAveragePool", ops("Relu", x)))
     ops.output(ops("Softmax", ops("MatMul", x, ops.weight(32, 40))))

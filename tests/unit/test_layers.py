@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("passes.place",),
     ("passes.precision", "passes.read"),
     ("passes.analyse", "passes.context"),
-    ("families.operators",),
+    ("families.operators", "families.row_products"),
     ("families.conv_nd", "families.expansion"),
     (
         "families.cache",

@@ -115,7 +115,8 @@ def score_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[Dept
 def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[DepthwiseTile]:
     """The tiles that suit the extents."""
     shapes = list(_shapes(work, limits, costs))
-    rows, pixels, *group = np.array(shapes, dtype=np.int64).reshape(-1, 5).T
+    names = ("rows", "pixels", "width", "height", "depth")
+    rows, pixels, *group = np.array(shapes, dtype=np.int64).reshape(-1, len(names)).T
     actions = {"rows": rows, "pixels": pixels, "work_group": tuple(group)}
     return TileTable(DepthwiseTile, actions, len(shapes))
 

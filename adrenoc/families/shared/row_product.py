@@ -40,7 +40,7 @@ def read_form(node: Node) -> Form:
     """The inputs behind the tokens."""
     width = 1
     if node.op == N_BITS:
-        width = 3 if node.attrs["zeros"] else 2
+        width = 2 + bool(node.attrs["zeros"])
     inputs, matrices = node.inputs[1:], []
     for _ in range(2 if node.attrs.get(GATED) else 1):
         matrices.append(inputs[:width])

@@ -15,14 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from adrenoc.families.matmul.gemv_rule import FLATTENED, suits_gemv
-from adrenoc.families.n_bits.n_bits_rule import suits_few
 from adrenoc.families.reduce.norm_rule import is_rms_norm
-from adrenoc.families.shared.row_product import GATE, GATED, N_BITS, NORMED, read_form
+from adrenoc.families.row_products import is_of_few_tokens, is_row_product
+from adrenoc.families.shared.row_product import GATE, GATED, NORMED, read_form
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use
@@ -38,31 +36,14 @@ def fuse_products(graph: Graph, context: Context) -> Graph:
         if is_rms_norm(node):
             graph = _take_norm(graph, context, node)
     for node in graph.nodes:
-        if _is_product(graph, node):
+        if is_row_product(graph, node):
             graph = _take_gate(graph, context, node)
     return graph
 
 
-def _is_product(graph: Graph, node: Node) -> bool:
-    """Whether a node multiplies tokens by a constant matrix, in numbers and not in bytes."""
-    if node.op == N_BITS:
-        return True
-    if node.op != "matmul" or node.attrs.get(FLATTENED) or node.prologue is not None:
-        return False
-    matrix = graph.tensors[node.inputs[1]]
-    is_plain = matrix.value is not None and len(matrix.shape) == 2
-    return is_plain and graph.operand(node.inputs[0]).memory is not Memory.BYTES
-
-
-def _is_of_few(graph: Graph, context: Context, node: Node) -> bool:
-    """Whether a product has so few tokens that every work-group reads all numbers of each."""
-    out = graph.operand(node.output).extents
-    return suits_few(out, context.target.cost) if node.op == N_BITS else suits_gemv(out)
-
-
 def _take_norm(graph: Graph, context: Context, node: Node) -> Graph:
     name, readers = node.output, graph.consumers[node.output]
-    if not any(_is_product(graph, reader) for reader in readers):
+    if not any(is_row_product(graph, reader) for reader in readers):
         return graph
     joined = {}
     reason = _norm_stays(graph, context, node)
@@ -90,14 +71,14 @@ def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
         "its gains are computed": graph.tensors[node.inputs[1]].value is None,
         "it is read in another layout": read.roles.roles != made.roles.roles,
         "others read it too": any(
-            not _is_product(graph, reader)
+            not is_row_product(graph, reader)
             or node.output in reader.inputs[1:]
             or reader.inputs[0] != node.output
             for reader in readers
         ),
         "its numbers are rounded": graph.precision(node.output).rounded,
         "they are of many tokens": not all(
-            _is_of_few(graph, context, reader) for reader in readers
+            is_of_few_tokens(graph, reader, context.target.cost) for reader in readers
         ),
         "its tokens are no whole blocks": read.extents.c % LANES > 0,
     }
@@ -121,7 +102,7 @@ def _take_gate(graph: Graph, context: Context, node: Node) -> Graph:
     gate = _gate_of(graph, node)
     if gate is None:
         return graph
-    if not _is_of_few(graph, context, node):
+    if not is_of_few_tokens(graph, node, context.target.cost):
         context.log.add(gate.name, "a kernel before the product that reads it", "of many tokens")
         return graph
     assert node.epilogue is not None
@@ -165,7 +146,7 @@ def _gate_of(graph: Graph, node: Node) -> Node | None:
         other = graph.producers.get(name)
         if other is None or other.op != node.op or other.attrs.get(GATED):
             continue
-        if not _is_product(graph, other):
+        if not is_row_product(graph, other):
             continue
         alike = (
             other.inputs[0] == node.inputs[0]

@@ -1,0 +1,27 @@
+"""Which nodes multiply the numbers of tokens by constant matrices, whichever family makes them."""
+
+from __future__ import annotations
+
+from adrenoc.families.matmul.gemv_rule import FLATTENED, suits_gemv
+from adrenoc.families.n_bits.n_bits_rule import suits_few
+from adrenoc.families.shared.row_product import N_BITS
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.operand import Memory
+from adrenoc.target.cost.cost import Cost
+
+
+def is_row_product(graph: Graph, node: Node) -> bool:
+    """Whether a node multiplies tokens by a constant matrix, in numbers and not in bytes."""
+    if node.op == N_BITS:
+        return True
+    if node.op != "matmul" or node.attrs.get(FLATTENED) or node.prologue is not None:
+        return False
+    matrix = graph.tensors[node.inputs[1]]
+    is_plain = matrix.value is not None and len(matrix.shape) == 2
+    return is_plain and graph.operand(node.inputs[0]).memory is not Memory.BYTES
+
+
+def is_of_few_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
+    """Whether a row product has so few tokens that every work-group reads all numbers of each."""
+    out = graph.operand(node.output).extents
+    return suits_few(out, cost) if node.op == N_BITS else suits_gemv(out)
