@@ -27,6 +27,7 @@ from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo,
 from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
 from adrenoc.compile.bundle_options import values_of
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
+from adrenoc.compile.known_digests import find_digest
 from adrenoc.compile.load_tvm import load_tvm
 from adrenoc.errors import BundleError
 from adrenoc.files.kept import inputs_kept
@@ -114,10 +115,11 @@ def make_bundle(
             check_file_can_be_written(output)
         else:
             check_folder_can_be_replaced(output, BUNDLE_FOLDER)
+        digest = find_digest(files, cache_folder()) if use_cache else files.sha256()
         job = _Job(
             model=model,
             name=name,
-            info=ModelInfo(file=file_name(model.name), format=files.format, sha256=files.sha256()),
+            info=ModelInfo(file=file_name(model.name), format=files.format, sha256=digest),
             target=target,
             options=options,
             buckets=tuple(buckets),

@@ -1,4 +1,4 @@
-"""Loops of TIR whose extents hang on a number in memory, and what threads then read.
+"""Loops of TIR whose extents hang on a number in memory, and what threads then read and write.
 
 A kernel over a cache goes over the rows that are there, which a number in memory says.  With that
 number given, and each thread the middle one of its kind, every extent is a number.
@@ -41,11 +41,14 @@ class KnownExtents:
         """How often a loop runs."""
         return max(self._value(loop.extent), 0)
 
-    def bytes_read(self, threads: int) -> Counter[str]:
-        """Bytes that so many threads read of each argument, by its name, some of them often."""
+    def bytes_moved(self, threads: int) -> Counter[str]:
+        """Bytes that so many threads read or write of each argument, by its name, some often.
+
+        An argument that has no entry is moved by means that are not known here.
+        """
         found: Counter[str] = Counter()
-        for times, expr in self._expressions(self._func.body, threads):
-            for buffer, lanes in _reads_of(expr):
+        for times, stmt in self._statements_in(self._func.body, threads):
+            for buffer, lanes in [*_reads_of(stmt.value), *_writes_of(stmt)]:
                 if buffer in self._func.params:
                     size = np.dtype(str(buffer.dtype)).itemsize
                     found[buffer.name] += times * lanes * size
@@ -85,15 +88,15 @@ class KnownExtents:
         for part in _statements(stmt):
             self._note(part)
 
-    def _expressions(self, stmt: Any, times: int) -> Iterator[tuple[int, Any]]:
+    def _statements_in(self, stmt: Any, times: int) -> Iterator[tuple[int, Any]]:
         from adrenoc.tvmapi import Bind, BufferStore, Evaluate, For
 
         if isinstance(stmt, For):
             times *= self.extent(stmt)
         if isinstance(stmt, BufferStore | Bind | Evaluate):
-            yield times, stmt.value
+            yield times, stmt
         for part in _statements(stmt):
-            yield from self._expressions(part, times)
+            yield from self._statements_in(part, times)
 
 
 def _statements(stmt: Any) -> list[Any]:
@@ -128,6 +131,20 @@ def _reads_of(expr: Any) -> list[tuple[Any, int]]:
     structural_walk(expr, (Call, call))
     structural_walk(expr, (TensorLoad, load))
     return found
+
+
+def _writes_of(stmt: Any) -> list[tuple[Any, int]]:
+    """The buffer or the image that a statement stores to, with how many numbers at a time."""
+    from adrenoc.tvmapi import BufferStore, Call, Evaluate, dtype_of
+
+    if isinstance(stmt, BufferStore):
+        return [(stmt.buffer, _lanes(dtype_of(stmt.value)))]
+    call = stmt.value
+    if not isinstance(stmt, Evaluate) or not isinstance(call, Call) or STORES not in str(call.op):
+        return []
+    image = call.args[0]
+    held = isinstance(image, Call) and "buffer_data" in str(image.op)
+    return [(image.args[0], _lanes(dtype_of(call.args[-1])))] if held else []
 
 
 def _lanes(dtype: str) -> int:

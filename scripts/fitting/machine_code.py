@@ -31,9 +31,11 @@ int __attribute__((overloadable)) __spirv_SUDotKHR(uint weights, uint word, int 
 #define DOT_PRODUCT(weights, word, total) ((total) + __spirv_SUDotKHR(weights, word, 0))
 """
 """The analyser's front end lacks OpenCL's name of the dot product, but not SPIR-V's."""
-RELATIVES = {"a830": ("a750", {"clk": 1.1, "dram": 84.8 * 0.7})}
+REACHED = 0.7
+"""The share of memory's nominal rate that the tools assume."""
+RELATIVES = {"a830": ("a750", {"clk": 1.1, "dram": 84.8 * REACHED})}
 """GPUs that the tools do not know: one that has as many processors, whose machine code stands for
-theirs, and what differs: GHz, and GB/s at the share of the nominal rate that the tools assume."""
+theirs, and what differs: GHz, and GB/s as far as they are reached."""
 
 
 class AnalyserError(SystemExit):
@@ -207,11 +209,11 @@ def with_known_dots(text: str) -> str:
 
 
 def bytes_of_kernel(state: Any, kernel: Any, stored: int = 0) -> int:
-    """Bytes that memory has to move at least: all arguments, of what is read no more than that."""
+    """Bytes that memory has to move at least: all arguments, of each no more than threads do."""
     program = state.program
     step = next(step for step in program.steps if step.kernel == kernel.name)
     threads = math.prod(kernel.launch.grid) * math.prod(kernel.launch.work_group)
-    read = KnownExtents(kernel.func, stored).bytes_read(threads)
+    moved = KnownExtents(kernel.func, stored).bytes_moved(threads)
     total = 0
     for name, buffer in zip(step.arguments, kernel.func.params, strict=True):
         if name in program.params:
@@ -219,7 +221,7 @@ def bytes_of_kernel(state: Any, kernel: Any, stored: int = 0) -> int:
         else:
             spec = program.graph.operand(name)
             size = math.prod(spec.physical) * np.dtype(spec.dtype).itemsize
-        total += min(size, read[buffer.name] or size)
+        total += min(size, moved.get(buffer.name, size))
     return total
 
 

@@ -12,10 +12,10 @@ import pytest
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.target.target import load_target
-from adrenoc.tvmapi import cast, floordiv, iconst, load_texel, minimum
+from adrenoc.tvmapi import cast, floordiv, iconst, lane, load_texel, minimum
 
 FITTING = Path(__file__).resolve().parents[2] / "scripts" / "fitting"
-THREADS, MOST_ROWS, HALF_BYTES, LANES = 8, 1000, 2, 4
+THREADS, MOST_ROWS, HALF_BYTES, FLOAT_BYTES, LANES = 8, 1000, 2, 4, 4
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def rows_kernel() -> tuple[object, object]:
 
     builder = KernelBuilder("rows", compute="float32", limits=load_target("adreno:750").limits)
     there, x = builder.input(spec(1, "int32")), builder.input(spec(1 << 16, "float16"))
-    builder.output(spec(4, "float32"))
+    out = builder.output(spec(1 << 20, "float32"))
     member, _, _ = builder.threads(THREADS, 1, 1, work_group=(THREADS, 1, 1), cooperate=True)
     rows = minimum(cast(there.element([iconst(0)]), "int32"), iconst(MOST_ROWS))
     runs = builder.let(floordiv(rows + iconst(THREADS - 1), THREADS), "runs")
@@ -47,6 +47,7 @@ def rows_kernel() -> tuple[object, object]:
     loops = []
     with builder.loop(runs, "run", rolled=True) as run:
         sums[0] = sums[0] + load_texel(x.buffer, run * iconst(THREADS) + member)
+    out.write_element([member], lane(sums[0], 0))
     func = builder.build("rows")
 
     def visit(stmt: object) -> None:
@@ -66,5 +67,6 @@ def test_a_loop_runs_as_often_as_the_number_in_memory_says(
     func, loop = rows_kernel
     known = known_extents.KnownExtents(func, rows)
     assert known.extent(loop) == runs
-    read = known.bytes_read(THREADS)
-    assert read["in1"] == runs * THREADS * LANES * HALF_BYTES
+    moved = known.bytes_moved(THREADS)
+    assert moved["in1"] == runs * THREADS * LANES * HALF_BYTES
+    assert moved["out"] == THREADS * FLOAT_BYTES  # however large the output is
