@@ -39,29 +39,55 @@ def open_devices(implementation: str, folder: Path) -> list[dict[str, Any]]:
             patch.setenv(LAYERS, str(library))
             _held.append(ctypes.CDLL(str(library)))
         if implementation:
-            _see_alone(VENDORS / f"{implementation}.icd")
+            _see_alone(VENDORS / f"{implementation}.icd", folder)
         else:
             is_there = native.use_software_device()
             native.load()
         try:
-            return opencl.devices()
+            found = opencl.devices()
         except DeviceError as error:
             if is_there:  # a driver that does not work must not pass for one that is not there
                 raise
             pytest.skip(f"no OpenCL on this machine: {error}")
+    others = _drivers_in_use() - {implementation} if implementation else set()
+    if others:
+        pytest.fail(f"--opencl {implementation}: the loader took {', '.join(sorted(others))} too")
+    return found
 
 
-def _see_alone(driver: Path) -> None:
-    """Whatever asks for devices in this process gets those of one driver of the system."""
+def _see_alone(driver: Path, folder: Path) -> None:
+    """Whatever asks for devices in this process gets those of one driver of the system.
+
+    Loaders agree on a folder of drivers (OCL_ICD_VENDORS): Khronos' takes no single file.
+    """
     if not driver.is_file():
         known = ", ".join(sorted(path.stem for path in VENDORS.glob("*.icd"))) or "none"
         raise pytest.UsageError(f"--opencl {driver.stem}: no {driver}; there are: {known}")
     from adrenoc import native
 
-    os.environ["OCL_ICD_VENDORS"] = str(driver)
+    vendors = folder / "vendors"
+    vendors.mkdir()
+    shutil.copy(driver, vendors)
+    os.environ["OCL_ICD_VENDORS"] = str(vendors)
     os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")  # Mesa's has no device of itself
     native.load()
     native.use_software_device = lambda: False
+
+
+def _drivers_in_use() -> set[str]:
+    """The drivers of the system whose library this process has loaded.
+
+    NVIDIA's own loader reads /etc/OpenCL/vendors whatever OCL_ICD_VENDORS says.
+    """
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    loaded = {_library_name(line.split()[-1]) for line in maps.splitlines() if ".so" in line}
+    drivers = {path.stem: _library_name(path.read_text()) for path in VENDORS.glob("*.icd")}
+    return {driver for driver, library in drivers.items() if library in loaded}
+
+
+def _library_name(path: str) -> str:
+    """A library's name without its version: what is asked for by one is a link to another."""
+    return Path(path.strip()).name.split(".so")[0]
 
 
 def _build_layer(folder: Path) -> Path | None:
