@@ -49,6 +49,7 @@ from adrenoc.errors import AdrenocError, HostMemoryError
 from adrenoc.files.aside import remove_held
 from adrenoc.files.outputs import FULL_CODES, output_error
 from adrenoc.host.out_of_memory import memory_errors
+from adrenoc.host.quick_imports import leave_objects
 
 INTERNAL_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 130
@@ -124,6 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             remove_held()  # what was made and not yet in the hands of who removes it
             if argv is None:
                 end_process(code)
+    if argv is None:
+        leave_objects()
     return code
 
 

@@ -54,3 +54,39 @@ def test_the_collector_is_as_it_was_after_a_failed_import_too(is_on: bool) -> No
         assert gc.isenabled() is is_on
     finally:
         (gc.enable if was_on else gc.disable)()
+
+
+_CIRCLE = """
+class Circle:
+    def __init__(self) -> None:
+        self.own = self
+    def __del__(self) -> None:
+        print("found")
+circle = Circle()
+"""
+
+
+@pytest.mark.parametrize("ends_quickly", [False, True])
+def test_no_circles_are_looked_for_as_a_process_ends(ends_quickly: bool) -> None:
+    lines = ["from adrenoc.host.quick_imports import leave_objects", _CIRCLE, "del circle"]
+    if ends_quickly:
+        lines.append("leave_objects()")
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+    assert ("found" in done.stdout) is not ends_quickly
+
+
+@pytest.mark.parametrize(("call", "is_left"), [("main()", True), ("main(['targets'])", False)])
+def test_only_a_command_of_its_own_process_leaves_its_objects(call: str, is_left: bool) -> None:
+    lines = [
+        "import gc, sys",
+        "from adrenoc.cli.main import main",
+        "sys.argv = ['adrenoc', 'targets']",
+        call,
+        "print(gc.get_freeze_count() > 0, gc.isenabled())",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == f"{is_left} {not is_left}"
