@@ -1,17 +1,31 @@
-"""TVM without the parts that no compilation asks for: a third of the time that it takes to load.
+"""TVM without the parts that no compilation asks for: less than half of the time that it takes.
 
 `import tvm` loads hooks of every GPU.  Those of CUDA and Trainium ask for operators that this build
 lacks, as does TVM's distributed runtime for its types: the first such question takes 0.2 s, for the
 error that says so carries a backtrace through the debug information of all libraries.
+
+It also loads its tuner, its schedules of GPUs and gradients.  These are there, but are read when
+somebody first asks for something in them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 
 _NEEDED = ("opencl", "adreno")
 _DISTRIBUTED = "tvm.runtime.disco"
+_LATER = (
+    "tvm.relax.op._op_gradient",
+    "tvm.relax.training",
+    "tvm.s_tir.dlight",
+    "tvm.s_tir.meta_schedule",
+)
 _AUTOLOAD = "TVM_DEVICE_BACKEND_AUTOLOAD"
 
 
@@ -23,7 +37,8 @@ def load_tvm() -> None:
     # What stands for a module that is not there; TVM does without it.
     sys.modules[_DISTRIBUTED] = None  # type: ignore[assignment]
     try:
-        import tvm  # noqa: F401
+        with _loaded_on_use(_LATER):
+            import tvm  # noqa: F401
         from tvm.backend import _autoload_backends as hooks
     finally:
         del os.environ[_AUTOLOAD], sys.modules[_DISTRIBUTED]
@@ -31,3 +46,35 @@ def load_tvm() -> None:
     hooks._AUTO_LOAD_DONE = False
     # These, TVM's library of functions for the CPU, and what other packages bring.
     hooks._autoload_backends()
+
+
+class _LaterFinder:
+    """Finds modules of these names as Python does, and puts off what is in them."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """None, which leaves it to others, for a module that is loaded at once."""
+        if name not in self._names:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = importlib.util.LazyLoader(spec.loader)
+        return spec
+
+
+@contextmanager
+def _loaded_on_use(names: Sequence[str]) -> Iterator[None]:
+    """While the block imports, these modules are loaded by whoever first asks for what is in them.
+
+    Names that a release of TVM lacks, or asks for at once, change nothing.
+    """
+    finder = _LaterFinder(names)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
