@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
-from tvm_ffi.structural import structural_map
+from tvm_ffi.structural import structural_map, structural_walk
 
 from adrenoc.codegen.launcher_checks import TAKES_INPUT, drop_known_checks
 from adrenoc.codegen.layers_beside import put_layers_beside
@@ -227,7 +228,6 @@ def _split() -> Any:
         tirx.transform.NarrowDataType(32),
         tirx.transform.VectorizeLoop(True),
         tirx.transform.UnrollLoop(),
-        tirx.transform.StmtSimplify(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
         tirx.transform.SplitHostDevice(),
@@ -271,6 +271,8 @@ def spell_floats() -> Any:
     @tirx.transform.prim_func_pass(opt_level=0)
     def spell(func: Any, _module: Any, _context: Any) -> Any:
         body = structural_map(func.body, (tirx.FloatImm, spell_number))
+        if body.same_as(func.body):
+            return func
         return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
     return spell
@@ -295,24 +297,22 @@ def type_textures_by_arithmetic() -> Any:
 
 
 def _retype_textures(func: Any) -> Any:
-    pointers: dict[str, Any] = {}
-    params = []
-    for param in func.params:
-        if _is_texture(param):
-            element = tvm.ir.PrimType(_dtype_used(func.body, param.name))
-            pointers[param.name] = Var(
-                param.name, tvm.ir.PointerType(element, param.ty.storage_scope)
-            )
-        params.append(pointers.get(param.name, param))
-    if not pointers:
+    textures = {param.name for param in func.params if _is_texture(param)}
+    if not textures:
         return func
-    declared = _declared_buffers(func.body)
+    owners, dtypes = _find_texture_uses(func.body)
+    pointers: dict[str, Any] = {}
+    for param in func.params:
+        if param.name in textures:
+            element = tvm.ir.PrimType(dtypes.get(param.name, "float32"))
+            kind = tvm.ir.PointerType(element, param.ty.storage_scope)
+            pointers[param.name] = Var(param.name, kind)
 
     def point(call: Any) -> Any:
-        if not isinstance(call.op, tvm.ir.Op) or not call.op.name.startswith("tirx.texture2d_"):
+        if call.op not in _texture_calls():
             return call
         args = list(call.args)
-        args[0] = pointers[declared[_buffer_of(args[0]).name]]
+        args[0] = pointers[owners[_buffer_of(args[0]).name]]
         return Call(call.op, args, ret_ty=call.ty)
 
     def drop(declaration: Any) -> Any:
@@ -320,6 +320,7 @@ def _retype_textures(func: Any) -> Any:
         return tirx.Evaluate(tirx.const(0, "int32")) if used else declaration
 
     body = structural_map(func.body, [(Call, point), (tirx.DeclBuffer, drop)])
+    params = [pointers.get(param.name, param) for param in func.params]
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 
 
@@ -327,36 +328,34 @@ def _is_texture(param: Any) -> bool:
     return isinstance(param.ty, tvm.ir.PointerType) and "texture" in str(param.ty.storage_scope)
 
 
+@cache
+def _texture_calls() -> frozenset[Any]:
+    """TVM's operators that read and write textures."""
+    return frozenset(tvm.ir.Op.get(f"tirx.texture2d_{way}") for way in ("load", "store"))
+
+
 def _buffer_of(pointer: Any) -> Any:
     """The buffer of `buffer_data(buffer)`, or the pointer itself."""
     return pointer.args[0] if isinstance(pointer, Call) else pointer
 
 
-def _declared_buffers(body: Any) -> dict[str, str]:
-    """Buffer name -> name of the parameter that it is declared over."""
-    declared: dict[str, str] = {}
+def _find_texture_uses(body: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Of each buffer the name of the parameter that it is declared over, and of each texture
+    parameter the dtype of the elements that the kernel reads or writes (the last one that it
+    does)."""
+    owners: dict[str, str] = {}
+    uses: list[tuple[str, str]] = []
 
-    def note(declaration: Any) -> Any:
+    def note_owner(declaration: Any) -> None:
         if isinstance(declaration.data, Var):
-            declared[declaration.buffer.name] = declaration.data.name
-        return declaration
+            owners[declaration.buffer.name] = declaration.data.name
 
-    structural_map(body, (tirx.DeclBuffer, note))
-    return declared
+    def note_dtype(call: Any) -> None:
+        if call.op in _texture_calls():
+            stored = call.op.name.endswith("store")
+            dtype = str((call.args[5] if stored else call).ty).partition("x")[0]
+            uses.append((_buffer_of(call.args[0]).name, dtype))
 
-
-def _dtype_used(body: Any, param: str) -> str:
-    """The element dtype with which a kernel reads or writes a texture parameter."""
-    declared = _declared_buffers(body)
-    found = ["float32"]
-
-    def note(call: Any) -> Any:
-        if isinstance(call.op, tvm.ir.Op) and call.op.name.startswith("tirx.texture2d_"):
-            name = _buffer_of(call.args[0]).name
-            if declared.get(name, name) == param:
-                store = call.op.name.endswith("store")
-                found.append(str((call.args[5] if store else call).ty).partition("x")[0])
-        return call
-
-    structural_map(body, (Call, note))
-    return found[-1]
+    structural_walk(body, [(Call, note_dtype), (tirx.DeclBuffer, note_owner)], order="post")
+    dtypes = {owners.get(name, name): dtype for name, dtype in uses}
+    return owners, dtypes

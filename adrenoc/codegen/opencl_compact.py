@@ -21,18 +21,23 @@ from dataclasses import dataclass
 
 _TYPES = "int|uint|float|half|float4|half4|int4|uint4"
 _DECLARED = re.compile(rf"\s*(?P<type>{_TYPES}) (?P<name>\w+) = (?P<value>.*);$")
+_ALIAS = re.compile(rf"\s*(?:{_TYPES}) (?P<name>\w+) = (?P<value>[A-Za-z_]\w*);$")
 _WORK_ITEM = re.compile(r"\(convert_int\(get_(group|local)_id\(([012])\)\)\)")
 _CONVERTED = re.compile(r"convert_int\((\(.*\)|\w+)\)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_WORDS = re.compile(r"([A-Za-z_]\w*)")
+"""Splits a text: each second part is a word."""
 _LANE = re.compile(r"\((\w+)\)\.s(?=[0-3])")
 _LANES_OF_ONE = re.compile(
     r"\(\((?:float4|half4)\)\(((?:\w+|\(\w+\[\w+\]\))\.s[0-3]), \1, \1, \1\)\) \* "
 )
 _SAME_NUMBERS = re.compile(r"\(\((float4|half4)\)\(([\w.+-]+), \2, \2, \2\)\)")
-_FLOAT = re.compile(r"(?<![\w.])(\d\.\d*?)0*(?:e([+-])0?(\d+))f\b")
-_READ = re.compile(r"as_float4\((read_imagef\(.*\))\);$")
+_FLOAT = re.compile(r"(\d(?<![\w.]\d)\.\d*?)0*(?:e([+-])0?(\d+))f\b")
+_READ = re.compile(r"as_float4\((read_imagef\(.*\))\);$", re.MULTILINE)
 _OTHER_TYPES = re.compile(r"uint|float|half|char|short|long|[=!<>]=|[<>] ")
 _SHORTEST_VALUE = 4
+_ITEMS = {f"{kind[0].upper()}{axis}": (kind, axis) for kind in ("group", "local") for axis in "012"}
+"""How a text of ours names where a work-item is."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +53,21 @@ def compact(source: str) -> str:
     """Shorten a kernel's text without changing what it computes; other texts stay as they are."""
     start = source.find("__kernel")
     opening = source.find("{\n", start)
-    if start < 0 or opening < 0 or re.search(r"\b[GL][012]\b", source):
+    if start < 0 or opening < 0 or _find_items(source):
         return source
     head, body = source[: opening + 2], source[opening + 2 :]
     body = _WORK_ITEM.sub(lambda found: f"{found[1][0].upper()}{found[2]}", body)
-    lines = _drop_unused(_drop_aliases(_reuse_names(body.split("\n"))))
+    lines = _drop_unused(*_drop_aliases(_reuse_names(body.split("\n"))))
     body = _shorter_numbers("\n".join(lines))
-    kinds = {"G": "group", "L": "local"}
-    items = sorted(set(re.findall(r"\b[GL][012]\b", body)))
-    declared = "".join(f"  int {item} = get_{kinds[item[0]]}_id({item[1]});\n" for item in items)
+    items = ((item, *_ITEMS[item]) for item in _find_items(body))
+    declared = "".join(f"  int {item} = get_{kind}_id({axis});\n" for item, kind, axis in items)
     return head + declared + body
+
+
+def _find_items(text: str) -> list[str]:
+    """Which of `_ITEMS` are words of the text."""
+    # A pattern that begins with what stands in the text is looked for by that.
+    return [item for item in _ITEMS if re.search(rf"{item}(?<!\w{item})\b", text)]
 
 
 def _reuse_names(lines: list[str]) -> list[str]:
@@ -83,9 +93,26 @@ def _reuse_names(lines: list[str]) -> list[str]:
 def _replace_by_names(line: str, known: list[_Named]) -> str:
     for named in known:
         if named.value in line:
-            # `(x)` is no value in `f(x)`, nor is `max(x, y)` in `fmax(x, y)`.
-            line = re.sub(rf"(?<![\w.]){re.escape(named.value)}", named.name, line)
+            line = _replace_value(line, named)
     return line
+
+
+def _replace_value(line: str, named: _Named) -> str:
+    """The line with the name in place of the value, which is there at least as a text.
+
+    `(x)` is no value in `f(x)`, nor is `max(x, y)` in `fmax(x, y)`.
+    """
+    parts, taken = [], 0
+    found = line.find(named.value)
+    while found >= 0:
+        before = line[found - 1 : found]
+        if before.isalnum() or before in ("_", "."):
+            found = line.find(named.value, found + 1)
+            continue
+        parts += [line[taken:found], named.name]
+        taken = found + len(named.value)
+        found = line.find(named.value, taken)
+    return "".join([*parts, line[taken:]])
 
 
 def _rewrite_declaration(line: str, found: re.Match[str]) -> tuple[str, list[str]]:
@@ -130,31 +157,30 @@ def _outermost(value: str) -> str:
     return ""
 
 
-def _drop_aliases(lines: list[str]) -> list[str]:
-    """What is only another name for a variable goes: `float4 a0 = v_;`."""
+def _drop_aliases(lines: list[str]) -> tuple[list[str], Counter[str]]:
+    """What is only another name for a variable goes: `float4 a0 = v_;`; the words left, counted."""
     names: dict[str, str] = {}
     kept = []
     for line in lines:
-        found = _DECLARED.match(line)
-        value = found["value"] if found is not None else ""
-        if found is not None and _WORD.fullmatch(value):
-            names[found["name"]] = names.get(value, value)
+        found = _ALIAS.match(line)
+        if found is not None:
+            names[found["name"]] = names.get(found["value"], found["value"])
         else:
             kept.append(line)
-    if not names:
-        return kept
-    return [_WORD.sub(lambda word: names.get(word[0], word[0]), line) for line in kept]
+    parts = _WORDS.split("\n".join(kept))
+    words = parts[1::2]
+    if names:
+        parts[1::2] = words = [names.get(word, word) for word in words]
+    return "".join(parts).split("\n"), Counter(words)
 
 
-def _drop_unused(lines: list[str]) -> list[str]:
+def _drop_unused(lines: list[str], uses: Counter[str]) -> list[str]:
     """Variables that nothing reads go, with what only they read."""
-    words = [_WORD.findall(line) for line in lines]
-    uses = Counter(word for line in words for word in line)
     kept = []
-    for line, found in zip(reversed(lines), reversed(words), strict=True):
+    for line in reversed(lines):
         declared = _DECLARED.match(line)
         if declared is not None and uses[declared["name"]] == 1:
-            uses.subtract(found)
+            uses.subtract(_WORD.findall(line))
         else:
             kept.append(line)
     return kept[::-1]
@@ -166,7 +192,7 @@ def _shorter_numbers(body: str) -> str:
     body = _LANES_OF_ONE.sub(r"\1 * ", body)
     body = _SAME_NUMBERS.sub(r"(\1)(\2)", body)
     body = _FLOAT.sub(_float, body)
-    return "\n".join(_READ.sub(r"\1;", line) for line in body.split("\n"))
+    return _READ.sub(r"\1;", body)
 
 
 def _float(found: re.Match[str]) -> str:

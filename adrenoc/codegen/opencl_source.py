@@ -19,8 +19,8 @@ ROLLED = "rolled_"
 """Variables of loops that compilers are not to unroll begin so."""
 _ROLLED_LOOP = re.compile(rf"(for \(int {ROLLED}(\w+) = 0; {ROLLED}\2 < \d+);")
 _SHARED_HALVES = re.compile(r"(__local half4 \w+\[\d+\]);")
-_READ = re.compile(r"\bREAD_IMAGE([HF])\(")
-"""TVM's macro: with the sampler it is the function."""
+_READS = {f"READ_IMAGE{kind}(": f"read_image{kind.lower()}(" for kind in "HF"}
+"""TVM's macros: with the sampler they are the functions."""
 
 
 def tidy(source: str) -> str:
@@ -33,8 +33,10 @@ def tidy(source: str) -> str:
     - It has no way to say that a loop stays a loop.
     """
     source = _OLD_READS.sub("", _DECLARATION.sub("", source))
-    source = _READ.sub(lambda found: f"read_image{found[1].lower()}(", source)
-    source = _SPELLED.sub(r"\1", source)
+    for macro, function in _READS.items():
+        source = source.replace(macro, function)
+    if "()" in source:
+        source = _SPELLED.sub(r"\1", source)
     source = _ROLLED_LOOP.sub(r"\1 + ROLLED;", source)
     if "SHARE_UINT4(" in source:
         source = _SHARED_HALVES.sub(r"\1 __attribute__((aligned(16)));", source)
