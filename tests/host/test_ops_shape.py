@@ -63,6 +63,18 @@ def test_pad(device: Any, preset: str) -> None:
     ops.check(device, preset)
 
 
+@pytest.mark.parametrize("preset", ["fp32", "buffer"])
+def test_reflections_as_wide_as_they_may_be(device: Any, preset: str) -> None:
+    """Along all axes at once, up to the far end of each, and of a tensor that lies in rows."""
+    ops = Ops()
+    x = ops("Relu", ops.input(2, 5, 4, 6))
+    for widths in ((0, 0, 3, 5, 0, 0, 3, 5), (1, 4, 0, 2, 0, 3, 2, 0), (0, 0, 0, 0, 1, 1, 1, 1)):
+        ops.output(ops("Pad", x, ops.ints(*widths), mode="reflect"))
+    rows = ops("Pad", ops.input(3, 7), ops.ints(2, 0, 1, 6), mode="reflect")
+    ops.output(ops("Pad", ops("Tanh", rows), ops.ints(0, 5, 3, 0), mode="reflect"))
+    ops.check(device, preset)
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_reshape_and_transpose(device: Any, preset: str) -> None:
     ops = Ops()

@@ -28,6 +28,7 @@ from adrenoc.passes.analyse.region_nodes import region_nodes
 from adrenoc.passes.analyse.scalar_body import Block, NotScalarError, blocks_of
 from adrenoc.passes.read.expansions import expand_call
 from adrenoc.passes.read.fold_nests import FOLD_NESTS
+from adrenoc.passes.read.mirror_nest import is_mirror, mirror_nest
 from adrenoc.passes.read.whole_operators import refusal
 from adrenoc.tvmapi import array_view, tirx, tvm
 
@@ -102,9 +103,10 @@ class _Reader:
             self.log.add(var.name, f"{OF_RELAX[name].name} {how}", refused)
         if parts is not None:
             self._read_parts(var, call, parts)
-        elif name in FOLD_NESTS:
+        elif name in FOLD_NESTS or is_mirror(call, name):
+            nest = FOLD_NESTS.get(name, mirror_nest)
             args = [self._name_of(a) for a in call.args]
-            self._read_prim_func(var, FOLD_NESTS[name](call), args, name.removeprefix("relax."))
+            self._read_prim_func(var, nest(call), args, name.removeprefix("relax."))
         else:
             lowered, func = self._legalise(call, name, var.name)
             args = [self._name_of(a) for a in lowered.args[1].fields]
