@@ -31,7 +31,7 @@ OLDEST_ANDROID_API = 21  # the first level of arm64 Android
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-ONLY_OF_DECODERS = ("states", "caches", "end_tokens")
+ONLY_OF_DECODERS = ("states", "caches", "recurrent", "end_tokens")
 """Options that are not told of where they are empty."""
 
 
@@ -60,6 +60,8 @@ class CompileOptions:
     """(input, output) that is the same memory from run to run."""
     caches: tuple[tuple[str, str], ...] = ()
     """The same of a decoder whose past grows in the file, and has fixed rows in the bundle."""
+    recurrent: tuple[tuple[str, str], ...] = ()
+    """The same of a decoder's states that every token changes as a whole."""
     end_tokens: tuple[int, ...] = ()
     """Tokens after which a decoder has no more to say."""
     check_ir: bool = False

@@ -224,6 +224,8 @@ class Manifest:
     outputs: tuple[TensorSpec, ...]
     states: tuple[str, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
     """Inputs whose memory a run changes: what the next run is to find there, as caches are."""
+    recurrent: tuple[str, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
+    """Of a decoder: states that every token changes as a whole, as caches of rows are not."""
     end_tokens: tuple[int, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
     """Of a decoder: tokens after which it has no more to say."""
     params: tuple[ParamSpec, ...]

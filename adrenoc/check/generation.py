@@ -122,7 +122,9 @@ def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarra
     }
     feeds = {name: value for name, value in feeds.items() if takes[name]}
     for cache in form.caches:
-        feeds[cache.past] = np.zeros((1, cache.heads, 0, cache.head), cache.dtype)
+        feeds[cache.past] = np.zeros((1, cache.heads, cache.least, cache.head), cache.dtype)
+    for state in form.recurrent:
+        feeds[state.past] = np.zeros(state.shape, state.dtype)
     return feeds
 
 

@@ -201,6 +201,7 @@ def _plan(
         "shapes": planned.buckets[0] or None,
         "states": planned.states or None,
         "caches": planned.caches or None,
+        "recurrent": planned.recurrent or None,
     }
 
 

@@ -220,6 +220,7 @@ def compile_command(
         "shapes": shaped.buckets[-1] or None,
         "states": shaped.states or None,
         "caches": shaped.caches or None,
+        "recurrent": shaped.recurrent or None,
         "end_tokens": shaped.ends or None,
         "forbid": forbid or None,
         "max_memory_mib": max_memory_mib,

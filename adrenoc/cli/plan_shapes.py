@@ -31,6 +31,7 @@ class ShapePlan:
     buckets: tuple[Shapes, ...]
     states: _Pairs = ()
     caches: _Pairs = ()
+    recurrent: _Pairs = ()
     ends: tuple[int, ...] = ()
     tokenizer: bytes = b""
     decisions: tuple[Decision, ...] = ()
@@ -82,19 +83,19 @@ def plan_shapes(
     words, found = find_tokenizer(model, tokenizer)
     buckets = tuple((*bucket, *more) for bucket in plan.buckets)
     # Of the other format the importer knows all that is a state.
-    others = () if form.lengths else _tell_other_states(signature, buckets[0], plan.caches)
+    known = (*plan.caches, *plan.recurrent)
+    others = () if form.lengths else _tell_other_states(signature, buckets[0], known)
     return ShapePlan(
         buckets=buckets,
         caches=plan.caches,
+        recurrent=plan.recurrent,
         ends=plan.ends,
         tokenizer=words,
         decisions=(*plan.decisions, *found, *others),
     )
 
 
-def _tell_other_states(
-    signature: Signature, shapes: Shapes, caches: _Pairs
-) -> tuple[Decision, ...]:
+def _tell_other_states(signature: Signature, shapes: Shapes, kept: _Pairs) -> tuple[Decision, ...]:
     """What else a decoder keeps by its exporter's names: rows of it are not there to go back to."""
     from adrenoc.decision import Decision
     from adrenoc.importers.states import find_states
@@ -103,13 +104,13 @@ def _tell_other_states(
         Decision(
             subject=f"{past}, {present}",
             taken="taken and given at each run",
-            reason="a state beside caches, which no loop over tokens keeps: steps that are made "
-            "ahead would have to be taken back; adrenoc run --input gives it for one step",
+            reason="an exporter's names say that it is a state, and the file leaves its extents "
+            "open; adrenoc run --input gives it for one step",
         )
         for past, present in (
             pair for found in find_states(signature, dict(shapes)) for pair in found
         )
-        if (past, present) not in caches
+        if (past, present) not in kept
     )
 
 
@@ -117,7 +118,8 @@ def _shapes_of_others(form: DecoderForm, shapes: AskedShapes) -> Shapes | None:
     """Shapes of what a decoder takes beside tokens and caches; None where others are asked for."""
     from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 
-    own = {TOKENS, MASK, POSITIONS, *(cache.past for cache in form.caches)}
+    pasts = [*(one.past for one in form.caches), *(one.past for one in form.recurrent)]
+    own = {TOKENS, MASK, POSITIONS, *pasts}
     plain = tuple(one for one in shapes if isinstance(one, tuple))
     if len(plain) < len(shapes) or own.intersection(name for name, _ in plain):
         return None

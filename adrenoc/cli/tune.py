@@ -208,6 +208,7 @@ def _request_of(given: _Given, target: Target) -> TuneRequest:
         "shapes": bucket or None,
         "states": shaped.states or None,
         "caches": shaped.caches or None,
+        "recurrent": shaped.recurrent or None,
         "end_tokens": shaped.ends or None,
     }
     return TuneRequest(

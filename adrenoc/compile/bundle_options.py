@@ -39,7 +39,7 @@ def options_of(bundle: Bundle) -> CompileOptions:
             hint=REBUILD_HINT,
         )
     values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
-    for name in ("states", "caches"):
+    for name in ("states", "caches", "recurrent"):
         values[name] = tuple(tuple(pair) for pair in values.get(name, ()))
     values["end_tokens"] = tuple(values.get("end_tokens", ()))
     values["forbid"] = tuple(values["forbid"])

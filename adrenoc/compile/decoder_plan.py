@@ -29,6 +29,7 @@ class DecoderPlan:
 
     buckets: tuple[Shapes, ...]
     caches: tuple[tuple[str, str], ...]
+    recurrent: tuple[tuple[str, str], ...] = ()
     ends: tuple[int, ...] = ()
     decisions: tuple[Decision, ...]
 
@@ -62,6 +63,7 @@ def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int])
     return DecoderPlan(
         buckets=tuple(_shapes(form, length, rows) for length in lengths),
         caches=tuple((cache.past, cache.present) for cache in form.caches),
+        recurrent=tuple((state.past, state.present) for state in form.recurrent),
         ends=form.ends,
         decisions=tuple(decisions),
     )
@@ -122,4 +124,5 @@ def _shapes(form: DecoderForm, tokens: int, rows: int) -> Shapes:
     if form.positions:
         shapes.append((POSITIONS, (1, tokens)))
     shapes += [(cache.past, (1, cache.heads, rows, cache.head)) for cache in form.caches]
+    shapes += [(state.past, state.shape) for state in form.recurrent]
     return tuple(shapes)

@@ -377,6 +377,7 @@ class _Writer:
                 values=values_of(options),
                 digest=options.digest(),
             ),
+            "recurrent": tuple(past for past, _ in options.recurrent),
             "end_tokens": options.end_tokens,
             "versions": {**tool_versions(), "linker": self.linker.version},
         }

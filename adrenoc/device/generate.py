@@ -83,7 +83,7 @@ class Decoder:
         self._bounds = specs[TOKENS].bounds
         self._states = {n: self._make_empty(specs[n]) for n in bundle.manifest.states}
         self._others = {n: self._bring(specs[n], value) for n, value in (given or {}).items()}
-        self.rows = specs[bundle.manifest.states[0]].shape[2]
+        self.rows = _count_rows(specs, bundle.manifest.states)
         self.ended = ""
         """Why no more tokens come: an end token (end), the wish (most), the context (full)."""
         make = place.function("adrenoc.opencl.tokens")
@@ -154,7 +154,7 @@ class Decoder:
         return row
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first tokens.
+        """Forget all but the first tokens, which recurrent layers may have to take in again.
 
         Raises:
             InputError: there are fewer.
@@ -249,6 +249,7 @@ class Decoder:
             "ids": inputs.index(TOKENS),
             "past": inputs.index(PAST_LENGTH),
             "states": [inputs.index(name) for name in manifest.states],
+            "recurrent": [inputs.index(name) for name in manifest.recurrent],
             "picked": outputs.index(NEXT_TOKEN) if tokens == 1 else 0,
             "logits": outputs.index(LOGITS) if tokens == 1 else 0,
         }
@@ -284,6 +285,14 @@ def _explain_no_numbers(rows: int) -> AccuracyError:
         hint="adrenoc check-accuracy MODEL names the layer and what has to stay in float32, and "
         "adrenoc compile MODEL --preset fp32 keeps all there",
     )
+
+
+def _count_rows(specs: Mapping[str, TensorSpec], states: Sequence[str]) -> int:
+    """How many tokens there may be: one run behind the most that there may be before it."""
+    past = specs[PAST_LENGTH]
+    if past.bounds:
+        return past.bounds[1] + (specs[TOKENS].shape[-1] if specs[TOKENS].shape else 1)
+    return specs[states[0]].shape[2]
 
 
 def check_is_decoder(bundle: Bundle) -> None:

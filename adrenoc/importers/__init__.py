@@ -20,6 +20,7 @@ def import_model(
     shapes: Mapping[str, tuple[int, ...]],
     states: Sequence[tuple[str, str]] = (),
     caches: Sequence[tuple[str, str]] = (),
+    recurrent: Sequence[tuple[str, str]] = (),
 ) -> Imported:
     """Import the ONNX or TFLite model at `path`; `shapes` fixes its dynamic dimensions.
 
@@ -43,5 +44,6 @@ def import_model(
     else:
         from adrenoc.importers.onnx.importer import import_onnx
 
-        imported = import_onnx(files, shapes=shapes, states=states, caches=caches)
+        said = {"states": states, "caches": caches, "recurrent": recurrent}
+        imported = import_onnx(files, shapes=shapes, **said)
     return replace(imported, inputs=find_bounds(imported.module, imported.inputs))

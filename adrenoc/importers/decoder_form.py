@@ -5,6 +5,7 @@ Loads neither TVM nor files of weights beside the model; a TFLite file is read w
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, T
 from adrenoc.errors import ModelFormatError
 from adrenoc.files.read import read_plain
 from adrenoc.importers.formats import ModelFiles, find_model_files
-from adrenoc.importers.signature import Extent, Signature, read_signature
+from adrenoc.importers.signature import Extent, Port, Signature, read_signature
+from adrenoc.importers.states import names_of_next
 from adrenoc.text.json_text import read_json
 
 GENAI_CONFIG = "genai_config.json"
@@ -35,18 +37,32 @@ empty, though only the first call makes them."""
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSpec:
-    """A cache of keys or values: its input, its output, heads and elements of a row of a head."""
+    """A cache of keys or values: its input, its output, heads and elements of a row of a head.
+
+    `least` is how many rows the file wants one to have that holds none yet, as those that slide do.
+    """
 
     past: str
     present: str
     heads: int
     head: int
     dtype: str
+    least: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSpec:
+    """A state that every token changes as a whole, as those of recurrent layers."""
+
+    past: str
+    present: str
+    shape: tuple[int, ...]
+    dtype: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderForm:
-    """Caches of a decoder, whether it takes positions, and what its configuration says.
+    """Caches of a decoder and its recurrent states, and what its configuration says of it.
 
     `context` (as the file `source` says) is 0 and `ends`, the tokens after which it has no more to
     say, are none where no configuration lies beside the model.  Where the file fixes them, `rows`
@@ -55,6 +71,7 @@ class DecoderForm:
     """
 
     caches: tuple[CacheSpec, ...]
+    recurrent: tuple[StateSpec, ...] = ()
     masked: bool
     positions: bool
     context: int
@@ -81,8 +98,16 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
     inputs = {port.name for port in signature.inputs}
     outputs = {port.name for port in signature.outputs}
     merged = PAST_BRANCH in inputs
+    sliding = _sliding_beside(model)
     caches = [
-        CacheSpec(past=port.name, present=present, heads=heads, head=head, dtype=port.dtype)
+        CacheSpec(
+            past=port.name,
+            present=present,
+            heads=heads,
+            head=head,
+            dtype=port.dtype,
+            least=sliding.get(_layer_of(port.name), 0),
+        )
         for port in signature.inputs
         if port.dtype in _KEPT and len(port.axes or ()) == 4
         for _, heads, rows, width in [port.axes or ()]
@@ -91,11 +116,15 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         if (present := _present_of(port.name, outputs))
         if not (merged and _ENCODERS in port.name)
     ]
-    if not caches or TOKENS not in inputs or LOGITS not in outputs:
+    if TOKENS not in inputs or LOGITS not in outputs:
+        return None
+    recurrent = _find_recurrent(signature, {cache.past for cache in caches})
+    if not caches and not recurrent:
         return None
     context, source = _context_beside(model)
     return DecoderForm(
         caches=tuple(caches),
+        recurrent=recurrent,
         masked=MASK in inputs,
         positions=POSITIONS in inputs,
         merged=merged,
@@ -103,6 +132,32 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         source=source,
         ends=_ends_beside(model),
     )
+
+
+def _find_recurrent(signature: Signature, caches: set[str]) -> tuple[StateSpec, ...]:
+    """States whose extents are fixed but for the batch, of a model of any number of tokens."""
+    outputs = {port.name for port in signature.outputs}
+    tokens = next(port for port in signature.inputs if port.name == TOKENS)
+    if len(tokens.axes or ()) != 2 or isinstance((tokens.axes or ())[1], int):
+        return ()
+    found = []
+    for port in signature.inputs:
+        shape = _shape_of_one(port, (tokens.axes or ())[0])
+        present = next((name for name in names_of_next(port.name) if name in outputs), "")
+        if shape and present and port.name not in {TOKENS, MASK, POSITIONS, *caches}:
+            found.append(StateSpec(past=port.name, present=present, shape=shape, dtype=port.dtype))
+    return tuple(found)
+
+
+def _shape_of_one(port: Port, batch: Extent) -> tuple[int, ...]:
+    """The shape for a batch of one; empty where other axes are open."""
+    shape: list[int] = []
+    for at, axis in enumerate(port.axes or ()):
+        is_batch = at == 0 or (axis is not None and axis == batch)
+        if not isinstance(axis, int) and not is_batch:
+            return ()
+        shape.append(axis if isinstance(axis, int) else 1)
+    return tuple(shape)
 
 
 def _find_in_tflite(files: ModelFiles) -> DecoderForm | None:
@@ -131,6 +186,24 @@ def _width_of_head(model: Path, said: Extent, dtype: str) -> int:
     if type(size) is not int or size <= 0:
         return 0
     return size // 2 if dtype == "uint8" else size
+
+
+def _sliding_beside(model: Path) -> dict[int, int]:
+    """The layers whose caches slide by genai's configuration, and how many rows these hold."""
+    decoder, _ = _said_beside(model, "decoder")
+    said = decoder.get("sliding_window") if isinstance(decoder, dict) else None
+    if not isinstance(said, dict):
+        return {}
+    size, layers = said.get("window_size"), said.get("layers")
+    if type(size) is not int or not isinstance(layers, list):
+        return {}
+    return {layer: size for layer in layers if type(layer) is int}
+
+
+def _layer_of(name: str) -> int:
+    """The first number in a name, which is that of a layer; -1 where there is none."""
+    found = re.search(r"\d+", name)
+    return -1 if found is None else int(found[0])
 
 
 def _present_of(past: str, outputs: set[str]) -> str:

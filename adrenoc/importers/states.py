@@ -167,7 +167,7 @@ def find_states(
     unlike: list[State] = []
     for port in signature.inputs:
         fixed = Port(name=port.name, axes=shapes.get(port.name, port.axes), dtype=port.dtype)
-        present = [name for name in _names_of_next(port.name) if name in outputs]
+        present = [name for name in names_of_next(port.name) if name in outputs]
         if not present or any(one == present[0] for _, one in [*found, *unlike]):
             continue
         alike = _are_alike(fixed, outputs[present[0]], named)
@@ -177,7 +177,7 @@ def find_states(
     return tuple(found), tuple(unlike)
 
 
-def _names_of_next(name: str) -> Iterator[str]:
+def names_of_next(name: str) -> Iterator[str]:
     """What exporters call the output that is this input in the next run."""
     for form in _NEXT:
         yield form.format(name)

@@ -40,6 +40,7 @@ def import_step(state: State) -> State:
         shapes=dict(options.shapes),
         states=options.states,
         caches=options.caches,
+        recurrent=options.recurrent,
     )
     if state.sha256 not in ("", imported.model_sha256):
         raise ModelFormatError(

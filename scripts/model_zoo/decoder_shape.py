@@ -21,8 +21,9 @@ class DecoderShape:
     those of queries and keys in GroupQueryAttention; `qdq` opens weights by DequantizeLinear;
     `biased` adds biases to the projections that it names of q, k and v; `sinks` are scores of no
     row; `slopes` an attention_bias that grows along the rows (ALiBi); `alternating` has windows in
-    every other layer; `cache_bits` 8 or 4 keeps keys and values in so many; `open_heads` leaves the
-    last axis of caches open, as newer builders do.
+    every other layer; `slides` lets their caches slide; `conv_taps` makes every other layer, from
+    the first on, a short convolution of so many; `cache_bits` 8 or 4 keeps keys and values in so
+    many; `open_heads` leaves the last axis of caches open, as newer builders do.
     """
 
     kind: str = "qwen3"
@@ -53,6 +54,8 @@ class DecoderShape:
     sinks: bool = False
     slopes: bool = False
     alternating: bool = False
+    slides: bool = False
+    conv_taps: int = 0
     cache_bits: int = 0
     open_heads: bool = False
     seed: int = 0
@@ -64,6 +67,14 @@ class DecoderShape:
     @property
     def has_positions(self) -> bool:
         return self.positions or self.rotary_apart or (self.plain > 0 and self.kind != "learned")
+
+    def has_state(self, layer: int) -> bool:
+        """Whether a layer carries a state in place of a cache."""
+        return self.conv_taps > 0 and layer % 2 == 0
+
+    def has_window(self, layer: int) -> bool:
+        """Whether a layer sees its window alone."""
+        return self.window > 0 and (not self.alternating or layer % 2 == 1)
 
 
 def genai_config(shape: DecoderShape, file: str = "model.onnx") -> str:
@@ -96,4 +107,8 @@ def genai_config(shape: DecoderShape, file: str = "model.onnx") -> str:
             "num_key_value_heads": shape.kv_heads,
         },
     }
+    if shape.slides:
+        layers = [layer for layer in range(shape.layers) if shape.has_window(layer)]
+        said = {"window_size": shape.window, "layers": layers, "cache_slack": 0}
+        model["decoder"]["sliding_window"] = {"slide_key_value_cache": False, **said}
     return json.dumps({"model": model, "search": {"max_length": shape.context}}, indent=4) + "\n"

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from model_zoo.decoder_shape import DecoderShape
 from model_zoo.few_bits import quantise
+from model_zoo.state_layers import add_short_conv, list_state_ports
 
 OPSET = 21
 CONTRIB = "com.microsoft"
@@ -42,7 +43,10 @@ class Decoder:
         for layer in range(s.layers):
             prefix = f"/model/layers.{layer}"
             root, normed = self.norm(f"{prefix}/input_layernorm", root, skip)
-            mixed = self.attention(prefix, layer, normed)
+            if s.has_state(layer):
+                mixed = add_short_conv(self, prefix, layer, normed)
+            else:
+                mixed = self.attention(prefix, layer, normed)
             root, normed = self.norm(f"{prefix}/post_attention_layernorm", root, mixed)
             skip = self.mlp(prefix, normed)
         _, normed = self.norm("/model/final_norm", root, skip, last=True)
@@ -148,9 +152,11 @@ class Decoder:
             "scale": float(s.head**-0.5),
             "do_rotary": int(not s.rotary_apart),
             "rotary_interleaved": 0,
-            "local_window_size": s.window if not s.alternating or layer % 2 else -1,
+            "local_window_size": s.window if s.has_window(layer) else -1,
             "softcap": s.softcap,
         }
+        if s.slides and s.has_window(layer):
+            attrs["sliding_window_cache"] = 1
         inputs = [q, k, v, *past, "seqlens_k", "total_length"]
         if not s.rotary_apart:
             inputs += ["cos_cache", "sin_cache", *(["position_ids"] if s.positions else [])]
@@ -334,6 +340,11 @@ class Decoder:
         width = s.head // 2 if s.cache_bits == 4 else s.head
         outputs = [value("logits", element, [*new, s.vocabulary])]
         for layer in range(s.layers):
+            if s.has_state(layer):
+                for past, present in list_state_ports(self, layer):
+                    inputs.append(past)
+                    outputs.append(present)
+                continue
             for kind in ("key", "value"):
                 for found, name, rows in (
                     (inputs, f"past_key_values.{layer}.{kind}", "past_sequence_length"),

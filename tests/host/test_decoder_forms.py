@@ -111,6 +111,10 @@ CASES = {
         ),
         "",
     ),
+    "caches that slide": (
+        DecoderShape(**{**TINY, "layers": 2}, alternating=True, window=6, slides=True, seed=1),
+        "",
+    ),
     "biases along the rows": (DecoderShape(**TINY, kind="llama", slopes=True), ""),
     "a cache of nibbles": (DecoderShape(**TINY, cache_bits=4, open_heads=True), ""),
     BIASED: (DecoderShape(**TINY, kind="llama", biased="qv", packed=False, bits=8), ""),

@@ -139,20 +139,21 @@ def test_tables_of_rotations_reach_as_far_as_the_context(tmp_path: Path) -> None
         import_model(path, shapes=dict(plan.buckets[0]), caches=plan.caches)
 
 
-def test_states_beside_caches_are_told(tmp_path: Path) -> None:
+def test_states_beside_caches_are_kept_or_told(tmp_path: Path) -> None:
     model = make_decoder(DecoderShape(layers=1))
     helper, element = onnx.helper, onnx.TensorProto.FLOAT
-    for values, name in (
-        (model.graph.input, "past_conv.0"),
-        (model.graph.output, "present_conv.0"),
-    ):
-        values.append(helper.make_tensor_value_info(name, element, [1, 64, 2]))
-    model.graph.node.append(helper.make_node("Tanh", ["past_conv.0"], ["present_conv.0"]))
+    for name, extents in (("conv.0", ["batch_size", 64, 2]), ("other", [1, 64, "n"])):
+        for values, kind in ((model.graph.input, "past"), (model.graph.output, "present")):
+            values.append(helper.make_tensor_value_info(f"{kind}_{name}", element, extents))
+        node = helper.make_node("Tanh", [f"past_{name}"], [f"present_{name}"])
+        model.graph.node.append(node)
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
     plan = plan_shapes(path, (), (40, "4"), (), accurate=False)
+    assert plan.recurrent == (("past_conv.0", "present_conv.0"),)
+    assert ("past_conv.0", (1, 64, 2)) in plan.buckets[-1]
     told = {d.subject: d for d in plan.decisions}
-    assert "no loop over tokens keeps" in told["past_conv.0, present_conv.0"].reason
+    assert "leaves its extents open" in told["past_other, present_other"].reason
     assert len(plan.decisions) == 3
 
 

@@ -67,6 +67,19 @@ def test_a_session_in_cpp(
     assert [int(token) for token in done.out.split()] == tokens
 
 
+def test_a_session_with_recurrent_states(
+    runtime: Runtime, device: Any, opencl: str, execute: Execute, tmp_path: Path
+) -> None:
+    # The same program: what is rewound, stopped, ended and restored goes on as if nothing had been.
+    model = write_decoder(tmp_path, DecoderShape(layers=2, context=ROWS, conv_taps=3))
+    bundle, _ = make_decoder_bundle(model, "fp32")
+    with local_place(bundle, "") as place:
+        tokens = make_all(Decoder(place, bundle))
+    program = compile_against(runtime, "session_program.cc", tmp_path / "session")
+    done = execute(program, bundle.path, opencl, *PROMPT)
+    assert [int(token) for token in done.out.split()] == tokens
+
+
 def test_the_runner_streams_tokens(
     runtime: Runtime,
     decoder_bundle: Bundle,

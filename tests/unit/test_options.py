@@ -74,6 +74,7 @@ def test_later_layers_win_and_leave_their_name():
         ("shapes", (), "default"),
         ("states", (), "default"),
         ("caches", (), "default"),
+        ("recurrent", (), "default"),
         ("end_tokens", (), "default"),
         ("check_ir", True, "target host"),
         ("forbid", (), "default"),

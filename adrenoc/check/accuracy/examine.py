@@ -108,6 +108,12 @@ def _check_asked(
             f"{model} is no decoder with past and present keys and values, and takes no text",
             hint=f"adrenoc check-accuracy {model} --inputs FOLDER",
         )
+    if form is not None and form.recurrent:
+        raise InputError(
+            f"{model} keeps {len(form.recurrent)} recurrent states, whose numbers after each token "
+            "no one run of the reference gives, so that layers cannot be examined one by one",
+            hint="adrenoc run BUNDLE --prompt-ids 1,2,3 --check MODEL compares tokens and logits",
+        )
     if form is not None and files:
         raise InputError(
             f"{model} is a decoder, which is examined on tokens, and not on sets of inputs",

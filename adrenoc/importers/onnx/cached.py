@@ -49,10 +49,11 @@ _KEPT = {8: np.dtype(np.int8), NIBBLE: np.dtype(np.uint8)}
 _PLAIN_ATTRIBUTES = {
     "causal": (1,),
     "qk_output": (0,),
-    "sliding_window_cache": (0,),
+    "sliding_window_cache": (0, 1),
     "smooth_softmax": (0, -1, 1),
 }
-"""Attribute -> the values that are covered, the default among them."""
+"""Attribute -> the values that are covered, the default among them.  A cache that slides holds the
+rows of the window: what a token sees is the same in one of all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +193,8 @@ def _check_covered(write: Writer) -> None:
         for name, values in _PLAIN_ATTRIBUTES.items()
         if name in write.attrs and write.attrs[name] not in values
     ]
+    if write.number("sliding_window_cache", 0) and write.number("local_window_size", -1) < 1:
+        odd.append("sliding_window_cache without a window")
     if write.output(3):
         given.append("output_qk")
     if given or odd:

@@ -21,7 +21,9 @@ from adrenoc.importers.onnx.contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
 from adrenoc.importers.onnx.experts import EXPERTS
 from adrenoc.importers.onnx.graph import OnnxGraph
+from adrenoc.importers.onnx.linear_attention import LINEAR
 from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
+from adrenoc.importers.onnx.recurrent_layers import RECURRENT
 from adrenoc.importers.onnx.rotary import ROTARY
 from adrenoc.importers.onnx.writer import CannotWriteError, UnknownTypeError, Writer
 
@@ -195,8 +197,10 @@ _REWRITES: dict[str, Callable[[Writer], None]] = {
     **CACHED,
     **DYNAMIC,
     **EXPERTS,
+    **LINEAR,
     **N_BITS_REWRITES,
     **QUANTISED,
+    **RECURRENT,
     **ROTARY,
     "BiasGelu": _bias_gelu,
     "CDist": _distances,

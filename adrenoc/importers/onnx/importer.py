@@ -64,17 +64,18 @@ def import_onnx(
     shapes: Mapping[str, tuple[int, ...]],
     states: Sequence[tuple[str, str]] = (),
     caches: Sequence[tuple[str, str]] = (),
+    recurrent: Sequence[tuple[str, str]] = (),
 ) -> Imported:
     """Import the ONNX model in `files`; `shapes` fixes dynamic dimensions by input name.
 
     `states` are pairs of an input and the output that it is in the next run; `caches` those of a
-    decoder whose past grows (`steady_cache.py`).
+    decoder whose past grows (`steady_cache.py`), `recurrent` those of its states that do not.
 
     Raises:
         ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
         CustomDomainError, UnsupportedOperatorError: every node concerned is named.
         ShapeError: a shape is missing or does not fit.
-        OptionError: `states` or `caches` are not what the model has.
+        OptionError: `states`, `caches` or `recurrent` are not what the model has.
     """
     from adrenoc.importers.onnx.convert import convert, supported_operators
     from adrenoc.importers.onnx.recurrent_steps import note_steps
@@ -84,8 +85,9 @@ def import_onnx(
     graph = _prepare(model, shapes)
     decisions += _tell_left_out(model.graph, graph)
     del model  # its weights are in `graph` now
-    decisions += _keep_weights_and_caches(graph, caches)
-    _put_states_last(graph, states, caches)
+    decisions += _keep_weights_and_caches(graph, caches, recurrent)
+    kept = (*caches, *recurrent, *states)
+    _put_last(graph, [present for _, present in kept])
     decisions += fuse_qdq(graph)
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
@@ -102,9 +104,8 @@ def import_onnx(
     module, tensors, failed = convert(graph, unknown)
     raise_refusals(graph, foreign, missing, failed)
     check_kept(graph, caches)
-    kept = (*caches, *states)
     outputs = _outputs_of(graph, graph.outputs)
-    check_states(states, graph.inputs, outputs)
+    check_states((*recurrent, *states), graph.inputs, outputs)
     return Imported(
         module=module,
         format="onnx",
@@ -128,20 +129,20 @@ def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto
     return model, sha256
 
 
-def _keep_weights_and_caches(graph: OnnxGraph, caches: Sequence[tuple[str, str]]) -> list[Decision]:
+def _keep_weights_and_caches(
+    graph: OnnxGraph,
+    caches: Sequence[tuple[str, str]],
+    recurrent: Sequence[tuple[str, str]],
+) -> list[Decision]:
     """Leave weights in their few bits, and the caches of a decoder in place."""
     taken = take_past_branch(graph) if caches else []
     opened = keep_block_weights(graph)
-    return [*taken, *opened, *(keep_cache(graph, caches) if caches else [])]
+    is_decoder = caches or recurrent
+    return [*taken, *opened, *(keep_cache(graph, caches, recurrent) if is_decoder else [])]
 
 
-def _put_states_last(
-    graph: OnnxGraph,
-    states: Sequence[tuple[str, str]],
-    caches: Sequence[tuple[str, str]],
-) -> None:
+def _put_last(graph: OnnxGraph, kept: Sequence[str]) -> None:
     """Have the outputs that are states behind all others, each once and in their order."""
-    kept = [present for _, present in (*caches, *states)]
     if kept:
         known = [name for name in kept if name in graph.outputs]
         graph.outputs = [*(name for name in graph.outputs if name not in known), *known]

@@ -43,17 +43,23 @@ _COSINES = {"RotaryEmbedding": 2, "GroupQueryAttention": 7}
 
 Caches = Sequence[tuple[str, str]]
 
+NO_END = 1 << 30
+"""The most tokens of a decoder that keeps none of them apart."""
 
-def keep_cache(graph: OnnxGraph, caches: Caches) -> list[Decision]:
+
+def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> list[Decision]:
     """Change `graph` in place; `caches` are pairs of an input and the output that it is next.
+
+    `recurrent` are those of states that every token changes as a whole.
 
     Raises:
         OptionError: it has no such input or output.
     """
-    _check_names(graph, caches)
+    kept = (*caches, *recurrent)
+    _check_names(graph, kept)
     tokens = next(spec for spec in graph.inputs if spec.name == TOKENS).shape[-1]
-    past = {name for name, _ in caches}
-    rows = next(spec for spec in graph.inputs if spec.name in past).shape[2]
+    past = {name for name, _ in kept}
+    rows = _count_rows(graph, caches)
     opened = join_attention(graph, caches, tokens, rows)
     opened += join_biases(graph, caches, tokens, rows)
     opened += join_norms(graph)
@@ -75,21 +81,45 @@ def keep_cache(graph: OnnxGraph, caches: Caches) -> list[Decision]:
         results = [FILLED]
     graph.nodes[:0] = before
     gone = {MASK, POSITIONS}
-    kept = [spec for spec in graph.inputs if spec.name not in past | gone]
-    order = {name: number for number, (name, _) in enumerate(caches)}
+    others = [spec for spec in graph.inputs if spec.name not in past | gone]
+    order = {name: number for number, (name, _) in enumerate(kept)}
     held = sorted((s for s in graph.inputs if s.name in past), key=lambda s: order[s.name])
-    graph.inputs = [*kept, *held]
-    graph.outputs = [*results, *(present for _, present in caches)]
-    return [
-        *opened,
-        Decision(
-            subject=f"{len(caches)} states",
-            taken=f"caches of {rows} rows, written in place",
-            reason=f"exporters call an input and an output so; {len(counted)} operators read "
-            f"{PAST_LENGTH} itself",
-        ),
-        *joined,
-    ]
+    graph.inputs = [*others, *held]
+    graph.outputs = [*results, *(present for _, present in kept)]
+    return [*opened, *_tell_kept(caches, recurrent, rows, len(counted)), *joined]
+
+
+def _count_rows(graph: OnnxGraph, caches: Caches) -> int:
+    """How many tokens there may be: rows of a cache or of a mask; where nothing has any, no end."""
+    past = {name for name, _ in caches}
+    for spec in graph.inputs:
+        if spec.name in past:
+            return spec.shape[2]
+    masks = [spec.shape[-1] for spec in graph.inputs if spec.name == MASK]
+    return masks[0] if masks else NO_END
+
+
+def _tell_kept(caches: Caches, recurrent: Caches, rows: int, counted: int) -> list[Decision]:
+    decisions = []
+    if caches:
+        decisions.append(
+            Decision(
+                subject=f"{len(caches)} states",
+                taken=f"caches of {rows} rows, written in place",
+                reason=f"exporters call an input and an output so; {counted} operators read "
+                f"{PAST_LENGTH} itself",
+            )
+        )
+    if recurrent:
+        decisions.append(
+            Decision(
+                subject=f"{len(recurrent)} recurrent states",
+                taken="kept from token to token, with copies of earlier ones to go back to",
+                reason="exporters call an input and an output so, and both are of one shape; "
+                "every token changes them as a whole, so prompts go through runs that they fill",
+            )
+        )
+    return decisions
 
 
 def check_kept(graph: OnnxGraph, caches: Caches) -> None:

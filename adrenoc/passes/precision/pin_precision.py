@@ -47,7 +47,7 @@ def _only_fills_caches(context: Context) -> bool:
     """Whether this is an entry point of a decoder for several tokens: what makes logits is left
     out there."""
     tokens = dict(context.options.shapes).get(TOKENS, (1,))[-1]
-    return bool(context.options.caches) and tokens > 1
+    return bool(context.options.caches or context.options.recurrent) and tokens > 1
 
 
 def spread_precision(graph: Graph, context: Context) -> Graph:

@@ -34,9 +34,11 @@ struct StateRows {
   }
 };
 
-StateRows rows_of(const DLTensor& state, int64_t rows) {
+StateRows rows_of(const KeptState& kept, int64_t rows) {
+  const DLTensor& state = *kept.tensor;
   StateRows found;
   found.bytes = tvm::ffi::GetDataSize(state);
+  if (kept.is_recurrent) return found;
   // Caches are [batch, heads, rows, numbers], some [batch, rows, heads, numbers].
   for (const int axis : {2, 1}) {
     if (state.ndim != 4 || state.shape[axis] != rows) continue;
@@ -64,6 +66,13 @@ void move_rows(const DLTensor& state, const StateRows& rows, int64_t length, Mov
   }
 }
 
+bool any_recurrent(const std::vector<KeptState>& states) {
+  return std::any_of(states.begin(), states.end(),
+                     [](const KeptState& state) { return state.is_recurrent; });
+}
+
+size_t token_bytes(int64_t length) { return static_cast<size_t>(length) * sizeof(int64_t); }
+
 [[noreturn]] void refuse_context(const std::string& why) {
   TVM_FFI_THROW(ValueError) << "this is no context that was saved of this model: " << why;
   TVM_FFI_UNREACHABLE();
@@ -75,11 +84,6 @@ std::string context_full(int64_t length, int64_t rows, int64_t count) {
   return "the context is full: it has " + std::to_string(rows) + " rows, " +
          std::to_string(length) + " of them hold tokens, and there is no room for " +
          std::to_string(count) + " more";
-}
-
-bool all_have_rows(const std::vector<const DLTensor*>& states, int64_t rows) {
-  return std::all_of(states.begin(), states.end(),
-                     [rows](const DLTensor* state) { return rows_of(*state, rows).rows != 0; });
 }
 
 void clear_states(const std::vector<const DLTensor*>& states) {
@@ -98,15 +102,15 @@ void clear_states(const std::vector<const DLTensor*>& states) {
   }
 }
 
-size_t saved_bytes(const std::vector<const DLTensor*>& states, const ContextFill& fill) {
+size_t saved_bytes(const std::vector<KeptState>& states, const ContextFill& fill) {
   size_t bytes = sizeof(FileHeader);
-  for (const DLTensor* state : states) {
-    bytes += sizeof(uint64_t) + rows_of(*state, fill.rows).saved_bytes(fill.length);
+  for (const KeptState& state : states) {
+    bytes += sizeof(uint64_t) + rows_of(state, fill.rows).saved_bytes(fill.length);
   }
-  return bytes;
+  return bytes + (any_recurrent(states) ? token_bytes(fill.length) : 0);
 }
 
-std::string save_context(const std::vector<const DLTensor*>& states, const ContextFill& fill) {
+std::string save_context(const std::vector<KeptState>& states, const ContextFill& fill) {
   FileHeader header{};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.length = fill.length;
@@ -115,22 +119,25 @@ std::string save_context(const std::vector<const DLTensor*>& states, const Conte
   header.states = static_cast<uint32_t>(states.size());
   std::string saved(reinterpret_cast<const char*>(&header), sizeof(header));
   saved.reserve(saved_bytes(states, fill));
-  for (const DLTensor* state : states) {
-    const StateRows rows = rows_of(*state, fill.rows);
+  for (const KeptState& state : states) {
+    const StateRows rows = rows_of(state, fill.rows);
     const uint64_t bytes = rows.saved_bytes(fill.length);
     saved.append(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
     const size_t begin = saved.size();
     saved.resize(begin + bytes);
-    move_rows(*state, rows, fill.length,
+    move_rows(*state.tensor, rows, fill.length,
               [&](cl_command_queue queue, cl_mem mem, size_t from, size_t to, size_t piece) {
                 ADRENOC_CL_CALL(clEnqueueReadBuffer, queue, mem, CL_TRUE, from, piece,
                                 saved.data() + begin + to, 0, nullptr, nullptr);
               });
   }
+  if (any_recurrent(states)) {
+    saved.append(reinterpret_cast<const char*>(fill.taken.data()), token_bytes(fill.length));
+  }
   return saved;
 }
 
-ContextFill restore_context(const std::string& saved, const std::vector<const DLTensor*>& states,
+ContextFill restore_context(const std::string& saved, const std::vector<KeptState>& states,
                             int64_t rows) {
   FileHeader header{};
   if (saved.size() < sizeof(header)) refuse_context("it is too short");
@@ -144,27 +151,33 @@ ContextFill restore_context(const std::string& saved, const std::vector<const DL
   if (header.states != states.size()) refuse_context("it has other states");
   std::vector<size_t> begins;
   size_t at = sizeof(header);
-  for (const DLTensor* state : states) {
+  for (const KeptState& state : states) {
     uint64_t bytes = 0;
     if (saved.size() - at < sizeof(bytes)) refuse_context("it is cut off");
     std::memcpy(&bytes, saved.data() + at, sizeof(bytes));
     at += sizeof(bytes);
-    if (bytes != rows_of(*state, rows).saved_bytes(header.length)) {
+    if (bytes != rows_of(state, rows).saved_bytes(header.length)) {
       refuse_context("a state has another size");
     }
     if (saved.size() - at < bytes) refuse_context("it is cut off");
     begins.push_back(at);
     at += bytes;
   }
+  ContextFill fill{rows, header.length, std::nullopt};
+  if (any_recurrent(states)) {
+    if (saved.size() - at < token_bytes(header.length)) refuse_context("it is cut off");
+    fill.taken.resize(static_cast<size_t>(header.length));
+    std::memcpy(fill.taken.data(), saved.data() + at, token_bytes(header.length));
+    at += token_bytes(header.length);
+  }
   if (at != saved.size()) refuse_context("it is too long");
   for (size_t i = 0; i < states.size(); ++i) {
-    move_rows(*states[i], rows_of(*states[i], rows), header.length,
+    move_rows(*states[i].tensor, rows_of(states[i], rows), header.length,
               [&](cl_command_queue queue, cl_mem mem, size_t to, size_t from, size_t piece) {
                 ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue, mem, CL_TRUE, to, piece,
                                 saved.data() + begins[i] + from, 0, nullptr, nullptr);
               });
   }
-  ContextFill fill{rows, header.length, std::nullopt};
   if (header.has_pending != 0) fill.pending = header.pending;
   return fill;
 }

@@ -16,28 +16,33 @@ struct ContextFill {
   int64_t rows = 0;
   int64_t length = 0;
   std::optional<int64_t> pending;  // made, but not in the caches
+  // The tokens that the caches hold, where a state is recurrent: to go back, they are taken in anew.
+  std::vector<int64_t> taken{};
+};
+
+// The memory that a decoder keeps: caches have an axis of rows, a recurrent one changes as a whole.
+struct KeptState {
+  const DLTensor* tensor;
+  bool is_recurrent;
 };
 
 // The sentence of an error: there is no room for `count` more.
 [[nodiscard]] std::string context_full(int64_t length, int64_t rows, int64_t count);
 
-// Whether all states have an axis of `rows`, so that later rows can be forgotten.
-[[nodiscard]] bool all_have_rows(const std::vector<const DLTensor*>& states, int64_t rows);
-
 // Fills states with zeros.
 void clear_states(const std::vector<const DLTensor*>& states);
 
 // What save_context gives.
-[[nodiscard]] size_t saved_bytes(const std::vector<const DLTensor*>& states,
-                                 const ContextFill& fill);
-// Of states with an axis of `rows`, what the first rows hold; others whole.
-[[nodiscard]] std::string save_context(const std::vector<const DLTensor*>& states,
+[[nodiscard]] size_t saved_bytes(const std::vector<KeptState>& states, const ContextFill& fill);
+// Of caches, with an axis of `rows`, what the first rows hold; recurrent states whole, and the tokens
+// that made them.
+[[nodiscard]] std::string save_context(const std::vector<KeptState>& states,
                                        const ContextFill& fill);
 
 // Writes what save_context gave into states of the same model, whose context may be of another
 // length.  Throws ValueError for anything else, before it writes.
 [[nodiscard]] ContextFill restore_context(const std::string& saved,
-                                          const std::vector<const DLTensor*>& states, int64_t rows);
+                                          const std::vector<KeptState>& states, int64_t rows);
 
 }  // namespace opencl
 }  // namespace adrenoc_runtime

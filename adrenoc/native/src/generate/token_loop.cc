@@ -8,7 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "generate/context_file.h"
 #include "launch/copy.h"
 
 namespace adrenoc_runtime {
@@ -19,6 +18,8 @@ namespace ffi = tvm::ffi;
 
 // Steps whose commands the device has before the first of them has ended.
 constexpr size_t kStepsAhead = 3;
+// Steps between two copies of recurrent states: what is taken in again is fewer.
+constexpr int64_t kStepsToCheckpoint = 16;
 
 // One of the tensors that a run gave.
 const DLTensor& result_at(const ffi::Any& result, size_t index) {
@@ -52,7 +53,8 @@ TokenLoop::TokenLoop(int device_id, Recording recording, int64_t rows)
       device_(device_at(device_id)),
       recording_(recording),
       rows_(rows),
-      sampler_(device_) {}
+      sampler_(device_),
+      checkpoints_(device_) {}
 
 TokenLoop::~TokenLoop() {
   try {
@@ -67,7 +69,7 @@ void TokenLoop::add_entry(const LoopEntry& entry, ffi::Function main,
   auto made = std::make_unique<Entry>();
   made->places = entry;
   made->main = std::move(main);
-  std::vector<size_t> places = entry.states;
+  std::vector<size_t> places = entry.states;  // recurrent ones, too
   places.insert(places.end(), {entry.ids, entry.past});
   if (entry.tokens < 1 || std::any_of(places.begin(), places.end(),
                                       [&](size_t place) { return place >= arguments.size(); })) {
@@ -123,26 +125,63 @@ void TokenLoop::take_in(const std::vector<int64_t>& tokens) {
   if (count > rows_ - length_) {
     TVM_FFI_THROW(ValueError) << context_full(length_, rows_, count);
   }
-  if (count != 0) pending_.reset();
+  if (count != 0) {
+    settle();
+    pending_.reset();
+  }
   for (size_t taken = 0; taken < tokens.size();) {
     const size_t left = tokens.size() - taken;
-    Entry* entry = entries_.back().get();
-    for (const auto& one : entries_) {
-      if (static_cast<size_t>(one->places.tokens) < left) continue;
-      entry = one.get();
-      break;
-    }
-    const size_t now = std::min(left, static_cast<size_t>(entry->places.tokens));
-    write_inputs(*entry, tokens.data() + taken, now);
-    if (entry->places.tokens == 1) {
-      wish_ = {};
-      (void)step_run().run();
-    } else {
-      (void)entry->run->run();
-    }
+    Entry& entry = entry_for(left);
+    const size_t now = std::min(left, static_cast<size_t>(entry.places.tokens));
+    run_entry(entry, tokens.data() + taken, now);
     taken += now;
-    length_ += static_cast<int64_t>(now);
   }
+}
+
+// The shortest entry that holds so many tokens, or the longest; what fills one up would stay in a
+// recurrent state, where the longest that they fill serves.
+TokenLoop::Entry& TokenLoop::entry_for(size_t left) {
+  const bool is_exact = is_recurrent();
+  Entry* found = is_exact ? &one_token() : entries_.back().get();
+  for (const auto& one : entries_) {
+    const auto tokens = static_cast<size_t>(one->places.tokens);
+    if (is_exact && tokens <= left) found = one.get();
+    if (!is_exact && tokens >= left) return *one;
+  }
+  return *found;
+}
+
+void TokenLoop::run_entry(Entry& entry, const int64_t* tokens, size_t count) {
+  write_inputs(entry, tokens, count);
+  if (entry.places.tokens == 1) {
+    wish_ = {};
+    (void)step_run().run();
+  } else {
+    (void)entry.run->run();
+  }
+  length_ += static_cast<int64_t>(count);
+  if (is_recurrent()) taken_.insert(taken_.end(), tokens, tokens + count);
+}
+
+// Recurrent states are put back to a checkpoint, and take in again what lies behind it.
+void TokenLoop::go_back(int64_t length) {
+  is_ahead_ = false;
+  checkpoints_.forget_beyond(length);
+  const std::vector<int64_t> kept(taken_.begin(), taken_.begin() + length);
+  length_ = checkpoints_.put_back(recurrent(), length);
+  taken_.resize(static_cast<size_t>(length_));
+  while (length_ < length) {
+    const auto left = static_cast<size_t>(length - length_);
+    // What was made one by one is made so again, to the same bits.
+    const bool is_near = length_ > 0 && left < static_cast<size_t>(2 * kStepsToCheckpoint);
+    Entry& entry = is_near ? one_token() : entry_for(left);
+    run_entry(entry, kept.data() + length_, std::min(left, size_t(entry.places.tokens)));
+  }
+}
+
+// Takes back what steps that ran ahead have put into recurrent states.
+void TokenLoop::settle() {
+  if (is_ahead_) go_back(length_);
 }
 
 // The run of one token that is followed by the kernel that picks, or the one that feeds.
@@ -169,6 +208,8 @@ void TokenLoop::start(int64_t token, const GenerateWish& wish) {
   drain();
   if (length_ >= rows_) TVM_FFI_THROW(ValueError) << context_full(length_, rows_, 1);
   check_sampling(wish.sampling);
+  settle();
+  if (is_recurrent()) checkpoints_.take(recurrent(), length_);
   wish_ = wish;
   logits_.clear();
   write_inputs(one_token(), &token, 1);
@@ -189,6 +230,7 @@ std::optional<int64_t> TokenLoop::next() {
   const int64_t token = wait_for(std::move(first));
   ++given_;
   ++length_;
+  if (is_recurrent()) taken_.push_back(*pending_);
   pending_ = token;
   const std::vector<int64_t>& ends = wish_.ends;
   if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
@@ -200,6 +242,9 @@ std::optional<int64_t> TokenLoop::next() {
 }
 
 void TokenLoop::launch_step() {
+  if (is_recurrent() && launched_ > 0 && launched_ % kStepsToCheckpoint == 0) {
+    checkpoints_.take(recurrent(), length_ + launched_ - given_);
+  }
   const ffi::Any result = step_run().run();
   if (wish_.with_logits) read_logits(result);
   const DLTensor& ids = one_token().ids();
@@ -250,8 +295,10 @@ void TokenLoop::finish(const char* reason) {
   drain();
 }
 
-// What runs ahead writes rows of the caches that the next tokens write again.
+// What runs ahead writes rows that the next tokens write again; recurrent states it leaves ahead.
 void TokenLoop::drain() {
+  is_ahead_ = is_ahead_ || (launched_ > given_ && is_recurrent());
+  launched_ = given_;
   if (ended_.empty()) ended_ = "stopped";
   while (!ahead_.empty()) {
     Ahead first = std::move(ahead_.front());
@@ -266,7 +313,10 @@ void TokenLoop::stop() {
 
 void TokenLoop::clear() {
   drain();
-  clear_states(states());
+  for (const KeptState& state : states()) clear_states({state.tensor});
+  checkpoints_.forget_beyond(0);
+  taken_.clear();
+  is_ahead_ = false;
   pending_.reset();
   length_ = 0;
 }
@@ -281,36 +331,49 @@ void TokenLoop::rewind(int64_t length) {
     clear();
     return;
   }
-  if (length != length_ && !all_have_rows(states(), rows_)) {
-    TVM_FFI_THROW(ValueError) << "the model has a state that holds no rows of tokens: it can be "
-                                 "rewound to 0 tokens, or to what was saved";
-  }
+  if (is_recurrent() && (is_ahead_ || length != length_)) go_back(length);
   pending_.reset();
   length_ = length;
 }
 
-std::vector<const DLTensor*> TokenLoop::states() const {
-  std::vector<const DLTensor*> states;
+std::vector<KeptState> TokenLoop::states() const {
+  std::vector<KeptState> states;
   if (entries_.empty()) return states;
   const Entry& entry = *entries_.front();
-  for (const size_t place : entry.places.states) states.push_back(&entry.arguments[place].get());
+  const std::vector<size_t>& whole = entry.places.recurrent;
+  for (const size_t place : entry.places.states) {
+    const bool is_whole = std::find(whole.begin(), whole.end(), place) != whole.end();
+    states.push_back({&entry.arguments[place].get(), is_whole});
+  }
   return states;
 }
 
-std::string TokenLoop::save() {
-  drain();
-  return save_context(states(), {rows_, length_, pending_});
+std::vector<const DLTensor*> TokenLoop::recurrent() const {
+  std::vector<const DLTensor*> found;
+  for (const KeptState& state : states()) {
+    if (state.is_recurrent) found.push_back(state.tensor);
+  }
+  return found;
 }
 
-size_t TokenLoop::saved_bytes() const {
-  return opencl::saved_bytes(states(), {rows_, length_, pending_});
+bool TokenLoop::is_recurrent() const { return !recurrent().empty(); }
+
+std::string TokenLoop::save() {
+  drain();
+  settle();
+  return save_context(states(), fill());
 }
+
+size_t TokenLoop::saved_bytes() const { return opencl::saved_bytes(states(), fill()); }
 
 void TokenLoop::restore(const std::string& saved) {
   drain();
-  const ContextFill fill = restore_context(saved, states(), rows_);
+  ContextFill fill = restore_context(saved, states(), rows_);
   length_ = fill.length;
   pending_ = fill.pending;
+  taken_ = std::move(fill.taken);
+  is_ahead_ = false;
+  checkpoints_.forget_beyond(0);
 }
 
 LaunchReport TokenLoop::report() const {
@@ -321,6 +384,7 @@ LaunchReport TokenLoop::report() const {
 
 void TokenLoop::forget() {
   drain();
+  checkpoints_.forget();
   for (const auto& entry : entries_) {
     if (entry->run != nullptr) entry->run->forget();
     for (const auto& step : entry->steps) {

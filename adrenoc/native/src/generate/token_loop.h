@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "generate/checkpoints.h"
+#include "generate/context_file.h"
 #include "generate/held_tensor.h"
 #include "generate/sampler.h"
 #include "launch/bound_run.h"
@@ -29,6 +31,8 @@ struct LoopEntry {
   size_t ids = 0;
   size_t past = 0;
   std::vector<size_t> states;
+  // Those of them that every token changes as a whole, as those of recurrent layers.
+  std::vector<size_t> recurrent{};
   // Of the entry of one token alone.
   size_t picked = 0;
   size_t logits = 0;
@@ -59,7 +63,8 @@ class TokenLoop {
   // The last token that was made, which the caches do not hold yet.
   [[nodiscard]] std::optional<int64_t> pending() const { return pending_; }
 
-  // Fills the caches, in as few runs as the entries allow.  Throws ValueError where there is no room.
+  // Fills the caches, in as few runs as the entries allow; where a state is recurrent, in runs of
+  // no more tokens than there are.  Throws ValueError where there is no room.
   void take_in(const std::vector<int64_t>& tokens);
 
   // Begins to make tokens after `token`.  Throws ValueError where there is no room for it.
@@ -76,10 +81,11 @@ class TokenLoop {
 
   // Forgets all; what the states hold before is whatever lay in their memory.
   void clear();
-  // Forgets all but the first tokens.  Throws ValueError where there are fewer.
+  // Forgets all but the first tokens; where a state is recurrent, takes those in again behind the
+  // last checkpoint.  Throws ValueError where there are fewer.
   void rewind(int64_t length);
 
-  // What the caches hold, for a loop of the same model, whose context may be longer.
+  // What the states hold, for a loop of the same model, whose context may be longer.
   [[nodiscard]] std::string save();
   [[nodiscard]] size_t saved_bytes() const;
   // Throws ValueError for anything else, and leaves all as it was.
@@ -116,7 +122,14 @@ class TokenLoop {
   void read_logits(const tvm::ffi::Any& result);
   void finish(const char* reason);
   void drain();
-  [[nodiscard]] std::vector<const DLTensor*> states() const;
+  [[nodiscard]] std::vector<KeptState> states() const;
+  [[nodiscard]] std::vector<const DLTensor*> recurrent() const;
+  [[nodiscard]] bool is_recurrent() const;
+  [[nodiscard]] ContextFill fill() const { return {rows_, length_, pending_, taken_}; }
+  [[nodiscard]] Entry& entry_for(size_t left);
+  void run_entry(Entry& entry, const int64_t* tokens, size_t count);
+  void go_back(int64_t length);
+  void settle();
 
   const int device_id_;
   Device& device_;
@@ -126,6 +139,10 @@ class TokenLoop {
   std::vector<std::unique_ptr<Entry>> entries_;  // the fewest tokens first
   int64_t length_ = 0;
   std::optional<int64_t> pending_;
+  // Where a state is recurrent: the tokens that all hold, and what it was after some of them.
+  std::vector<int64_t> taken_;
+  Checkpoints checkpoints_;
+  bool is_ahead_ = false;  // it holds tokens of steps that were taken back
   GenerateWish wish_;
   int64_t limit_ = 0;  // steps of this start
   int64_t launched_ = 0;

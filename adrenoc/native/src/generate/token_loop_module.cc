@@ -52,6 +52,9 @@ LoopEntry read_entry(const std::string& text) {
   for (const int64_t place : read_tokens(value_at(object, "states"))) {
     entry.states.push_back(static_cast<size_t>(place));
   }
+  for (const int64_t place : read_tokens(value_at(object, "recurrent"))) {
+    entry.recurrent.push_back(static_cast<size_t>(place));
+  }
   return entry;
 }
 

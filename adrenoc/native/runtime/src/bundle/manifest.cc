@@ -67,9 +67,10 @@ std::map<std::string, FileEntry> read_files(const Json& entries) {
   return files;
 }
 
-std::vector<std::string> read_states(const Json& json, const std::vector<TensorSpec>& inputs) {
+std::vector<std::string> read_states(const Json& json, const char* key,
+                                     const std::vector<TensorSpec>& inputs) {
   std::vector<std::string> states;
-  for (const Json& state : list_or_empty(json, "states")) {
+  for (const Json& state : list_or_empty(json, key)) {
     const auto is_it = [&](const TensorSpec& input) { return input.name == state.text(); };
     if (std::none_of(inputs.begin(), inputs.end(), is_it)) {
       refuse_bundle(state.where() + " is no input");
@@ -89,13 +90,15 @@ Manifest read_manifest(std::string_view text) {
                   "; this runtime reads " + std::to_string(kSchemaVersion));
   }
   std::vector<TensorSpec> inputs = read_tensors(json.at("inputs"));
-  std::vector<std::string> states = read_states(json, inputs);
+  std::vector<std::string> states = read_states(json, "states", inputs);
+  std::vector<std::string> recurrent = read_states(json, "recurrent", inputs);
   return {read_name(json.at("name"), check_bundle_name),
           read_name(json.at("target").at("name"), check_word),
           read_name(json.at("library").at("machine"), check_word),
           std::move(inputs),
           read_tensors(json.at("outputs")),
           std::move(states),
+          std::move(recurrent),
           read_integers(list_or_empty(json, "end_tokens")),
           read_params(json.at("params")),
           read_files(json.at("files"))};

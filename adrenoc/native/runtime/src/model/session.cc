@@ -31,8 +31,12 @@ size_t place_in_decoder(const std::vector<TensorSpec>& specs, const std::string&
                                          "`");
 }
 
-// How many tokens the caches have room for.
+// How many tokens the caches have room for: one behind the most that there may be before it.
 int64_t rows_of_caches(const Manifest& manifest) {
+  const TensorSpec& past = manifest.inputs[place_in_decoder(manifest.inputs, kPast)];
+  const std::vector<int64_t>& ids =
+      manifest.inputs[place_in_decoder(manifest.inputs, kTokens)].shape;
+  if (past.bounds.size() == 2) return past.bounds[1] + (ids.empty() ? 1 : ids.back());
   for (const std::string& state : manifest.states) {
     const std::vector<int64_t>& shape = manifest.inputs[*place_of(manifest.inputs, state)].shape;
     if (shape.size() == 4) return shape[2];
@@ -67,6 +71,9 @@ void Session::add_entry(const Manifest& manifest, const Program& program,
   if (ids.bounds.size() == 2) most_token_ = ids.bounds[1];
   for (const std::string& state : manifest.states) {
     entry.states.push_back(*place_of(manifest.inputs, state));
+  }
+  for (const std::string& state : manifest.recurrent) {
+    entry.recurrent.push_back(*place_of(manifest.inputs, state));
   }
   if (entry.tokens == 1) {
     entry.picked = place_in_decoder(manifest.outputs, kPicked);
