@@ -111,7 +111,7 @@ def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarra
     feeds = {
         TOKENS: np.asarray([tokens], np.int64),
         MASK: np.ones((1, count), np.int64),
-        POSITIONS: np.arange(count, dtype=np.int64)[None],
+        POSITIONS: _number_tokens(form, count),
         PAST_BRANCH: np.array([True]),
     }
     takes = {
@@ -126,6 +126,12 @@ def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarra
     for state in form.recurrent:
         feeds[state.past] = np.zeros(state.shape, state.dtype)
     return feeds
+
+
+def _number_tokens(form: DecoderForm, count: int) -> np.ndarray:
+    """The numbers of tokens, in each stream of positions that there is."""
+    numbers = np.arange(count, dtype=np.int64)[None]
+    return numbers if form.streams == 1 else np.tile(numbers, (form.streams, 1, 1))
 
 
 def _gap(row: np.ndarray, token: int) -> float:

@@ -122,7 +122,8 @@ def _shapes(form: DecoderForm, tokens: int, rows: int) -> Shapes:
     if form.masked:
         shapes.append((MASK, (1, rows)))
     if form.positions:
-        shapes.append((POSITIONS, (1, tokens)))
+        streams = (form.streams,) if form.streams > 1 else ()
+        shapes.append((POSITIONS, (*streams, 1, tokens)))
     shapes += [(cache.past, (1, cache.heads, rows, cache.head)) for cache in form.caches]
     shapes += [(state.past, state.shape) for state in form.recurrent]
     return tuple(shapes)

@@ -67,13 +67,15 @@ class DecoderForm:
     `context` (as the file `source` says) is 0 and `ends`, the tokens after which it has no more to
     say, are none where no configuration lies beside the model.  Where the file fixes them, `rows`
     are those that its caches have and `lengths` the tokens of a prompt that it has calls for.
-    `merged` is of files with a graph for a first call beside that for a past.
+    `merged` is of files with a graph for a first call beside that for a past; `streams` is how many
+    positions a token has where there are more than one.
     """
 
     caches: tuple[CacheSpec, ...]
     recurrent: tuple[StateSpec, ...] = ()
     masked: bool
     positions: bool
+    streams: int = 1
     context: int
     merged: bool = False
     ends: tuple[int, ...] = ()
@@ -127,6 +129,7 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         recurrent=recurrent,
         masked=MASK in inputs,
         positions=POSITIONS in inputs,
+        streams=_count_streams(signature),
         merged=merged,
         context=context,
         source=source,
@@ -158,6 +161,15 @@ def _shape_of_one(port: Port, batch: Extent) -> tuple[int, ...]:
             return ()
         shape.append(axis if isinstance(axis, int) else 1)
     return tuple(shape)
+
+
+def _count_streams(signature: Signature) -> int:
+    """How many positions a token has: models of pictures count time, height and width."""
+    for port in signature.inputs:
+        axes = port.axes or ()
+        if port.name == POSITIONS and len(axes) == 3 and isinstance(axes[0], int):
+            return axes[0]
+    return 1
 
 
 def _find_in_tflite(files: ModelFiles) -> DecoderForm | None:

@@ -22,8 +22,9 @@ class DecoderShape:
     `biased` adds biases to the projections that it names of q, k and v; `sinks` are scores of no
     row; `slopes` an attention_bias that grows along the rows (ALiBi); `alternating` has windows in
     every other layer; `slides` lets their caches slide; `conv_taps` makes every other layer, from
-    the first on, a short convolution of so many; `cache_bits` 8 or 4 keeps keys and values in so
-    many; `open_heads` leaves the last axis of caches open, as newer builders do.
+    the first on, a short convolution of so many, or `linear` attention behind one; `streams` has
+    three positions a token; `cache_bits` 8 or 4 keeps keys and values in so many; `open_heads`
+    leaves the last axis of caches open, as newer builders do.
     """
 
     kind: str = "qwen3"
@@ -56,6 +57,8 @@ class DecoderShape:
     alternating: bool = False
     slides: bool = False
     conv_taps: int = 0
+    linear: bool = False
+    streams: bool = False
     cache_bits: int = 0
     open_heads: bool = False
     seed: int = 0
@@ -66,7 +69,12 @@ class DecoderShape:
 
     @property
     def has_positions(self) -> bool:
-        return self.positions or self.rotary_apart or (self.plain > 0 and self.kind != "learned")
+        return (
+            self.positions
+            or self.streams
+            or self.rotary_apart
+            or (self.plain > 0 and self.kind != "learned")
+        )
 
     def has_state(self, layer: int) -> bool:
         """Whether a layer carries a state in place of a cache."""

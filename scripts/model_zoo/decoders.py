@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from model_zoo.decoder_shape import DecoderShape
 from model_zoo.few_bits import quantise
-from model_zoo.state_layers import add_short_conv, list_state_ports
+from model_zoo.state_layers import add_linear_attention, add_short_conv, list_state_ports
 
 OPSET = 21
 CONTRIB = "com.microsoft"
@@ -44,7 +44,8 @@ class Decoder:
             prefix = f"/model/layers.{layer}"
             root, normed = self.norm(f"{prefix}/input_layernorm", root, skip)
             if s.has_state(layer):
-                mixed = add_short_conv(self, prefix, layer, normed)
+                add = add_linear_attention if s.linear else add_short_conv
+                mixed = add(self, prefix, layer, normed)
             else:
                 mixed = self.attention(prefix, layer, normed)
             root, normed = self.norm(f"{prefix}/post_attention_layernorm", root, mixed)
@@ -211,7 +212,16 @@ class Decoder:
     def _rotate(self, name: str, x: str) -> str:
         """The rotation by a node of its own."""
         inputs = [x, "position_ids", "cos_cache", "sin_cache"]
-        self.contrib("RotaryEmbedding", inputs, [f"{name}/out"], interleaved=0)
+        op: str = "RotaryEmbedding"
+        attrs: dict[str, Any] = {}
+        if self.shape.streams:
+            third = self.shape.head // 2 // 3
+            sections = [self.shape.head // 2 - 2 * third, third, third]
+            heads = self.shape.heads if "q_rotary" in name else self.shape.kv_heads
+            op = "MRotaryEmbedding"
+            attrs = {"mrope_section": sections, "mrope_layout": 1, "num_heads": heads}
+            attrs["rotary_embedding_dim"] = self.shape.head
+        self.contrib(op, inputs, [f"{name}/out"], interleaved=0, **attrs)
         return f"{name}/out"
 
     def _head_norm(self, name: str, x: str, width: int) -> str:
@@ -334,7 +344,8 @@ class Decoder:
             value("attention_mask", TensorProto.INT64, ["batch_size", total]),
         ]
         if s.has_positions:
-            inputs.append(value("position_ids", TensorProto.INT64, new))
+            streams = [3] if s.streams else []
+            inputs.append(value("position_ids", TensorProto.INT64, [*streams, *new]))
         element = helper.np_dtype_to_tensor_dtype(s.float_type)
         kept = {0: element, 8: TensorProto.INT8, 4: TensorProto.UINT8}[s.cache_bits]
         width = s.head // 2 if s.cache_bits == 4 else s.head

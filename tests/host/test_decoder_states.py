@@ -161,3 +161,29 @@ def test_what_was_saved_goes_on_and_back(
         np.testing.assert_array_equal(logits, rows[20:25])
         other.rewind(len(PROMPT) + 2)
         assert go_on(other, tokens[2], 5)[0] == tokens[3:8]
+
+
+LINEAR = DecoderShape(
+    layers=2, context=60, conv_taps=4, linear=True, streams=True, rotary_apart=True, seed=1
+)
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+def test_linear_attention_beside_caches(device: Any, tmp_path: Path, preset: str) -> None:
+    model = write_decoder(tmp_path, LINEAR)
+    bundle, decisions = make_decoder_bundle(model, preset)
+    told = {d["subject"]: d["taken"] for d in decisions}
+    assert told["position_ids"] == "one stream in place of 3"
+    assert bundle.manifest.recurrent == ("past.0.conv", "past.0.recurrent")
+    with local_place(bundle, "") as place:
+        decoder = Decoder(place, bundle)
+        tokens, rows = generate_tokens(decoder, PROMPT, LINEAR.context - len(PROMPT) + 1)
+        decoder.rewind(len(PROMPT) + 20)
+        _, logits = go_on(decoder, tokens[20], 4)
+    check_tokens(
+        model, PROMPT, tokens, rows, tolerance=1e-5 if preset == "fp32" else 1e-2
+    ).raise_if_failed()
+    # Runs of several tokens are other sums than those of each.
+    off = np.abs(np.asarray(logits) - rows[21:25]).max() / np.ptp(rows)
+    assert off < (1e-5 if preset == "fp32" else 1e-2), off
+    assert len(set(tokens)) > 4

@@ -37,6 +37,7 @@ from adrenoc.importers.onnx.join_biases import join_biases
 from adrenoc.importers.onnx.join_heads import join_heads
 from adrenoc.importers.onnx.join_norms import join_norms
 from adrenoc.importers.onnx.join_rotations import join_rotations
+from adrenoc.importers.onnx.position_streams import join_streams
 
 _COSINES = {"RotaryEmbedding": 2, "GroupQueryAttention": 7}
 """Operator of onnxruntime's -> the input that holds its cosines."""
@@ -60,7 +61,8 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> list
     tokens = next(spec for spec in graph.inputs if spec.name == TOKENS).shape[-1]
     past = {name for name, _ in kept}
     rows = _count_rows(graph, caches)
-    opened = join_attention(graph, caches, tokens, rows)
+    opened = join_streams(graph)
+    opened += join_attention(graph, caches, tokens, rows)
     opened += join_biases(graph, caches, tokens, rows)
     opened += join_norms(graph)
     bounds = (0, max(rows - tokens, 0))
