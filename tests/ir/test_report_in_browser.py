@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
 from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.check.report.page import write_page
+from tests.browsers import find_browser
 from tests.unit.verdicts import node, verdict
 
 USER = """<script>
@@ -39,13 +37,10 @@ REGION = RegionInfo(
     clml_us=100,
     copies_us=50,
 )
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip("no browser: apt-get install chromium")
+    browser = find_browser()
     names = [f"tensor_{i}" for i in range(1500)]
     nodes = tuple(node(b, a) for a, b in pairwise(["input", *names]))
     path = tmp_path / "report.html"
