@@ -220,3 +220,17 @@ def test_boxes_without_a_limit_are_refused(tmp_path: Path) -> None:
     model = graph([node("Cast", ["limit"], ["limit_int"], to=7), limited], shapes, ["y"], CONSTANTS)
     with pytest.raises(UnsupportedOperatorError, match="number of boxes a class a constant"):
         import_model(write(model, tmp_path), shapes={})
+
+
+def test_what_reads_refused_nodes_is_not_named(tmp_path: Path) -> None:
+    """Of a tensor of unknown shape nobody knows whether rows are mixed."""
+    nodes = [
+        *ROWS,
+        node("Shape", ["rows"], ["extents"], name="reader"),
+        node("ConstantOfShape", ["extents"], ["zeros"], name="maker"),
+        node("Add", ["zeros", "rows"], ["y"], name="after"),
+    ]
+    model = graph(nodes, {"x": (9, 4), "m": (9,)}, ["y"], CONSTANTS)
+    with pytest.raises(UnsupportedOperatorError, match=r"Shape \(1x\); at 'reader'") as refused:
+        import_model(write(model, tmp_path), shapes={})
+    assert "'after'" not in str(refused.value)

@@ -37,9 +37,10 @@ def follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
         rule = _follow_elements
     if rule is not None and node.op_type in _OF_FIRST and set(own) != {node.input[0]}:
         rule = None
-    axis = rule(graph, node, own) if rule is not None and own else None
-    known = [graph.types.get(name) for name in node.output if name]
-    if axis is None or any(t is None or t.shape is None for t in known):
+    known = [graph.types.get(name) for name in (*node.input, *node.output) if name]
+    is_known = all(t is not None and t.shape is not None for t in known)
+    axis = rule(graph, node, own) if rule is not None and own and is_known else None
+    if axis is None:
         what = f"'{next(iter(own))}'" if own else "a tensor of the graph around it"
         return (
             f"how many entries {what} has depends on data: they can be gathered by, sliced from "

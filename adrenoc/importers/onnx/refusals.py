@@ -41,16 +41,25 @@ def foreign_nodes(graph: OnnxGraph) -> list[Refused]:
 
 
 def missing_nodes(graph: OnnxGraph, known: Set[str]) -> list[Refused]:
-    """The nodes of the standard's domain whose operator is not one of `known`."""
-    return [
-        Refused(
-            node=node,
-            reason=graph.refusals.get(first_output(node)) or REMEDIES.get(node.op_type, ""),
-        )
-        for node in graph.nodes
-        if node.domain in STANDARD_DOMAINS
-        and (node.op_type not in known or first_output(node) in graph.refusals)
-    ]
+    """The nodes of the standard's domain that are refused: for their operator, not one of `known`,
+    or for how it is used.
+
+    How an operator is used cannot be told where it reads what refused nodes make, so that those
+    that do are not named.
+    """
+    refused: list[Refused] = []
+    unknown: set[str] = set()
+    for node in graph.nodes:
+        is_missing = node.domain in STANDARD_DOMAINS and node.op_type not in known
+        reason = graph.refusals.get(first_output(node), "")
+        reads_unknown = any(not unknown.isdisjoint(n.input) for n in all_nodes([node]))
+        is_misused = node.domain in STANDARD_DOMAINS and bool(reason) and not reads_unknown
+        if is_missing or is_misused:
+            reason = reason or REMEDIES.get(node.op_type, "")
+            refused.append(Refused(node=node, reason=reason))
+        if is_missing or is_misused or reads_unknown:
+            unknown.update(name for name in node.output if name)
+    return refused
 
 
 def leave_out_untold(
