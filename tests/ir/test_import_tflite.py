@@ -72,6 +72,33 @@ def test_unsupported_operators_are_listed(tmp_path: Path) -> None:
     assert reason in caught.value.message
 
 
+def test_options_of_tensorflows_own_operators_are_no_text(tmp_path: Path) -> None:
+    """They hold a serialised node: a file with one is whole, and says which operator it is."""
+    build = pytest.importorskip("tests.tflite.build")
+    flexbuffers = pytest.importorskip("flatbuffers.flexbuffers")
+    made = build.ModelBuilder()
+    main = made.graph()
+    main.inputs = [main.add(build.T(shape=(3, 4)))]
+    options = flexbuffers.Dumps(["FlexAsString", "#fill"]).replace(b"#", b"\xff")
+    main.outputs = main.op("FlexAsString", main.inputs, [build.T(shape=(3, 4))], custom=options)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(made.write())
+    with pytest.raises(errors.CustomDomainError, match=r"FlexAsString \(1x\)"):
+        import_model(path, shapes={})
+
+
+def test_what_keeps_variables_is_told_once(tmp_path: Path) -> None:
+    kinds = tflite.BuiltinOperator
+    content = network("mixed_small", size=31, width=1.0)
+    content = patched(content, kinds.AVERAGE_POOL_2D, kinds.CALL_ONCE)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(patched(content, kinds.SOFTMAX, kinds.RANDOM_UNIFORM))
+    with pytest.raises(errors.UnsupportedOperatorError) as caught:
+        import_model(path, shapes={})
+    assert caught.value.message.count("it keeps a variable from run to run") == 1
+    assert "'output': it draws random numbers: make them an input" in caught.value.message
+
+
 def test_a_refusal_says_what_was_seen_and_expected(tmp_path: Path) -> None:
     build = pytest.importorskip("tests.tflite.cases")
     case = build.recipe(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from flatbuffers import flexbuffers
 
 from tests.tflite.build import ModelBuilder, T
 from tests.tflite.cases import F32, Recipe, Recipes, excluded, f, it, k, recipe
@@ -17,6 +18,7 @@ def recipes() -> Recipes:
     yield Recipe(name="if", operator="IF", build=_branches(constant=False))
     yield Recipe(name="if_constant", operator="IF", build=_branches(constant=True))
     yield Recipe(name="while", operator="WHILE", build=_loop)
+    yield Recipe(name="composite", operator="STABLEHLO_COMPOSITE", build=_composite)
     yield Recipe(name="call_once", operator="CALL_ONCE", excluded="it sets up resources")
     # No input or output is complex: the transform is seen through these.
     for kind in ("COMPLEX_ABS", "REAL", "IMAG"):
@@ -24,7 +26,6 @@ def recipes() -> Recipes:
     yield Recipe(name="rfft2d", operator="RFFT2D", build=_spectrum("COMPLEX_ABS", F32))
     yield Recipe(name="reshape_complex", operator="RESHAPE", build=_spectrum_of_frames)
     yield from _detection()
-    yield excluded("STABLEHLO_COMPOSITE", "its meaning is that of the graph that it names")
     yield excluded("CALL", "LiteRT has no kernel of it")
     yield excluded("CONCAT_EMBEDDINGS", "LiteRT has no kernel of it")
     yield excluded("DELEGATE", "stands for what a delegate has taken")
@@ -53,6 +54,24 @@ def _branches(*, constant: bool) -> Any:
         return made, None
 
     return build
+
+
+def _composite(r: np.random.Generator) -> Built:
+    """As exporters write a norm or an attention: a name, and the graph that computes it."""
+    made = ModelBuilder()
+    main, norm = made.graph(), made.graph("norm")
+    x = main.add(T(data=r.uniform(-2, 2, (3, 4)).astype(np.float32)))
+    y = main.add(T(data=r.uniform(1, 2, (3, 4)).astype(np.float32)))
+    norm.inputs = [norm.add(T(shape=(3, 4))), norm.add(T(shape=(3, 4)))]
+    twice = norm.op("MUL", [norm.inputs[0]] * 2, [T(shape=(3, 4))], "MulOptions")
+    norm.outputs = norm.op("DIV", [*twice, norm.inputs[1]], [T(shape=(3, 4))], "DivOptions")
+    values: dict[str, Any] = {"name": "odml.norm", "decompositionSubgraphIndex": 1}
+    values["compositeAttributes"] = list(flexbuffers.Dumps({"axis": 1}))
+    for _ in range(2):
+        options = "StableHLOCompositeOptions"
+        (x,) = main.op("STABLEHLO_COMPOSITE", [x, y], [T(shape=(3, 4))], options, values)
+    main.outputs = [x]
+    return made, None
 
 
 def _loop(r: np.random.Generator) -> Built:

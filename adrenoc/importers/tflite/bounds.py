@@ -86,6 +86,8 @@ def _value(place: Any, left: list[int], depth: int) -> Any:
         held = getattr(place, how)
         _check_count(len(held), left)
         return [_value(held[index], left, depth + 1) for index in range(len(held))]
+    if place.IsString:  # TensorFlow's own operators keep a serialised node there, not text
+        return bytes(place.AsStringBytes).decode("utf-8", errors="replace")
     return place.Value
 
 

@@ -1,6 +1,7 @@
-"""Control flow without resources, written out.
+"""Control flow without resources, and what stands for a graph of its own, written out.
 
 Before → after:
+    y = STABLEHLO_COMPOSITE(x) {f}       y = f(x)
     y = IF(c, x) {then: f, else: g}      y = where(c, f(x), g(x)), or one of them where c is known
     y = WHILE(n, x) {n < 2} {n+1, f(x)}  y = f(f(x))
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from tvm import relax
 
 from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.inline import BODY, COMPOSITE
 from adrenoc.importers.tflite.node import Node, Result, Value
 from adrenoc.relax.values import constant_value
 
@@ -46,8 +48,15 @@ def _while(node: Node) -> list[Result]:
     raise NotImplementedError(f"more iterations than {MOST_ITERATIONS}, expected at most as many")
 
 
+def _composite(node: Node) -> list[Result]:
+    """What its name means to a runtime that knows it, the graph beside it says to all others."""
+    values = [node.value(i) for i in range(len(node.inputs))]
+    return list(node.call(int(node.option(BODY)), values))
+
+
 CONTROL_OPS: dict[str, Convert] = {
     "IF": _if,
+    COMPOSITE: _composite,
     "STABLEHLO_WHILE": _while,
     "WHILE": _while,
 }

@@ -32,6 +32,7 @@ from adrenoc.importers.tflite.node import (
     value_of,
 )
 from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
+from adrenoc.importers.tflite.untranslated import WHY_NOT
 from adrenoc.relax.values import (
     UniqueNames,
     constant_value,
@@ -176,7 +177,8 @@ class GraphConverter:
         table = self._custom if operator.custom else OPS
         convert = table.get(operator.kind)
         if convert is None:
-            raise NotImplementedError("not supported, expected an operator that adrenoc translates")
+            expected = "not supported, expected an operator that adrenoc translates"
+            raise NotImplementedError(WHY_NOT.get(operator.kind, expected))
         inputs = [self._input(graph, env, i) for i in operator.inputs]
         check_bools(operator.kind, [v.info if v is not None else None for v in inputs])
         node = Node(

@@ -126,7 +126,13 @@ def check_imported(converter: GraphConverter) -> None:
     """
     if converter.failures:
         failed = [operator for operator, _, _ in converter.failures]
-        where = list_first(f"{label}: {why}" for _, label, why in converter.failures)
+        labels: dict[str, list[str]] = {}
+        for operator, label, why in converter.failures:
+            labels.setdefault(why, []).append(label if operator.outputs else operator.kind)
+        where = list_first(
+            f"{list_first(dict.fromkeys(same), between=', ')}: {why}"
+            for why, same in labels.items()
+        )
         raise UnsupportedOperatorError(
             f"operators that cannot be imported: {_counts(failed)}; at {where}",
             hint="convert the model with other operators, or cut it before these",

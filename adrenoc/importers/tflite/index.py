@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.file import TensorInfo
 from adrenoc.importers.tflite.node import Node, Result
+from adrenoc.importers.tflite.untranslated import COUNT_OF_DATA
 from adrenoc.relax.fold import check_grown
 from adrenoc.relax.values import constant_value, dtype_of, make_constant, pick
 
@@ -196,14 +197,21 @@ def _bucketize(node: Node) -> Result:
     return relax.op.sum(node.emit(relax.op.astype(passed, "int32")), [-1])
 
 
+def _known(node: Node) -> np.ndarray:
+    """The first input of what gives as many entries as its values tell."""
+    if not node.is_constant(0):
+        raise NotImplementedError(COUNT_OF_DATA)
+    return node.constant(0)
+
+
 def _where(node: Node) -> Result:
     """The places of what is true: how many there are must be known."""
-    return make_constant(np.argwhere(node.constant(0)).astype(np.int64))
+    return make_constant(np.argwhere(_known(node)).astype(np.int64))
 
 
 def _unique(node: Node) -> list[Result]:
     """In the order of first appearance; how many there are must be known."""
-    values, first, back = np.unique(node.constant(0), return_index=True, return_inverse=True)
+    values, first, back = np.unique(_known(node), return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))

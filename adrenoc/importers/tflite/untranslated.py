@@ -1,0 +1,32 @@
+"""Why TFLite operators have no place in a program that computes numbers, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+COUNT_OF_DATA = (
+    "how much it gives depends on data, and shapes are fixed: give its input as an output, and do "
+    "it on the CPU, or multiply by a mask"
+)
+
+_VARIABLE = (
+    "it keeps a variable from run to run: convert the model with that as an input and an output, "
+    "and compile it with --state"
+)
+_TABLE = "it looks up keys in a table: look them up before, and feed the indices"
+_RANDOM = "it draws random numbers: make them an input"
+
+WHY_NOT: Mapping[str, str] = {
+    "ASSIGN_VARIABLE": _VARIABLE,
+    "CALL_ONCE": _VARIABLE,
+    "HASHTABLE": _TABLE,
+    "HASHTABLE_FIND": _TABLE,
+    "HASHTABLE_IMPORT": _TABLE,
+    "HASHTABLE_SIZE": _TABLE,
+    "MULTINOMIAL": _RANDOM,
+    "RANDOM_STANDARD_NORMAL": _RANDOM,
+    "RANDOM_UNIFORM": _RANDOM,
+    "READ_VARIABLE": _VARIABLE,
+    "VAR_HANDLE": _VARIABLE,
+}
+"""Operator -> the reason, and the nearest rewrite."""
