@@ -48,6 +48,7 @@ from adrenoc.cli.warm import warm_command
 from adrenoc.errors import AdrenocError, HostMemoryError
 from adrenoc.files.aside import remove_held
 from adrenoc.files.outputs import FULL_CODES, output_error
+from adrenoc.host.one_thread import multiply_in_one_thread
 from adrenoc.host.out_of_memory import memory_errors
 from adrenoc.host.quick_imports import leave_objects
 
@@ -103,6 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
+    if argv is None:
+        multiply_in_one_thread()
     with interrupts() as asked:
         try:
             code = _run(args, asked)

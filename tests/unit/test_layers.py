@@ -216,7 +216,13 @@ def test_rich_is_where_things_are_drawn() -> None:
 
 
 def test_only_files_reads_the_environment() -> None:
-    """Loaders set what the OpenCL library, TVM and onnxruntime read; nobody else touches any."""
+    """Loaders set what the OpenCL library, TVM, NumPy and onnxruntime read; nobody else touches
+    any."""
     users = {str(path) for path, names in attributes().items() if names & {"environ", "getenv"}}
-    loaders = {"compile/load_tvm.py", "host/onnx_runtime.py", "native/__init__.py"}
+    loaders = {
+        "compile/load_tvm.py",
+        "host/one_thread.py",
+        "host/onnx_runtime.py",
+        "native/__init__.py",
+    }
     assert users == {"files/read.py", *loaders}

@@ -1,0 +1,34 @@
+"""A command's products of NumPy start no threads, unless somebody asks for some."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_PRODUCT = """
+import os, sys
+from adrenoc.cli.main import main
+sys.argv = ["adrenoc", "targets"]
+main()
+import numpy as np
+matrix = np.ones((512, 512), np.float32)
+assert (matrix @ matrix).sum() == 512.0**3
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="one core has one thread anyway")
+@pytest.mark.parametrize(("asked", "threads"), [(None, 1), ("2", 2)])
+def test_products_are_calculated_in_as_many_threads_as_are_asked_for(
+    asked: str | None, threads: int
+) -> None:
+    variables = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
+    if asked is not None:
+        variables["OPENBLAS_NUM_THREADS"] = asked
+    done = subprocess.run(
+        [sys.executable, "-c", _PRODUCT], capture_output=True, text=True, check=True, env=variables
+    )
+    assert int(done.stdout.splitlines()[-1]) == threads
