@@ -38,7 +38,7 @@ from adrenoc.files.outputs import (
     write_folder_atomically,
 )
 from adrenoc.files.read import android_ndk_folders, cache_folder, sha256_json
-from adrenoc.host.quick_imports import collector_paused
+from adrenoc.host.quick_imports import collector_paused, methods_put_off
 from adrenoc.host.time_trace import section
 from adrenoc.importers.formats import find_model_files
 from adrenoc.options import CompileOptions, Shapes
@@ -275,7 +275,7 @@ def _compile(
     """Compile; what writes the bundle into a folder, and the decisions."""
     model, options, buckets = job.model, job.options, job.buckets
     if job.editions:
-        with section("load TVM", "start"), collector_paused():
+        with section("load TVM", "start"), collector_paused(), methods_put_off():
             load_tvm()
             from adrenoc.compile.make_editions import compile_editions
 
@@ -290,7 +290,7 @@ def _compile(
         )
         return (lambda root: whole.fill(root, writer.fill_for)), whole.decisions
     if buckets:
-        with section("load TVM", "start"), collector_paused():
+        with section("load TVM", "start"), collector_paused(), methods_put_off():
             load_tvm()
             from adrenoc.compile.make_buckets import compile_buckets
 
@@ -303,7 +303,7 @@ def _compile(
             reporter=writer.reporter,
         )
         return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
-    with section("load TVM", "start"), collector_paused():
+    with section("load TVM", "start"), collector_paused(), methods_put_off():
         load_tvm()
         from adrenoc.compile.compiler import compile_model
 

@@ -141,7 +141,7 @@ def _chunks(
     """Input blocks of a split at a time, of each shape: the most that fit in chunks alike."""
     found: list[list[int]] = [[] for _ in shapes]
     table = np.array(shapes, dtype=np.int64).reshape(-1, len(_SHAPE))
-    for split_k in np.unique(table[:, -1]).tolist():
+    for split_k in sorted(set(table[:, -1].tolist())):
         k_steps = -(-work.pointwise.in_blocks // split_k)
         longest = cost.most_blocks_a_part if work.pointwise.half else k_steps
         alike = [n for n in range(1, min(longest, k_steps) + 1) if k_steps % n == 0]

@@ -61,8 +61,10 @@ def look_up(numbers: Column, function: Callable[[int], Any]) -> Column:
     """What `function` says of a whole number; it is asked once for each that differs."""
     if not isinstance(numbers, np.ndarray):
         return function(numbers)
-    distinct, places = np.unique(numbers, return_inverse=True)
-    return np.array([function(number) for number in distinct.tolist()])[places]
+    # `np.unique` would load NumPy's masked arrays, as long a work as a hundred such tables.
+    distinct = sorted(set(numbers.ravel().tolist()))
+    places = np.searchsorted(distinct, numbers)
+    return np.array([function(number) for number in distinct])[places]
 
 
 def is_one(actions: Column, wanted: object) -> Column:

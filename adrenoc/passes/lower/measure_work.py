@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_ffi.structural import structural_walk
+from tvm_ffi.structural import WalkResult, structural_walk
 
 from adrenoc.families.operators import OPERATORS
 from adrenoc.ir.graph import Graph, Node
@@ -22,18 +22,7 @@ from adrenoc.ir.program import Kernel, Program, Step
 from adrenoc.kernels.body_cost import body_operations
 from adrenoc.passes.lower.plan_memory import size_bytes
 from adrenoc.target.roofline import Work
-from adrenoc.tvmapi import (
-    AttrStmt,
-    Bind,
-    BufferStore,
-    Call,
-    Evaluate,
-    For,
-    IfThenElse,
-    Op,
-    SeqStmt,
-    const_int,
-)
+from adrenoc.tvmapi import Call, For, IfThenElse, Op, const_int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,35 +122,33 @@ def texel_reads(kernel: Kernel) -> int:
     return threads * _loads(kernel.func.body)
 
 
-def _loads(stmt: Any) -> int:
-    """Texture loads of one thread; of two branches the longer one counts."""
-    if isinstance(stmt, SeqStmt):
-        return sum(_loads(inner) for inner in stmt.seq)
-    if isinstance(stmt, For):
-        # A loop over as many rows as are there says nothing of how many: it counts once.
-        return (const_int(stmt.extent) or 1) * _loads(stmt.body)
-    if isinstance(stmt, AttrStmt):
-        return _loads(stmt.body)
-    if isinstance(stmt, IfThenElse):
-        other = _loads(stmt.else_case) if stmt.else_case is not None else 0
-        return max(_loads(stmt.then_case), other) + _loads_in(stmt.condition)
-    if isinstance(stmt, Bind | BufferStore | Evaluate):
-        return _loads_in(stmt.value)
-    return 0
-
-
 _TEXTURE_LOAD = "tirx.texture2d_load"
 
 
-def _loads_in(expr: Any) -> int:
-    found = 0
+def _loads(part: Any) -> int:
+    """Texture loads of one thread in a statement or an expression; what branches is told apart."""
+    load, found = Op.get(_TEXTURE_LOAD), 0
+    apart: list[Any] = []
 
     def visit(call: Any) -> None:
         nonlocal found
-        found += isinstance(call.op, Op) and call.op.name == _TEXTURE_LOAD
+        found += bool(load.same_as(call.op))
 
-    structural_walk(expr, (Call, visit))
-    return found
+    def leave(statement: Any) -> WalkResult:
+        apart.append(statement)
+        return WalkResult.SKIP
+
+    structural_walk(part, [((For, IfThenElse), leave), (Call, visit)], order="pre")
+    return found + sum(map(_loads_of_branches, apart))
+
+
+def _loads_of_branches(stmt: Any) -> int:
+    """Those of a loop or a condition: of two branches the longer one counts."""
+    if isinstance(stmt, For):
+        # A loop over as many rows as are there says nothing of how many: it counts once.
+        return (const_int(stmt.extent) or 1) * _loads(stmt.body)
+    other = _loads(stmt.else_case) if stmt.else_case is not None else 0
+    return max(_loads(stmt.then_case), other) + _loads(stmt.condition)
 
 
 def place_of(spec: OperandSpec) -> str:
