@@ -31,6 +31,7 @@ int __attribute__((overloadable)) __spirv_SUDotKHR(uint weights, uint word, int 
 #define DOT_PRODUCT(weights, word, total) ((total) + __spirv_SUDotKHR(weights, word, 0))
 """
 """The analyser's front end lacks OpenCL's name of the dot product, but not SPIR-V's."""
+CACHE_AXES = 4
 REACHED = 0.7
 """The share of memory's nominal rate that the tools assume."""
 RELATIVES = {"a830": ("a750", {"clk": 1.1, "dram": 84.8 * REACHED})}
@@ -221,8 +222,17 @@ def bytes_of_kernel(state: Any, kernel: Any, stored: int = 0) -> int:
         else:
             spec = program.graph.operand(name)
             size = math.prod(spec.physical) * np.dtype(spec.dtype).itemsize
+            if name in program.graph.state_names and len(spec.shape) == CACHE_AXES:
+                rows = spec.shape[-2]  # which a thread may read once more, where others have more
+                size = size * min(stored + tokens_of(state), rows) // rows
         total += min(size, moved.get(buffer.name, size))
     return total
+
+
+def tokens_of(state: Any) -> int:
+    """How many tokens a run of a decoder takes; of another model no more than one."""
+    said = dict(state.options.shapes or ()).get("input_ids", (1, 1))
+    return int(said[-1])
 
 
 def started(launch: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.passes.read.fold_nests import FEW_RESULTS, LONG_FOLD
+from adrenoc.passes.read.fold_nests import FEW_RESULTS, LONG_FOLD, LONG_PART
 from tests.host.run_op import Ops
 
 NEAR = 1e-6
@@ -44,14 +44,20 @@ def test_the_extreme_of_an_output_is_found_in_it(device: Any) -> None:
     assert any("looks for its place" in d.reason for d in ops.decisions)
 
 
-@pytest.mark.parametrize(("results", "kernels"), [(1, 5), (FEW_RESULTS + 1, 3)])
+@pytest.mark.parametrize(
+    ("results", "length", "kernels"),
+    [(1, LONG_FOLD + 1, 5), (2, LONG_PART**2 + 1, 7), (FEW_RESULTS + 1, LONG_FOLD + 1, 3)],
+)
+@pytest.mark.parametrize("preset", ["fp32", "mixed"])
 def test_a_long_axis_is_folded_in_parts_where_few_threads_would(
-    device: Any, results: int, kernels: int
+    device: Any, preset: str, results: int, length: int, kernels: int
 ) -> None:
     ops = Ops()
-    x = ops.input(results, LONG_FOLD + 1)
+    x = ops.input(results, length)
+    steps = np.random.default_rng(length).permutation(length) * NEAR
+    ops.given(x, (1.0 + np.stack([np.roll(steps, 7 * r) for r in range(results)])).astype("f4"))
     y = ops("ArgMax", x, axis=1, keepdims=0)
     ops.output(y)
-    found = ops.run(device, "fp32")[y]
+    found = ops.run(device, preset)[y]
     assert len(ops.kernels) == kernels
     np.testing.assert_array_equal(found, ops.reference()[y])

@@ -174,9 +174,17 @@ def _tiles(blocks: int, group: int, limits: Limits, costs: Cost) -> Iterator[Ste
 
 
 def estimate_clocks(work: StepWork, tile: StepTile, machine: Machine, limits: Limits) -> float:
-    """Clocks with half of the rows there: scores, agreeing on them, values."""
+    """Clocks as a mean over caches that are filled by some shares."""
+    filled = [math.ceil(work.rows / part) for part in machine.cost.cached.filled_parts]
+    return sum(_clocks_of(work, tile, rows, machine, limits) for rows in filled) / len(filled)
+
+
+def _clocks_of(
+    work: StepWork, tile: StepTile, filled: int, machine: Machine, limits: Limits
+) -> float:
+    """Clocks with so many rows there: scores, agreeing on them, values."""
     cost, rates = machine.cost.cached, machine.cost.pipes
-    rows = math.ceil(work.rows / (2 * work.splits))
+    rows = math.ceil(filled / work.splits)
     runs = math.ceil(rows / tile.threads)
     vectors = tile.lanes * (work.blocks // tile.lanes) + math.ceil(
         tile.threads / tile.turns(work.blocks)
@@ -198,6 +206,6 @@ def estimate_clocks(work: StepWork, tile: StepTile, machine: Machine, limits: Li
         cost.folds * cost.fold_clocks + 2 * tile.lanes * rates.buffer_latency_clocks + busiest
     )
     pipes = machine.clocks(waves, busiest, serial, beside)
-    numbers = work.kept * work.rows * work.blocks * LANES
+    numbers = 2 * work.kept * filled * work.blocks * LANES
     memory = machine.memory_clocks(math.ceil(numbers * work.element_bytes))
     return machine.overlap_with_memory(pipes, memory, beside)

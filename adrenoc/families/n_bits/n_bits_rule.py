@@ -95,8 +95,8 @@ def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def suits_few(out: Extents, cost: Cost) -> bool:
-    """Whether a product has so few tokens that a thread can serve all of them."""
-    return out.n * out.h * out.w <= cost.n_bits.tokens[-1]
+    """Whether a product has so few tokens that opening its weights for some at a time wins."""
+    return out.n * out.h * out.w <= cost.n_bits.few_tokens
 
 
 def _matrix_rule(context: RuleContext, node: Node) -> KernelCall:

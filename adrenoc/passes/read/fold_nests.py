@@ -8,7 +8,8 @@ CPU.
 
 Before -> after:
     R.argmax(x, axis)       extreme = max(x[r]); min(select(x[r] == extreme, r, n)), each of a long
-                            axis in parts: max(part[p]), part[p] = max(x[r * parts + p])
+                            axis in parts: max(part[p]), part[p] = max(x[r * parts + p]), and of a
+                            vocabulary in parts of these
     R.topk(x, k)            rank[i] = sum(x[r] before x[i]); order[j] = sum(select(rank[r] == j, r))
     R.cumsum(x)             sum(select(r <= i, x[r], 0))
 """
@@ -60,11 +61,43 @@ FEW_RESULTS = 256
 """Results that leave most of a GPU idle, a thread each."""
 
 
-def _count_parts(results: int, extents: Sequence[int]) -> int:
-    """How many threads begin a fold over one axis, so that they take as long as what is left."""
+LONG_PART = 128
+"""Elements that one thread folds one after the other before a further kernel is quicker."""
+
+
+def _count_parts(results: int, extents: Sequence[int]) -> list[int]:
+    """How many threads a result begin a fold over one axis, how many go on, each of as many."""
     if len(extents) != 1 or results > FEW_RESULTS or extents[0] <= LONG_FOLD:
-        return 1
-    return math.isqrt(extents[0] - 1) + 1
+        return []
+    kernels = 2
+    while extents[0] > LONG_PART**kernels:
+        kernels += 1
+    each = 1
+    while each**kernels < extents[0]:
+        each += 1
+    return [each**left for left in range(kernels - 1, 0, -1)]
+
+
+def _fold_in_parts(
+    kept: Sequence[int],
+    reducer: Callable[..., Expr],
+    element: Callable[..., Expr],
+    extent: int,
+    parts: int,
+    name: str,
+) -> Any:
+    """Fold each `parts`-th of `extent` elements, from each of the first ones on."""
+    (steps,) = _loops([-(-extent // parts)])
+
+    def fold_part(*i: Expr) -> Expr:
+        walked = tirx.min(steps.var * parts + i[-1], tirx.const(extent - 1, "int32"))
+        return reducer(element(i[:-1], [walked]), axis=[steps])
+
+    return te.compute([*kept, parts], fold_part, name=name)
+
+
+def _element_of(tensor: Any) -> Callable[..., Expr]:
+    return lambda index, walked: tensor(*index, *walked)
 
 
 def _argument(kind: str) -> Nest:
@@ -85,22 +118,21 @@ def _argument(kind: str) -> Nest:
         def fold(reducer: Callable[..., Expr], element: Callable[..., Expr], name: str) -> Any:
             """Fold `element(index, walked)` over the axes, in parts where few threads would."""
             parts = _count_parts(math.prod(kept), extents)
-            if parts == 1:
+            if not parts:
                 loops = _loops(extents)
                 return te.compute(
                     kept,
                     lambda *i: reducer(element(i, [v.var for v in loops]), axis=loops),
                     name=name,
                 )
-            (steps,) = _loops([-(-extents[0] // parts)])
-
-            def fold_part(*i: Expr) -> Expr:
-                walked = tirx.min(steps.var * parts + i[-1], tirx.const(extents[0] - 1, "int32"))
-                return reducer(element(i[:-1], [walked]), axis=[steps])
-
-            part = te.compute([*kept, parts], fold_part, name=f"{name}_parts")
-            (over,) = _loops([parts])
-            return te.compute(kept, lambda *i: reducer(part(*i, over.var), axis=[over]), name=name)
+            first = _fold_in_parts(kept, reducer, element, extents[0], parts[0], f"{name}_parts")
+            for number, count in enumerate(parts[1:], start=1):
+                named = f"{name}_parts{number}"
+                first = _fold_in_parts(
+                    kept, reducer, _element_of(first), parts[number - 1], count, named
+                )
+            (over,) = _loops([parts[-1]])
+            return te.compute(kept, lambda *i: reducer(first(*i, over.var), axis=[over]), name=name)
 
         extreme = fold(extreme_of, lambda i, walked: x(*place(i, walked)), "extreme")
         first = fold(

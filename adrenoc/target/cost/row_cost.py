@@ -35,6 +35,9 @@ class NBitsCost:
 
     tokens: Sizes
     """Tokens that a thread may serve."""
+    few_tokens: int
+    """Tokens for which weights are opened once for all that a thread serves: of more tokens, a
+    work-group opens them in local memory, once for all of its threads."""
     blocks: Sizes
     """Blocks of four outputs that a thread may make."""
     most_sums: int
@@ -117,6 +120,8 @@ class CachedCost:
     """Work-groups of one token that a processor is to have."""
     least_rows: int
     """Rows of a part, at least, with a full cache."""
+    filled_parts: Sizes
+    """Of how many rows of a cache one is filled, in the cases that a schedule is judged by."""
     registers: int
     """Registers of a thread beside the queries that it holds."""
     vector_slots: float

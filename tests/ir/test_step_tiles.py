@@ -1,0 +1,36 @@
+"""How many threads share a part of a cache: no more than a cache that fills gives work."""
+
+from __future__ import annotations
+
+import pytest
+
+from adrenoc.families.cache.step_rules import (
+    StepWork,
+    candidates,
+    count_splits,
+    estimate_clocks,
+)
+from adrenoc.families.shared.machine import Machine
+from adrenoc.target.target import load_target
+
+ROWS, QUARTER = 4096, 1024
+HEADS = {"qwen3": (8, 2, 128), "llama-3.2-1b": (8, 4, 64), "smollm2-135m": (3, 3, 64)}
+"""Heads of keys, query heads for each, numbers of a head."""
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("gpu", ["adreno:660", "adreno:750"])
+def test_no_thread_is_idle_in_a_cache_that_is_filled_by_a_quarter(gpu: str, heads: str) -> None:
+    """With 256 threads half of them had no row: 1,000 tokens took twice as long on a 750."""
+    kept, group, head = HEADS[heads]
+    target = load_target(gpu)
+    machine = Machine.from_performance(target.performance, target.cost)
+    splits = count_splits(kept, ROWS, machine)
+    work = StepWork(
+        kept=kept, group=group, blocks=head // 4, rows=ROWS, splits=splits, element_bytes=2.0
+    )
+    tile = min(
+        candidates(work, target.limits, machine.cost),
+        key=lambda tile: estimate_clocks(work, tile, machine, target.limits),
+    )
+    assert tile.threads <= QUARTER // splits
