@@ -51,7 +51,7 @@ def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int])
             hint=f"adrenoc compile MODEL --context {long[0]} --prefill {long[0]}",
         )
     lengths = sorted({1, *(length for length in prefill if length <= rows)})
-    decisions = [Decision(subject="context", taken=f"{rows} rows", reason=reason)]
+    decisions = [_tell_context(form, rows, reason)]
     decisions.append(
         Decision(
             subject="prefill",
@@ -66,6 +66,14 @@ def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int])
         recurrent=tuple((state.past, state.present) for state in form.recurrent),
         ends=form.ends,
         decisions=tuple(decisions),
+    )
+
+
+def _tell_context(form: DecoderForm, rows: int, reason: str) -> Decision:
+    if form.caches or form.masked:
+        return Decision(subject="context", taken=f"{rows} rows", reason=reason)
+    return Decision(
+        subject="context", taken="no end", reason="no state of the model grows with the tokens"
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from adrenoc.bundle.bundle import Bundle
@@ -187,3 +188,33 @@ def test_linear_attention_beside_caches(device: Any, tmp_path: Path, preset: str
     off = np.abs(np.asarray(logits) - rows[21:25]).max() / np.ptp(rows)
     assert off < (1e-5 if preset == "fp32" else 1e-2), off
     assert len(set(tokens)) > 4
+
+
+def leave_out_mask(model: Path) -> None:
+    """As files without attention have none."""
+    proto = onnx.load(model)
+    graph, gone = proto.graph, {"attention_mask"}
+    inputs = [port for port in graph.input if port.name not in gone]
+    kept = []
+    for node in graph.node:
+        if gone.intersection(node.input):
+            gone.update(node.output)
+        else:
+            kept.append(node)
+    for part, those in ((graph.input, inputs), (graph.node, kept)):
+        del part[:]
+        part.extend(those)
+    onnx.save(proto, model)
+
+
+def test_a_decoder_that_keeps_no_token_has_no_end(device: Any, tmp_path: Path) -> None:
+    model = write_decoder(tmp_path, DecoderShape(layers=1, context=20, conv_taps=3, seed=2))
+    leave_out_mask(model)
+    bundle, decisions = make_decoder_bundle(model, "fp32")
+    assert "no end" in {d["taken"] for d in decisions if d["subject"] == "context"}
+    assert bundle.manifest.states == bundle.manifest.recurrent == ("past.0.conv",)
+    with local_place(bundle, "") as place:
+        decoder = Decoder(place, bundle)
+        tokens, rows = generate_tokens(decoder, PROMPT, 40)
+        assert decoder.length == len(PROMPT) + 39
+    check_tokens(model, PROMPT, tokens, rows, tolerance=1e-5).raise_if_failed()

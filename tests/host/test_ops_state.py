@@ -109,6 +109,20 @@ def test_keys_that_are_all_alike(device: Any) -> None:
     ops.check(device, "fp32")
 
 
+def test_those_of_the_standard(device: Any) -> None:
+    """From opset 27 on, by the same names."""
+    ops = Ops(opset=27)
+    x, held = ops.input(1, CHANNELS, 5), ops.input(1, CHANNELS, 3)
+    inputs = [x, ops.weight(CHANNELS, 1, 4), ops.weight(CHANNELS), held]
+    ops.output(*ops.several("CausalConvWithState", inputs, ["y", "next"], activation="silu"))
+    q, k, v = (ops.input(1, 5, 16) for _ in range(3))
+    decay, beta = ops.input(1, 5, 2, low=-1.0, high=-0.1), ops.input(1, 5, 2, low=0.1, high=1.0)
+    inputs = [q, k, v, ops.input(1, 2, 8, 8), decay, beta]
+    heads = {"q_num_heads": 2, "kv_num_heads": 2}
+    ops.output(*ops.several("LinearAttention", inputs, ["y", "next"], **heads))
+    ops.check(device, "fp32")
+
+
 @pytest.mark.parametrize("activation", ["silu", "sigmoid"])
 def test_gates(device: Any, activation: str) -> None:
     ops = Ops()

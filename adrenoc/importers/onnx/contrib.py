@@ -224,8 +224,9 @@ WHAT_IT_TAKES = {
 }
 """Operator -> what its standard form costs, where that is more than the operator would."""
 
-_IN_STANDARD_DOMAIN = ("SimplifiedLayerNormalization",)
-"""Operators that onnxruntime registers under the standard domain, which does not have them."""
+_IN_STANDARD_DOMAIN = ("CausalConvWithState", "LinearAttention", "SimplifiedLayerNormalization")
+"""Operators that onnxruntime registers under the standard domain, which does not have them, and
+those that the standard took over from opset 27 on, by the same inputs."""
 
 
 def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
