@@ -190,7 +190,7 @@ def _calibrate(asked: _Asked, address: RemoteAddress | None) -> Calibration:
         listed=asked.listed,
         only=() if asked.validate else asked.only,
     )
-    done = run_calibration(request, say=_silent if asked.quiet else _Progress().say)
+    done = run_calibration(request, say=_Progress(quiet=asked.quiet).say)
     _write_target(asked.output, done.toml)
     return done
 
@@ -199,6 +199,7 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
     """Measure schedules of layers as the target has them."""
     from adrenoc.calibrate.validate.session import ValidationRequest, run_validation
     from adrenoc.calibrate.validate.table import wanted_rows
+    from adrenoc.cli import console
     from adrenoc.cli.show_validation import say_layer
     from adrenoc.options import resolve_options
     from adrenoc.target.target import load_target
@@ -213,7 +214,7 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
         options=resolve_options(target, preset=asked.preset).options,
         rows=wanted_rows(asked.only),
     )
-    return run_validation(request, say=(lambda *_: None) if asked.quiet else say_layer)
+    return run_validation(request, say=console.print_progress if asked.quiet else say_layer)
 
 
 def _fit_and_write(asked: _Asked, validation: Validation) -> Fit:
@@ -291,15 +292,11 @@ def _write_page(path: Path, done: Calibration | None, validation: Validation | N
     write_atomically(path, page(f"{name}, measured", *sections))
 
 
-def _silent(row: Row, count: int) -> None:
-    """With --json nothing is said before the end."""
-
-
 class _Progress:
-    """A line for each measure as it ends."""
+    """A line for each measure as it ends; a quiet one leaves stdout to JSON."""
 
-    def __init__(self) -> None:
-        self._done = 0
+    def __init__(self, *, quiet: bool) -> None:
+        self._done, self._quiet = 0, quiet
 
     def say(self, row: Row, count: int) -> None:
         from adrenoc.cli import console
@@ -308,7 +305,11 @@ class _Progress:
         told = row.figure if row.is_measured else f"{row.status}: {row.reason}"
         spread = f", spread {100 * row.spread:.0f} %" if row.samples > 1 else ""
         state = f", {row.state}" if row.state else ""
-        console.print_fields([(f"{self._done}/{count} {row.name}", f"{told}{spread}{state}")])
+        name, text = f"{self._done}/{count} {row.name}", f"{told}{spread}{state}"
+        if self._quiet:
+            console.print_progress(name, text)
+        else:
+            console.print_fields([(name, text)])
 
 
 def _plain(done: Calibration, output: Path) -> dict[str, Any]:

@@ -146,6 +146,13 @@ def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
     _print(grid)
 
 
+def print_progress(name: str, told: str) -> None:
+    """A line on stderr of a command whose stdout is JSON, where somebody looks at it."""
+    console = error_console()
+    if console.is_terminal:
+        console.print(Text.assemble(show(f"  {name}  ", "dim"), show(told)))
+
+
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
 ) -> None:

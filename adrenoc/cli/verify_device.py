@@ -37,7 +37,7 @@ _PRECISIONS = ("mixed", "fp32", "fp16")
     default="10m",
     show_default=True,
     metavar="TIME",
-    help="After so long nothing more is tried against what is wrong.",
+    help="How long to look for what helps, where something is wrong.",
 )
 @click.option(
     "--precision",
@@ -99,17 +99,13 @@ def verify_device_command(
             only=only,
             precisions=precisions,
         )
-        done = run_verification(request, say=_silent if as_json else _say)
+        done = run_verification(request, say=console.print_progress if as_json else _say)
     write_atomically(output, report_json(done.report))
     if as_json:  # one object, whatever it says
         console.print_json(_plain(done, output))
         ctx.exit(CheckFailedError.exit_code if done.left else 0)
     _show(done, output)
     _raise_if_left(done)
-
-
-def _silent(what: str, told: str) -> None:
-    """With --json nothing is said before the end."""
 
 
 def _say(what: str, told: str) -> None:
@@ -150,6 +146,12 @@ def _next(done: Verification, output: Path) -> str:
 def _raise_if_left(done: Verification) -> None:
     from adrenoc.errors import CheckFailedError
 
+    if done.is_cut:
+        raise CheckFailedError(
+            f"{len(done.left)} cases are wrong on {done.device.name}, and the --budget was spent "
+            f"before all was tried; the first: {done.left[0]}",
+            hint="adrenoc verify-device --budget 1h, or --only with a part of a case's name",
+        )
     if done.left:
         raise CheckFailedError(
             f"{len(done.left)} cases stay wrong on {done.device.name}, whatever is left out; the "

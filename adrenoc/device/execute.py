@@ -295,8 +295,8 @@ class _Runner:
 
 def _run_among(
     runner: _Runner, inputs: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
-) -> tuple[dict[str, np.ndarray], ...]:
-    """The outputs for `inputs` of runs that each follow some of `others`.
+) -> tuple[tuple[dict[str, np.ndarray], dict[str, np.ndarray]], ...]:
+    """The outputs for `inputs` of runs that each follow some of `others`, behind those of the last.
 
     A kernel that such a run loses leaves what the run before it wrote.  The numbers of runs between
     are uneven, so that what is lost every second to fifth time is lost by one of these.
@@ -306,9 +306,10 @@ def _run_among(
         runner.give(others)
         for _ in range(between):
             runner.run_ms()
+        before = runner.take_outputs()
         runner.give(inputs)
         runner.run_ms()
-        found.append(runner.take_outputs())
+        found.append((before, runner.take_outputs()))
     return tuple(found)
 
 

@@ -225,7 +225,8 @@ class RunResult:
     `memory_bytes` is the most that the runtime held on the device up to the end of the first run:
     what the manifest plans as `memory.peak_bytes`; None where the runtime does not tell.
     `outputs` are those of the last run; a note says so where the first gave others.
-    `among_others` are those of runs that came between runs of other inputs, where that was asked.
+    `among_others` are those of runs of other inputs and of the runs after these, in pairs, where
+    that was asked.
     `warm_ms` are the warm runs one by one.
     `gpu` holds the state of the GPU before and after the runs, where it can be read; `notes` say
     what a reader of the times should know.  `edition` tells which GPU's kernels of the bundle ran,
@@ -235,7 +236,7 @@ class RunResult:
     device: str
     driver: str = ""
     outputs: dict[str, np.ndarray]
-    among_others: tuple[dict[str, np.ndarray], ...] = ()
+    among_others: tuple[tuple[dict[str, np.ndarray], dict[str, np.ndarray]], ...] = ()
     times: Times
     memory_bytes: int | None = None
     sustained: Sustained | None = None

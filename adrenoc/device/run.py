@@ -97,8 +97,10 @@ def local_place(bundle: Bundle, device: str) -> Iterator[LocalPlace]:
 def _check_machine(bundle: Bundle) -> None:
     target = bundle.manifest.target
     if not runs_here(target.llvm_triple):
+        here = f"host:{target.name}" if target.name.endswith(".toml") else "host"
         raise BundleError(
             f"{bundle.path} was compiled for {target.name} ({target.llvm_triple}), "
             f"expected one for this {platform.machine()} machine",
-            hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} --device host",
+            hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} --device "
+            + shlex.quote(here),
         )

@@ -19,7 +19,8 @@ class Case:
     becomes where the cost model says so, empty for none.  `exact`: the result is one of the
     numbers that are read, so that halves round it once, to nearest, and nothing else may.
     `slack` is how much more error than others it is allowed.  `kernel` is what it becomes where the
-    GPU multiplies bytes, empty of what is no product of bytes.
+    GPU multiplies bytes, empty of what is no product of bytes.  `feature` is what of the driver it
+    is there for, by a word of quirks that does without.
     """
 
     family: str
@@ -27,6 +28,7 @@ class Case:
     build: Build
     fusion: str = ""
     kernel: str = ""
+    feature: str = ""
     exact: bool = False
     slack: float = 1.0
 

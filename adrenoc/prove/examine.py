@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from adrenoc.errors import AdrenocError, DeviceError, RemoteError
-from adrenoc.prove.judge import FAILED, Finding, differing, judge
+from adrenoc.prove.judge import FAILED, Finding, differing, judge, stale
 from adrenoc.prove.suite import Made, Suite, make_suite
 from adrenoc.target.target import Target
 
@@ -27,12 +27,14 @@ class Runs:
     """The outputs of the first and of the last run of a bundle, and of runs among others.
 
     A launch that is lost leaves what an earlier run wrote: the same numbers, if all runs have the
-    same inputs.  So `among` are runs between runs of other inputs.
+    same inputs.  So `among` are runs between runs of other inputs, and `others` are these: their
+    numbers are others than those of `first`, but for launches that are all lost.
     """
 
     first: Mapping[str, np.ndarray]
     last: Mapping[str, np.ndarray]
     among: tuple[Mapping[str, np.ndarray], ...] = ()
+    others: tuple[Mapping[str, np.ndarray], ...] = ()
 
 
 class Bench(Protocol):
@@ -112,6 +114,9 @@ def _unsteady(
     found: dict[str, Finding] = {}
     for outputs in (*runs.among, runs.last):
         found |= {finding.title: finding for finding in differing(made, first, outputs)}
+    for outputs in runs.others:
+        found |= {f.title: f for f in differing(made, runs.others[0], outputs)}
+        found |= {f.title: f for f in stale(made, first, outputs)}
     return tuple(finding for title, finding in found.items() if title not in known)
 
 

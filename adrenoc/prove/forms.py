@@ -11,16 +11,19 @@ from dataclasses import dataclass
 
 from adrenoc.bundle.manifest import KernelInfo
 from adrenoc.calibrate.device import Device
+from adrenoc.device.fit import local_bytes
 from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.operator import Kind
 from adrenoc.prove.case import Case
 from adrenoc.prove.suite import Suite
-from adrenoc.target.avoid import FUSIONS, OVERRIDES
+from adrenoc.target.avoid import DOT_PRODUCTS, FUSIONS, HALF_DENORMALS, OVERRIDES
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target
 
-FEW_THREADS = (64, 32, 16, 8)
+MANY_THREADS, FEW_THREADS = (256, 128), (64, 32, 16, 8)
 """The threads a group that a device may take at most; a listed Adreno has waves of 64 or more."""
+FEW_BYTES = (8192, 2048)
+"""The bytes of local memory that a group may share at most; every kernel does with the last."""
 NARROW = 4096
 """The texels a side that every image may have."""
 _LIGHT = (Kind.POOL, Kind.REDUCTION, Kind.SOFTMAX, Kind.NORM, Kind.ATTENTION)
@@ -70,19 +73,41 @@ def _few_threads_form(most: int) -> Form:
 
     def find_quirk(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
         # What goes wrong in company may do so by the groups of others: that is tried once.
-        is_first = most == FEW_THREADS[0]
-        return few if is_first or any(math.prod(k.work_group) > most for k in kernels) else None
+        return (
+            few
+            if most == FEW_THREADS[0] or any(math.prod(k.work_group) > most for k in kernels)
+            else None
+        )
 
     return Form(applies=_always, of=find_quirk, is_broad=True)
 
 
+def _few_bytes_form(most: int) -> Form:
+    below = most + 1
+    few = quirk(f"Kernels that share {below} bytes or more fail.", local_bytes_below=below)
+
+    def find_quirk(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+        return few if any(local_bytes(kernel.source) > most for kernel in kernels) else None
+
+    return Form(applies=_always, of=find_quirk)
+
+
 def told_limits(device: Device, target: Target) -> list[Quirk]:
     """What the device says that it takes, where that is less than the target has."""
-    most = device.max_work_group_size
-    if not 0 < most < target.limits.max_work_group_size:
-        return []
-    text = f"The device takes {most} threads a work-group, by what it says."
-    return [quirk(text, work_group_items_below=most + 1)]
+    limits, said = target.limits, "by what it says"
+    threads, local = device.max_work_group_size, device.local_memory_bytes
+    side = min(device.image_width, device.image_height)
+    found = []
+    if 0 < threads < limits.max_work_group_size:
+        text = f"The device takes {threads} threads a work-group, {said}."
+        found.append(quirk(text, work_group_items_below=threads + 1))
+    if 0 < side < min(limits.image2d_max_width_texels, limits.image2d_max_height_texels):
+        text = f"The device takes images of {side} texels a side, {said}."
+        found.append(quirk(text, image_extent_below=side + 1))
+    if 0 < local < limits.local_mem_bytes:
+        text = f"The device has {local} bytes of local memory, {said}."
+        found.append(quirk(text, local_bytes_below=local + 1))
+    return found
 
 
 def _narrow(_case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
@@ -105,6 +130,11 @@ def _is_light(case: Case, _suite: Suite) -> bool:
 
 FORMS: tuple[Form, ...] = (
     _avoid_form(
+        "Halves below 6.1e-5 are taken for zero.",
+        HALF_DENORMALS,
+        lambda case, suite: case.feature == HALF_DENORMALS and suite.precision != "fp32",
+    ),
+    _avoid_form(
         "{family} is wrong where it is fused so.",
         "fusion:{fusion}",
         lambda case, _: case.fusion in FUSIONS,
@@ -117,8 +147,12 @@ FORMS: tuple[Form, ...] = (
     _avoid_form(
         "Winograd's algorithm goes wrong.", "winograd", lambda case, _: case.fusion == "winograd"
     ),
+    # A bound holds for groups that the suite does not have: one that costs little goes first.
+    *map(_few_threads_form, MANY_THREADS),
     Form(applies=_always, of=_other_groups),
     *map(_few_threads_form, FEW_THREADS),
+    *map(_few_bytes_form, FEW_BYTES),
+    _avoid_form("Dot products are wrong.", DOT_PRODUCTS, lambda case, _: bool(case.kernel)),
     _avoid_form("The kernel of {family} is wrong.", "operator:{family}", _is_light),
     _avoid_form(
         "Half arithmetic is wrong.", "half-arithmetic", lambda _, suite: suite.precision == "fp16"

@@ -10,15 +10,16 @@ import numpy as np
 from adrenoc.prove.case import Case
 from adrenoc.prove.suite import TOLERANCES, Made
 
-WRONG, UNSTEADY, FAILED = "wrong", "unsteady", "failed"
+WRONG, UNSTEADY, STALE, FAILED = "wrong", "unsteady", "stale", "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """A case that a device does not compute as it should.
 
-    `kind` is "wrong" (numbers), "unsteady" (not the same numbers each time) or "failed" (no
-    numbers: `text` says what the driver said, or that there was no answer in time).
+    `kind` is "wrong" (numbers), "unsteady" (not the same numbers each time), "stale" (the same
+    numbers, whatever the inputs are) or "failed" (no numbers: `text` says what the driver said, or
+    that there was no answer in time).
     """
 
     family: str
@@ -45,6 +46,8 @@ class Finding:
         shape = "x".join(map(str, self.shape))
         if self.kind == UNSTEADY:
             return f"{where} gives other numbers from run to run: element [{at}] of {shape}"
+        if self.kind == STALE:
+            return f"{where} gives the numbers of an earlier run, for other inputs too"
         return (
             f"{where} is wrong at element [{at}] of {shape}: seen {self.seen:.6g}, expected "
             f"{self.expected:.6g}"
@@ -74,6 +77,20 @@ def differing(
             off = a.view(np.uint32) != b.view(np.uint32)
             found.append(_finding(made, cases[title], UNSTEADY, off, b, a))
     return tuple(found)
+
+
+def stale(
+    made: Made, first: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+) -> tuple[Finding, ...]:
+    """The cases that give the bits of the first run for other inputs: nothing was computed."""
+    cases = {case.title: case for case in made.suite.cases}
+    return tuple(
+        _finding(
+            made, cases[title], STALE, np.ones(first[name].shape, bool), others[name], first[name]
+        )
+        for name, title in made.of_case.items()
+        if first[name].tobytes() == others[name].tobytes()
+    )
 
 
 def _judge_case(made: Made, case: Case, seen: np.ndarray, expected: np.ndarray) -> Finding | None:

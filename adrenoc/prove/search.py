@@ -129,7 +129,7 @@ def _kernels_of(case: Case, examined: Examined) -> list[KernelInfo]:
     prefix = next(name for name, title in made.of_case.items() if title == case.title)
     prefix = prefix.rpartition("_")[0]
     names = {launch.kernel for launch in made.bundle.launches() if launch.node.startswith(prefix)}
-    return [kernel for kernel in made.bundle.manifest.kernels if kernel.name in names]
+    return [kernel for kernel in made.bundle.kernels() if kernel.name in names]
 
 
 def name_quirks(quirks: list[Quirk] | tuple[Quirk, ...], device: Device) -> tuple[Quirk, ...]:

@@ -129,7 +129,12 @@ class RemoteBench:
             # The next suite is not to be blamed for what this one left behind.
             self._wait(error)
             raise
-        return Runs(first=progress.outputs, last=result.outputs, among=result.among_others)
+        return Runs(
+            first=progress.outputs,
+            last=result.outputs,
+            among=tuple(own for _, own in result.among_others),
+            others=tuple(other for other, _ in result.among_others),
+        )
 
     def _wait(self, error: RemoteError) -> None:
         """Wait until the server answers again; a session that hangs is ended there.

@@ -5,6 +5,7 @@ It ends when, with all that has to be avoided, every case is right, or nothing h
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ class Verification:
     """What the first round found: the device as it is."""
     left: tuple[Finding, ...]
     """What the last round found: that which nothing helps."""
+    is_cut: bool = False
+    """Whether the time was spent before all was tried."""
 
 
 def verify_device(
@@ -47,21 +50,22 @@ def verify_device(
 ) -> Verification:
     """Run suites on a device; `folder` is for files.
 
-    After `budget_s` nothing more is tried; what was found is proven all the same.
+    All is run as it is, however long that takes; then, `budget_s` later, nothing more is tried
+    against what is wrong.  What was found is proven all the same.
 
     Raises:
         AdrenocError: a suite cannot be compiled, or the device went away for good.
     """
-    end = time.monotonic() + budget_s
     told = told_limits(device, target)
     search = Search(
-        bench=bench, device=device, base=target, folder=folder, say=say, end=end, quirks=told
+        bench=bench, device=device, base=target, folder=folder, say=say, end=math.inf, quirks=told
     )
     first: dict[str, Examined] = {}
     now: dict[str, Examined] = {}
     for number in range(MOST_ROUNDS):
         now = _round(search, suites, of_first=number == 0)
-        first = first or now
+        if number == 0:
+            first, search.end = now, time.monotonic() + budget_s
         todo = next(
             (
                 (suite, open_)
@@ -127,7 +131,12 @@ def _verification(
         failed_once=tuple(seen.once for seen in first.values() if seen.once),
     )
     return Verification(
-        device=search.device, target=search.base, report=report, findings=findings, left=left
+        device=search.device,
+        target=search.base,
+        report=report,
+        findings=findings,
+        left=left,
+        is_cut=bool(left) and search.is_over,
     )
 
 

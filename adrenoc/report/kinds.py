@@ -8,13 +8,14 @@ from typing import Any
 
 from adrenoc.report.picks import (
     Pick,
-    all_below,
+    all_but,
     device,
     each,
     fields,
     figures,
     listed_target,
     measured_figures,
+    nothing,
     stand_in,
     text,
 )
@@ -86,6 +87,7 @@ _MEASURE = fields(
     temperature_c=figures,
     time_s=figures,
 )
+_VALIDATION = {"validation": all_but(target=listed_target), "fit": all_but(target_file=nothing)}
 _CALIBRATION = fields(
     device=text,
     driver=text,
@@ -97,7 +99,7 @@ _CALIBRATION = fields(
     ),
     facts=each(fields(key=text, measured=text, beside=text, ratio=figures, means=text, avoid=text)),
     measures=each(_MEASURE),
-    validation=all_below,
+    **_VALIDATION,
 )
 _QUIRK = fields(
     name=text,
@@ -105,6 +107,7 @@ _QUIRK = fields(
     banned_work_groups=figures,
     work_group_items_below=figures,
     image_extent_below=figures,
+    local_bytes_below=figures,
     avoid=each(text),
 )
 _VERIFIED = fields(
@@ -115,6 +118,7 @@ _VERIFIED = fields(
     is_right=figures,
     quirks=each(_QUIRK),
     findings=each(fields(case=text, suite=text, text=text, helps=each(text))),
+    failed_once=each(text),
 )
 _TARGET = fields(
     base=listed_target,
@@ -156,6 +160,12 @@ KINDS = (
         made_by="adrenoc calibrate --json",
         keys=frozenset({"device", "driver", "measures"}),
         pick=_CALIBRATION,
+    ),
+    Kind(
+        name="validation",
+        made_by="adrenoc calibrate --validate --json",
+        keys=frozenset({"validation"}),
+        pick=fields(**_VALIDATION),
     ),
     Kind(
         name="verified device",

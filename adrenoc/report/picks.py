@@ -91,6 +91,23 @@ def _below(plain: Any, words: Callable[[str], str | None]) -> Any:
     return None
 
 
+def all_but(**picks: Pick) -> Pick:
+    """All numbers and texts below a part of adrenoc's own, of these keys what their picks leave."""
+    own = fields(**picks)
+
+    def pick(plain: Any, names: Names) -> dict[str, Any] | None:
+        if not isinstance(plain, Mapping):
+            return None
+        others = {key: value for key, value in plain.items() if key not in picks}
+        return {**all_below(others, names), **(own(plain, names) or {})}
+
+    return pick
+
+
+def nothing(plain: Any, names: Names) -> None:
+    """What stays here."""
+
+
 def text(plain: Any, names: Names) -> str | None:
     """A text of adrenoc's or of a driver's, without the user's own words."""
     return names.hide_own(plain) if isinstance(plain, str) else None

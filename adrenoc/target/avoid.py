@@ -23,8 +23,10 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
 OPERATOR, FUSION = "operator", "fusion"
 HALF_DENORMALS = "half-denormals"
 """Halves below 6.1e-5, which a device may take for zero."""
+DOT_PRODUCTS = "dot-products"
+"""Products of four bytes at once."""
 FUSIONS = ("flattened", "image", "prologue", "shuffle")
-FEATURES = (*OVERRIDES, HALF_DENORMALS, *(f"{FUSION}:{name}" for name in FUSIONS))
+FEATURES = (*OVERRIDES, HALF_DENORMALS, DOT_PRODUCTS, *(f"{FUSION}:{name}" for name in FUSIONS))
 
 
 def is_word(word: object) -> bool:

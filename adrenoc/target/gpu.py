@@ -90,8 +90,9 @@ class Quirk:
     """Something that a device or its drivers do wrong.
 
     `banned_work_groups` lists (x, y, z) shapes that give wrong results; work-groups of
-    `work_group_items_below` work-items or more fail, and images of `image_extent_below` texels or
-    more a side.  `avoid` are words of `adrenoc/target/avoid.py` for what else goes wrong.
+    `work_group_items_below` work-items or more fail, images of `image_extent_below` texels or more
+    a side, and kernels that share `local_bytes_below` bytes or more of local memory.  `avoid` are
+    words of `adrenoc/target/avoid.py` for what else goes wrong.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Quirk:
     banned_work_groups: tuple[WorkGroup, ...] = ()
     work_group_items_below: int | None = None
     image_extent_below: int | None = None
+    local_bytes_below: int | None = None
     avoid: tuple[str, ...] = ()
 
 

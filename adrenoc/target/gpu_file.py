@@ -24,6 +24,7 @@ from adrenoc.target.gpu import OPENCL_C_VERSIONS, Gpu, Limits, Performance, Quir
 from adrenoc.target.sourced import SourcedFile
 
 _TABLES = {"sources", "limits", "performance", "cost", "extensions", "quirks", "measured"}
+_BOUNDS = ("work_group_items_below", "image_extent_below", "local_bytes_below")
 Assumed = Mapping[str, tuple[Any, str]]
 """Performance that holds where no file tells: value and source by key."""
 
@@ -121,6 +122,7 @@ def _drop_failing(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
         ("max_work_group_size", quirk.work_group_items_below),
         ("image2d_max_width_texels", quirk.image_extent_below),
         ("image2d_max_height_texels", quirk.image_extent_below),
+        ("local_mem_bytes", quirk.local_bytes_below),
     )
     for key, below in bounds:
         if below is not None and below <= getattr(limits, key):
@@ -181,7 +183,7 @@ def _read_quirk(file: SourcedFile, entry: dict[str, Any], key: str) -> Quirk:
     shapes = entry.get("banned_work_groups", [])
     if not isinstance(shapes, list) or not all(map(_is_work_group, shapes)):
         raise file.wrong(f"{key}.banned_work_groups", f"seen {shapes!r}", "[[x, y, z], ...]")
-    bounds = {name: entry.get(name) for name in ("work_group_items_below", "image_extent_below")}
+    bounds = {name: entry.get(name) for name in _BOUNDS}
     for name, below in bounds.items():
         if below is not None and (type(below) is not int or below < 2):
             raise file.wrong(f"{key}.{name}", f"seen {below!r}", "a whole number above 1")

@@ -34,7 +34,7 @@ _BOUNDS = {
     "max_kernel_args": (16, 1 << 16),
     "max_kernel_args_bytes": (256, 1 << 20),
     "max_work_group_size": (4, 1 << 16),
-    "local_mem_bytes": (16384, 1 << 24),
+    "local_mem_bytes": (2048, 1 << 24),
     "max_alloc_bytes": (1 << 20, 1 << 48),
 }
 _RATES = {

@@ -18,7 +18,7 @@ from typing import Any
 
 from adrenoc.errors import TargetError
 from adrenoc.files.read import data_folder, sha256_json
-from adrenoc.target.avoid import collect_avoided
+from adrenoc.target.avoid import DOT_PRODUCTS, collect_avoided
 from adrenoc.target.common_gpu import common_gpu
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import UNKNOWN, CostTables
@@ -115,6 +115,8 @@ class Target:
 
         Qualcomm's own name counts up to OpenCL C 2.0: a compiler of 3.0 was seen that refuses it.
         """
+        if DOT_PRODUCTS in self.avoided:
+            return False
         listed = self.has_extension("cl_khr_integer_dot_product")
         if not listed and self.limits.opencl_c < "3.0":
             listed = self.has_extension("cl_qcom_dot_product8")

@@ -11,21 +11,30 @@
 //   kernels_say|N            a kernel takes so many threads, by what it says and not by what it does
 //   device_says|N            so does the device
 //   group|X|Y|Z              such work-groups compute nothing
+//   local|N                  kernels that share more bytes are refused
+//   local_says|N, images_say|N   the device says that it has so many bytes of local memory, and
+//                            that images may have so many texels a side
 //   wide|N                   images of more texels a side are refused
 //   fail|FUNCTION|N|CODE     its N-th call of a process fails with that code; 0: each call
 //   once|FUNCTION|N|CODE|FILE  the same, in the first process alone: FILE tells that it happened
 //   refuse|KERNEL|CODE       launches of kernels whose name has KERNEL fail
 //   skip|KERNEL|N            of these each N-th launch computes nothing: 1 is all of them
+//   wears|KERNEL|N           after its first N launches of a process each computes nothing
+//   binary|KERNEL            so do all, where its program was made from a binary
 //   stale|N                  each N-th launch that works on images computes nothing
+//   slow|KERNEL|MS           each launch of these takes so much longer
 //   hang|KERNEL, crash|KERNEL  a launch of these does not come back; ends the process
 //   unbuilt|KERNEL           programs with such a kernel do not build
 //   lists|EXTENSION          the device lists this too; what records launches is listed so alone
 //   hides|EXTENSION          it does not list this one
 //   forget|N                 each N-th command buffer that is given does nothing
+//   lost|FUNCTION|N          each N-th of its transfers does nothing; 1 is all of them
+//   clock|zero, clock|back   events tell no times; and times that go backwards
 //   log|FILE                 each fault that was met is a line there
 //
 // Only the functions of the table that are listed in `Slot` are known; their places in it are the
 // ICD's, which never change (Khronos, cl_icd.h).
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,16 +49,24 @@
 #include <string>
 #include <vector>
 
+#include "kernel_helpers.h"
+
 namespace {
 
 enum Slot {
   kGetDeviceInfo = 3,
   kCreateBuffer = 14,
   kCreateProgramWithSource = 26,
+  kCreateProgramWithBinary = 27,
   kBuildProgram = 30,
   kCreateKernel = 34,
   kSetKernelArg = 38,
   kGetKernelWorkGroupInfo = 40,
+  kGetEventProfilingInfo = 45,
+  kEnqueueReadBuffer = 48,
+  kEnqueueWriteBuffer = 49,
+  kEnqueueReadImage = 51,
+  kEnqueueWriteImage = 52,
   kEnqueueNDRangeKernel = 59,
   kCreateImage = 96,
   kEnqueueMarkerWithWaitList = 105,
@@ -59,6 +76,9 @@ constexpr int kBuildFailed = -11, kBadGroup = -54, kBadImageSize = -40;
 constexpr uint32_t kDeviceName = 0x102B, kDriver = 0x102D, kVersion = 0x102F, kExtensions = 0x1030;
 constexpr uint32_t kExtensionsWithVersion = 0x1060, kHalf = 0x10DD;
 constexpr uint32_t kMaxWorkGroupSize = 0x1004, kKernelWorkGroupSize = 0x11B0;
+constexpr uint32_t kLocalMemSize = 0x1023, kKernelLocalMemSize = 0x11B2;
+constexpr uint32_t kImageWidth = 0x1011, kImageHeight = 0x1012, kCommandStart = 0x1282;
+constexpr int kOutOfResources = -5;
 constexpr uint32_t kLayerVersion = 0x4240, kLayerName = 0x4241, kLayerApi = 100;
 
 using Words = std::vector<std::string>;
@@ -163,12 +183,6 @@ std::string edited(const std::string& text, bool of_halves) {
     made += part;
     at = next_at;
   }
-  // What the orders may call.
-  static const char* kHelpers =
-      "#define faulty_cut(i, at, v) write_imagef(i, at, as_float4(as_uint4(v) & 0xFFFFE000u))\n"
-      "#define faulty_swap(i, at, v) write_imagef(i, at, (v).yxzw)\n"
-      "#define faulty_flush(i, at, v) write_imagef(i, at, \\\n"
-      "  select((float4)(v), (float4)(0.0f), fabs((float4)(v)) < 6.1035156e-5f))\n";
   return holds(made, "faulty_") ? kHelpers + made : made;
 }
 
@@ -176,6 +190,7 @@ struct Program {
   Handle context;
   std::string text, options;
   Handle of_halves = nullptr;  // built when a kernel of it first works on half images
+  bool of_binary = false;
 };
 struct Argument {
   size_t bytes;
@@ -220,7 +235,10 @@ int get_device_info(Handle device, uint32_t what, size_t room, void* out, size_t
   const auto key = keys.find(what);
   for (const Words& order : orders()) {
     if (key != keys.end() && order[0] == key->second) return give(order[1], room, out, size);
-    if (what == kMaxWorkGroupSize && order[0] == "device_says") {
+    const bool of_images = what == kImageWidth || what == kImageHeight;
+    if ((what == kMaxWorkGroupSize && order[0] == "device_says") ||
+        (what == kLocalMemSize && order[0] == "local_says") ||
+        (of_images && order[0] == "images_say")) {
       return give_number(std::stoul(order[1]), room, out, size);
     }
   }
@@ -294,6 +312,18 @@ Handle create_program(Handle context, uint32_t count, const char** texts, const 
   Handle made = create(context, 1, &given, nullptr, code);
   std::lock_guard<std::mutex> lock(mutex);
   programs[made] = Program{context, text, ""};
+  return made;
+}
+
+Handle create_from_binary(Handle context, uint32_t count, const Handle* devices,
+                          const size_t* sizes, const unsigned char** binaries, int* states,
+                          int* code) {
+  auto* create = driver<Handle(Handle, uint32_t, const Handle*, const size_t*,
+                               const unsigned char**, int*, int*)>(kCreateProgramWithBinary);
+  Handle made = create(context, count, devices, sizes, binaries, states, code);
+  std::lock_guard<std::mutex> lock(mutex);
+  programs[made] = Program{context, "", ""};
+  programs[made].of_binary = true;
   return made;
 }
 
@@ -397,8 +427,22 @@ void* get_extension_function(Handle platform, const char* name) {
 
 enum class Deed { kLaunch, kNothing, kRefuse };
 
+void sleep_ms(long milliseconds) {
+  const timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+  nanosleep(&time, nullptr);
+}
+
+// Whether the kernel shares more local memory than `most` bytes.
+bool shares_more(Handle kernel, size_t most) {
+  uint64_t bytes = 0;
+  driver<int(Handle, Handle, uint32_t, size_t, void*, size_t*)>(kGetKernelWorkGroupInfo)(
+      kernel, nullptr, kKernelLocalMemSize, sizeof(bytes), &bytes, nullptr);
+  return bytes > most;
+}
+
 // What becomes of a launch; `code` is of one that is refused.
-Deed deed_of(const Kernel& of, const size_t* local, uint32_t dimensions, int* code) {
+Deed deed_of(Handle kernel, const Kernel& of, const size_t* local, uint32_t dimensions,
+             int* code) {
   const std::string& name = of.name;
   size_t sides[3] = {1, 1, 1};
   for (uint32_t i = 0; local != nullptr && i < dimensions; ++i) sides[i] = local[i];
@@ -424,6 +468,23 @@ Deed deed_of(const Kernel& of, const size_t* local, uint32_t dimensions, int* co
     if (kind == "skip" && meant && ++launches[order[1]] % std::stol(order[2]) == 0) {
       tell(kind + " " + name);
       return Deed::kNothing;
+    }
+    if (kind == "wears" && meant && ++launches[order[1]] > std::stol(order[2])) {
+      tell(kind + " " + name);
+      return Deed::kNothing;
+    }
+    if (kind == "binary" && meant && programs[of.program].of_binary) {
+      tell(kind + " " + name);
+      return Deed::kNothing;
+    }
+    if (kind == "local" && shares_more(kernel, std::stoul(order[1]))) {
+      tell(kind + " " + name);
+      *code = kOutOfResources;
+      return Deed::kRefuse;
+    }
+    if (kind == "slow" && meant) {
+      tell(kind + " " + name);
+      sleep_ms(std::stol(order[2]));
     }
     if (kind == "stale" && works_on_images(of, false) &&
         ++launches[kind] % std::stol(order[1]) == 0) {
@@ -451,7 +512,7 @@ int enqueue_kernel(Handle queue, Handle kernel, uint32_t dimensions, const size_
     std::lock_guard<std::mutex> lock(mutex);
     Kernel& of = kernels[kernel];
     int code = 0;
-    const Deed deed = deed_of(of, local, dimensions, &code);
+    const Deed deed = deed_of(kernel, of, local, dimensions, &code);
     if (deed == Deed::kRefuse) return code;
     if (deed == Deed::kNothing) {
       return driver<int(Handle, uint32_t, const Handle*, Handle*)>(kEnqueueMarkerWithWaitList)(
@@ -464,6 +525,61 @@ int enqueue_kernel(Handle queue, Handle kernel, uint32_t dimensions, const size_
       queue, launched, dimensions, offset, global, local, count, waited, event);
 }
 
+// Whether this call of a transfer is one that is to do nothing.
+bool is_lost(const std::string& function) {
+  std::lock_guard<std::mutex> lock(mutex);
+  for (const Words& order : orders()) {
+    if (order[0] != "lost" || order[1] != function) continue;
+    if (++launches[function] % std::stol(order[2]) != 0) continue;
+    tell("lost " + function);
+    return true;
+  }
+  return false;
+}
+
+int pass_over(Handle queue, uint32_t count, const Handle* waited, Handle* event) {
+  return driver<int(Handle, uint32_t, const Handle*, Handle*)>(kEnqueueMarkerWithWaitList)(
+      queue, count, waited, event);
+}
+
+// Reads and writes of buffers, and of images, look alike.
+template <Slot slot>
+int transfer_buffer(Handle queue, Handle memory, uint32_t blocking, size_t offset, size_t bytes,
+                    void* host, uint32_t count, const Handle* waited, Handle* event) {
+  const char* name = slot == kEnqueueReadBuffer ? "clEnqueueReadBuffer" : "clEnqueueWriteBuffer";
+  if (int failure = ordered_failure(name)) return failure;
+  if (is_lost(name)) return pass_over(queue, count, waited, event);
+  return driver<int(Handle, Handle, uint32_t, size_t, size_t, void*, uint32_t, const Handle*,
+                    Handle*)>(slot)(queue, memory, blocking, offset, bytes, host, count, waited,
+                                    event);
+}
+
+template <Slot slot>
+int transfer_image(Handle queue, Handle image, uint32_t blocking, const size_t* origin,
+                   const size_t* region, size_t row, size_t slice, void* host, uint32_t count,
+                   const Handle* waited, Handle* event) {
+  const char* name = slot == kEnqueueReadImage ? "clEnqueueReadImage" : "clEnqueueWriteImage";
+  if (int failure = ordered_failure(name)) return failure;
+  if (is_lost(name)) return pass_over(queue, count, waited, event);
+  return driver<int(Handle, Handle, uint32_t, const size_t*, const size_t*, size_t, size_t, void*,
+                    uint32_t, const Handle*, Handle*)>(slot)(
+      queue, image, blocking, origin, region, row, slice, host, count, waited, event);
+}
+
+int get_profiling_info(Handle event, uint32_t what, size_t room, void* out, size_t* size) {
+  const int code = driver<int(Handle, uint32_t, size_t, void*, size_t*)>(kGetEventProfilingInfo)(
+      event, what, room, out, size);
+  for (const Words& order : orders()) {
+    if (order[0] != "clock" || code != 0 || out == nullptr) continue;
+    uint64_t nanoseconds = 0;
+    if (order[1] == "back") {  // a start after the end
+      memcpy(&nanoseconds, out, sizeof(nanoseconds));
+      nanoseconds += what == kCommandStart ? 1000000000u : 0;
+    }
+    memcpy(out, &nanoseconds, sizeof(nanoseconds));
+  }
+  return code;
+}
 
 }  // namespace
 
@@ -486,6 +602,12 @@ int clInitLayer(uint32_t count, void** target, uint32_t* told, void*** made) {
   put(kCreateBuffer, reinterpret_cast<void*>(create_buffer));
   put(kCreateImage, reinterpret_cast<void*>(create_image));
   put(kCreateProgramWithSource, reinterpret_cast<void*>(create_program));
+  put(kCreateProgramWithBinary, reinterpret_cast<void*>(create_from_binary));
+  put(kGetEventProfilingInfo, reinterpret_cast<void*>(get_profiling_info));
+  put(kEnqueueReadBuffer, reinterpret_cast<void*>(transfer_buffer<kEnqueueReadBuffer>));
+  put(kEnqueueWriteBuffer, reinterpret_cast<void*>(transfer_buffer<kEnqueueWriteBuffer>));
+  put(kEnqueueReadImage, reinterpret_cast<void*>(transfer_image<kEnqueueReadImage>));
+  put(kEnqueueWriteImage, reinterpret_cast<void*>(transfer_image<kEnqueueWriteImage>));
   put(kBuildProgram, reinterpret_cast<void*>(build_program));
   put(kCreateKernel, reinterpret_cast<void*>(create_kernel));
   put(kSetKernelArg, reinterpret_cast<void*>(set_argument));

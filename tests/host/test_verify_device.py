@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -111,6 +112,36 @@ def test_launches_that_compute_nothing_now_and_then(layer: Path, nth: int) -> No
     assert done.report.is_right and not done.left
 
 
+def test_launches_that_compute_nothing_from_some_time_on(layer: Path) -> None:
+    """No run differs from the one before, whatever its inputs are."""
+    request = _request("softmax: along channels", "map: Tanh")
+    with misbehaving(layer, "wears|^softmax|3"):
+        done = run_verification(request)
+    assert {(finding.family, finding.kind) for finding in done.findings} == {("softmax", "stale")}
+    assert "the numbers of an earlier run, for other inputs too" in str(done.findings[0])
+    assert done.report.is_right and not done.left
+
+
+@pytest.mark.parametrize(
+    ("order", "gpu", "case", "said"),
+    [
+        ("edit||DOT_PRODUCTS(|faulty_signs(", "730", "conv2d: bytes, 1x1", "dot-products"),
+        ("images|write_imagef(|faulty_flush(", "640", "a small half", "half-denormals"),
+        ("large|128", "640", "softmax: along rows", "of 129 threads"),
+        ("local_says|8191", "640", "separable_conv2d", "has 8191 bytes of local memory"),
+        ("images_say|4096\nwide|4096", "640", "16384", "takes images of 4096 texels"),
+    ],
+)
+def test_the_cheapest_form_that_helps(
+    order: str, gpu: str, case: str, said: str, layer: Path
+) -> None:
+    with misbehaving(layer, order, gpu=gpu):
+        done = run_verification(_request(case))
+    told = [" ".join((quirk.text, *quirk.avoid)) for quirk in done.report.quirks]
+    assert len(told) == 1 and said in told[0], told
+    assert done.report.is_right and not done.left
+
+
 Spoil = Callable[[Made, str, np.ndarray], np.ndarray]
 """(suite, case, what is right) -> what the last run gives."""
 
@@ -170,6 +201,30 @@ def test_what_nothing_helps_is_told(tmp_path: Path) -> None:
     assert not done.report.is_right and not done.report.quirks
     assert {finding.title for finding in done.left} == {"map: Tanh"}
     assert {finding.helps for finding in done.report.findings} == {()}
+
+
+@pytest.mark.parametrize(("later_s", "helped"), [(20.0, True), (700.0, False)])
+def test_the_budget_is_for_what_helps(
+    later_s: float, helped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three runs show what is wrong; only then does the time count."""
+
+    class Slow(PlantedBench):
+        def run(self, made: Made) -> Runs:
+            clock[0] += 300.0 if self.runs < 3 else later_s
+            return super().run(made)
+
+    def spoil(made: Made, title: str, value: np.ndarray) -> np.ndarray:
+        has_kernel = any(k.family == "softmax" for k in made.bundle.manifest.kernels)
+        return value + np.float32(has_kernel and title == "softmax: along channels")
+
+    clock = [0.0]
+    told = SimpleNamespace(monotonic=lambda: clock[0])
+    for module in ("verify_device", "search"):
+        monkeypatch.setattr(f"adrenoc.prove.{module}.time", told)
+    done = _verified(Slow(spoil), tmp_path)
+    assert bool(done.report.quirks) is helped
+    assert done.is_cut is not helped
 
 
 def test_a_failure_that_does_not_come_again_is_told(tmp_path: Path) -> None:

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.bundle.manifest import KernelInfo
+from adrenoc.device.fit import local_bytes
 from adrenoc.families.operators import OPERATORS
-from adrenoc.families.shared.operator import Fusion
+from adrenoc.families.shared.operator import Fusion, Kind
 from adrenoc.ir.graph import Graph
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import State, run_stages
 from adrenoc.prove.case import Case, add_to
 from adrenoc.prove.cases.table import CASES, NOT_IN_MODELS
+from adrenoc.prove.forms import FEW_BYTES, FORMS
 from adrenoc.prove.net import Net
 from adrenoc.prove.suite import Suite, make_suite
 from adrenoc.reporter import SilentReporter
@@ -68,6 +71,42 @@ def test_a_case_makes_the_kernel_that_it_is_there_for(case: Case, tmp_path: Path
         graph, _ = _planned(case, load_target(name), preset, tmp_path)
         seen |= {node.op for node in graph.nodes}
     assert case.family in seen
+
+
+@pytest.mark.parametrize(("texels", "bounds"), [(600, {8193, 2049}), (512, {2049}), (9, set())])
+def test_less_local_memory_is_tried_where_kernels_share_more(texels: int, bounds: set[int]) -> None:
+    kernel = KernelInfo(
+        name="k",
+        family="conv2d",
+        calls=1,
+        scopes=(),
+        work_group=(8, 8, 1),
+        grid=(1, 1, 1),
+        source=f"__local float4 held[{texels}];",
+    )
+    tried = [form.of(CASES[0], [kernel]) for form in FORMS]
+    assert {quirk.local_bytes_below for quirk in tried if quirk is not None} - {None} == bounds
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in CASES if OPERATORS[c.family].kind in (Kind.NORM, Kind.SOFTMAX)],
+    ids=lambda case: case.title,
+)
+def test_teams_fit_little_local_memory(case: Case, tmp_path: Path) -> None:
+    file = tmp_path / "few.toml"
+    file.write_text(f"""title = "t"
+base = "adreno:750"
+[[quirks]]
+name = "few"
+text = "t"
+source = "s"
+local_bytes_below = {FEW_BYTES[-1] + 1}
+""")
+    suite = Suite(precision="mixed", memory="textures", cases=(case,))
+    made = make_suite(suite, load_target(str(file)), tmp_path)
+    held = [local_bytes(kernel.source) for kernel in made.bundle.kernels()]
+    assert max(held) <= FEW_BYTES[-1]
 
 
 def test_products_of_bytes_are_multiplied_as_bytes(tmp_path: Path) -> None:

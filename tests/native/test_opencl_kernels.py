@@ -123,6 +123,13 @@ def test_a_buffer_where_an_image_is_expected(device: Any) -> None:
         kernels["shift"](pointer(buffer), pointer(buffer), 1, 1)
 
 
+def test_an_image_where_a_buffer_is_expected(device: Any) -> None:
+    image = _tensor(np.zeros((1, 4, 4, 4), "float32"), device, "global.texture")
+    kernels = load_kernels({"double_it": DOUBLE})
+    with pytest.raises(RuntimeError, match="Argument 0 of kernel double_it: expected a buffer"):
+        kernels["double_it"](pointer(image), pointer(image), 1, 1)
+
+
 def test_a_null_argument(device: Any) -> None:
     kernels = load_kernels({"double_it": DOUBLE})
     with pytest.raises(ValueError, match="Argument 0 of kernel double_it is null"):

@@ -33,6 +33,7 @@ QUIRK = Quirk(
     banned_work_groups=((8, 8, 1),),
     work_group_items_below=65,
     image_extent_below=4097,
+    local_bytes_below=8193,
     avoid=("half-storage", "operator:softmax"),
 )
 REPORT = DeviceReport(
@@ -128,6 +129,8 @@ def test_damaged_reports_are_one_sentence(tmp_path: Path, plain: Any, said: str)
         ({"work_group_items_below": 1}, "work_group_items_below"),
         ({"work_group_items_below": 3}, "max_work_group_size"),
         ({"image_extent_below": 64}, "image2d_max_width_texels"),
+        ({"local_bytes_below": 1}, "local_bytes_below"),
+        ({"local_bytes_below": 64}, "local_mem_bytes"),
         ({"text": ""}, "text"),
     ],
 )

@@ -147,6 +147,27 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(file.read_text()) == RUN
 
 
+def test_a_validation_goes_without_the_name_of_its_file(tmp_path: Path) -> None:
+    """`calibrate --validate --device FILE.toml --json` prints nothing but the validation."""
+    validation = {"device": "x", "target": f"{SECRET}.toml", "all": {"regret": 1.25}}
+    fit = {"changed": [{"key": "conv.a", "after": 2.0}], "target_file": f"{SECRET}.toml"}
+    told = _sent(tmp_path, {"validation": validation, "fit": fit})
+    assert SECRET not in told
+    (part,) = json.loads(told)["parts"]
+    assert part["kind"] == "validation"
+    assert part["content"] == {
+        "validation": {"device": "x", "all": {"regret": 1.25}},
+        "fit": {"changed": [{"key": "conv.a", "after": 2.0}]},
+    }
+    whole = {"device": "x", "driver": "y", "measures": [], "validation": validation, "fit": fit}
+    told = _sent(tmp_path, whole, {"validation": {**validation, "target": "adreno:750"}})
+    assert SECRET not in told
+    first, second = (part["content"] for part in json.loads(told)["parts"])
+    assert first["validation"] == {"device": "x", "all": {"regret": 1.25}}
+    assert "changed" in first["fit"]
+    assert second["validation"]["target"] == "adreno:750"
+
+
 def test_what_a_device_does_otherwise_goes_too(tmp_path: Path) -> None:
     calibration = {
         "device": "x",

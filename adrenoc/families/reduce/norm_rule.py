@@ -60,6 +60,7 @@ def _work_of(geometry: NormGeometry, extents: Extents) -> RowWork:
         length=math.prod(by_role[role] for role in geometry.roles) // geometry.groups,
         passes=2,
         folds=1,
+        vectors=2 if geometry.centred else 1,
         along_w="W" in geometry.roles,
     )
 

@@ -11,7 +11,8 @@ from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.rows import Members, RowTile, rows_along
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES, Extents
-from adrenoc.kernels.work_group import pick_work_group, power_of_two
+from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.work_group import pick_work_group, power_of_two, power_of_two_within
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 from adrenoc.tvmapi import bytes_of
@@ -31,6 +32,8 @@ class RowWork:
     along_w: bool
     passes_alone: int | None = None
     """How often a thread without a team reads them, where that is another number."""
+    vectors: int | None = None
+    """What a thread of a team has in local memory, where that is not one for each fold."""
 
     @staticmethod
     def from_extents(
@@ -64,14 +67,17 @@ def candidates(work: RowWork, limits: Limits, costs: Cost) -> Iterator[RowTile]:
     """One thread a row, and teams no larger than the row."""
     yield RowTile(work_group=pick_work_group(work.rows, limits))
     (wide, high, deep), cost = work.rows, costs.rows
-    most = min(cost.most_threads, limits.max_work_group_size)
+    held_bytes = (work.vectors or work.folds) * LANES * bytes_of(ACCUMULATOR)
+    by_memory = power_of_two_within(max(limits.local_mem_bytes // held_bytes, 1))
+    most = min(cost.most_threads, limits.max_work_group_size, by_memory)
     for team in cost.teams:
         if team > min(work.length, most):
             break
         if not work.along_w and wide >= cost.narrow:
             beside = min(cost.rows_beside, power_of_two(wide), most // team)
             yield RowTile(work_group=(beside, team, 1), members=Members.ALONG_Y)
-        teams = min(max(cost.threads // team, 1), power_of_two(wide * high * deep))
+        threads = min(cost.threads, by_memory)
+        teams = min(max(threads // team, 1), power_of_two(wide * high * deep))
         yield RowTile(work_group=(team, teams, 1), members=Members.ALONG_X)
 
 

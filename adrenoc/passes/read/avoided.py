@@ -22,6 +22,7 @@ def avoid_decisions(target: Target) -> Iterator[Decision]:
         bounds = (
             ("work-groups", quirk.work_group_items_below, "threads"),
             ("images", quirk.image_extent_below, "texels a side"),
+            ("local memory", quirk.local_bytes_below, "bytes"),
         )
         for what, below, unit in bounds:
             if below is not None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from adrenoc.prove.case import Build, Case
 from adrenoc.prove.net import Net
+from adrenoc.target.avoid import HALF_DENORMALS
 
 
 def _pool(net: Net, *, op: str, shape: tuple[int, ...], **attrs: Any) -> str:
@@ -19,6 +20,14 @@ def _pick_largest(net: Net) -> str:
     """The largest of numbers that a half cannot hold: rounding shows."""
     values = net.values(1, 9, 6, 10) * np.float32(1.0001) + np.float32(2.0)
     return net("MaxPool", net.feed(values), kernel_shape=[2, 2], strides=[2, 2])
+
+
+def _keep_from_zero(net: Net) -> str:
+    """Logarithms of the largest of distances, some of which are a small half alone."""
+    values = net.values(1, 9, 6, 10)
+    values[..., ::3, :] = 0.0
+    distance = net("Add", net("Abs", net.feed(values)), net.const(2.0**-16))
+    return net("Log", net("MaxPool", distance, kernel_shape=[1, 2]))
 
 
 def _reduce_axes(net: Net, *, op: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
@@ -93,6 +102,12 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(family="max_pool2d", name="what halves round", build=_pick_largest, exact=True),
+    Case(
+        family="max_pool2d",
+        name="what a small half keeps from zero",
+        build=_keep_from_zero,
+        feature=HALF_DENORMALS,
+    ),
     Case(
         family="avg_pool1d",
         name="3 by steps of two",

@@ -136,8 +136,19 @@ void Kernel::set_argument(KernelInstance& instance, size_t index,
   KernelInstance::Kept& kept = instance.kept[index];
   if (kept.bytes == wanted.bytes && kept.value == wanted.value) return;
   kept.bytes = 0;
+  check_kind(index, argument);
   set_kernel_argument(instance.handle.get(), name_, index, argument);
   kept = wanted;
+}
+
+// Some drivers take whatever memory is given, and crash when the kernel runs.
+void Kernel::check_kind(size_t index, const KernelArgument& argument) const {
+  if (argument.storage == nullptr || index >= text_.images.size()) return;
+  const bool wants_image = text_.images[index];
+  if ((*argument.storage)->spec.is_image() == wants_image) return;
+  TVM_FFI_THROW(RuntimeError) << "Argument " << index << " of kernel " << name_ << ": expected "
+                              << (wants_image ? "an image" : "a buffer") << ", got "
+                              << argument_text(argument);
 }
 
 KernelHandle Kernel::new_handle() const {

@@ -68,6 +68,8 @@ class Kernel {
   [[nodiscard]] size_t check_work_group(const WorkSize& work) const;
   [[noreturn]] void refuse_work_group(const WorkSize& work, size_t items, size_t limit,
                                       const char* of_what) const;
+  // Throws RuntimeError for a buffer in place of an image, and the other way round.
+  void check_kind(size_t index, const KernelArgument& argument) const;
   void set_argument(KernelInstance& instance, size_t index, const KernelArgument& argument) const;
 
   Device& device_;

@@ -170,11 +170,12 @@ OpenClModule::OpenClModule(ffi::Bytes source, ffi::String format, FunctionMap fu
       TVM_FFI_THROW(ValueError) << "The OpenCL source has no section \"// Function: " << name
                                 << "\" for the kernel of that name";
     }
-    const KernelText& text = texts_[name] = read_kernel_text(name, sources_.at(name));
+    KernelText& text = texts_[name] = read_kernel_text(name, sources_.at(name));
     if (!has_own_text(sources_, text.program)) {
       TVM_FFI_THROW(ValueError) << "Kernel " << std::string(name) << " runs the program of "
                                 << text.program << ", which the OpenCL source does not have";
     }
+    text.images = read_image_arguments(text.program, sources_.at(text.program));
   }
 }
 

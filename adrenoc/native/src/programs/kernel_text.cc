@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <sstream>
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -55,6 +56,16 @@ KernelConstant read_constant(const std::string& name, const std::string& text) {
   TVM_FFI_UNREACHABLE();
 }
 
+// "__read_only image2d_array_t a" declares an image.
+bool is_image(const std::string& parameter) {
+  std::istringstream words(parameter);
+  for (std::string word; words >> word;) {
+    const bool ends = word.size() > 2 && word.compare(word.size() - 2, 2, "_t") == 0;
+    if (ends && word.rfind("image", 0) == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> split_kernels(const std::string& source) {
@@ -79,7 +90,7 @@ bool has_own_text(const std::map<std::string, std::string>& sections, const std:
 }
 
 KernelText read_kernel_text(const std::string& name, const std::string& section) {
-  KernelText text{name, {}};
+  KernelText text{name, {}, {}};
   size_t at = 0;
   take_line(section, kProgram, &at, &text.program);
   std::string constants;
@@ -90,6 +101,20 @@ KernelText read_kernel_text(const std::string& name, const std::string& section)
     start = end + 2;
   }
   return text;
+}
+
+std::vector<bool> read_image_arguments(const std::string& kernel, const std::string& text) {
+  const size_t begin = text.find(" " + kernel + "(", std::min(text.find("__kernel"), text.size()));
+  if (begin == text.npos) return {};
+  const size_t first = text.find('(', begin) + 1;
+  const size_t end = text.find(')', first);
+  if (end == text.npos) return {};
+  std::vector<bool> images;
+  std::istringstream parameters(text.substr(first, end - first));
+  for (std::string parameter; std::getline(parameters, parameter, ',');) {
+    images.push_back(is_image(parameter));
+  }
+  return images;
 }
 
 }  // namespace opencl

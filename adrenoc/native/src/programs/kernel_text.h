@@ -23,6 +23,7 @@ struct KernelConstant {
 struct KernelText {
   std::string program;
   std::vector<KernelConstant> constants;
+  std::vector<bool> images{};  // which arguments are images, as far as it is known
 };
 
 // Cuts what TVM's code generator prints into the section of each kernel, at its
@@ -35,6 +36,10 @@ struct KernelText {
 
 // Throws ValueError for constants that are none.
 [[nodiscard]] KernelText read_kernel_text(const std::string& name, const std::string& section);
+
+// Of each argument of a kernel, whether it is an image; none where the text has no such kernel.
+[[nodiscard]] std::vector<bool> read_image_arguments(const std::string& kernel,
+                                                     const std::string& text);
 
 }  // namespace opencl
 }  // namespace adrenoc_runtime
