@@ -187,10 +187,16 @@ def sharing_programs(
         return _edit_source(source, layer_widths)
 
     def share_and_generate(module: Any, target: Any) -> Any:
+        texts: dict[str, str] = {}
         with traced("print OpenCL C", "build"), printing(edit):
-            (text,) = module_texts(generate(module, target))
+            for symbol, func in module.functions.items():
+                # A module of its own: TVM declares all kernels of one above each, and looks
+                # through their bodies for that.
+                alone = generate(tvm.IRModule({symbol: func}, attrs=module.attrs), target)
+                (text,) = module_texts(alone)
+                texts |= {name: own.text for name, own in read_programs(text).items()}
         with traced("share programs", "build"):
-            shared, decisions = share({name: own.text for name, own in read_programs(text).items()})
+            shared, decisions = share(texts)
         if log is not None:
             for decision in decisions:
                 log.add(decision.subject, decision.taken, decision.reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import pytest
 from onnx import helper
 from planning import plan
 
+from adrenoc.codegen import build
 from adrenoc.codegen.build import kernel_sources
 from adrenoc.device.fit import needs_half_type
 from adrenoc.kernels.epilogue import AT_ONCE
@@ -232,3 +234,18 @@ def test_an_open_weight_is_stored_before_the_next_is_opened() -> None:
     )
     assert len(opened) == len(stored) >= 8
     assert all(store < later for store, later in zip(stored, opened[1:], strict=False))
+
+
+def test_each_kernel_is_printed_without_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TVM declares all kernels of a module above each one: text and time grew with the square."""
+    printed: list[str] = []
+    edit = build._edit_source
+
+    def note(source: str, *more: Any) -> str:
+        printed.append(source)
+        return edit(source, *more)
+
+    monkeypatch.setattr(build, "_edit_source", note)
+    sources = kernel_sources(plan(_conv(8, 8, 3), until="build").executable)
+    assert len(printed) == len(sources) > 2
+    assert all(text.count("__kernel void") == 2 for text in printed)  # declared, and defined
