@@ -40,6 +40,7 @@ from adrenoc.bundle.tar import (
     MANIFEST,
     REBUILD_HINT,
     check_paths,
+    guess_suffix,
     unpack_tar,
     write_tar,
 )
@@ -217,9 +218,8 @@ def open_bundle(path: Path) -> Bundle:
         BundleError: it is missing, no bundle, of another schema version, or damaged.
     """
     if not os.path.lexists(path):
-        raise BundleError(
-            f"there is no bundle at {path}", hint=f"adrenoc compile MODEL --output {path}"
-        )
+        hint = f"adrenoc compile MODEL --output {path}"
+        raise BundleError(f"there is no bundle at {path}{guess_suffix(path)}", hint=hint)
     unpacked = None
     root = path
     if not path.is_dir():

@@ -30,6 +30,12 @@ REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _PIECE_BYTES = 1 << 20
 
 
+def guess_suffix(path: Path) -> str:
+    """` (did you mean "x.adrenoc"?)` where nothing is at x but a bundle's ending was left out."""
+    longer = path.with_name(path.name + SUFFIX) if path.name else path
+    return f' (did you mean "{longer}"?)' if longer != path and longer.exists() else ""
+
+
 def write_tar(source: Path, output: Path, *, name: str) -> None:
     """Write the bundle folder `source` as a tar file that unpacks to `NAME.adrenoc/`.
 

@@ -80,7 +80,7 @@ def build_command(
                 read,
                 options,
                 run=run,
-                progress=lambda name, said: reporter.stage(name, said.took_s * 1000, _note(said)),
+                progress=lambda name, said: _report(reporter, name, said),
             )
 
     if as_json:
@@ -105,10 +105,13 @@ def build_command(
         ctx.exit(code)
 
 
-def _note(said: Said) -> str:
+def _report(reporter: Reporter, name: str, said: Said) -> None:
+    """Tell of a compilation that has ended."""
     if said.exit_code:
-        return f"failed: {said.message}"
-    return "from the cache" if said.output.get("cached") else ""
+        reporter.warn(f"{name}  failed: {said.message}")
+        return
+    note = "from the cache" if said.output.get("cached") else ""
+    reporter.stage(name, said.took_s * 1000, note)
 
 
 def _exit_code(bad: tuple[Outcome, ...]) -> int:
@@ -158,4 +161,10 @@ def _show(result: BuildResult) -> None:
     if notes:
         console.blank()
         console.print_fields(notes)
-    console.print_fields([("lock", "written" if result.lock_written else "as it was")])
+    console.print_fields([("lock", _describe_lock(result))])
+
+
+def _describe_lock(result: BuildResult) -> str:
+    if result.lock_written:
+        return "written"
+    return "as it was" if result.lock_is_there else "not written: not all is well"

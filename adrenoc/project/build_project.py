@@ -69,10 +69,11 @@ class BuildOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildResult:
-    """All bundles in the order of the file; `lock_written` says whether the lock is new."""
+    """All bundles in the order of the file; whether the lock is new, and whether there is one."""
 
     bundles: tuple[Outcome, ...]
     lock_written: bool
+    lock_is_there: bool
 
     @property
     def bad(self) -> tuple[Outcome, ...]:
@@ -129,7 +130,9 @@ def build_project(
     written = False
     if not options.locked and all(outcome.status == MADE for outcome in outcomes):
         written = _write_lock(project, lock, locks)
-    return BuildResult(bundles=tuple(outcomes), lock_written=written)
+    return BuildResult(
+        bundles=tuple(outcomes), lock_written=written, lock_is_there=written or lock is not None
+    )
 
 
 def _put_in_place(recipe: Recipe, made_at: Path, outcome: Outcome) -> Outcome:

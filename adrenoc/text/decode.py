@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from adrenoc.text import names
+from adrenoc.text.spelling import did_you_mean
 
 Wrong = Callable[[str, str], Exception]
 """(place, what is wrong there) -> the error to raise: ("a.b[3]", "is 7, expected text")."""
@@ -98,7 +99,9 @@ class Decoder:
                 raise self._wrong(_format_place(where), f"lacks the key `{item.name}`")
         unknown = sorted(set(plain) - {item.name for item in wanted})
         if unknown:
-            raise self._wrong(_format_place(where), f"has an unknown key `{unknown[0]}`")
+            known = [item.name for item in wanted]
+            guess = did_you_mean(unknown[0], known)
+            raise self._wrong(_format_place(where), f"has an unknown key `{unknown[0]}`{guess}")
         values = {}
         for item in wanted:
             if item.name in plain:

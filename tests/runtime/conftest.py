@@ -170,6 +170,26 @@ def shapes(work: Path) -> Bundle:
 
 
 @pytest.fixture(scope="session")
+def long_chain(work: Path) -> Bundle:
+    """Convolutions that take a while, a kernel each."""
+    layers = 24
+    rng = np.random.default_rng(3)
+    names = [f"t{i}" for i in range(layers + 1)]
+    weights = {
+        f"w{i}": (rng.standard_normal((32, 32, 3, 3)) / 17).astype("float32") for i in range(layers)
+    }
+    nodes = [
+        helper.make_node("Conv", [names[i], f"w{i}"], [names[i + 1]], pads=[1, 1, 1, 1])
+        for i in range(layers)
+    ]
+    model = write(graph(nodes, {"t0": (1, 32, 32, 32)}, [names[-1]], weights), work, "long.onnx")
+    output = work / "long.adrenoc"
+    command = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
+    assert main(command) == 0
+    return open_bundle(output)
+
+
+@pytest.fixture(scope="session")
 def case(bundle: Bundle, work: Path) -> Case:
     """What the bundle computes in Python, on the same device."""
     rng = np.random.default_rng(7)

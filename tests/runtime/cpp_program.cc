@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kThreads = 4;
 constexpr int kRunsEach = 25;
+constexpr int kCancels = 200;
 
 std::vector<char> read_file(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -34,6 +36,38 @@ struct Bound {
     for (size_t i = 0; i < outputs.size(); ++i) model->bind_output(i, outputs[i]);
   }
 };
+
+// Threads run one model while another one cancels: each call is right or cancelled, and so is what
+// follows.
+bool cancel_runs(const std::string& path, adrenoc::Options options, Bound bound,
+                 const std::vector<std::vector<char>>& expected) {
+  options.cancel_within_ms = 1e-3;
+  adrenoc::Model model(path, options);
+  bound.outputs.clear();
+  bound.to(&model);
+  std::atomic<bool> ends{false};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      while (!ends) {
+        try {
+          model.run();
+        } catch (const adrenoc::Error& error) {
+          if (error.status() != ADRENOC_CANCELLED) ++wrong;
+        }
+      }
+    });
+  }
+  for (int i = 0; i < kCancels; ++i) {
+    std::this_thread::sleep_for(std::chrono::microseconds(i * 37 % 2000));
+    model.cancel();
+  }
+  ends = true;
+  for (std::thread& thread : threads) thread.join();
+  model.run();
+  return wrong == 0 && bound.outputs == expected;
+}
 
 }  // namespace
 
@@ -99,6 +133,7 @@ int main(int count, char** values) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  if (!cancel_runs(values[1], options, bound, bound.outputs)) return 1;
   const auto runs = shared.times().runs;
   return wrong == 0 && runs == 3 + kThreads * kRunsEach ? 0 : 1;
 }

@@ -76,6 +76,11 @@ def test_pieces_and_pauses(jvm: Jvm, bundle: Bundle, opencl: str) -> None:
     jvm.run("Pace", opencl, bundle.path)
 
 
+def test_runs_that_are_cancelled(jvm: Jvm, long_chain: Bundle, opencl: str) -> None:
+    """By the model, by signals and by futures; of several runs just the one that is meant."""
+    jvm.run("Cancels", opencl, long_chain.path)
+
+
 def test_what_java_declares_is_what_there_is(jvm: Jvm, runtime: Runtime) -> None:
     library = read_elf(jvm.libraries / JNI_LIBRARY)
     source = (java_folder() / "src/org/adrenoc/Native.java").read_text("utf-8")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from adrenoc.android.java.sources import java_folder
+from adrenoc.bundle.bundle import Bundle
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import HERE
@@ -50,6 +51,10 @@ def kotlin(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Jvm:
     command += ["-Werror", "-jvm-target", "17", "-cp", path, "-d", str(classes)]
     subprocess.run([*command, *map(str, sources)], check=True)
     return replace(jvm, class_path=os.pathsep.join((path, str(classes))))
+
+
+def test_runs_that_are_cancelled(kotlin: Jvm, long_chain: Bundle, opencl: str) -> None:
+    kotlin.run("ComputesKt", opencl, long_chain.path)
 
 
 def test_tokens_in_a_flow(kotlin: Jvm, device: Any, opencl: str, tmp_path: Path) -> None:

@@ -170,6 +170,10 @@ def test_one_that_fails_does_not_stop_the_others(
     said = capsys.readouterr()
     assert "::error file=adrenoc.toml,title=other%3A failed::" in said.out
     assert said.err.count("error: ") == 1
+    lines = {line.split()[1]: line.split()[0] for line in said.err.splitlines() if line[:2] == "  "}
+    assert lines["net"] == "✓"
+    assert lines["other"] == "!"
+    assert "lock  not written" in said.out
     assert Path("build/net.adrenoc").is_dir()
     assert not Path("adrenoc.lock").exists()
     root = ElementTree.fromstring(Path("j.xml").read_text())
@@ -199,6 +203,11 @@ def test_wrong_projects_are_one_sentence(
     assert build(text) == OptionError.exit_code
     assert capsys.readouterr().err.count("error: ") == 1
     assert not Path("build").exists()
+
+
+def test_a_misspelt_key_is_guessed(build: Build, capsys: pytest.CaptureFixture[str]) -> None:
+    assert build(ONE + "[model.gates]\nlaunchs = 1\n") == OptionError.exit_code
+    assert '`launchs` (did you mean "launches"?)' in capsys.readouterr().err
 
 
 def test_what_is_missing_or_in_the_way_is_told(build: Build) -> None:
@@ -252,5 +261,6 @@ def test_annotations_stay_one_line() -> None:
         message="100%\n::error::x\u202e",
         exit_code=1,
     )
-    (line,) = list_annotations(BuildResult(bundles=(one,), lock_written=False), Path("t.toml"))
+    result = BuildResult(bundles=(one,), lock_written=False, lock_is_there=False)
+    (line,) = list_annotations(result, Path("t.toml"))
     assert line == "::error file=t.toml,title=a%2Cb%3A failed::100%25%0A::error::x\\u202e"

@@ -77,6 +77,9 @@ def test_finds_damage_in_every_file(bundle_folder: Path, name: str) -> None:
 def test_refuses_what_is_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="there is no bundle at"):
         open_bundle(tmp_path / "nothing")
+    (tmp_path / "net.adrenoc").mkdir()
+    with pytest.raises(BundleError, match=r'net \(did you mean "\S+/net\.adrenoc"\?\)'):
+        open_bundle(tmp_path / "net")
     with pytest.raises(BundleError, match=r"holds no manifest\.json"):
         open_bundle(tmp_path)
     (tmp_path / "text").write_text("no tar at all " * 100)

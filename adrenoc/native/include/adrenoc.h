@@ -48,7 +48,8 @@ typedef enum adrenoc_status {
   ADRENOC_UNSUPPORTED = 9,   /* the device or the system lacks what this call needs */
   ADRENOC_WRONG_RESULTS = 10, /* adrenoc_verify: the device computes other numbers;
                                  adrenoc_generate: no logit is a number */
-  ADRENOC_CONTEXT_FULL = 11  /* a decoder has no room for more tokens */
+  ADRENOC_CONTEXT_FULL = 11, /* a decoder has no room for more tokens */
+  ADRENOC_CANCELLED = 12     /* by adrenoc_cancel */
 } adrenoc_status;
 
 typedef struct adrenoc_model adrenoc_model;
@@ -81,6 +82,9 @@ typedef struct adrenoc_options {
    * process: the first load on a device decides.  adrenoc_notes tells what became of them. */
   uint32_t performance; /* by cl_qcom_perf_hint */
   uint32_t priority;    /* by cl_qcom_priority_hint or cl_khr_priority_hints */
+  /* Runs that take longer than so many milliseconds are given to the device in pieces of at most that,
+   * so that adrenoc_cancel ends them within one; 0: they are not cut, and end as a whole. */
+  double cancel_within_ms;
 } adrenoc_options;
 
 typedef enum adrenoc_level {
@@ -284,6 +288,21 @@ ADRENOC_API adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms
 /* A file descriptor that poll() and ALooper find readable once the run that was started has ended,
  * until adrenoc_wait tells how.  It is the model's: do not read, write or close it. */
 ADRENOC_API adrenoc_status adrenoc_fence(adrenoc_model* model, int* descriptor);
+
+/* Cancel the calls for the model that compute now or wait for their turn to: adrenoc_run, also of
+ * adrenoc_run_async, adrenoc_run_repeatedly, adrenoc_verify, adrenoc_profile and adrenoc_generate.
+ * From any thread; it returns at once, and they end soon, with ADRENOC_CANCELLED.  Calls that begin
+ * later are not meant.
+ * How soon: with cancel_within_ms or a limit on submissions, when the piece or the single kernel that
+ * is under way has ended; the first run, and profiles, are cut by the former alone, and profiles by
+ * neither.  Without, what the device has been given is computed, and a run that has begun ends with
+ * ADRENOC_OK.  On the CPU, with the layer.  Tokens end with the one that is under way, prompts with a
+ * part of them.
+ * What holds then: the model can compute again at once.  Its states are as they were before the call,
+ * or what was bound to them; of a decoder that is run by adrenoc_run, the rows up to past_length are.
+ * A context holds what it had, the part of a prompt that was taken in and the tokens that were told.
+ * Bound outputs may hold anything. */
+ADRENOC_API adrenoc_status adrenoc_cancel(adrenoc_model* model);
 
 /* Times of the load and of the last run. */
 ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times);

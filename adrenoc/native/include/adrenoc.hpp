@@ -41,6 +41,7 @@ struct Options {
   bool no_record = false;
   adrenoc_level performance = ADRENOC_LEVEL_UNSET;
   adrenoc_level priority = ADRENOC_LEVEL_UNSET;
+  double cancel_within_ms = 0;
 };
 
 // What adrenoc_generation holds.
@@ -242,6 +243,9 @@ class Model {
     return status == ADRENOC_OK;
   }
 
+  // Calls that go on in other threads, or wait to, end soon by an Error with ADRENOC_CANCELLED.
+  void cancel() { check(adrenoc_cancel(model_.get())); }
+
   [[nodiscard]] adrenoc_times times() const {
     adrenoc_times times{};
     check(adrenoc_get_times(model_.get(), &times));
@@ -336,6 +340,7 @@ class Model {
     plain.no_record = options.no_record ? 1 : 0;
     plain.performance = options.performance;
     plain.priority = options.priority;
+    plain.cancel_within_ms = options.cancel_within_ms;
     return plain;
   }
   template <typename Load>

@@ -10,8 +10,8 @@ class Options {
  public:
   Options(JNIEnv* env, jobjectArray texts, jintArray numbers)
       : device_(text(env, texts, 0)), opencl_(text(env, texts, 1)), cache_(text(env, texts, 2)) {
-    jint all[5] = {};
-    env->GetIntArrayRegion(numbers, 0, 5, all);
+    jint all[6] = {};
+    env->GetIntArrayRegion(numbers, 0, 6, all);
     options_.struct_bytes = sizeof(options_);
     options_.device = device_.get();
     options_.opencl_library = opencl_.get();
@@ -21,6 +21,7 @@ class Options {
     options_.no_record = static_cast<uint32_t>(all[2]);
     options_.performance = static_cast<uint32_t>(all[3]);
     options_.priority = static_cast<uint32_t>(all[4]);
+    options_.cancel_within_ms = all[5];
   }
   Options(const Options&) = delete;
   Options& operator=(const Options&) = delete;

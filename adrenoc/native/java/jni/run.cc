@@ -76,6 +76,18 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_run(JNIEnv* env, jclass, jlong mo
   check(env, adrenoc_run(model_of(model)));
 }
 
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_start(JNIEnv* env, jclass, jlong model) {
+  check(env, adrenoc_run_async(model_of(model)));
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_finish(JNIEnv* env, jclass, jlong model) {
+  check(env, adrenoc_wait(model_of(model), -1));
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_cancel(JNIEnv* env, jclass, jlong model) {
+  check(env, adrenoc_cancel(model_of(model)));
+}
+
 JNIEXPORT jdouble JNICALL Java_org_adrenoc_Native_runRepeatedly(JNIEnv* env, jclass, jlong model,
                                                                 jint runs) {
   double run_ms = 0;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "launch/cancelling.h"
 #include "launch/copy.h"
 
 namespace adrenoc_runtime {
@@ -125,11 +126,10 @@ void TokenLoop::take_in(const std::vector<int64_t>& tokens) {
   if (count > rows_ - length_) {
     TVM_FFI_THROW(ValueError) << context_full(length_, rows_, count);
   }
-  if (count != 0) {
-    settle();
-    pending_.reset();
-  }
+  if (count != 0) settle();
   for (size_t taken = 0; taken < tokens.size();) {
+    end_if_cancelled();
+    pending_.reset();
     const size_t left = tokens.size() - taken;
     Entry& entry = entry_for(left);
     const size_t now = std::min(left, static_cast<size_t>(entry.places.tokens));

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "launch/cancelling.h"
+
 namespace adrenoc_runtime {
 namespace opencl {
 namespace {
@@ -189,7 +191,7 @@ bool BoundRun::replay() {
   if (timed && !(conditions_.empty() && steps_.empty())) return false;
   try {
     prepare(queue);
-    const double limit_ms = submission_limit_ms();
+    const double limit_ms = piece_limit_ms();
     if (!timed && limit_ms > 0) return replay_paced(queue, limit_ms);
     if (!timed && trial_.is_under_way() && replay_for_trial(queue)) return true;
     if (!timed && recorded_ != nullptr && replay_recorded(queue)) return true;
@@ -198,6 +200,7 @@ bool BoundRun::replay() {
     reason_ = recording_reason_;
     return true;
   } catch (const ffi::Error& error) {
+    if (is_cancelled(error)) throw;
     obstacle_ = error.message();
     return false;
   }
@@ -255,7 +258,7 @@ void BoundRun::prepare(const QueueLock& queue) {
     queue_number_ = device_.queue_number();
     drop_recordings();
   }
-  if (submission_limit_ms() > 0) return;
+  if (piece_limit_ms() > 0) return;
   if (is_recorded_ || same_runs_++ < kRunsToStay) return;
   is_steady_ = false;
   is_recorded_ = true;

@@ -7,6 +7,7 @@
 
 #include "files/trace.h"
 #include "launch/call_sites.h"
+#include "launch/cancelling.h"
 #include "launch/capture.h"
 
 namespace adrenoc_runtime {
@@ -97,6 +98,7 @@ void Kernel::refuse_work_group(const WorkSize& work, size_t items, size_t limit,
 
 void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arguments) {
   const size_t items = check_work_group(work);
+  end_within_if_cancelled();
   const QueueLock queue = device_.lock_queue();
   trace("launching kernel", name_);
   CallSites* sites = CallSites::current();
@@ -121,6 +123,8 @@ void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arg
   if (recording) device_.profiler().record(name_, EventHandle(event));
   if (Capture* capture = Capture::current()) capture->add(device_, *this, work, arguments);
   device_.launched(queue.get(), 1);
+  // How long it takes is not known yet, so that each is a piece.
+  if (own_piece_limit_ms() > 0) ADRENOC_CL_CALL(clFinish, queue.get());
 }
 
 // Drivers take about as long for an argument as for a launch, and between two runs few change.

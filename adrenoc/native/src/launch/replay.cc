@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "files/trace.h"
+#include "launch/cancelling.h"
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -92,10 +93,12 @@ void KeptLaunches::enqueue_paced(QueueLock& queue, double limit_ms) {
   for (size_t done = 0;; ++done) {
     for (; step != steps_.end() && step->launches_before == done; ++step) {
       pacing_.end_piece(queue.get(), done);
+      end_within_if_cancelled();
       run_step(device_, queue, *step);
       pacing_.begin_piece();
     }
     if (done == launches_.size()) return;
+    end_within_if_cancelled();
     launch(queue.get(), launches_[done]);
     if (!pacing_.after(queue.get(), done, limit_ms)) continue;
     queue.unlock();

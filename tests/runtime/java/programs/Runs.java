@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import org.adrenoc.AdrenocException;
+import org.adrenoc.DeviceMemory;
 import org.adrenoc.Model;
 import org.adrenoc.Options;
 import org.adrenoc.Tensor;
@@ -33,7 +34,9 @@ final class Runs {
     AdrenocException.NotFound absent =
         Expect.thrown(
             AdrenocException.NotFound.class, () -> Model.fromAsset(assets, "x.tar", options));
-    Expect.words(absent, "the asset x.tar cannot be mapped", "noCompress");
+    Expect.words(absent, "the asset x.tar is not there", "noCompress");
+    assets.putCompressed("packed.tar", bytes);
+    unpack(assets, options, new File(words[4]));
 
     try (Model first = Model.fromFile(new File(words[1]), options);
         Model second = Model.fromAsset(assets, "two.adrenoc.tar", options);
@@ -46,6 +49,26 @@ final class Runs {
       refuse(first);
       runBound(first);
     }
+  }
+
+  /** A compressed asset: right, and gone from the folder though the model goes on. */
+  private static void unpack(AssetManager assets, Options options, File cache) {
+    try (Model model = Model.fromAsset(assets, "packed.tar", options)) {
+      String[] left = cache.list((folder, name) -> name.startsWith("adrenoc-"));
+      Expect.that(left != null && left.length == 0, "no file is left: " + Arrays.toString(left));
+      runByName(model);
+      DeviceMemory.onTrimMemory(80);  // all of it, in the background
+      runByName(model);
+    }
+    AssetManager damaged = new AssetManager(cache);
+    damaged.putCompressed("packed.tar", new byte[5000]);
+    Expect.thrown(
+        AdrenocException.BadBundle.class, () -> Model.fromAsset(damaged, "packed.tar", options));
+    Options nowhere = Expect.options("").cacheFolder(new File(cache, "absent/folder"));
+    Expect.words(
+        Expect.thrown(
+            AdrenocException.NotFound.class, () -> Model.fromAsset(assets, "packed.tar", nowhere)),
+        "cannot be unpacked");
   }
 
   private static void describe(Model model) {

@@ -58,6 +58,8 @@ const char* adrenoc_status_text(adrenoc_status status) {
       return "wrong results";
     case ADRENOC_CONTEXT_FULL:
       return "the context is full";
+    case ADRENOC_CANCELLED:
+      return "cancelled";
   }
   return "unknown status";
 }

@@ -19,6 +19,12 @@ opencl::Level read_level(uint32_t given, const char* what) {
                                           ", expected an adrenoc_level");
 }
 
+double read_ms(double given, const char* what) {
+  if (given >= 0) return given;
+  throw Failure(ADRENOC_BAD_ARGUMENT,
+                std::string(what) + " is " + std::to_string(given) + ", expected 0 or more");
+}
+
 LoadOptions read_options(const adrenoc_options* given) {
   adrenoc_options plain{};
   if (given != nullptr) {
@@ -34,7 +40,8 @@ LoadOptions read_options(const adrenoc_options* given) {
           text_or_empty(plain.cache_folder),
           plain.qualcomm_programs != 0,
           plain.no_record != 0,
-          {read_level(plain.performance, "performance"), read_level(plain.priority, "priority")}};
+          {read_level(plain.performance, "performance"), read_level(plain.priority, "priority")},
+          read_ms(plain.cancel_within_ms, "cancel_within_ms")};
 }
 
 // `open(verify)` gives the bundle.

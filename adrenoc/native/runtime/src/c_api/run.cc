@@ -64,10 +64,18 @@ adrenoc_status adrenoc_run_async(adrenoc_model* model) {
     if (model->pending.valid()) {
       throw Failure(ADRENOC_NOT_READY, "a run goes on that nobody has waited for");
     }
-    model->pending = std::async(std::launch::async, [model] {
+    // Who cancels from here on means this run, whenever its thread begins.
+    model->pending = std::async(std::launch::async, [model, since = model->model.cancels()] {
       const adrenoc_runtime::Fence::Signal at_end(model->fence);
-      model->model.run();
+      model->model.run(since);
     });
+  });
+}
+
+adrenoc_status adrenoc_cancel(adrenoc_model* model) {
+  return guarded([&] {
+    require(model, "model");
+    model->model.cancel();
   });
 }
 

@@ -35,6 +35,12 @@ uint32_t core_features() {
   return found;
 }
 
+// The call that goes on: who cancels it has the layers that are left compute nothing.
+struct Call {
+  const opencl::Cancelling& cancelling;
+  bool is_whole = true;
+};
+
 struct Parts {
   int32_t count;
   void (*task)(const void*, int32_t);
@@ -50,8 +56,11 @@ int take_parts(int thread, TVMParallelGroupEnv* group, void* given) {
 }
 
 // Parts of a layer on the threads that TVM keeps, which the calling thread is one of.
-void on_threads(void* /*pool*/, int32_t count, void (*task)(const void*, int32_t),
+void on_threads(void* pool, int32_t count, void (*task)(const void*, int32_t),
                 const void* argument) {
+  Call& call = *static_cast<Call*>(pool);
+  call.is_whole = call.is_whole && !call.cancelling.is_asked();
+  if (!call.is_whole) return;
   Parts parts{count, task, argument};
   if (TVMBackendParallelLaunch(take_parts, &parts, 0) == 0) return;
   // No threads are to be had: each part once more gives the same numbers.
@@ -158,7 +167,8 @@ void CpuModel::borrow(const std::map<std::string, StoredTensor>& params) const {
   if (!given.empty()) facts_->borrow(given.data());
 }
 
-void CpuModel::compute(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+bool CpuModel::compute(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+                       const opencl::Cancelling& cancelling) {
   std::vector<const void*> read(inputs);
   std::vector<void*> written(outputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -172,12 +182,17 @@ void CpuModel::compute(const std::vector<const void*>& inputs, const std::vector
     const bool as_it_is = facts_->borders[place].dtype == MODEL_INT8 && outputs[i] != nullptr;
     if (!as_it_is) written[i] = numbers_[place].data();
   }
+  Call call{cancelling};
+  environment_.pool = &call;
   facts_->compute(read.data(), written.data(), arena_.get(), &environment_);
+  environment_.pool = nullptr;
+  if (!call.is_whole) return false;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const size_t place = inputs.size() + i;
     if (outputs[i] == nullptr || facts_->borders[place].dtype == MODEL_INT8) continue;
     from_code(numbers_[place], facts_->borders[place], outputs[i]);
   }
+  return true;
 }
 
 }  // namespace adrenoc_runtime

@@ -10,6 +10,7 @@
 
 #include "bundle/manifest.h"
 #include "files/safetensors.h"
+#include "launch/cancelling.h"
 #include "model/model_environment.h"
 
 namespace adrenoc_runtime {
@@ -24,8 +25,11 @@ class CpuModel {
   CpuModel& operator=(const CpuModel&) = delete;
   ~CpuModel();
 
-  // Computes on numbers as the model file has them; an output may be null.  One call at a time.
-  void compute(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
+  // Computes on numbers as the model file has them; an output may be null.  One call at a time.  False
+  // where it was cancelled: the outputs hold anything then.
+  [[nodiscard]] bool compute(const std::vector<const void*>& inputs,
+                             const std::vector<void*>& outputs,
+                             const opencl::Cancelling& cancelling);
 
  private:
   struct FreeAligned {

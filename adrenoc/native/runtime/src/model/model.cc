@@ -76,7 +76,8 @@ bool is_of_device(const Failure& failure, const LoadOptions& options) {
 Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
     : bundle_(std::move(bundle)),
       cache_folder_(options.cache_folder),
-      no_record_(options.no_record) {
+      no_record_(options.no_record),
+      cancel_within_ms_(options.cancel_within_ms) {
   if (bundle_->fallback_path().empty()) {
     load_on_device(options);
   } else if (options.device == "cpu") {
@@ -169,7 +170,10 @@ void Model::finish_build(std::future<opencl::BuildReport> build) {
 
 void Model::choose(Chosen chosen) {
   // What another bucket keeps for its next run is memory that this one may need.
-  if (chosen.bucket != chosen_.bucket) programs_[chosen_.bucket].forget();
+  if (chosen.bucket != chosen_.bucket) {
+    programs_[chosen_.bucket].forget();
+    last_run_ms_ = -1;
+  }
   chosen_ = std::move(chosen);
   bound_inputs_.assign(chosen_.inputs.size(), {});
   bound_outputs_.assign(chosen_.outputs.size(), {});
@@ -210,8 +214,8 @@ const char* Model::notes() {
   return notes_.c_str();
 }
 
-void Model::run() {
-  at_turn([this] { run_once(); });
+void Model::run(uint64_t since) {
+  at_turn(since, [this] { run_once(); });
 }
 
 void Model::check_bound() const {
@@ -231,9 +235,9 @@ void Model::run_once() {
   opencl::HandedOver memory(device_, bound_memory());
   const Tensors inputs = upload();
   const Stopwatch computing;
-  const Tensors outputs = launch(inputs);
+  const Tensors outputs = launch_cancellable(inputs, 1);
   synchronize();
-  times_.compute_ms = computing.ms();
+  times_.compute_ms = last_run_ms_ = computing.ms();
   if (times_.runs == 0) times_.first_compute_ms = times_.compute_ms;
 
   const Stopwatch downloading;
@@ -245,13 +249,16 @@ void Model::run_once() {
 
 Model::Pace Model::run_repeatedly(uint32_t runs) {
   if (runs == 0) throw Failure(ADRENOC_BAD_ARGUMENT, "runs is 0, expected at least 1");
-  return at_turn([this, runs] { return run_in_a_row(runs); });
+  return at_turn(cancels(), [this, runs] { return run_in_a_row(runs); });
 }
 
 Model::Pace Model::run_in_a_row(uint32_t runs) {
   if (cpu_ != nullptr) {
     const Stopwatch computing;
-    for (uint32_t i = 0; i < runs; ++i) run_on_cpu();
+    for (uint32_t i = 0; i < runs; ++i) {
+      if (cancels_ != since_) refuse_cancelled();
+      run_on_cpu();
+    }
     const double each_ms = computing.ms() / runs;
     return {each_ms, each_ms};
   }
@@ -259,14 +266,11 @@ Model::Pace Model::run_in_a_row(uint32_t runs) {
   const Tensors inputs = upload();
   synchronize();
   const Stopwatch computing;
-  Tensors outputs;
-  for (uint32_t i = 0; i < runs; ++i) {
-    outputs.clear();  // else the next run would need outputs of its own
-    outputs = launch(inputs);
-  }
+  const Tensors outputs = launch_cancellable(inputs, runs);
   const double host_ms = computing.ms() / runs;
   synchronize();
   const double ms = computing.ms() / runs;
+  last_run_ms_ = ms;
   download(outputs);
   memory.give_back();
   times_.runs += runs;
@@ -274,11 +278,11 @@ Model::Pace Model::run_in_a_row(uint32_t runs) {
 }
 
 Model::Verdict Model::verify() {
-  return at_turn([this] { return prove(); });
+  return at_turn(cancels(), [this] { return prove(); });
 }
 
 const char* Model::profile() {
-  return at_turn([this] { return run_profiled(); });
+  return at_turn(cancels(), [this] { return run_profiled(); });
 }
 
 const char* Model::run_profiled() {

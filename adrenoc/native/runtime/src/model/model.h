@@ -19,6 +19,7 @@
 #include "adrenoc.h"
 #include "base/failure.h"
 #include "bundle/bundle.h"
+#include "launch/cancelling.h"
 #include "model/cpu_model.h"
 #include "model/pause.h"
 #include "model/program.h"
@@ -41,6 +42,7 @@ struct LoadOptions {
   bool qualcomm_programs = false;
   bool no_record = false;
   opencl::Hints hints;
+  double cancel_within_ms = 0;
 };
 
 class Model final : public Resident {
@@ -79,7 +81,13 @@ class Model final : public Resident {
   // A line for each thing that a developer should know; good until the next call.
   [[nodiscard]] const char* notes();
 
-  void run();
+  // How often somebody has cancelled.  A call below ends where that is more than it was `since`, by
+  // Failure (cancelled).
+  [[nodiscard]] uint64_t cancels() const { return cancels_; }
+  void cancel() { ++cancels_; }
+
+  void run() { run(cancels()); }
+  void run(uint64_t since);
   struct Pace {
     double ms;
     double host_ms;
@@ -147,12 +155,12 @@ class Model final : public Resident {
 
   // Works under the lock, on the device; what a device says of a failure is explained by how it is then.
   template <typename Work>
-  auto at_work(Work work) -> decltype(work());
-  // The same, which a pause refuses.
+  auto at_work(Work work, std::optional<uint64_t> since = std::nullopt) -> decltype(work());
+  // The same, which a pause refuses, and who has cancelled since then.
   template <typename Work>
-  auto at_turn(Work work) -> decltype(work()) {
+  auto at_turn(uint64_t since, Work work) -> decltype(work()) {
     const Pause::Turn turn;
-    return at_work(std::move(work));
+    return at_work(std::move(work), since);
   }
   void run_once();
   [[nodiscard]] Pace run_in_a_row(uint32_t runs);
@@ -201,6 +209,12 @@ class Model final : public Resident {
   // Gives what `main` reads.
   [[nodiscard]] Tensors upload();
   [[nodiscard]] Tensors launch(const Tensors& inputs);
+  // So many runs, which end where somebody cancels.
+  [[nodiscard]] Tensors launch_cancellable(const Tensors& inputs, uint32_t runs);
+  // How long a piece of a run may take, so that cancelling ends it soon; 0 for no limit.
+  [[nodiscard]] double piece_ms() const;
+  // What a run may leave half written.
+  [[nodiscard]] Tensors changed_states(const Tensors& inputs) const;
   void check_output(const Tensor& tensor, const TensorSpec& spec) const;
   void download(const Tensors& outputs);
   void synchronize() const;
@@ -219,6 +233,10 @@ class Model final : public Resident {
   std::vector<Tensors> inputs_;    // of each program, for what comes from the host; all share states
   std::unique_ptr<Session> session_;  // of a decoder, once it is asked for
   std::atomic<bool> stops_{false};
+  std::atomic<uint64_t> cancels_{0};
+  uint64_t since_ = 0;  // of the call that works
+  double cancel_within_ms_ = 0;
+  double last_run_ms_ = -1;  // of the chosen bucket; below 0: not known
   std::atomic<bool> has_constants_{true};  // on the device; the rest of these goes with them
   std::atomic<int> owed_{0};  // the part that is to be given up when the work ends, and 1
   uint64_t resident_bytes_ = 0;
@@ -239,13 +257,20 @@ class Model final : public Resident {
   mutable std::mutex mutex_;
 };
 
+[[noreturn]] inline void refuse_cancelled() {
+  throw Failure(ADRENOC_CANCELLED, "the call was cancelled");
+}
+
 template <typename Work>
-auto Model::at_work(Work work) -> decltype(work()) {
+auto Model::at_work(Work work, std::optional<uint64_t> since) -> decltype(work()) {
   const Turn turn(this);
+  since_ = since.value_or(cancels_);
+  if (since_ != cancels_) refuse_cancelled();
   try {
     return_to_device();
     return work();
   } catch (const tvm::ffi::Error& error) {
+    if (opencl::is_cancelled(error)) refuse_cancelled();
     if (device_.device_type != kDLOpenCL || error.kind() == "MemoryError") throw;
     throw Failure(ADRENOC_DEVICE_FAILED,
                   opencl::explained(error.message(), opencl::device_at(device_.device_id)));

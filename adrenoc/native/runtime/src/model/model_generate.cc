@@ -21,14 +21,21 @@ Session& Model::session() {
 
 void Model::generate(const std::vector<int64_t>& prompt, const Generation& how,
                      const OnToken& on_token) {
-  at_turn([&] {
+  at_turn(cancels(), [&] {
     stops_ = false;
     bool was_paused = false;
+    bool was_cancelled = false;
+    // Between the parts of a prompt and between tokens, so that the context holds whole ones.
+    const opencl::Cancelling cancelling(cancels_, since_);
+    const opencl::CancellingScope scope(&cancelling);
     session().generate(prompt, how, [&](int64_t token) {
-      const bool goes_on = on_token(token) && !stops_.load();
+      const bool is_wanted = on_token(token);
+      was_cancelled = cancelling.is_asked();
+      const bool goes_on = is_wanted && !was_cancelled && !stops_.load();
       was_paused = goes_on && Pause::global().is_on();
       return goes_on && !was_paused;
     });
+    if (was_cancelled) refuse_cancelled();
     if (was_paused) {
       throw Failure(ADRENOC_NOT_READY,
                     "models were paused while it made tokens: an empty prompt goes on");

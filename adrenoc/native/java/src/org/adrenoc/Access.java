@@ -67,14 +67,14 @@ final class Access {
 
   /** Out of a token's listener too; nothing once the model is closed. */
   void applyAnywhere(Deed deed) {
-    long model;
-    try {
-      model = enter();
-    } catch (AdrenocException.Closed closed) {
+    // Whoever closes may wait for just this, so that it does not stand behind them.
+    if (!lock.readLock().tryLock()) {
       return;
     }
     try {
-      deed.on(model);
+      if (handle != 0) {
+        deed.on(handle);
+      }
     } finally {
       lock.readLock().unlock();
     }

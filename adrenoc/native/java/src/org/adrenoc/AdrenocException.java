@@ -113,6 +113,15 @@ public class AdrenocException extends RuntimeException {
     }
   }
 
+  /** By {@link Model#cancel}. */
+  public static final class Cancelled extends AdrenocException {
+    private static final long serialVersionUID = 1;
+
+    Cancelled(String message) {
+      super(message);
+    }
+  }
+
   /** The model was closed before the call. */
   public static final class Closed extends AdrenocException {
     private static final long serialVersionUID = 1;
@@ -146,6 +155,8 @@ public class AdrenocException extends RuntimeException {
         return new WrongResults(said);
       case 11:
         return new ContextFull(said);
+      case 12:
+        return new Cancelled(said);
       default:
         return new Internal(said);
     }

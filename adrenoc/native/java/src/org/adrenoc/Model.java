@@ -3,6 +3,7 @@ package org.adrenoc;
 import android.content.res.AssetFileDescriptor;
 import android.content.res.AssetManager;
 import android.hardware.HardwareBuffer;
+import android.os.CancellationSignal;
 import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -58,10 +59,13 @@ public final class Model implements AutoCloseable {
   }
 
   /**
-   * The tar form in the app's assets, where it lies uncompressed: {@code androidResources {
-   * noCompress += "tar" }} in build.gradle.kts. It is mapped from the APK, and takes no heap.
+   * The tar form in the app's assets. It is mapped from the APK, and takes no heap, where it lies
+   * uncompressed: {@code androidResources { noCompress += "tar" }} in build.gradle.kts. Else each
+   * load unpacks it to the cache folder, or where Java keeps temporary files, into a file that is
+   * gone with the model.
    */
   public static Model fromAsset(AssetManager assets, String name, Options options) {
+    checkOptions(options);
     try (AssetFileDescriptor asset = assets.openFd(name)) {
       return fromDescriptor(
           asset.getParcelFileDescriptor().getFd(),
@@ -69,8 +73,16 @@ public final class Model implements AutoCloseable {
           asset.getLength(),
           options);
     } catch (IOException error) {
+      return fromCompressedAsset(assets, name, options);
+    }
+  }
+
+  private static Model fromCompressedAsset(AssetManager assets, String name, Options options) {
+    try (Unpacked asset = Unpacked.of(assets, name, options.folder())) {
+      return fromDescriptor(asset.descriptor(), 0, asset.bytes(), options);
+    } catch (IOException error) {
       throw new AdrenocException.NotFound(
-          "the asset " + name + " cannot be mapped: it is not there, or it is compressed ("
+          "the asset " + name + " is not there, or cannot be unpacked ("
               + error.getMessage() + "); androidResources { noCompress += \"tar\" }"
               + " in build.gradle.kts leaves it as it is");
     }
@@ -189,37 +201,69 @@ public final class Model implements AutoCloseable {
   public void run(ByteBuffer[] inputs, ByteBuffer[] outputs) {
     checkCount("inputs", inputs.length, boundInputs.length);
     checkCount("outputs", outputs.length, boundOutputs.length);
-    access.applyInTurn(model -> runOn(model, inputs, outputs));
+    access.applyInTurn(model -> runOn(model, inputs, outputs, Native::run));
   }
 
   /** Computes the outputs of these inputs by name, in new buffers; inputs of the heap are copied. */
   public Map<String, ByteBuffer> run(Map<String, ByteBuffer> inputs) {
-    return access.callInTurn(
+    return access.callInTurn(model -> runNamed(model, inputs, Native::run));
+  }
+
+  /**
+   * The same, until somebody cancels: it ends soon ({@link Options#cancelWithin}), the model can be
+   * used at once, and its states are as they were.
+   *
+   * @throws android.os.OperationCanceledException by the signal
+   */
+  public Map<String, ByteBuffer> run(Map<String, ByteBuffer> inputs, CancellationSignal signal) {
+    CancellableRun run = new CancellableRun();
+    return run.heed(signal, model -> runNamed(model, inputs, run::compute), access);
+  }
+
+  /** As {@link #run(ByteBuffer[], ByteBuffer[])}, until somebody cancels. */
+  public void run(ByteBuffer[] inputs, ByteBuffer[] outputs, CancellationSignal signal) {
+    checkCount("inputs", inputs.length, boundInputs.length);
+    checkCount("outputs", outputs.length, boundOutputs.length);
+    CancellableRun run = new CancellableRun();
+    run.heed(
+        signal,
         model -> {
-          ByteBuffer[] given = Buffers.makeDirect(inputs, tensors(model, -1, true));
-          Map<String, ByteBuffer> results = new LinkedHashMap<>();
-          for (Tensor made : tensors(model, -1, false)) {
-            results.put(made.name(), made.allocate());
-          }
-          runOn(model, given, results.values().toArray(new ByteBuffer[0]));
-          return results;
-        });
+          runOn(model, inputs, outputs, run::compute);
+          return null;
+        },
+        access);
+  }
+
+  /**
+   * Ends all calls that compute for this model or wait to, from any thread: they throw {@link
+   * AdrenocException.Cancelled}. Later calls are not meant.
+   */
+  public void cancel() {
+    access.applyAnywhere(Native::cancel);
   }
 
   /**
    * As {@link #run(Map)}, by a thread of the executor. Cancelling the future before its turn leaves
-   * the run out; one that has begun ends by itself, milliseconds later, and nobody is told.
+   * the run out, and ends one that has begun.
    */
   public CompletableFuture<Map<String, ByteBuffer>> runAsync(
       Map<String, ByteBuffer> inputs, Executor executor) {
     CompletableFuture<Map<String, ByteBuffer>> future = new CompletableFuture<>();
+    CancellableRun run = new CancellableRun();
+    future.whenComplete(
+        (results, error) -> {
+          if (future.isCancelled()) {
+            run.cancel();
+          }
+        });
     executor.execute(
         () -> {
           if (future.isDone()) {
             return;
           }
           try {
-            future.complete(run(inputs));
+            future.complete(
+                access.callInTurn(model -> runNamed(model, inputs, run::compute)));
           } catch (RuntimeException | Error error) {
             future.completeExceptionally(error);
           }
@@ -240,7 +284,7 @@ public final class Model implements AutoCloseable {
    * @throws AdrenocException.Unsupported the bundle carries no proof
    */
   public void verify() {
-    access.apply(Native::verify);
+    access.applyInTurn(Native::verify);
   }
 
   /** Times of the load and of the last run. */
@@ -281,14 +325,26 @@ public final class Model implements AutoCloseable {
     return Collections.unmodifiableList(found);
   }
 
-  private void runOn(long model, ByteBuffer[] inputs, ByteBuffer[] outputs) {
+  private Map<String, ByteBuffer> runNamed(
+      long model, Map<String, ByteBuffer> inputs, Access.Deed compute) {
+    ByteBuffer[] given = Buffers.makeDirect(inputs, tensors(model, -1, true));
+    Map<String, ByteBuffer> results = new LinkedHashMap<>();
+    for (Tensor made : tensors(model, -1, false)) {
+      results.put(made.name(), made.allocate());
+    }
+    runOn(model, given, results.values().toArray(new ByteBuffer[0]), compute);
+    return results;
+  }
+
+  private void runOn(
+      long model, ByteBuffer[] inputs, ByteBuffer[] outputs, Access.Deed compute) {
     for (int i = 0; i < inputs.length; i++) {
       bindTo(model, true, i, inputs[i]);
     }
     for (int i = 0; i < outputs.length; i++) {
       bindTo(model, false, i, outputs[i]);
     }
-    Native.run(model);
+    compute.on(model);
   }
 
   private void bindTo(long model, boolean isInput, int index, ByteBuffer buffer) {

@@ -49,6 +49,13 @@ final class Native {
 
   static native void run(long model);
 
+  /** Begins a run, which finish() waits for; cancel() means it from here on. */
+  static native void start(long model);
+
+  static native void finish(long model);
+
+  static native void cancel(long model);
+
   static native double runRepeatedly(long model, int runs);
 
   static native void verify(long model);

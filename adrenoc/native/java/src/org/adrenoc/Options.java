@@ -22,6 +22,7 @@ public final class Options {
   private boolean neverRecord;
   private Level performance = Level.UNSET;
   private Level priority = Level.UNSET;
+  private int cancelWithin = 50;
 
   /**
    * The OpenCL device: a number, a part of its name, or {@code cpu} for a bundle that carries code
@@ -74,6 +75,24 @@ public final class Options {
     return this;
   }
 
+  /**
+   * How soon a run ends that is cancelled: those that take longer are given to the device in pieces of
+   * at most so many milliseconds. 50 unless said; 0: they are not cut, and end as a whole.
+   */
+  public Options cancelWithin(int milliseconds) {
+    if (milliseconds < 0) {
+      throw new AdrenocException.BadArgument(
+          "cancelWithin is " + milliseconds + ", expected 0 or more");
+    }
+    cancelWithin = milliseconds;
+    return this;
+  }
+
+  /** Where files may be made that are gone with the process; null where the app named no folder. */
+  File folder() {
+    return cacheFolder == null ? null : new File(cacheFolder);
+  }
+
   /** Device, OpenCL library and cache folder, as the native half takes them. */
   byte[][] texts() {
     return new byte[][] {Text.encode(device), Text.encode(openclLibrary), Text.encode(cacheFolder)};
@@ -86,7 +105,8 @@ public final class Options {
       qualcommPrograms ? 1 : 0,
       neverRecord ? 1 : 0,
       performance.ordinal(),
-      priority.ordinal()
+      priority.ordinal(),
+      cancelWithin
     };
   }
 }

@@ -1,10 +1,13 @@
 package org.adrenoc.sample
 
+import android.os.CancellationSignal
+import android.os.OperationCanceledException
 import java.nio.ByteBuffer
 import kotlin.coroutines.CoroutineContext
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.Job
+import kotlinx.coroutines.awaitCancellation
 import kotlinx.coroutines.channels.Channel
 import kotlinx.coroutines.channels.SendChannel
 import kotlinx.coroutines.flow.Flow
@@ -12,16 +15,37 @@ import kotlinx.coroutines.flow.buffer
 import kotlinx.coroutines.flow.channelFlow
 import kotlinx.coroutines.flow.flowOn
 import kotlinx.coroutines.job
+import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
 import kotlinx.coroutines.withContext
 import org.adrenoc.Generation
 import org.adrenoc.Model
 
-/** The outputs of these inputs, by name; computed off the calling thread. */
+/**
+ * The outputs of these inputs, by name; computed off the calling thread. Who is cancelled ends the
+ * run, and has it ended when this returns: the inputs are the caller's again.
+ */
 suspend fun Model.compute(
     inputs: Map<String, ByteBuffer>,
     context: CoroutineContext = Dispatchers.Default,
-): Map<String, ByteBuffer> = withContext(context) { this@compute.run(inputs) }
+): Map<String, ByteBuffer> = withContext(context) {
+    val signal = CancellationSignal()
+    // In the thread of whoever cancels: the context's own may all be computing.
+    val watch = launch(Dispatchers.Unconfined) {
+        try {
+            awaitCancellation()
+        } finally {
+            signal.cancel()
+        }
+    }
+    try {
+        this@compute.run(inputs, signal)
+    } catch (error: OperationCanceledException) {
+        throw CancellationException("the run was cancelled", error)
+    } finally {
+        watch.cancel()
+    }
+}
 
 /** Tokens after this prompt, made as they are collected; who stops collecting ends them. */
 fun Generation.stream(prompt: LongArray): Flow<Long> =

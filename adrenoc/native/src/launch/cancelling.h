@@ -1,0 +1,64 @@
+// Whether somebody wants the run of this thread to end, and how soon it can.
+#ifndef ADRENOC_NATIVE_LAUNCH_CANCELLING_H_
+#define ADRENOC_NATIVE_LAUNCH_CANCELLING_H_
+
+#include <tvm/ffi/error.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace adrenoc_runtime {
+namespace opencl {
+
+// How a run may end before its end.
+struct Pieceable {
+  bool ends_within = false;  // between its launches; else it ends as a whole
+  double piece_ms = 0;       // of the device at once, so that it ends soon; 0 for no limit
+};
+
+// A call that ends once `asked` counts more than it did before the call.
+class Cancelling {
+ public:
+  Cancelling(const std::atomic<uint64_t>& asked, uint64_t before, Pieceable how = {})
+      : asked_(asked), before_(before), how_(how) {}
+
+  // What this thread's run heeds, or null.
+  [[nodiscard]] static const Cancelling* current();
+
+  [[nodiscard]] bool is_asked() const { return asked_ != before_; }
+  [[nodiscard]] const Pieceable& how() const { return how_; }
+
+ private:
+  const std::atomic<uint64_t>& asked_;
+  const uint64_t before_;
+  const Pieceable how_;
+};
+
+// What runs in this thread heeds it.
+class CancellingScope {
+ public:
+  explicit CancellingScope(const Cancelling* cancelling);
+  CancellingScope(const CancellingScope&) = delete;
+  CancellingScope& operator=(const CancellingScope&) = delete;
+  ~CancellingScope();
+
+ private:
+  const Cancelling* const before_;
+};
+
+// Between runs.  Throws CancelledError, of ffi, since it passes through TVM's virtual machine.
+void end_if_cancelled();
+// Within a run, where it may end there.
+void end_within_if_cancelled();
+[[nodiscard]] bool is_cancelled(const tvm::ffi::Error& error);
+
+// The most milliseconds of the device that this thread's run may take at once: by the limit of the
+// process and by what it heeds; 0 for no limit.
+[[nodiscard]] double piece_limit_ms();
+// That by what it heeds alone, which holds in the virtual machine, too.
+[[nodiscard]] double own_piece_limit_ms();
+
+}  // namespace opencl
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_LAUNCH_CANCELLING_H_
