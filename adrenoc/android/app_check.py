@@ -218,7 +218,8 @@ def _bundle_troubles(archive: zipfile.ZipFile) -> Iterator[Trouble]:
             yield Trouble(
                 where=entry.filename,
                 wrong="is compressed",
-                then="it cannot be mapped from the APK: AAsset_openFileDescriptor fails",
+                then="it cannot be mapped from the APK: AAsset_openFileDescriptor fails, and "
+                "Model.fromAsset unpacks it at each load",
                 fix='androidResources { noCompress "tar" } in build.gradle',
             )
 
