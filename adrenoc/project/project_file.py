@@ -26,8 +26,8 @@ from adrenoc.target.own_file import is_for_host, own_path
 from adrenoc.text.decode import Decoder
 from adrenoc.text.names import bundle_name
 
-PROJECT_FILE = "adrenoc.toml"
-LOCK_FILE = "adrenoc.lock"
+PROJECT_SUFFIX = ".toml"
+LOCK_SUFFIX = ".lock"
 _HINT = "adrenoc build --help shows what the file may say"
 _DEVICE = "adreno"
 
@@ -112,8 +112,9 @@ class Project:
 
     @property
     def lock_path(self) -> Path:
-        """Where its lock lies: beside it."""
-        return self.path.with_name(LOCK_FILE)
+        """Where its lock lies: beside it, by its name, as a folder may hold several projects."""
+        named = self.path.stem if self.path.suffix == PROJECT_SUFFIX else self.path.name
+        return self.path.with_name(named + LOCK_SUFFIX)
 
 
 def read_project(path: Path) -> Project:

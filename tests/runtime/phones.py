@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from adrenoc.android.java.sources import JNI_LIBRARY
 from adrenoc.android.licenses import LICENSE, NOTICE
 from adrenoc.android.link import find_linker
 from adrenoc.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
+from adrenoc.bundle.manifest import Manifest
 from adrenoc.host.proc import run_tool
 
 
@@ -38,3 +40,9 @@ def link_stub(path: Path, *flags: str, emulation: str = "aarch64linux", strip: b
     run_tool([*command, *flags, f"{path}.o", "-o", str(path)], deed="link")
     source.unlink()
     Path(f"{path}.o").unlink()
+
+
+def without_sources(manifest: Manifest) -> Manifest:
+    """What an app's tar says of a bundle."""
+    files = tuple(file for file in manifest.files if not file.path.endswith(".cl"))
+    return replace(manifest, files=files)

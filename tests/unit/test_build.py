@@ -69,6 +69,16 @@ def test_bundles_and_lock_are_made(build: Build, compiled: list[Any]) -> None:
     assert Path("adrenoc.lock").read_bytes() == before
 
 
+def test_projects_of_one_folder_have_locks_of_their_own(build: Build) -> None:
+    Path("other.toml").write_text(TWO)
+    assert build(ONE) == 0
+    before = Path("adrenoc.lock").read_bytes()
+    assert build(None, "other.toml") == 0
+    assert Path("adrenoc.lock").read_bytes() == before
+    assert len(json.loads(Path("other.lock").read_text())["bundles"]) == 2
+    assert build(None, "other.toml", "--locked") == 0
+
+
 def test_locked_names_all_that_differs_before_it_compiles(
     build: Build, compiled: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,8 @@ from adrenoc.android.ndk import MIN_API
 from adrenoc.android.package.packed import ABIS, Packed, abi_of
 from adrenoc.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.tar import SUFFIX, write_tar
+from adrenoc.bundle.for_apps import write_app_tar
+from adrenoc.bundle.tar import SUFFIX
 from adrenoc.errors import BundleError, LinkError
 from adrenoc.files.outputs import scratch_folder_for, write_atomically
 from adrenoc.files.read import sha256_bytes
@@ -226,7 +227,7 @@ def _manifest(namespace: str, api: int, application: str) -> bytes:
 def _model_assets(model: Model, scratch: Path) -> dict[str, bytes]:
     with scratch_folder_for(scratch) as folder:
         tar = folder / "bundle.tar"
-        write_tar(model.bundle.root, tar, name=model.bundle.manifest.name)
+        write_app_tar(model.bundle.root, tar, name=model.bundle.manifest.name)
         return {f"assets/{model.asset}": tar.read_bytes()}
 
 

@@ -23,7 +23,7 @@ from adrenoc.android.package.packed import Packed
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import Edition, read_editions
 from adrenoc.bundle.extract_edition import extract_edition
-from adrenoc.bundle.tar import write_tar
+from adrenoc.bundle.for_apps import write_app_tar
 from adrenoc.decision import Decision
 from adrenoc.errors import BundleError
 from adrenoc.files.outputs import output_error, scratch_folder_for, write_atomically
@@ -154,7 +154,7 @@ def _write_model(
                 extract_edition(bundle, edition, root)
             group = _group(edition.gpu) if edition.gpu else _OTHER
             tar = scratch / "bundle.tar"
-            write_tar(root, tar, name=bundle.manifest.name)
+            write_app_tar(root, tar, name=bundle.manifest.name)
             place = f"{PACK}/src/main/assets/{name}#group_{group}/{model.asset}"
             written.append(_write(output, place, tar.read_bytes()))
             tar.unlink()
