@@ -31,7 +31,7 @@ OLDEST_ANDROID_API = 21  # the first level of arm64 Android
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-ONLY_OF_DECODERS = ("states", "caches", "recurrent", "end_tokens")
+ONLY_OF_DECODERS = ("states", "caches", "recurrent", "slack", "end_tokens")
 """Options that are not told of where they are empty."""
 
 
@@ -62,6 +62,8 @@ class CompileOptions:
     """The same of a decoder whose past grows in the file, and has fixed rows in the bundle."""
     recurrent: tuple[tuple[str, str], ...] = ()
     """The same of a decoder's states that every token changes as a whole."""
+    slack: int = 0
+    """Of a decoder whose caches of a window hold the last rows alone: how many beyond it."""
     end_tokens: tuple[int, ...] = ()
     """Tokens after which a decoder has no more to say."""
     check_ir: bool = False

@@ -226,6 +226,8 @@ class Manifest:
     """Inputs whose memory a run changes: what the next run is to find there, as caches are."""
     recurrent: tuple[str, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
     """Of a decoder: states that every token changes as a whole, as caches of rows are not."""
+    slack: int = field(default=0, metadata=_MAY_BE_LEFT_OUT)
+    """Of a decoder whose caches of a window hold the last rows alone: how many beyond it."""
     end_tokens: tuple[int, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
     """Of a decoder: tokens after which it has no more to say."""
     params: tuple[ParamSpec, ...]

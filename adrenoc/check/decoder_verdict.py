@@ -9,6 +9,8 @@ from adrenoc.ir.graph import Graph
 from adrenoc.passes.lower.plan_memory import size_bytes
 from adrenoc.target.roofline import Roofline
 
+CACHE_AXES = 4
+"""Batch, heads, rows, numbers of a head."""
 _READ_IN_PART = {"take", "append_rows", "cached_attention"}
 """Operators that read a row or so of their constants: a token's embedding, its angles."""
 
@@ -22,9 +24,11 @@ def judge_decoder(
     pasts = tuple(graph.states.values())
     cache = sum(size_bytes(graph.operand(name)) for name in pasts)
     weights = sum(n.weight_bytes for n in nodes if not _READ_IN_PART & set(n.operators))
+    shapes = [graph.tensors[name].shape for name in pasts]
+    rows = [shape[2] for shape in shapes if len(shape) == CACHE_AXES]
     rate = roofline.bytes_per_us
     return DecoderVerdict(
-        rows=graph.tensors[pasts[0]].shape[2],
+        rows=max(rows, default=0),
         weight_bytes=weights,
         cache_bytes=cache,
         launches=launches,

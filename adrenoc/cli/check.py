@@ -202,6 +202,7 @@ def _plan(
         "states": planned.states or None,
         "caches": planned.caches or None,
         "recurrent": planned.recurrent or None,
+        "slack": planned.slack or None,
     }
 
 

@@ -221,6 +221,7 @@ def compile_command(
         "states": shaped.states or None,
         "caches": shaped.caches or None,
         "recurrent": shaped.recurrent or None,
+        "slack": shaped.slack or None,
         "end_tokens": shaped.ends or None,
         "forbid": forbid or None,
         "max_memory_mib": max_memory_mib,

@@ -32,6 +32,7 @@ class ShapePlan:
     states: _Pairs = ()
     caches: _Pairs = ()
     recurrent: _Pairs = ()
+    slack: int = 0
     ends: tuple[int, ...] = ()
     tokenizer: bytes = b""
     decisions: tuple[Decision, ...] = ()
@@ -89,6 +90,7 @@ def plan_shapes(
         buckets=buckets,
         caches=plan.caches,
         recurrent=plan.recurrent,
+        slack=plan.slack,
         ends=plan.ends,
         tokenizer=words,
         decisions=(*plan.decisions, *found, *others),

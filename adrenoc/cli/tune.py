@@ -209,6 +209,7 @@ def _request_of(given: _Given, target: Target) -> TuneRequest:
         "states": shaped.states or None,
         "caches": shaped.caches or None,
         "recurrent": shaped.recurrent or None,
+        "slack": shaped.slack or None,
         "end_tokens": shaped.ends or None,
     }
     return TuneRequest(

@@ -16,6 +16,8 @@ MOST_ROWS = 4096
 meant."""
 USUAL_ROWS = 2048
 """Where nothing says how long the context is."""
+_LEAST_SLACK = 16
+"""Rows of a cache of a window beyond it: more than steps are ever made ahead."""
 USUAL_PREFILL = (16, 128)
 """Tokens of a prompt that one run takes."""
 
@@ -24,18 +26,24 @@ USUAL_PREFILL = (16, 128)
 class DecoderPlan:
     """A bucket for each number of tokens, the fewest first; the caches that they share.
 
-    After one of `ends` the model has no more to say.
+    After one of `ends` the model has no more to say.  `slack` is how many rows caches of a window
+    hold beyond it, 0 where all hold every row.
     """
 
     buckets: tuple[Shapes, ...]
     caches: tuple[tuple[str, str], ...]
     recurrent: tuple[tuple[str, str], ...] = ()
+    slack: int = 0
     ends: tuple[int, ...] = ()
     decisions: tuple[Decision, ...]
 
 
-def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int]) -> DecoderPlan:
+def plan_decoder(
+    form: DecoderForm, context: int | None, prefill: Sequence[int], *, whole: bool = False
+) -> DecoderPlan:
     """Plan a decoder's buckets for caches of `context` rows, or as many as its makers say.
+
+    Those of a window hold the last rows alone, but where `whole` ones are asked for.
 
     Raises:
         OptionError: a prompt's length is beyond the context.
@@ -60,10 +68,14 @@ def plan_decoder(form: DecoderForm, context: int | None, prefill: Sequence[int])
             "shortest that holds it; the last token through that of one",
         )
     )
+    slack = 0 if whole else _choose_slack(form, rows, lengths[-1])
+    if slack:
+        decisions.append(_tell_windows(form, rows, slack))
     return DecoderPlan(
-        buckets=tuple(_shapes(form, length, rows) for length in lengths),
+        buckets=tuple(_shapes(form, length, rows, slack) for length in lengths),
         caches=tuple((cache.past, cache.present) for cache in form.caches),
         recurrent=tuple((state.past, state.present) for state in form.recurrent),
+        slack=slack,
         ends=form.ends,
         decisions=tuple(decisions),
     )
@@ -74,6 +86,16 @@ def _tell_context(form: DecoderForm, rows: int, reason: str) -> Decision:
         return Decision(subject="context", taken=f"{rows} rows", reason=reason)
     return Decision(
         subject="context", taken="no end", reason="no state of the model grows with the tokens"
+    )
+
+
+def _tell_windows(form: DecoderForm, rows: int, slack: int) -> Decision:
+    windows = [cache.least for cache in form.caches if cache.least]
+    return Decision(
+        subject=f"{len(windows)} caches of a window",
+        taken=f"hold the last {max(windows) + slack} rows of {rows}",
+        reason=f"no token sees more than {max(windows)}; {slack} more are those of one run, and "
+        "what may be rewound without taking tokens in again",
     )
 
 
@@ -125,13 +147,25 @@ def _choose_fixed_rows(rows: int, context: int | None) -> tuple[int, str]:
     return context, "--context"
 
 
-def _shapes(form: DecoderForm, tokens: int, rows: int) -> Shapes:
+def _choose_slack(form: DecoderForm, rows: int, longest: int) -> int:
+    """Rows that caches of a window hold beyond it: those of a run, and of steps made ahead.
+
+    0 where that would be no fewer than all.
+    """
+    slack = max(longest, _LEAST_SLACK)
+    windows = [cache.least for cache in form.caches if cache.least]
+    return slack if form.slides and max(windows) + slack < rows else 0
+
+
+def _shapes(form: DecoderForm, tokens: int, rows: int, slack: int) -> Shapes:
     shapes: list[tuple[str, tuple[int, ...]]] = [(TOKENS, (1, tokens))]
     if form.masked:
         shapes.append((MASK, (1, rows)))
     if form.positions:
         streams = (form.streams,) if form.streams > 1 else ()
         shapes.append((POSITIONS, (*streams, 1, tokens)))
-    shapes += [(cache.past, (1, cache.heads, rows, cache.head)) for cache in form.caches]
+    for cache in form.caches:
+        held = cache.least + slack if cache.least and slack else rows
+        shapes.append((cache.past, (1, cache.heads, held, cache.head)))
     shapes += [(state.past, state.shape) for state in form.recurrent]
     return tuple(shapes)

@@ -378,6 +378,7 @@ class _Writer:
                 digest=options.digest(),
             ),
             "recurrent": tuple(past for past, _ in options.recurrent),
+            "slack": options.slack,
             "end_tokens": options.end_tokens,
             "versions": {**tool_versions(), "linker": self.linker.version},
         }

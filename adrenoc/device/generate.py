@@ -249,6 +249,7 @@ class Decoder:
             "ids": inputs.index(TOKENS),
             "past": inputs.index(PAST_LENGTH),
             "states": [inputs.index(name) for name in manifest.states],
+            "slack": manifest.slack,
             "recurrent": [inputs.index(name) for name in manifest.recurrent],
             "picked": outputs.index(NEXT_TOKEN) if tokens == 1 else 0,
             "logits": outputs.index(LOGITS) if tokens == 1 else 0,

@@ -67,12 +67,14 @@ class DecoderForm:
     `context` (as the file `source` says) is 0 and `ends`, the tokens after which it has no more to
     say, are none where no configuration lies beside the model.  Where the file fixes them, `rows`
     are those that its caches have and `lengths` the tokens of a prompt that it has calls for.
-    `merged` is of files with a graph for a first call beside that for a past; `streams` is how many
-    positions a token has where there are more than one.
+    `slides` says that caches of a window may have fewer rows than others.  `merged` is of files
+    with a graph for a first call beside that for a past; `streams` is how many positions a token
+    has where there are more than one.
     """
 
     caches: tuple[CacheSpec, ...]
     recurrent: tuple[StateSpec, ...] = ()
+    slides: bool = False
     masked: bool
     positions: bool
     streams: int = 1
@@ -127,6 +129,7 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
     return DecoderForm(
         caches=tuple(caches),
         recurrent=recurrent,
+        slides=_may_slide(signature, caches),
         masked=MASK in inputs,
         positions=POSITIONS in inputs,
         streams=_count_streams(signature),
@@ -210,6 +213,15 @@ def _sliding_beside(model: Path) -> dict[int, int]:
     if type(size) is not int or not isinstance(layers, list):
         return {}
     return {layer: size for layer in layers if type(layer) is int}
+
+
+def _may_slide(signature: Signature, caches: list[CacheSpec]) -> bool:
+    """Whether the file gives the rows of caches of a window a name of their own."""
+    axes = {
+        port.name: (port.axes or ())[2] for port in signature.inputs if len(port.axes or ()) == 4
+    }
+    windows = {axes[cache.past] for cache in caches if cache.least}
+    return bool(windows) and not windows & {axes[c.past] for c in caches if not c.least}
 
 
 def _layer_of(name: str) -> int:

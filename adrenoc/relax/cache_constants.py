@@ -35,6 +35,11 @@ NIBBLE = 4
 """Bits of which a byte of a cache has two numbers, the first in the low ones."""
 
 
+def rows_of(held: int, attrs: Mapping[str, Any]) -> int:
+    """How many rows there may be of a cache that holds so many, which are the last ones."""
+    return int(attrs["context"]) or held
+
+
 def head_of(width: int, bits: int) -> int:
     """Numbers of a head whose cache has rows so wide, of numbers of so many bits (0: floats)."""
     return 2 * width if bits == NIBBLE else width

@@ -6,7 +6,14 @@ from typing import Any
 
 from tvm import te, tirx
 
-from adrenoc.relax.cache_constants import NIBBLE, OF_ATTENTION, OF_ROWS, head_of, name_constants
+from adrenoc.relax.cache_constants import (
+    NIBBLE,
+    OF_ATTENTION,
+    OF_ROWS,
+    head_of,
+    name_constants,
+    rows_of,
+)
 from adrenoc.tvmapi import dtype_of
 
 
@@ -49,8 +56,11 @@ def append_rows_nest(builder: Any, call: Any) -> Any:
         tables = held["tables"]
         read = _norm(attrs, x, int(cache.shape[1]), int(head), held["gains"])
 
-        def element(n: Any, h: Any, row: Any, j: Any) -> Any:
-            token = row - position[0]
+        def element(n: Any, h: Any, place: Any, j: Any) -> Any:
+            token, row = place - position[0], place
+            if int(attrs["context"]):  # the place is that of one row in so many
+                token = tirx.floormod(token, int(cache.shape[2]))
+                row = position[0] + token
             inside = tirx.all(token >= 0, token < tokens)
 
             def new(at: Any) -> Any:
@@ -69,7 +79,7 @@ def append_rows_nest(builder: Any, call: Any) -> Any:
                 value = low + high * 16
             else:
                 value = whole(j)
-            return te.if_then_else(inside, value.astype(str(cache.dtype)), cache[n, h, row, j])
+            return te.if_then_else(inside, value.astype(str(cache.dtype)), cache[n, h, place, j])
 
         return te.compute(tuple(cache.shape), element, name="append_rows")
 
@@ -89,10 +99,19 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
         held = name_constants(OF_ATTENTION, attrs, others)
         scores = _scores(attrs, q, position, keys, held)
 
-        def hide(h: Any, t: Any, r: Any) -> Any:
-            at = position[0] + t
+        def row_at(place: Any) -> Any:
+            """The row that lies there, which is negative where none does."""
+            if not int(attrs["context"]):
+                return place
+            newest = position[0] + (tokens - 1)
+            return newest - tirx.floormod(newest - place, rows)
+
+        def hide(h: Any, t: Any, place: Any) -> Any:
+            at, r = position[0] + t, row_at(place)
             is_seen = tirx.all(r <= at, r > at - window) if window else r <= at
-            score = scores[h, t, r]
+            if int(attrs["context"]):
+                is_seen = tirx.all(is_seen, r >= 0)
+            score = scores[h, t, place]
             for bias in held["bias"]:
                 score += bias[h, tirx.max(tirx.min(at, rows - 1) - r, 0)].astype(dtype)
             return te.if_then_else(is_seen, score, far)
@@ -101,8 +120,10 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
         power, total = _powers(masked, held["sinks"])
         c = te.reduce_axis((0, rows), "c")
 
-        def is_there(t: Any, r: Any, value: Any) -> Any:
-            return te.if_then_else(r <= position[0] + t, value, tirx.const(0.0, dtype))
+        def is_there(t: Any, place: Any, value: Any) -> Any:
+            r = row_at(place)
+            seen = tirx.all(r <= position[0] + t, r >= 0)
+            return te.if_then_else(seen, value, tirx.const(0.0, dtype))
 
         def mix(h: Any, t: Any, j: Any) -> Any:
             value = _read_number(
@@ -130,7 +151,7 @@ def _scores(attrs: Any, q: Any, position: Any, keys: Any, held: Any) -> Any:
     tables, read = held["tables"], _norm(attrs, q, heads, head, held["gains"])
 
     def query(h: Any, token: Any, j: Any) -> Any:
-        at = tirx.min(position[0] + token, rows - 1)
+        at = tirx.min(position[0] + token, rows_of(rows, attrs) - 1)
         turned = _rotate(attrs, lambda i: read(h, token, i), tables, at, j)
         return turned * tirx.const(float(attrs["scale"]), dtype)
 

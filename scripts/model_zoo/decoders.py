@@ -361,7 +361,9 @@ class Decoder:
                     (inputs, f"past_key_values.{layer}.{kind}", "past_sequence_length"),
                     (outputs, f"present.{layer}.{kind}", total),
                 ):
-                    extents = ["batch_size", s.kv_heads, rows, width if not s.open_heads else name]
+                    slides = s.slides and s.has_window(layer)
+                    axis = rows.replace("sequence", "sliding") if slides else rows
+                    extents = ["batch_size", s.kv_heads, axis, width if not s.open_heads else name]
                     found.append(value(name, kept, extents))
         graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, self.constants)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]

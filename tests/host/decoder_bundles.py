@@ -39,7 +39,12 @@ def make_decoder_bundle(model: Path, preset: str) -> tuple[Bundle, list[dict[str
     assert form is not None
     plan = plan_decoder(form, None, (4,))
     target = load_target("host")
-    said = {"caches": plan.caches, "recurrent": plan.recurrent, "shapes": plan.buckets[-1]}
+    said = {
+        "caches": plan.caches,
+        "recurrent": plan.recurrent,
+        "slack": plan.slack or None,
+        "shapes": plan.buckets[-1],
+    }
     made = make_bundle(
         model,
         target=target,

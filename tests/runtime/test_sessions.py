@@ -67,11 +67,19 @@ def test_a_session_in_cpp(
     assert [int(token) for token in done.out.split()] == tokens
 
 
-def test_a_session_with_recurrent_states(
-    runtime: Runtime, device: Any, opencl: str, execute: Execute, tmp_path: Path
+@pytest.mark.parametrize(
+    "layers", [{"conv_taps": 3}, {"slides": True, "window": 6, "alternating": True}], ids=str
+)
+def test_a_session_with_states_that_forget_no_token(
+    runtime: Runtime,
+    device: Any,
+    opencl: str,
+    execute: Execute,
+    tmp_path: Path,
+    layers: dict[str, Any],
 ) -> None:
     # The same program: what is rewound, stopped, ended and restored goes on as if nothing had been.
-    model = write_decoder(tmp_path, DecoderShape(layers=2, context=ROWS, conv_taps=3))
+    model = write_decoder(tmp_path, DecoderShape(layers=2, context=ROWS, **layers))
     bundle, _ = make_decoder_bundle(model, "fp32")
     with local_place(bundle, "") as place:
         tokens = make_all(Decoder(place, bundle))

@@ -75,6 +75,7 @@ def test_later_layers_win_and_leave_their_name():
         ("states", (), "default"),
         ("caches", (), "default"),
         ("recurrent", (), "default"),
+        ("slack", 0, "default"),
         ("end_tokens", (), "default"),
         ("check_ir", True, "target host"),
         ("forbid", (), "default"),

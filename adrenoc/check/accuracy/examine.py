@@ -125,7 +125,7 @@ def _make_decoder_bench(
     model: Path, form: DecoderForm, rows: int, target: Target, device: Any, reporter: Reporter
 ) -> Bench:
     """The entry point of one token, over caches for the passage alone."""
-    plan = plan_decoder(form, rows, ())
+    plan = plan_decoder(form, rows, (), whole=True)
     bench = Bench(
         model,
         target=target,

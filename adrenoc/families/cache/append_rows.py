@@ -8,6 +8,7 @@ by row; the first new row is a number in memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from adrenoc.families.cache.head_norm import HeadNorm, norm_head
 from adrenoc.families.cache.quanta import Quanta, round_row, store_texel
@@ -20,12 +21,27 @@ from adrenoc.families.cache.rotation import (
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.tvmapi import cast, iconst
+from adrenoc.tvmapi import Expr, cast, floormod, iconst
+
+
+class HoldsRows(Protocol):
+    """Caches of rows, of which they may hold the last ones alone."""
+
+    @property
+    def rows(self) -> int:
+        """How many there may be."""
+
+    @property
+    def held(self) -> int:
+        """How many of them have a place."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewRows:
-    """What is written: heads of so many numbers, from channel `first` of each token on."""
+    """What is written: heads of so many numbers, from channel `first` of each token on.
+
+    There may be `rows` rows, of which the cache holds the last `held`.
+    """
 
     x: Access
     position: Access
@@ -36,6 +52,7 @@ class NewRows:
     heads: int
     head: int
     rows: int
+    held: int
     first: int
 
 
@@ -50,4 +67,9 @@ def append_rows(builder: KernelBuilder, new: NewRows, cache: Access) -> None:
     value = rotate(builder, new.rotation, position, block, blocks, read)
     value = round_row(builder, new.quanta, value, head * iconst(blocks) + block)
     with builder.when((row >= iconst(0)) & (row < iconst(new.rows))):
-        store_texel(builder, new.quanta, cache, (head, row), block, value)
+        store_texel(builder, new.quanta, cache, (head, place_row(row, new)), block, value)
+
+
+def place_row(row: Expr, operands: HoldsRows) -> Expr:
+    """Where a row lies: in a cache of the last ones, in the place of one that no token sees."""
+    return row if operands.held == operands.rows else floormod(row, operands.held)

@@ -24,7 +24,7 @@ from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access
-from adrenoc.relax.cache_constants import OF_ATTENTION, OF_ROWS, head_of, name_constants
+from adrenoc.relax.cache_constants import OF_ATTENTION, OF_ROWS, head_of, name_constants, rows_of
 
 
 def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -32,7 +32,7 @@ def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
     cache, x, position, *others = node.inputs
     kernel = context.kernel(node, "append_rows")
     held = name_constants(OF_ROWS, node.attrs, others)
-    _, heads, rows, width = context.graph.tensors[cache].shape
+    _, heads, count, width = context.graph.tensors[cache].shape
     new = NewRows(
         x=kernel.input(x),
         position=kernel.input(position),
@@ -42,7 +42,8 @@ def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
         tokens=tokens_of(context.graph.tensors[x].shape),
         heads=heads,
         head=head_of(width, int(node.attrs["bits"])),
-        rows=rows,
+        rows=rows_of(count, node.attrs),
+        held=count,
         first=int(node.attrs["first"]),
     )
     out, _ = kernel.output()
@@ -55,7 +56,7 @@ def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
     attrs = node.attrs
     q, position, keys, values, *others = node.inputs
     constants = name_constants(OF_ATTENTION, attrs, others)
-    _, kv_heads, rows, width = context.graph.tensors[keys].shape
+    _, kv_heads, count, width = context.graph.tensors[keys].shape
     head = head_of(width, int(attrs["bits"]))
     tokens, heads = tokens_of(context.graph.tensors[q].shape), int(attrs["heads"])
     tile = _choose_tile(context, node, tokens * (heads // kv_heads), context.graph.operand(keys))
@@ -74,7 +75,8 @@ def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
         heads=heads,
         kv_heads=kv_heads,
         head=head,
-        rows=rows,
+        rows=rows_of(count, attrs),
+        held=count,
         first=int(attrs["first"]),
         scale=float(attrs["scale"]),
         window=int(attrs["window"]),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from adrenoc.families.attention.attention_tile import AttentionTile
 from adrenoc.families.attention.attention_walk import AttentionSizes, AttentionWalk
+from adrenoc.families.cache.append_rows import place_row
 from adrenoc.families.cache.head_norm import HeadNorm, norm_head
 from adrenoc.families.cache.quanta import Quanta, load_quanta, open_texel
 from adrenoc.families.cache.rotation import (
@@ -69,6 +70,7 @@ class CachedOperands:
     kv_heads: int
     head: int
     rows: int
+    held: int
     first: int
     scale: float
     window: int
@@ -147,8 +149,8 @@ class _Cached(AttentionWalk):
 
     def place_key(self, key: Expr, keys: int) -> Expr:
         """The first texel of a row that is there: behind the last, of the last."""
-        row = minimum(key, self._last)
-        return (self.h * iconst(self._o.rows) + row) * iconst(self._o.blocks)
+        row = place_row(minimum(key, self._last), self._o)
+        return (self.h * iconst(self._o.held) + row) * iconst(self._o.blocks)
 
     def key(self, block: Expr, key: Expr) -> Expr:
         return _load(self._o.keys, self._o.quanta[0], key + block)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adrenoc.families.cache.append_rows import place_row
 from adrenoc.families.cache.new_heads import share_heads
 from adrenoc.families.cache.quanta import (
     Quanta,
@@ -126,7 +127,7 @@ class _Step:
             value = builder.let(read(self._member), "value")
             value = round_row(builder, o.quanta[1], value, at)
             key = builder.let(self._ready[self._member + iconst(o.group * o.blocks)], "key")
-            place = (self._kept, self._position)
+            place = (self._kept, place_row(self._position, o))
             for cache, quanta, made in zip((o.keys, o.values), o.quanta, (key, value), strict=True):
                 store_texel(builder, quanta, cache, place, self._member, made)
             for number in range(o.group):
@@ -287,7 +288,8 @@ class _Step:
     def _texel(self, cache: Access, quanta: Quanta | None, row: Expr, block: Expr) -> Expr:
         """Four numbers of a row as the cache keeps them, in float."""
         o = self._o
-        at = (self._kept * iconst(o.rows) + row) * iconst(o.blocks) + block
+        row = place_row(row, o)
+        at = (self._kept * iconst(o.held) + row) * iconst(o.blocks) + block
         if quanta is not None:
             return self._builder.let(load_quanta(quanta, cache, at), "texel")
         return self._builder.let(load_texel(cache.buffer, at), "texel")

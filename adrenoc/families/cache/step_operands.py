@@ -63,6 +63,7 @@ class StepOperands:
     kept: int
     head: int
     rows: int
+    held: int
     scale: float
     window: int
     cap: float

@@ -23,7 +23,7 @@ from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.work_group import groups_within, power_of_two
-from adrenoc.relax.cache_constants import Kinds, head_of, name_constants
+from adrenoc.relax.cache_constants import Kinds, head_of, name_constants, rows_of
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -110,7 +110,8 @@ def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
         queries=work.kept * work.group,
         kept=work.kept,
         head=work.blocks * LANES,
-        rows=work.rows,
+        rows=rows_of(work.rows, attrs),
+        held=work.rows,
         scale=float(attrs["scale"]),
         window=int(attrs["window"]),
         cap=float(attrs["cap"]),

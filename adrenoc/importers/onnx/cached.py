@@ -78,7 +78,8 @@ def _group_query_attention(write: Writer) -> None:
     _check_covered(write)
     heads = _read_heads(write)
     row = _first_row(write, heads.tokens)
-    rotation, tables = _read_rotation(write, heads)
+    context = _count_beyond(write)
+    rotation, tables = _read_rotation(write, heads, context)
     caches, scales = [], []
     for number, (past, (x, first)) in enumerate(zip(_PAST, heads.parts[1:], strict=True)):
         turned = rotation if number == 0 else {"rotated": 0, "interleaved": 0}
@@ -98,6 +99,7 @@ def _group_query_attention(write: Writer) -> None:
                 like=write.input(past),
                 first=first,
                 bits=heads.bits,
+                context=context,
                 **turned,
                 **normed,
             )
@@ -127,6 +129,7 @@ def _group_query_attention(write: Writer) -> None:
         sunk=len(sinks),
         biased=len(bias),
         bits=heads.bits,
+        context=context,
         **rotation,
         **normed,
     )
@@ -212,7 +215,15 @@ def _first_row(write: Writer, tokens: int) -> str:
     return write("Sub", flat, write.array(np.array([tokens - 1], np.int32)))
 
 
-def _read_rotation(write: Writer, heads: _Heads) -> tuple[dict[str, Any], list[str]]:
+def _count_beyond(write: Writer) -> int:
+    """How many rows there may be of caches that hold the last ones; 0 where they hold all."""
+    total = write.value(write.input(_TOTAL))
+    rows = 0 if total is None else int(total.reshape(-1)[0])
+    slides = bool(write.number("sliding_window_cache", 0))
+    return rows if slides and rows > write.shape(write.input(_PAST[0]))[2] > 0 else 0
+
+
+def _read_rotation(write: Writer, heads: _Heads, context: int) -> tuple[dict[str, Any], list[str]]:
     if not write.number("do_rotary", 0):
         return {"rotated": 0, "interleaved": 0}, []
     tables = [write.input(index) for index in _TABLES]
@@ -220,7 +231,7 @@ def _read_rotation(write: Writer, heads: _Heads) -> tuple[dict[str, Any], list[s
     if any(value is None or value.ndim != 2 for value in values):
         raise CannotWriteError("its cosines and sines are computed, expected constants")
     rows, half = values[0].shape if values[0] is not None else (0, 0)
-    needed = _cache_shape(write, _PAST[0], heads)[2]
+    needed = context or _cache_shape(write, _PAST[0], heads)[2]
     if rows < needed or 2 * half > heads.size:
         raise CannotWriteError(
             f"its cosines are {rows} x {half}, for a cache of {needed} rows of {heads.size}"
@@ -274,7 +285,8 @@ def _cache_shape(write: Writer, past: int, heads: _Heads) -> tuple[int, ...]:
     total = write.value(write.input(_TOTAL))
     if len(given) != 4 or given[1] != heads.kept or given[3] != heads.width:
         raise CannotWriteError(f"a past of the shape {list(given)} for {heads.kept} heads")
-    rows = given[2] if total is None else max(given[2], int(total.reshape(-1)[0]))
+    slides = _count_beyond(write) > 0
+    rows = given[2] if total is None or slides else max(given[2], int(total.reshape(-1)[0]))
     return (1, heads.kept, rows, heads.width)
 
 

@@ -39,7 +39,7 @@ def _append_rows(node: Node) -> relax.Expr:
         shape=node.shape(),
         dtype=dtype_of(operands[0]),
         epsilon=float(node.attrs["epsilon"]),
-        **_whole_attrs(node, "first", "rotated", "interleaved", "normed", "bits"),
+        **_whole_attrs(node, "first", "rotated", "interleaved", "normed", "bits", "context"),
     )
 
 
@@ -66,6 +66,7 @@ def _cached_attention(node: Node) -> relax.Expr:
             "sunk",
             "biased",
             "bits",
+            "context",
         ),
     )
 

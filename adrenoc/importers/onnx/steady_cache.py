@@ -94,11 +94,9 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> list
 def _count_rows(graph: OnnxGraph, caches: Caches) -> int:
     """How many tokens there may be: rows of a cache or of a mask; where nothing has any, no end."""
     past = {name for name, _ in caches}
-    for spec in graph.inputs:
-        if spec.name in past:
-            return spec.shape[2]
     masks = [spec.shape[-1] for spec in graph.inputs if spec.name == MASK]
-    return masks[0] if masks else NO_END
+    held = [spec.shape[2] for spec in graph.inputs if spec.name in past]
+    return max((*masks, *held), default=NO_END)
 
 
 def _tell_kept(caches: Caches, recurrent: Caches, rows: int, counted: int) -> list[Decision]:

@@ -12,7 +12,15 @@ from adrenoc.relax.values import dtype_of, make_constant
 
 APPEND, ATTEND, PRODUCT = "adrenoc.AppendRows", "adrenoc.CachedAttention", "adrenoc.NBits"
 
-_PLAIN = {"first": 0, "rotated": 0, "interleaved": 0, "normed": 0, "epsilon": 0.0, "bits": 0}
+_PLAIN = {
+    "first": 0,
+    "rotated": 0,
+    "interleaved": 0,
+    "normed": 0,
+    "epsilon": 0.0,
+    "bits": 0,
+    "context": 0,
+}
 """What the operators can do beside, and rewrites of TFLite ask for nowhere yet."""
 _BYTE_BITS = 8
 

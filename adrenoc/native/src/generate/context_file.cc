@@ -66,9 +66,11 @@ void move_rows(const DLTensor& state, const StateRows& rows, int64_t length, Mov
   }
 }
 
-bool any_recurrent(const std::vector<KeptState>& states) {
-  return std::any_of(states.begin(), states.end(),
-                     [](const KeptState& state) { return state.is_recurrent; });
+// Whether one is recurrent, or holds the last rows alone.
+bool any_without_rows(const std::vector<KeptState>& states, int64_t rows) {
+  return std::any_of(states.begin(), states.end(), [rows](const KeptState& state) {
+    return rows_of(state, rows).rows == 0;
+  });
 }
 
 size_t token_bytes(int64_t length) { return static_cast<size_t>(length) * sizeof(int64_t); }
@@ -107,7 +109,7 @@ size_t saved_bytes(const std::vector<KeptState>& states, const ContextFill& fill
   for (const KeptState& state : states) {
     bytes += sizeof(uint64_t) + rows_of(state, fill.rows).saved_bytes(fill.length);
   }
-  return bytes + (any_recurrent(states) ? token_bytes(fill.length) : 0);
+  return bytes + (any_without_rows(states, fill.rows) ? token_bytes(fill.length) : 0);
 }
 
 std::string save_context(const std::vector<KeptState>& states, const ContextFill& fill) {
@@ -131,7 +133,7 @@ std::string save_context(const std::vector<KeptState>& states, const ContextFill
                                 saved.data() + begin + to, 0, nullptr, nullptr);
               });
   }
-  if (any_recurrent(states)) {
+  if (any_without_rows(states, fill.rows)) {
     saved.append(reinterpret_cast<const char*>(fill.taken.data()), token_bytes(fill.length));
   }
   return saved;
@@ -164,7 +166,7 @@ ContextFill restore_context(const std::string& saved, const std::vector<KeptStat
     at += bytes;
   }
   ContextFill fill{rows, header.length, std::nullopt};
-  if (any_recurrent(states)) {
+  if (any_without_rows(states, rows)) {
     if (saved.size() - at < token_bytes(header.length)) refuse_context("it is cut off");
     fill.taken.resize(static_cast<size_t>(header.length));
     std::memcpy(fill.taken.data(), saved.data() + at, token_bytes(header.length));

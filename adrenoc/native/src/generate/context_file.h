@@ -16,7 +16,8 @@ struct ContextFill {
   int64_t rows = 0;
   int64_t length = 0;
   std::optional<int64_t> pending;  // made, but not in the caches
-  // The tokens that the caches hold, where a state is recurrent: to go back, they are taken in anew.
+  // The tokens that the caches hold, where a state has no place for each: to go back, they are taken
+  // in anew.
   std::vector<int64_t> taken{};
 };
 

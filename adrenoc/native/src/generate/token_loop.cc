@@ -19,8 +19,6 @@ namespace ffi = tvm::ffi;
 
 // Steps whose commands the device has before the first of them has ended.
 constexpr size_t kStepsAhead = 3;
-// Steps between two copies of recurrent states: what is taken in again is fewer.
-constexpr int64_t kStepsToCheckpoint = 16;
 
 // One of the tensors that a run gave.
 const DLTensor& result_at(const ffi::Any& result, size_t index) {
@@ -159,29 +157,9 @@ void TokenLoop::run_entry(Entry& entry, const int64_t* tokens, size_t count) {
   } else {
     (void)entry.run->run();
   }
+  written_ = std::max(written_, length_ + entry.places.tokens);
   length_ += static_cast<int64_t>(count);
-  if (is_recurrent()) taken_.insert(taken_.end(), tokens, tokens + count);
-}
-
-// Recurrent states are put back to a checkpoint, and take in again what lies behind it.
-void TokenLoop::go_back(int64_t length) {
-  is_ahead_ = false;
-  checkpoints_.forget_beyond(length);
-  const std::vector<int64_t> kept(taken_.begin(), taken_.begin() + length);
-  length_ = checkpoints_.put_back(recurrent(), length);
-  taken_.resize(static_cast<size_t>(length_));
-  while (length_ < length) {
-    const auto left = static_cast<size_t>(length - length_);
-    // What was made one by one is made so again, to the same bits.
-    const bool is_near = length_ > 0 && left < static_cast<size_t>(2 * kStepsToCheckpoint);
-    Entry& entry = is_near ? one_token() : entry_for(left);
-    run_entry(entry, kept.data() + length_, std::min(left, size_t(entry.places.tokens)));
-  }
-}
-
-// Takes back what steps that ran ahead have put into recurrent states.
-void TokenLoop::settle() {
-  if (is_ahead_) go_back(length_);
+  if (keeps_tokens()) taken_.insert(taken_.end(), tokens, tokens + count);
 }
 
 // The run of one token that is followed by the kernel that picks, or the one that feeds.
@@ -230,7 +208,7 @@ std::optional<int64_t> TokenLoop::next() {
   const int64_t token = wait_for(std::move(first));
   ++given_;
   ++length_;
-  if (is_recurrent()) taken_.push_back(*pending_);
+  if (keeps_tokens()) taken_.push_back(*pending_);
   pending_ = token;
   const std::vector<int64_t>& ends = wish_.ends;
   if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
@@ -261,6 +239,7 @@ void TokenLoop::launch_step() {
   }
   ahead_.push_back(std::move(ahead));
   ++launched_;
+  written_ = std::max(written_, length_ + launched_ - given_);
 }
 
 int64_t TokenLoop::wait_for(Ahead ahead) const {
@@ -309,71 +288,6 @@ void TokenLoop::drain() {
 
 void TokenLoop::stop() {
   if (ended_.empty()) finish("stopped");
-}
-
-void TokenLoop::clear() {
-  drain();
-  for (const KeptState& state : states()) clear_states({state.tensor});
-  checkpoints_.forget_beyond(0);
-  taken_.clear();
-  is_ahead_ = false;
-  pending_.reset();
-  length_ = 0;
-}
-
-void TokenLoop::rewind(int64_t length) {
-  drain();
-  if (length < 0 || length > length_) {
-    TVM_FFI_THROW(ValueError) << "rewind to " << length << " tokens, expected 0 to the " << length_
-                              << " that are there";
-  }
-  if (length == 0) {
-    clear();
-    return;
-  }
-  if (is_recurrent() && (is_ahead_ || length != length_)) go_back(length);
-  pending_.reset();
-  length_ = length;
-}
-
-std::vector<KeptState> TokenLoop::states() const {
-  std::vector<KeptState> states;
-  if (entries_.empty()) return states;
-  const Entry& entry = *entries_.front();
-  const std::vector<size_t>& whole = entry.places.recurrent;
-  for (const size_t place : entry.places.states) {
-    const bool is_whole = std::find(whole.begin(), whole.end(), place) != whole.end();
-    states.push_back({&entry.arguments[place].get(), is_whole});
-  }
-  return states;
-}
-
-std::vector<const DLTensor*> TokenLoop::recurrent() const {
-  std::vector<const DLTensor*> found;
-  for (const KeptState& state : states()) {
-    if (state.is_recurrent) found.push_back(state.tensor);
-  }
-  return found;
-}
-
-bool TokenLoop::is_recurrent() const { return !recurrent().empty(); }
-
-std::string TokenLoop::save() {
-  drain();
-  settle();
-  return save_context(states(), fill());
-}
-
-size_t TokenLoop::saved_bytes() const { return opencl::saved_bytes(states(), fill()); }
-
-void TokenLoop::restore(const std::string& saved) {
-  drain();
-  ContextFill fill = restore_context(saved, states(), rows_);
-  length_ = fill.length;
-  pending_ = fill.pending;
-  taken_ = std::move(fill.taken);
-  is_ahead_ = false;
-  checkpoints_.forget_beyond(0);
 }
 
 LaunchReport TokenLoop::report() const {

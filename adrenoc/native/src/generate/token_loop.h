@@ -33,6 +33,9 @@ struct LoopEntry {
   std::vector<size_t> states;
   // Those of them that every token changes as a whole, as those of recurrent layers.
   std::vector<size_t> recurrent{};
+  // Rows that caches of a window hold beyond it, which is how far they can be rewound as they are; 0
+  // where all hold every row.
+  int64_t slack = 0;
   // Of the entry of one token alone.
   size_t picked = 0;
   size_t logits = 0;
@@ -81,8 +84,8 @@ class TokenLoop {
 
   // Forgets all; what the states hold before is whatever lay in their memory.
   void clear();
-  // Forgets all but the first tokens; where a state is recurrent, takes those in again behind the
-  // last checkpoint.  Throws ValueError where there are fewer.
+  // Forgets all but the first tokens; where a state is recurrent, or rows of a window are gone, takes
+  // those in again behind the last checkpoint.  Throws ValueError where there are fewer.
   void rewind(int64_t length);
 
   // What the states hold, for a loop of the same model, whose context may be longer.
@@ -97,6 +100,9 @@ class TokenLoop {
   void forget();
 
  private:
+  // Steps between two copies of recurrent states: what is taken in again is fewer than twice as many.
+  static constexpr int64_t kStepsToCheckpoint = 16;
+
   struct Entry {
     LoopEntry places;
     std::vector<HeldTensor> arguments;
@@ -125,6 +131,9 @@ class TokenLoop {
   [[nodiscard]] std::vector<KeptState> states() const;
   [[nodiscard]] std::vector<const DLTensor*> recurrent() const;
   [[nodiscard]] bool is_recurrent() const;
+  [[nodiscard]] int64_t slack() const;
+  [[nodiscard]] bool keeps_tokens() const { return is_recurrent() || slack() > 0; }
+  [[nodiscard]] bool has_rows_of(int64_t length) const;
   [[nodiscard]] ContextFill fill() const { return {rows_, length_, pending_, taken_}; }
   [[nodiscard]] Entry& entry_for(size_t left);
   void run_entry(Entry& entry, const int64_t* tokens, size_t count);
@@ -139,7 +148,8 @@ class TokenLoop {
   std::vector<std::unique_ptr<Entry>> entries_;  // the fewest tokens first
   int64_t length_ = 0;
   std::optional<int64_t> pending_;
-  // Where a state is recurrent: the tokens that all hold, and what it was after some of them.
+  int64_t written_ = 0;  // rows that ever were: those of a window lie in the places of older ones
+  // Where states cannot forget a token: those that they hold, and what they were after some.
   std::vector<int64_t> taken_;
   Checkpoints checkpoints_;
   bool is_ahead_ = false;  // it holds tokens of steps that were taken back

@@ -52,6 +52,7 @@ LoopEntry read_entry(const std::string& text) {
   for (const int64_t place : read_tokens(value_at(object, "states"))) {
     entry.states.push_back(static_cast<size_t>(place));
   }
+  entry.slack = value_at(object, "slack").cast<int64_t>();
   for (const int64_t place : read_tokens(value_at(object, "recurrent"))) {
     entry.recurrent.push_back(static_cast<size_t>(place));
   }

@@ -67,6 +67,11 @@ std::map<std::string, FileEntry> read_files(const Json& entries) {
   return files;
 }
 
+int64_t integer_or_zero(const Json& json, const std::string& key) {
+  const auto found = json.object().find(key);
+  return found == json.object().end() ? 0 : found->second.integer();
+}
+
 std::vector<std::string> read_states(const Json& json, const char* key,
                                      const std::vector<TensorSpec>& inputs) {
   std::vector<std::string> states;
@@ -99,6 +104,7 @@ Manifest read_manifest(std::string_view text) {
           read_tensors(json.at("outputs")),
           std::move(states),
           std::move(recurrent),
+          integer_or_zero(json, "slack"),
           read_integers(list_or_empty(json, "end_tokens")),
           read_params(json.at("params")),
           read_files(json.at("files"))};

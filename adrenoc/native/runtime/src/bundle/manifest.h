@@ -38,6 +38,7 @@ struct Manifest {
   std::vector<TensorSpec> outputs;
   std::vector<std::string> states;  // inputs whose memory a run changes for the next one
   std::vector<std::string> recurrent;  // those of a decoder that every token changes as a whole
+  int64_t slack;  // rows that caches of a window hold beyond it; 0 where all hold every row
   std::vector<int64_t> end_tokens;  // of a decoder: after one of these it has no more to say
   std::vector<ParamSpec> params;
   std::map<std::string, FileEntry> files;  // by path inside the bundle

@@ -72,6 +72,7 @@ void Session::add_entry(const Manifest& manifest, const Program& program,
   for (const std::string& state : manifest.states) {
     entry.states.push_back(*place_of(manifest.inputs, state));
   }
+  entry.slack = manifest.slack;
   for (const std::string& state : manifest.recurrent) {
     entry.recurrent.push_back(*place_of(manifest.inputs, state));
   }
