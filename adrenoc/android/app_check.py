@@ -50,9 +50,10 @@ def check_app(path: Path) -> tuple[Trouble, ...]:
         with open_plain(path) as stream, zipfile.ZipFile(stream) as archive:
             return tuple(_troubles(path, archive))
     except _NO_ARCHIVE as error:
-        raise BundleError(
-            f"{path} is no APK or AAR: {error}", hint="adrenoc package BUNDLE --aar -o OUT.aar"
-        ) from error
+        unread = isinstance(error, OSError) and error.strerror
+        said = f"cannot be read: {unread}" if unread else f"is no APK or AAR: {error}"
+        hint = "adrenoc package BUNDLE --aar -o OUT.aar"
+        raise BundleError(f"{path} {said}", hint=hint) from error
 
 
 def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:

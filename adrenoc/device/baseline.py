@@ -78,7 +78,7 @@ def read_printed_run(path: Path, take: Callable[[Any], Read]) -> Read:
         reason = f"no key {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
             f"{path} is not what `adrenoc run --json` printed: {reason}",
-            hint=f"adrenoc run BUNDLE --json > {path}",
+            hint="adrenoc run BUNDLE --json > run.json",
         ) from error
 
 

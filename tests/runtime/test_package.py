@@ -302,6 +302,7 @@ def test_a_stored_library_must_lie_at_a_page(aar: Path, tmp_path: Path) -> None:
 
 def test_what_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "x.apk").write_text("no archive")
-    for name in ("x.apk", "nothing.apk"):
-        with pytest.raises(BundleError, match="is no APK or AAR"):
-            check_app(tmp_path / name)
+    with pytest.raises(BundleError, match=r"x\.apk is no APK or AAR"):
+        check_app(tmp_path / "x.apk")
+    with pytest.raises(BundleError, match=r"nothing\.apk cannot be read: No such file"):
+        check_app(tmp_path / "nothing.apk")

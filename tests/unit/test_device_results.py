@@ -339,5 +339,6 @@ def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
         *(good.replace("900.0", clock) for clock in ('"fast"', "NaN", "-1")),
     ):
         file.write_text(wrong)
-        with pytest.raises(InputError, match="is not what `adrenoc run --json` printed"):
+        with pytest.raises(InputError, match="is not what `adrenoc run --json` printed") as refused:
             read_baseline(file)
+        assert file.name not in (refused.value.hint or "")  # nothing of the user's is written over
