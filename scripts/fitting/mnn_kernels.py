@@ -6,11 +6,18 @@ The text of the kernels is MNN's own, read from a folder and never kept here (`c
 often as its arguments say, and of several kernels for one layer its tuner is believed to find the
 fastest.  A 3x3 convolution of stride 1 with at least 32 channels on both sides goes by Winograd's
 algorithm there, and no other way.
+
+A product by a matrix is a 1x1 convolution of an image of one column there (a token is a row), so
+that kernels of several pixels along a row make one.  Of products, unlike of other layers, its
+kernels for buffers (`conv_2d_buf.cl`) count too, if they are faster: that is the better of its two
+modes for networks of tokens.  The analyser's compiler takes four numbers apart that are read of a
+buffer of halves, so these kernels get a read of eight bytes in place of that.
 """
 
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,16 +33,34 @@ TAPS, OUTPUTS, PLANES = 3, 2, 16
 WINOGRAD_LEAST = 32
 """Channels on both sides from which on MNN takes that algorithm without a trial."""
 PIXELS = 4
+PRODUCT_WAYS = ((4, 4), (4, 2), (4, 1))
+WIDE_PRODUCT_WAYS = ((8, 4), (8, 2))
+"""Channels and pixels of a thread of the kernels for buffers that MNN tries."""
+WIDE_LEAST_RESULTS, WIDE_LEAST_ROWS, WIDE_LEAST_CHANNELS = 65536, 16, 16
+"""From how many numbers, rows and channels of a product on it takes the wider ones."""
+GEMM_LEAST_ROWS, GEMM_LEAST_MULTIPLIES = 128, 512 * 512 * 256
+"""From how many rows and multiply-adds on it multiplies packed matrices instead."""
+GEMM_LEAST_CHANNELS = 32, 64
+"""Of the input and of the output, which have to be more."""
+WIDE_LOADS = """\
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+inline half4 __attribute__((overloadable)) load_wide(int i, const __global half *p)
+{ return as_half4(*(const __global uint2 *)(p + 4 * i)); }
+inline float4 __attribute__((overloadable)) load_wide(int i, const __global float *p)
+{ return *(const __global float4 *)(p + 4 * i); }
+#define vload4 load_wide
+"""
+SIZES = ("", "2", "3", "4", "8", "16")
 HALF_NAMES = {
-    **{f"FLOAT{n}": f"half{n}" for n in ("", "2", "3", "4", "8", "16")},
-    "CONVERT_FLOAT4": "convert_half4",
+    **{f"{kind}FLOAT{n}": f"half{n}" for kind in ("", "COMPUTE_") for n in SIZES},
+    **{f"CONVERT_{kind}FLOAT{n}": f"convert_half{n}" for kind in ("", "COMPUTE_") for n in SIZES},
     "RI_F": "read_imageh",
     "WI_F": "write_imageh",
     "MNN_SUPPORT_FP16": "1",
 }
 FLOAT_NAMES = {
-    **{f"FLOAT{n}": f"float{n}" for n in ("", "2", "3", "4", "8", "16")},
-    "CONVERT_FLOAT4": "convert_float4",
+    **{f"{kind}FLOAT{n}": f"float{n}" for kind in ("", "COMPUTE_") for n in SIZES},
+    **{f"CONVERT_{kind}FLOAT{n}": f"convert_float{n}" for kind in ("", "COMPUTE_") for n in SIZES},
     "RI_F": "read_imagef",
     "WI_F": "write_imagef",
 }
@@ -43,7 +68,7 @@ FLOAT_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Convolution:
-    """A convolution as a network has it; a product by a matrix is one of 1x1."""
+    """A convolution as a network has it; a product by a matrix is one of 1x1, a row a pixel."""
 
     channels: int
     out_channels: int
@@ -57,6 +82,8 @@ class Convolution:
     images: int = 1
     given: bool = False
     """Whether it reads what the model is given, of which MNN makes an image first."""
+    product: bool = False
+    """Whether it is a product by a matrix."""
 
     def __str__(self) -> str:
         kind = "dw" if self.is_depthwise else ""
@@ -72,6 +99,19 @@ class Convolution:
     def is_plain(self) -> bool:
         """Whether it has neither strides nor dilation."""
         return self.strides == self.dilation == (1, 1)
+
+    @property
+    def by_packed_product(self) -> bool:
+        """Whether MNN multiplies packed matrices, where it has buffers."""
+        rows = self.images * math.prod(self.out_size)
+        least_in, least_out = GEMM_LEAST_CHANNELS
+        long = rows >= GEMM_LEAST_ROWS and rows * self.multiplies >= GEMM_LEAST_MULTIPLIES
+        return long and self.channels > least_in and self.out_channels > least_out
+
+    @property
+    def multiplies(self) -> int:
+        """Multiply-adds of one pixel of a product."""
+        return self.channels * self.out_channels
 
     @property
     def by_winograd(self) -> bool:
@@ -91,6 +131,8 @@ class Launch:
     texels: int
     """Texels that memory has to move: each one of what it reads and writes, once."""
     defines: tuple[str, ...] = ()
+    buffers: bool = False
+    """Whether it is one of those for buffers."""
 
 
 def mnn_ms(conv: Convolution, folder: Path, gpu: str, half: bool, estimator: Any) -> float | None:
@@ -98,10 +140,22 @@ def mnn_ms(conv: Convolution, folder: Path, gpu: str, half: bool, estimator: Any
     if conv.groups > 1 and not conv.is_depthwise:
         return None
     copy_ms = _copy_ms(conv, half, estimator.GPUS[gpu]) if conv.given else 0.0
-    return copy_ms + sum(
+    least_ms = copy_ms + sum(
         min(_estimate(launch, folder, gpu, half, estimator) for launch in ways)
         for ways in _launches(conv)
     )
+    if conv.product and conv.by_packed_product:
+        return min(least_ms, _packed_product_ms(conv, half, estimator.GPUS[gpu]))
+    return least_ms
+
+
+def _packed_product_ms(conv: Convolution, half: bool, rates: Any) -> float:
+    """What arithmetic and memory alone take for it: MNN's three kernels are not estimated."""
+    rows = conv.images * math.prod(conv.out_size)
+    lanes = rates["fp16" if half else "fp32"] * rates["sp"] * rates["usptp"] * rates["clk"] * 1e9
+    texel_bytes = HALF_TEXEL_BYTES if half else FLOAT_TEXEL_BYTES
+    memory_s = _moved(conv) * texel_bytes / (rates["dram"] * BYTES_PER_GB)
+    return float(max(rows * conv.multiplies / lanes, memory_s) * MS_PER_S)
 
 
 def _copy_ms(conv: Convolution, half: bool, rates: Any) -> float:
@@ -117,7 +171,8 @@ def _estimate(launch: Launch, folder: Path, gpu: str, half: bool, estimator: Any
     names = HALF_NAMES if half else FLOAT_NAMES
     defines = [f"-D{name}={value}" for name, value in names.items()]
     options = " ".join(["-cl-mad-enable", *defines, *(f"-D{name}" for name in launch.defines)])
-    facts, wrong = _analyse(estimator, str(folder / launch.file), launch.kernel, options, gpu)
+    path = str(folder / launch.file)
+    facts, wrong = _analyse(estimator, path, launch.kernel, options, gpu, launch.buffers)
     if facts is None:
         raise AnalyserError(f"the analyser failed on MNN's {launch.kernel} for {gpu}:\n{wrong}")
     texel_bytes = HALF_TEXEL_BYTES if half else FLOAT_TEXEL_BYTES
@@ -138,14 +193,21 @@ def _estimate(launch: Launch, folder: Path, gpu: str, half: bool, estimator: Any
 
 
 @lru_cache(maxsize=256)
-def _analyse(estimator: Any, path: str, kernel: str, options: str, gpu: str) -> Any:
+def _analyse(
+    estimator: Any, path: str, kernel: str, options: str, gpu: str, buffers: bool
+) -> tuple[Any, Any]:
     """The machine code of a kernel: of a file without the others, which may not compile."""
-    facts, wrong = estimator.stats(path, kernel, options, gpu, None)
-    if facts is None:
-        alone = Path(estimator.only_kernel(path, kernel))
-        facts, wrong = estimator.stats(str(alone), kernel, options, gpu, None)
-        if str(alone) != path:
-            alone.unlink()
+    with tempfile.TemporaryDirectory() as scratch:
+        if buffers:
+            wide = Path(scratch) / Path(path).name
+            wide.write_text(WIDE_LOADS + Path(path).read_text())
+            path = str(wide)
+        facts, wrong = estimator.stats(path, kernel, options, gpu, None)
+        if facts is None:
+            alone = Path(estimator.only_kernel(path, kernel))
+            facts, wrong = estimator.stats(str(alone), kernel, options, gpu, None)
+            if str(alone) != path:
+                alone.unlink()
     return facts, wrong
 
 
@@ -156,7 +218,7 @@ def _launches(conv: Convolution) -> Iterator[list[Launch]]:
     elif conv.by_winograd:
         yield from _winograd(conv)
     elif conv.kernel == (1, 1):
-        yield [_dense(conv, "conv_2d_1x1", (LANES, 1, PIXELS))]
+        yield [_dense(conv, "conv_2d_1x1", (LANES, 1, PIXELS)), *_products(conv)]
     else:
         yield [
             _dense(conv, f"conv_2d_c{channels}h{rows}w{columns}", (channels, rows, columns))
@@ -197,6 +259,27 @@ def _dense(conv: Convolution, kernel: str, made: tuple[int, int, int]) -> Launch
         texels=_moved(conv),
         defines=("BIAS", "RELU", *(("MNN_CONV_S1D1",) if conv.is_plain else ())),
     )
+
+
+def _products(conv: Convolution) -> Iterator[Launch]:
+    """The kernels for buffers of a product: a thread makes so many channels and pixels of a row."""
+    if not conv.product:
+        return
+    rows = conv.images * math.prod(conv.out_size)
+    wide = min(rows * conv.out_channels / WIDE_LEAST_RESULTS, rows / WIDE_LEAST_ROWS) >= 1
+    wide = wide and conv.out_channels >= WIDE_LEAST_CHANNELS
+    height, width = conv.out_size
+    for channels, pixels in WIDE_PRODUCT_WAYS if wide else PRODUCT_WAYS:
+        of_image = -(-conv.out_channels // channels) * height * -(-width // pixels)
+        yield Launch(
+            file="conv_2d_buf.cl",
+            kernel=f"conv_2d_1x1_c{channels}h1w{pixels}",
+            threads=conv.images * of_image,
+            trips=(_blocks(conv.channels),),
+            texels=_moved(conv),
+            defines=("BLOCK_LEAVE",) if width % pixels else (),
+            buffers=True,
+        )
 
 
 def _depthwise(conv: Convolution) -> Launch:

@@ -88,8 +88,10 @@ def _copies_input(graph: Any, node: Any) -> bool:
 
 
 def _product(graph: Any, node: Any) -> Convolution:
-    """A row of the left operand is a pixel of a convolution."""
+    """A row of the left operand is a pixel of a convolution, in a column of them as MNN has it."""
     *rows, depth = graph.tensors[node.inputs[0]].shape
     columns = graph.tensors[node.inputs[1]].shape[-1]
-    pixels = (1, math.prod(rows))
-    return Convolution(channels=depth, out_channels=columns, size=pixels, out_size=pixels)
+    pixels = (math.prod(rows), 1)
+    return Convolution(
+        channels=depth, out_channels=columns, size=pixels, out_size=pixels, product=True
+    )

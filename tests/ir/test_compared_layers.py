@@ -21,16 +21,20 @@ from fitting.network_layers import convolutions_of, layers_of
 
 COPY_GB_PER_S = 1e-3
 """A memory so slow that a copy of the model's input shows."""
+RATES = {"fp16": 256, "sp": 3, "usptp": 2, "clk": 0.5}
+"""What arithmetic does in a clock, and GHz."""
 
 
 class _Estimator:
     """Says that a launch takes as many milliseconds as it has threads, and keeps its trips."""
 
-    def __init__(self) -> None:
-        self.GPUS = {"a660": {"dram": COPY_GB_PER_S}}
+    def __init__(self, dram: float = COPY_GB_PER_S) -> None:
+        self.GPUS = {"a660": {"dram": dram, **RATES}}
         self.seen: list[tuple[str, str]] = []
+        self.texts: dict[str, str] = {}
 
-    def stats(self, _path: str, kernel: str, _options: str, _gpu: str, _local: None) -> Any:
+    def stats(self, path: str, kernel: str, _options: str, _gpu: str, _local: None) -> Any:
+        self.texts[kernel] = Path(path).read_text() if Path(path).exists() else ""
         return {"disasm": kernel}, None
 
     def estimate(self, facts: Any, _code: str, _rates: Any, spec: dict[str, Any]) -> Any:
@@ -53,6 +57,42 @@ def test_a_thread_of_mnn_makes_four_pixels_of_four_channels() -> None:
     assert estimator.seen == [("conv_2d_1x1", "16")]
     assert _ms(_conv(96, 96, 56, kernel=(3, 3), groups=96), estimator) == 24 * 56 * 14
     assert estimator.seen[1:] == [("depthwise_conv2d_s1", "3,3")]
+
+
+def _product(rows: int, channels: int, out: int) -> Convolution:
+    return Convolution(
+        channels=channels, out_channels=out, size=(rows, 1), out_size=(rows, 1), product=True
+    )
+
+
+@pytest.mark.parametrize(
+    "out, ways",
+    [(576, ["c8h1w4", "c8h1w2"]), (192, ["c4h1w4", "c4h1w2", "c4h1w1"])],
+)
+def test_a_product_s_tokens_are_rows_of_one_column_to_mnn(
+    out: int, ways: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "conv_2d_buf.cl").write_text("of MNN")
+    estimator = _Estimator()
+    least = mnn_ms(_product(197, 192, out), tmp_path, "a660", True, estimator)
+    # A thread makes one token, whatever the number of columns that it could make.
+    channels = int(ways[0][1])
+    assert least == -(-197 * (out // channels) // 128) * 128
+    names = ["conv_2d_1x1", *(f"conv_2d_1x1_{way}" for way in ways)]
+    assert [kernel for kernel, _ in estimator.seen] == names
+    # Of halves in buffers, four are one read, and the rest of the text is MNN's.
+    assert all(estimator.texts[name].endswith("of MNN") for name in names[1:])
+    assert all("as_half4" in estimator.texts[name] for name in names[1:])
+
+
+def test_of_a_product_by_packed_matrices_arithmetic_alone_counts(tmp_path: Path) -> None:
+    (tmp_path / "conv_2d_buf.cl").write_text("of MNN")
+    conv, fast = _product(1024, 512, 512), _Estimator(dram=1e6)
+    assert conv.by_packed_product
+    clocks = 1024 * 512 * 512 / (256 * 3 * 2)
+    found = mnn_ms(conv, tmp_path, "a660", True, fast)
+    assert found == pytest.approx(clocks / 0.5e9 * 1e3)
+    assert not _product(64, 512, 512).by_packed_product
 
 
 def test_its_winograd_is_three_launches_of_which_the_faster_product_counts() -> None:
