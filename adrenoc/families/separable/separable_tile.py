@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.families.conv.conv_tile_local import (
+    Counts,
     adds_in_parts,
     fills,
     groups_of,
@@ -31,12 +32,14 @@ from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
 from adrenoc.families.shared.scored import MOST_KNOWN, Scored
+from adrenoc.families.shared.shared_weights import vectors_a_load
 from adrenoc.families.shared.tile_columns import (
     Column,
     TileTable,
     choose,
     larger,
     look_up,
+    round_up,
     smaller,
 )
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
@@ -179,16 +182,16 @@ def estimate_clocks(
     """Clocks of both on the target."""
     cost, rates = machine.cost.separable, machine.cost.pipes
     counts = local_counts(work.pointwise, tile, machine, parts_by_chunk=True)
+    as_texels = has_texel_weights(work.pointwise, machine)
     rows = work.depthwise.kernel[0]
     columns = look_up(tile.pixels, lambda pixels: len(work.depthwise.columns(pixels)))
     texels, k_steps = rows * columns, counts.k_steps
     made = tile.pixels * (work.taps * LANES + work.finish_work)
     passes = choose(tile.rolled, rows, 0)
     alu = counts.alu + k_steps * (made + cost.texel_alu * texels + cost.row_alu * passes)
-    reads = counts.reads + k_steps * (work.taps + 1)
+    vectors, bytes_each = _local_vectors(work, tile, counts, as_texels=as_texels)
     of_k_step = made + cost.texel_slots * texels + cost.row_slots * passes + work.taps
     slots = counts.slots + k_steps * of_k_step
-    as_texels = has_texel_weights(work.pointwise, machine)
     read = k_steps * texels + counts.loads * as_texels
     busiest = larger(
         machine.wave * alu / machine.lanes,
@@ -210,12 +213,31 @@ def estimate_clocks(
     memory = machine.memory_clocks(_bytes(work, tile))
     return machine.hedge(
         busiest,
-        reads,
-        vector_bytes(work.pointwise),
+        vectors,
+        bytes_each,
         lambda busy: machine.overlap_with_memory(
             machine.clocks(waves, busy, serial, resident), memory, resident
         ),
     )
+
+
+def _local_vectors(
+    work: SeparableWork, tile: SeparableTile, counts: Counts, *, as_texels: bool
+) -> tuple[Column, Column]:
+    """Vectors that a thread reads of local memory and stores there, and the bytes of one of them.
+
+    Taps, and what finishes the pixels, are floats; few k-steps of many splits move more sums than
+    weights.
+    """
+    threads, span = math.prod(tile.work_group or (1,)), tile.chunk * tile.split_k
+    stored = counts.loads * vectors_a_load(half=work.pointwise.half, texels=as_texels)
+    added = 2 * look_up(tile.split_k, math.log2) * tile.pixels * tile.out_blocks
+    own = counts.reads + stored + added
+    floats = counts.k_steps * (work.taps + work.finish_texels)
+    floats = floats + counts.chunks * round_up(span * work.taps / threads)
+    floats = floats + counts.chunks * work.finish_texels * round_up(span / threads)
+    moved = own * vector_bytes(work.pointwise) + floats * LANES * FLOAT_BYTES
+    return own + floats, moved / (own + floats)
 
 
 def _registers(work: SeparableWork, tile: SeparableTile, texels: Column, costs: Cost) -> Column:
@@ -227,7 +249,11 @@ def _registers(work: SeparableWork, tile: SeparableTile, texels: Column, costs: 
     finish = cost.finish_registers if work.finish_work else 0.0
     split_k = choose(tile.split_k > 1, costs.conv_local.split_k_registers, 0.0)
     strided = cost.stride_registers if work.depthwise.strides[1] > 1 else 0.0
-    return sums + texels + tile.pixels + cost.other_registers + finish + split_k + strided
+    # Of taps that are written out, texels take more than what comes after them.
+    wide = 0.0 if work.pointwise.half else choose(tile.rolled, cost.float_registers, 0.0)
+    # Coordinates of strides are not needed any more where wide weights are.
+    other = cost.other_registers + larger(strided, wide)
+    return sums + texels + tile.pixels + other + finish + split_k
 
 
 def _bytes(work: SeparableWork, tile: SeparableTile) -> Column:

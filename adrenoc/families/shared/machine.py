@@ -96,7 +96,7 @@ class Machine:
         self,
         busiest: Column,
         vectors: Column,
-        vector_bytes: int,
+        vector_bytes: Column,
         finish: Callable[[Column], Column],
     ) -> Column:
         """Clocks of a kernel that reads so many vectors of local memory a thread.

@@ -86,6 +86,8 @@ class SeparableCost:
     """Further registers of a bias and an activation between the two convolutions."""
     stride_registers: float
     """Further registers of coordinates where pixels lie apart."""
+    float_registers: float
+    """Further registers of weights in floats where rows of taps are a loop, and no strides."""
 
 
 @dataclass(frozen=True, kw_only=True)
