@@ -118,3 +118,22 @@ def test_steps_take_no_more_launches(device: Any) -> None:
         ops.check(device, "fp32")
         counts.append(len(ops.kernels))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+def test_layers_of_files_in_halves_are_one_kernel(device: Any, kind: str, preset: str) -> None:
+    """As converters to float16 leave them; onnxruntime computes these in float, too."""
+    ops, units, draw = Ops(), 12, np.random.default_rng(3)
+
+    def half(*shape: int) -> str:
+        return ops.const(draw.uniform(-0.5, 0.5, shape), np.float16)
+
+    rows = GATES[kind] * units
+    operands = [ops("Cast", ops.input(40, 2, 7), to=10), half(2, rows, 7), half(2, rows, units)]
+    operands += [half(2, 2 * rows), "", half(2, 2, units)]
+    made = ops.several(kind, operands, ["y", "h"], hidden_size=units, direction="bidirectional")
+    for name in made:
+        ops.output(ops("Cos", ops("Cast", name, to=1)))
+    ops.check(device, preset, tolerance=2e-3)
+    assert ops.kernels.count("recurrent") == 2

@@ -14,19 +14,21 @@ from adrenoc.relax.recurrent_cells import GATES
 CONSTANT_INPUTS = (1, 2, 3, 7)
 """Weights, recurrence, biases and peepholes."""
 LENGTHS = 4
+WHOLE_DTYPES = ("float32", "float16")
+"""What one operator takes; it computes in float32, as onnxruntime does."""
 _RECURRENCE = 2
 
 
 def explain_steps(
-    *, are_constant: bool, has_lengths: bool, is_float32: bool, units: int
+    *, are_constant: bool, has_lengths: bool, is_float: bool, units: int
 ) -> str | None:
     """Why a layer is no single operator over all its steps; None where it is one."""
     if not are_constant:
         return "its weights are computed, expected constants"
     if has_lengths:
         return "its sequences have lengths of their own"
-    if not is_float32:
-        return "its input is not float32"
+    if not is_float:
+        return "its input is neither float32 nor float16"
     if units > MOST_UNITS:
         return f"it has {units} units, one kernel takes up to {MOST_UNITS}"
     return None
@@ -44,7 +46,7 @@ def _tell(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
     reason = explain_steps(
         are_constant=all(name in graph.constants for name in weights),
         has_lengths=bool(given.get(LENGTHS)),
-        is_float32=x is None or x.element == onnx.TensorProto.FLOAT,
+        is_float=x is None or x.dtype in WHOLE_DTYPES,
         units=_count_units(recurrence),
     )
     if reason is not None:

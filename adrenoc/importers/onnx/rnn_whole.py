@@ -6,7 +6,12 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.importers.onnx.recurrent_steps import CONSTANT_INPUTS, LENGTHS, explain_steps
+from adrenoc.importers.onnx.recurrent_steps import (
+    CONSTANT_INPUTS,
+    LENGTHS,
+    WHOLE_DTYPES,
+    explain_steps,
+)
 from adrenoc.relax.recurrent_call import Layer, call_recurrent
 from adrenoc.relax.recurrent_cells import GATES, Cell
 from adrenoc.relax.values import constant_value, dtype_of, make_constant
@@ -23,7 +28,7 @@ def suits_whole(node: Node) -> bool:
     reason = explain_steps(
         are_constant=all(expr is None or constant_value(expr) is not None for expr in given),
         has_lengths=node.input(LENGTHS) is not None,
-        is_float32=dtype_of(node.inputs[0]) == "float32",
+        is_float=dtype_of(node.inputs[0]) in WHOLE_DTYPES,
         units=node.shape(2)[-1],
     )
     return reason is None
@@ -38,7 +43,8 @@ def run_whole(
     given, emit = node.inputs[0], node.emit
     if given is None:
         raise ValueError("its input is left out")
-    x = given if batch_first else _swap(node, given)
+    dtype = dtype_of(given)
+    x = _cast(node, given if batch_first else _swap(node, given), "float32")
     states = [
         _first_state(node, index, number, batch_first=batch_first)
         for index in range(_FIRST_STATES, _FIRST_STATES + (2 if kind == "LSTM" else 1))
@@ -47,7 +53,8 @@ def run_whole(
         states = []
     batch, steps, _ = (int(extent) for extent in x.ty.shape)
     zero = make_constant(np.zeros((batch, layer.units), np.float32))
-    made = call_recurrent(emit, layer, x, [zero if s is None else s for s in states])
+    firsts = [zero if s is None else _cast(node, s, "float32") for s in states]
+    made = _cast(node, call_recurrent(emit, layer, x, firsts), dtype)
 
     def row(at: int) -> relax.Expr:
         part = emit(relax.op.strided_slice(made, [1], [at], [at + 1]))
@@ -94,6 +101,10 @@ def _layer(node: Node, kind: str, names: list[str], number: int, *, reverse: boo
         reset_before=kind == "GRU" and not after,
         keeps_cell=kind == "LSTM" and node.outputs > 2,
     )
+
+
+def _cast(node: Node, x: relax.Expr, dtype: str) -> relax.Expr:
+    return x if dtype_of(x) == dtype else node.emit(relax.op.astype(x, dtype))
 
 
 def _swap(node: Node, x: relax.Expr) -> relax.Expr:
