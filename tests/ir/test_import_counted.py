@@ -234,3 +234,91 @@ def test_what_reads_refused_nodes_is_not_named(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedOperatorError, match=r"Shape \(1x\); at 'reader'") as refused:
         import_model(write(model, tmp_path), shapes={})
     assert "'after'" not in str(refused.value)
+
+
+def check_assigned(
+    tmp_path: Path, nodes: Sequence[onnx.NodeProto], shapes: dict[str, tuple[int, ...]]
+) -> None:
+    """All entries of `y`, which has a shape of its own, are onnxruntime's."""
+    own = {**CONSTANTS, "none": np.float32(0), "row": ints(8, 6)}
+    path = write(graph(list(nodes), shapes, ["y"], own), tmp_path)
+    random = np.random.default_rng(5)
+    fed = [random.uniform(-1, 1, shape).astype(np.float32) for shape in shapes.values()]
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    expected = session.run(None, dict(zip(shapes, fed, strict=True)))
+    found = run_on_cpu(import_model(path, shapes={}).module, fed)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+
+
+COUNTED_VALUES = [
+    node("Reshape", ["v", "all"], ["flat"]),
+    node("Shape", ["places"], ["extents"]),
+    node("Gather", ["extents", "zero"], ["count"], axis=0),
+    node("Slice", ["flat", "zero", "count", "zero"], ["values"]),
+    node("ScatterND", ["x", "places", "values"], ["y"]),
+]
+"""As exporters write x[m] = v: the places, and as many values."""
+
+
+@pytest.mark.parametrize("of", ("bools", "numbers"))
+def test_values_are_assigned_where_a_mask_holds(tmp_path: Path, of: str) -> None:
+    nodes = [
+        node("Greater", ["x", "none"], ["m"]),
+        node("Cast", ["m"], ["ones"], to=1),
+        node("NonZero", ["m" if of == "bools" else "ones"], ["n"]),
+        node("Transpose", ["n"], ["places"], perm=[1, 0]),
+        *COUNTED_VALUES,
+    ]
+    check_assigned(tmp_path, nodes, {"x": (3, 8), "v": (5, 6)})
+
+
+@pytest.mark.parametrize("written", ("cut", "expanded"))
+def test_rows_are_changed_where_a_mask_holds(tmp_path: Path, written: str) -> None:
+    """x[m] = f(x[m]): places of elements, and values of the rows that were found."""
+    nodes = [
+        node("Greater", ["k", "none"], ["m"]),
+        node("NonZero", ["m"], ["found"]),
+        node("Transpose", ["found"], ["at"], perm=[1, 0]),
+        node("GatherND", ["x", "at"], ["rows"]),
+        node("Exp", ["rows"], ["v"]),
+        node("Unsqueeze", ["m", "one"], ["wide"]),
+        node("Expand", ["wide", "row"], ["mask"]),
+        node("NonZero", ["mask"], ["n"]),
+        node("Transpose", ["n"], ["places"], perm=[1, 0]),
+    ]
+    if written == "cut":
+        nodes += COUNTED_VALUES
+    else:
+        nodes += [
+            node("Cast", ["m"], ["ones"], to=7),
+            node("ReduceSum", ["ones"], ["count"], keepdims=1),
+            node("Shape", ["x"], ["depth"], start=1),
+            node("Concat", ["count", "depth"], ["wanted"], axis=0),
+            node("Expand", ["v", "wanted"], ["as_many"]),
+            node("Reshape", ["as_many", "all"], ["values"]),
+            node("ScatterND", ["x", "places", "values"], ["y"]),
+        ]
+    check_assigned(tmp_path, nodes, {"x": (8, 6), "k": (8,)})
+
+
+def test_one_row_for_all_that_another_mask_found_is_refused(tmp_path: Path) -> None:
+    """Rows of one mask at the places of another may be one row for all of them."""
+    nodes = [
+        *ROWS,
+        node("Greater", ["k", "none"], ["m2"]),
+        node("Unsqueeze", ["m2", "one"], ["wide"]),
+        node("Expand", ["wide", "row"], ["mask"]),
+        node("NonZero", ["mask"], ["n2"]),
+        node("Transpose", ["n2"], ["places"], perm=[1, 0]),
+        node("Cast", ["m2"], ["ones"], to=7),
+        node("ReduceSum", ["ones"], ["count"], keepdims=1),
+        node("Concat", ["count", "six"], ["wanted"], axis=0),
+        node("Expand", ["rows", "wanted"], ["as_many"]),
+        node("Reshape", ["as_many", "all"], ["values"]),
+        node("ScatterND", ["x", "places", "values"], ["y"]),
+    ]
+    shapes: dict[str, tuple[int, ...]] = {"x": (8, 6), "m": (8,), "k": (8,)}
+    own = {**CONSTANTS, "none": np.float32(0), "row": ints(8, 6), "six": ints(6)}
+    with pytest.raises(UnsupportedOperatorError, match="'rows' has depends on data"):
+        import_model(write(graph(nodes, shapes, ["y"], own), tmp_path), shapes={})

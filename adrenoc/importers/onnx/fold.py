@@ -28,6 +28,7 @@ from adrenoc.importers.onnx.branch import (
 from adrenoc.importers.onnx.contrib import WHAT_IT_TAKES, rewrite_contrib
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.counted import COUNTS, begin, find_counted_inputs, follow, mask_missing
+from adrenoc.importers.onnx.counted_assign import assign_masked
 from adrenoc.importers.onnx.counted_scatter import scatter_found
 from adrenoc.importers.onnx.counted_shapes import state_shape
 from adrenoc.importers.onnx.evaluate import evaluate
@@ -184,7 +185,8 @@ class _Folder:
         return written
 
     def _scatter(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        return scatter_found(self.graph, node, mask_missing)
+        assigned = assign_masked(self.graph, node)
+        return scatter_found(self.graph, node, mask_missing) if assigned is None else assigned
 
     def _replace(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Other nodes that say the same, or None."""
