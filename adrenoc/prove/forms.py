@@ -128,6 +128,9 @@ def _is_light(case: Case, _suite: Suite) -> bool:
     return case.family not in _MADE_BY_FUSION and operator.kind in _LIGHT
 
 
+LESS_MEMORY = tuple(map(_few_bytes_form, FEW_BYTES))
+"""What goes first where a driver says that resources ran out: it bounds kernels that the suite does
+not have, too."""
 FORMS: tuple[Form, ...] = (
     _avoid_form(
         "Halves below 6.1e-5 are taken for zero.",
@@ -151,7 +154,7 @@ FORMS: tuple[Form, ...] = (
     *map(_few_threads_form, MANY_THREADS),
     Form(applies=_always, of=_other_groups),
     *map(_few_threads_form, FEW_THREADS),
-    *map(_few_bytes_form, FEW_BYTES),
+    *LESS_MEMORY,
     _avoid_form("Dot products are wrong.", DOT_PRODUCTS, lambda case, _: bool(case.kernel)),
     _avoid_form("The kernel of {family} is wrong.", "operator:{family}", _is_light),
     _avoid_form(

@@ -14,7 +14,7 @@ from adrenoc.device.compiled_for import adreno_number
 from adrenoc.errors import TargetError
 from adrenoc.prove.case import Case
 from adrenoc.prove.examine import Bench, Examined, right_titles, spread_sample
-from adrenoc.prove.forms import FORMS, Form
+from adrenoc.prove.forms import FORMS, LESS_MEMORY, Form
 from adrenoc.prove.judge import Finding
 from adrenoc.prove.suite import MEMORIES, Suite, part_of
 from adrenoc.target.device_report import (
@@ -27,6 +27,7 @@ from adrenoc.target.device_report import (
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target
 
+RESOURCES = "CL_OUT_OF_RESOURCES"
 SAMPLE = 4
 """The cases of a suite that forms are tried on at a time."""
 
@@ -67,7 +68,9 @@ class Search:
         shaky = self._right(part_of(suite, sample))
         passing = shaky & self._right(suite) if shaky else set()
         for titles, tried in ((sample - shaky, part_of), (shaky - passing, _whole)):
-            left = self._try_forms(suite, titles, tried, examined)
+            short = all(RESOURCES in f.text for f in findings if f.title in titles)
+            forms = (*LESS_MEMORY, *FORMS) if short else FORMS
+            left = self._try_forms(suite, titles, tried, examined, forms)
             left |= passing
             if len(self.quirks) > known:
                 continue  # with what was found others may be helped, too
@@ -83,10 +86,11 @@ class Search:
         titles: set[str],
         tried: Callable[[Suite, set[str]], Suite],
         examined: Examined,
+        forms: Sequence[Form],
     ) -> set[str]:
         """Keep what helps; the cases that nothing did."""
         left, cases = set(titles), {case.title: case for case in suite.cases}
-        for form in FORMS:
+        for form in forms:
             asked = {t for t in left if form.applies(cases[t], suite)}
             if tried is _whole and not form.is_broad:
                 continue
