@@ -39,7 +39,8 @@ def draw(
     past = tvm.runtime.empty((1,), "int32", device)
     largest = np.array([[logits.argmax()]], np.int64)
     given = [tvm.runtime.tensor(a, device) for a in (largest, logits.reshape(1, 1, -1))]
-    places = {"tokens": 1, "ids": 0, "past": 1, "states": [], "picked": 0, "logits": 1}
+    none = {"states": [], "recurrent": [], "slack": 0}
+    places = {"tokens": 1, "ids": 0, "past": 1, **none, "picked": 0, "logits": 1}
     main = tvm_ffi.convert(lambda *arguments: tvm_ffi.convert(given))
     loop["add_entry"](json.dumps(places), main, "", ids, past)
     if start:

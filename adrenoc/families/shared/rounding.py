@@ -13,8 +13,8 @@ PART_ELEMENTS = 1 << 18
 """Elements of a constant that are computed with at a time: in double precision they stay in a
 cache, and what they become is not held whole beside what is stored."""
 
-_HALF_SIZE, _HALF_INFINITE = np.uint16(0x7FFF), np.uint16(0x7C00)
-"""All bits of a half but its sign, and those of an infinite one."""
+_HALF_INFINITE = np.float16(np.inf).view(np.uint16) << 1
+"""The bits of an infinite half without its sign."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,7 +62,7 @@ def _round(value: np.ndarray, dtype: str) -> Rounded:
     lost = 0
     if dtype == "float16":
         # As bits: of halves NumPy makes floats one by one to ask whether they are infinite.
-        infinite = (stored.view(np.uint16) & _HALF_SIZE) == _HALF_INFINITE
+        infinite = stored.view(np.uint16) << 1 == _HALF_INFINITE
         lost = int(np.count_nonzero(infinite & np.isfinite(value))) if infinite.any() else 0
     largest = float(np.abs(value[np.isfinite(value)]).max()) if lost else 0.0
     return Rounded(value=stored, lost=lost, largest=largest)
