@@ -33,7 +33,8 @@ _PIECE_BYTES = 1 << 20
 def guess_suffix(path: Path) -> str:
     """` (did you mean "x.adrenoc"?)` where nothing is at x but a bundle's ending was left out."""
     longer = path.with_name(path.name + SUFFIX) if path.name else path
-    return f' (did you mean "{longer}"?)' if longer != path and longer.exists() else ""
+    # Unlike Path.exists, it has no word for a folder that is closed or a name that is too long.
+    return f' (did you mean "{longer}"?)' if longer != path and os.path.lexists(longer) else ""
 
 
 def write_tar(source: Path, output: Path, *, name: str) -> None:

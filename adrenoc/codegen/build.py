@@ -315,7 +315,7 @@ def _retype_textures(func: Any) -> Any:
             pointers[param.name] = Var(param.name, kind)
 
     def point(call: Any) -> Any:
-        if call.op not in _texture_calls():
+        if not _is_texture_call(call):
             return call
         args = list(call.args)
         args[0] = pointers[owners[_buffer_of(args[0]).name]]
@@ -332,6 +332,12 @@ def _retype_textures(func: Any) -> Any:
 
 def _is_texture(param: Any) -> bool:
     return isinstance(param.ty, tvm.ir.PointerType) and "texture" in str(param.ty.storage_scope)
+
+
+def _is_texture_call(call: Any) -> bool:
+    """Whether a call of TIR reads or writes a texture."""
+    called = call.op
+    return called in _texture_calls()
 
 
 @cache
@@ -357,7 +363,7 @@ def _find_texture_uses(body: Any) -> tuple[dict[str, str], dict[str, str]]:
             owners[declaration.buffer.name] = declaration.data.name
 
     def note_dtype(call: Any) -> None:
-        if call.op in _texture_calls():
+        if _is_texture_call(call):
             stored = call.op.name.endswith("store")
             dtype = str((call.args[5] if stored else call).ty).partition("x")[0]
             uses.append((_buffer_of(call.args[0]).name, dtype))

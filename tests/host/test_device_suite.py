@@ -23,7 +23,9 @@ SUITES = {suite.name: suite for suite in all_suites(CASES, half_type=True)}
 
 @pytest.mark.every_opencl
 @pytest.mark.parametrize("name", ("fp32, textures", "fp32, buffers", "mixed, textures"))
-def test_every_family(device: Any, tmp_path: Path, name: str) -> None:
+def test_every_family(
+    request: pytest.FixtureRequest, device: Any, tmp_path: Path, name: str
+) -> None:
     suite = SUITES[name]
     target = load_target("host")
     _, facts = pick_device("")
@@ -33,5 +35,8 @@ def test_every_family(device: Any, tmp_path: Path, name: str) -> None:
         target = replace(target, gpu=replace(target.gpu, limits=limits))
     made = make_suite(suite, target, tmp_path)
     outputs = run_bundle(made.bundle, inputs=made.inputs, repeat=1, warmup=0).outputs
-    wrong = [str(finding) for finding in judge(made, outputs)]
-    assert not wrong, "\n".join(wrong)
+    wrong = {(one.family, one.case): str(one) for one in judge(made, outputs)}
+    if request.config.getoption("--opencl"):
+        # OpenCL lets drivers cut what they store as halves, as Mesa's rusticl and NVIDIA's do.
+        wrong.pop(("max_pool2d", "what halves round"), None)
+    assert not wrong, "\n".join(wrong.values())

@@ -48,7 +48,7 @@ def _add_rows(
         first = relax.op.astype(starts, "int32")
     if circular:
         first = relax.op.floor_mod(first, make_constant(np.array([shape[_ROWS]], np.int32)))
-    plain = dict.fromkeys(("first", "rotated", "interleaved", "normed", "bits"), 0)
+    plain = dict.fromkeys(("first", "rotated", "interleaved", "normed", "bits", "context"), 0)
     operands = [node.inputs[0], *(node.bb.normalize(one) for one in (rows, first))]
     dtype = dtype_of(node.inputs[0])
     return own.call_own(own.APPEND_ROWS, operands, shape=shape, dtype=dtype, epsilon=0.0, **plain)
