@@ -35,8 +35,9 @@ private fun cancelOne(model: Model, inputs: Map<String, ByteBuffer>, wholeMs: Do
     runBlocking {
         val before = model.times().runs
         val waits = List(TRIES) { turn ->
-            var thrown: Throwable? = null
+            var thrown: Throwable? = CancellationException("before it began")
             val waits = launch(Dispatchers.Default) {
+                thrown = null
                 try {
                     model.compute(inputs)
                 } catch (error: Throwable) {
