@@ -197,13 +197,7 @@ def _plan(
     from adrenoc.cli.plan_shapes import plan_shapes
 
     planned = plan_shapes(model, shapes, (context, None), (), accurate=False)
-    return {
-        "shapes": planned.buckets[0] or None,
-        "states": planned.states or None,
-        "caches": planned.caches or None,
-        "recurrent": planned.recurrent or None,
-        "slack": planned.slack or None,
-    }
+    return planned.options_of(planned.buckets[0])
 
 
 def _policy_error(broken: Sequence[Verdict]) -> Any:

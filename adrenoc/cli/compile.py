@@ -217,11 +217,7 @@ def compile_command(
     own_preset = policy.preset if policy else preset
     said: dict[str, Any] = {
         "float32_tensors": policy.float32_tensors if policy else None,
-        "shapes": shaped.buckets[-1] or None,
-        "states": shaped.states or None,
-        "caches": shaped.caches or None,
-        "recurrent": shaped.recurrent or None,
-        "slack": shaped.slack or None,
+        **shaped.options_of(shaped.buckets[-1]),
         "end_tokens": shaped.ends or None,
         "forbid": forbid or None,
         "max_memory_mib": max_memory_mib,

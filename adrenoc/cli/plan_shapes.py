@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -36,6 +36,16 @@ class ShapePlan:
     ends: tuple[int, ...] = ()
     tokenizer: bytes = b""
     decisions: tuple[Decision, ...] = ()
+
+    def options_of(self, bucket: Shapes) -> dict[str, Any]:
+        """What options say of one choice of shapes and of what is kept; None is what they leave."""
+        return {
+            "shapes": bucket or None,
+            "states": self.states or None,
+            "caches": self.caches or None,
+            "recurrent": self.recurrent or None,
+            "slack": self.slack or None,
+        }
 
 
 def plan_shapes(

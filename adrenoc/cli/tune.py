@@ -205,11 +205,7 @@ def _request_of(given: _Given, target: Target) -> TuneRequest:
     # Of a decoder, runs of one token are the first, those of the prompt's tokens the last.
     bucket = shaped.buckets[0 if prefill is None else -1]
     said = {
-        "shapes": bucket or None,
-        "states": shaped.states or None,
-        "caches": shaped.caches or None,
-        "recurrent": shaped.recurrent or None,
-        "slack": shaped.slack or None,
+        **shaped.options_of(bucket),
         "end_tokens": shaped.ends or None,
     }
     return TuneRequest(

@@ -18,6 +18,9 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
+from adrenoc.host.quick_imports import collector_paused, methods_put_off
+from adrenoc.host.time_trace import section
+
 _NEEDED = ("opencl", "adreno")
 _DISTRIBUTED = "tvm.runtime.disco"
 _LATER = (
@@ -46,6 +49,14 @@ def load_tvm() -> None:
     hooks._AUTO_LOAD_DONE = False
     # These, TVM's library of functions for the CPU, and what other packages bring.
     hooks._autoload_backends()
+
+
+@contextmanager
+def quick_loading() -> Iterator[None]:
+    """TVM is loaded, and what the block imports, as quickly as that goes."""
+    with section("load TVM", "start"), collector_paused(), methods_put_off():
+        load_tvm()
+        yield
 
 
 class _LaterFinder:

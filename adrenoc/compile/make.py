@@ -28,7 +28,7 @@ from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
 from adrenoc.compile.bundle_options import values_of
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
 from adrenoc.compile.known_digests import find_digest
-from adrenoc.compile.load_tvm import load_tvm
+from adrenoc.compile.load_tvm import quick_loading
 from adrenoc.errors import BundleError
 from adrenoc.files.kept import inputs_kept
 from adrenoc.files.outputs import (
@@ -38,7 +38,6 @@ from adrenoc.files.outputs import (
     write_folder_atomically,
 )
 from adrenoc.files.read import android_ndk_folders, cache_folder, sha256_json
-from adrenoc.host.quick_imports import collector_paused, methods_put_off
 from adrenoc.host.time_trace import section
 from adrenoc.importers.formats import find_model_files
 from adrenoc.options import CompileOptions, Shapes
@@ -275,8 +274,7 @@ def _compile(
     """Compile; what writes the bundle into a folder, and the decisions."""
     model, options, buckets = job.model, job.options, job.buckets
     if job.editions:
-        with section("load TVM", "start"), collector_paused(), methods_put_off():
-            load_tvm()
+        with quick_loading():
             from adrenoc.compile.make_editions import compile_editions
 
         whole = compile_editions(
@@ -290,8 +288,7 @@ def _compile(
         )
         return (lambda root: whole.fill(root, writer.fill_for)), whole.decisions
     if buckets:
-        with section("load TVM", "start"), collector_paused(), methods_put_off():
-            load_tvm()
+        with quick_loading():
             from adrenoc.compile.make_buckets import compile_buckets
 
         several = compile_buckets(
@@ -303,8 +300,7 @@ def _compile(
             reporter=writer.reporter,
         )
         return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
-    with section("load TVM", "start"), collector_paused(), methods_put_off():
-        load_tvm()
+    with quick_loading():
         from adrenoc.compile.compiler import compile_model
 
     compiled = compile_model(

@@ -26,18 +26,25 @@ def add_short_conv(decoder: Decoder, prefix: str, layer: int, x: str) -> str:
     parts = [f"{name}/{letter}" for letter in "bcx"]
     decoder.node("Split", [f"{name}/turned", sizes], parts, axis=1)
     decoder.node("Mul", [parts[0], parts[2]], [f"{name}/gated"])
-    taps = decoder.random.uniform(-1, 1, (width, 1, s.conv_taps))
-    decoder.contrib(
-        "CausalConvWithState",
-        [f"{name}/gated", decoder.floats(f"{name}/weight", taps), "", f"past.{layer}.conv"],
-        [f"{name}/mixed", f"present.{layer}.conv"],
-        activation="none",
-        ndim=1,
-    )
+    _add_conv(decoder, layer, f"{name}/gated", f"{name}/mixed", width, activation="none")
     decoder.node("Mul", [parts[1], f"{name}/mixed"], [f"{name}/out"])
     decoder.node("Transpose", [f"{name}/out"], [f"{name}/back"], perm=[0, 2, 1])
     return decoder.product(
         f"{name}/out_proj", f"{name}/back", width, width, gain=0.5, out=f"{name}/out_proj/out"
+    )
+
+
+def _add_conv(
+    decoder: Decoder, layer: int, x: str, out: str, width: int, *, activation: str
+) -> None:
+    """A convolution of each channel, over the tokens before too."""
+    taps = decoder.random.uniform(-1, 1, (width, 1, decoder.shape.conv_taps))
+    decoder.contrib(
+        "CausalConvWithState",
+        [x, decoder.floats(f"{out}/taps", taps), "", f"past.{layer}.conv"],
+        [out, f"present.{layer}.conv"],
+        activation=activation,
+        ndim=1,
     )
 
 
@@ -49,14 +56,7 @@ def add_linear_attention(decoder: Decoder, prefix: str, layer: int, x: str) -> s
     for part, width in (("qkv", sum(widths)), ("z", values * head), ("a", values), ("b", values)):
         decoder.product(f"{name}/{part}_proj", x, s.hidden, width, out=f"{name}/{part}")
     decoder.node("Transpose", [f"{name}/qkv"], [f"{name}/turned"], perm=[0, 2, 1])
-    taps = decoder.random.uniform(-1, 1, (sum(widths), 1, s.conv_taps))
-    decoder.contrib(
-        "CausalConvWithState",
-        [f"{name}/turned", decoder.floats(f"{name}/taps", taps), "", f"past.{layer}.conv"],
-        [f"{name}/mixed", f"present.{layer}.conv"],
-        activation="silu",
-        ndim=1,
-    )
+    _add_conv(decoder, layer, f"{name}/turned", f"{name}/mixed", sum(widths), activation="silu")
     decoder.node("Transpose", [f"{name}/mixed"], [f"{name}/back"], perm=[0, 2, 1])
     sizes = decoder.constant(f"{name}/sizes", np.array(widths, np.int64))
     decoder.node("Split", [f"{name}/back", sizes], [f"{name}/{n}" for n in "qkv"], axis=-1)

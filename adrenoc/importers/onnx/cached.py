@@ -191,11 +191,7 @@ def _read_scales(write: Writer, heads: _Heads, number: int) -> list[str]:
 def _check_covered(write: Writer) -> None:
     """Refuse what would be another result."""
     given = [name for index, name in _NOT_HERE.items() if write.input(index)]
-    odd = [
-        f"{name} {write.attrs[name]}"
-        for name, values in _PLAIN_ATTRIBUTES.items()
-        if name in write.attrs and write.attrs[name] not in values
-    ]
+    odd = write.odd_attributes(_PLAIN_ATTRIBUTES)
     if write.number("sliding_window_cache", 0) and write.number("local_window_size", -1) < 1:
         odd.append("sliding_window_cache without a window")
     if write.output(3):

@@ -69,17 +69,13 @@ def assign_masked(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto
 _INT = TensorProto.INT32
 
 
-def _maker(graph: OnnxGraph, name: str) -> onnx.NodeProto | None:
-    return next((n for n in reversed(graph.nodes) if name in n.output), None)
-
-
 def _find_mask(graph: OnnxGraph, places: str) -> str:
     """What `places` [found, rank] are the places of, or an empty string."""
-    turned = _maker(graph, places)
+    turned = graph.find_maker(places)
     if turned is None or turned.op_type != "Transpose":
         return ""
     order: Any = attributes(turned).get("perm", [1, 0])
-    found = _maker(graph, turned.input[0])
+    found = graph.find_maker(turned.input[0])
     if list(order) != [1, 0] or found is None or found.op_type != "NonZero":
         return ""
     known = graph.types.get(found.input[0])
@@ -89,7 +85,7 @@ def _find_mask(graph: OnnxGraph, places: str) -> str:
 def _find_values(graph: OnnxGraph, updates: str, mask: str) -> str:
     """The tensor whose entries, one after another, are assigned; those found come first in it."""
     name = updates
-    while (node := _maker(graph, name)) is not None and _keeps_order(graph, node, mask):
+    while (node := graph.find_maker(name)) is not None and _keeps_order(graph, node, mask):
         name = node.input[0]
     known, counted = graph.types.get(name), graph.counted.get(name)
     if known is None or not known.shape or (counted is not None and counted.axis != 0):
@@ -119,12 +115,12 @@ def _is_as_it_was(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
     wanted = graph.types.get(node.input[1])
     if known is None or not known.shape or counted is None or wanted is None:
         return False
-    found = _maker(graph, counted.source)
+    found = graph.find_maker(counted.source)
     is_same = found is not None and _root(graph, found.input[0]) == _root(graph, mask)
     return is_same and 1 not in known.shape and wanted.shape == (len(known.shape),)
 
 
 def _root(graph: OnnxGraph, name: str) -> str:
-    while (node := _maker(graph, name)) is not None and node.op_type in _KEEPS_PLACES:
+    while (node := graph.find_maker(name)) is not None and node.op_type in _KEEPS_PLACES:
         name = node.input[0]
     return name

@@ -80,7 +80,7 @@ def _extents(graph: OnnxGraph, name: str) -> list[_Extent] | None:
     value = graph.constants.get(name)
     if value is not None:
         return [_Extent(int(v)) for v in value.reshape(-1)] if value.ndim < 2 else None
-    node = next((n for n in reversed(graph.nodes) if name in n.output), None)
+    node = graph.find_maker(name)
     rule = _RULES.get(node.op_type) if node is not None else None
     return rule(graph, node) if rule is not None else None
 

@@ -97,6 +97,10 @@ class OnnxGraph:
             element=onnx.helper.np_dtype_to_tensor_dtype(value.dtype), shape=value.shape
         )
 
+    def find_maker(self, name: str) -> onnx.NodeProto | None:
+        """The node that makes a tensor, of those that are there so far."""
+        return next((node for node in reversed(self.nodes) if name in node.output), None)
+
     def scalar(self, name: str) -> float | int | bool:
         """The number that a constant holds; of several, the first.
 

@@ -41,12 +41,7 @@ def check_plain(write: Writer, covered: Mapping[str, Sequence[int]]) -> None:
     Raises:
         CannotWriteError: naming them all.
     """
-    odd = [
-        f"{name} {write.attrs[name]}"
-        for name, values in covered.items()
-        if name in write.attrs and write.attrs[name] not in values
-    ]
-    if odd:
+    if odd := write.odd_attributes(covered):
         raise CannotWriteError(f"it has {', '.join(odd)}, which is not covered")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,14 @@ class Writer:
     def number(self, name: str, default: float) -> float:
         """An attribute of one number."""
         return float(self.attrs.get(name, default))
+
+    def odd_attributes(self, covered: Mapping[str, Sequence[int]]) -> list[str]:
+        """The attributes that are given with other values than those that are covered."""
+        return [
+            f"{name} {self.attrs[name]}"
+            for name, values in covered.items()
+            if name in self.attrs and self.attrs[name] not in values
+        ]
 
     def text(self, name: str, default: str = "") -> str:
         """An attribute of text."""

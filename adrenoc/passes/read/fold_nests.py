@@ -22,6 +22,7 @@ from typing import Any
 
 from tvm import te, tirx
 
+from adrenoc.passes.read.fold_in_parts import Element, fold_over, make_loops
 from adrenoc.tvmapi import Expr, tvm
 
 Nest = Callable[[Any], Any]
@@ -55,51 +56,6 @@ _INFINITE = {
 _PRODUCT = te.comm_reducer(lambda a, b: a * b, _product, name="product")
 
 
-LONG_FOLD = 2048
-"""Elements that one thread folds alone; more are folded in parts, where few threads would run."""
-FEW_RESULTS = 256
-"""Results that leave most of a GPU idle, a thread each."""
-
-
-LONG_PART = 128
-"""Elements that one thread folds one after the other before a further kernel is quicker."""
-
-
-def _count_parts(results: int, extents: Sequence[int]) -> list[int]:
-    """How many threads a result begin a fold over one axis, how many go on, each of as many."""
-    if len(extents) != 1 or results > FEW_RESULTS or extents[0] <= LONG_FOLD:
-        return []
-    kernels = 2
-    while extents[0] > LONG_PART**kernels:
-        kernels += 1
-    each = 1
-    while each**kernels < extents[0]:
-        each += 1
-    return [each**left for left in range(kernels - 1, 0, -1)]
-
-
-def _fold_in_parts(
-    kept: Sequence[int],
-    reducer: Callable[..., Expr],
-    element: Callable[..., Expr],
-    extent: int,
-    parts: int,
-    name: str,
-) -> Any:
-    """Fold each `parts`-th of `extent` elements, from each of the first ones on."""
-    (steps,) = _loops([-(-extent // parts)])
-
-    def fold_part(*i: Expr) -> Expr:
-        walked = tirx.min(steps.var * parts + i[-1], tirx.const(extent - 1, "int32"))
-        return reducer(element(i[:-1], [walked]), axis=[steps])
-
-    return te.compute([*kept, parts], fold_part, name=name)
-
-
-def _element_of(tensor: Any) -> Callable[..., Expr]:
-    return lambda index, walked: tensor(*index, *walked)
-
-
 def _argument(kind: str) -> Nest:
     def nest(call: Any) -> Any:
         (x,) = _placeholders(call)
@@ -115,24 +71,8 @@ def _argument(kind: str) -> Nest:
 
         missing = tirx.const(math.prod(extents), "int32")
 
-        def fold(reducer: Callable[..., Expr], element: Callable[..., Expr], name: str) -> Any:
-            """Fold `element(index, walked)` over the axes, in parts where few threads would."""
-            parts = _count_parts(math.prod(kept), extents)
-            if not parts:
-                loops = _loops(extents)
-                return te.compute(
-                    kept,
-                    lambda *i: reducer(element(i, [v.var for v in loops]), axis=loops),
-                    name=name,
-                )
-            first = _fold_in_parts(kept, reducer, element, extents[0], parts[0], f"{name}_parts")
-            for number, count in enumerate(parts[1:], start=1):
-                named = f"{name}_parts{number}"
-                first = _fold_in_parts(
-                    kept, reducer, _element_of(first), parts[number - 1], count, named
-                )
-            (over,) = _loops([parts[-1]])
-            return te.compute(kept, lambda *i: reducer(first(*i, over.var), axis=[over]), name=name)
+        def fold(reducer: Callable[..., Expr], element: Element, name: str) -> Any:
+            return fold_over(kept, extents, reducer, element, name)
 
         extreme = fold(extreme_of, lambda i, walked: x(*place(i, walked)), "extreme")
         first = fold(
@@ -159,7 +99,7 @@ def _order(x: Any, axis: int, descending: bool, count: int) -> Any:
     """Where along `axis` the first `count` elements in order stand; equal ones keep theirs."""
     shape = _ints(x.shape)
     extent = shape[axis]
-    (r,) = _loops([extent])
+    (r,) = make_loops([extent])
 
     def count_before(*index: Expr) -> Expr:
         here, there = x(*index), x(*_replace_position(index, axis, r))
@@ -168,7 +108,7 @@ def _order(x: Any, axis: int, descending: bool, count: int) -> Any:
         return te.sum(_count(tirx.Or(earlier, tied)), axis=r)
 
     rank = te.compute(shape, count_before, name="rank")
-    (s,) = _loops([extent])
+    (s,) = make_loops([extent])
     return te.compute(
         [count if a == axis else d for a, d in enumerate(shape)],
         lambda *i: te.sum(
@@ -219,7 +159,7 @@ def _scan(combine: Callable[..., Expr], neutral: int) -> Nest:
         flat = call.attrs.axis is None
         axis = 0 if flat else int(call.attrs.axis) % len(shape)
         exclusive = bool(call.attrs.exclusive)
-        (r,) = _loops([math.prod(shape) if flat else shape[axis]])
+        (r,) = make_loops([math.prod(shape) if flat else shape[axis]])
 
         def element(*index: Expr) -> Expr:
             at = _unravel(r.var, shape) if flat else _replace_position(index, axis, r)
@@ -290,7 +230,7 @@ def _scatter_updates(
 ) -> Any:
     """The data with its updates: the last one, or all of them combined by `reduction`."""
     shape, dtype = _ints(data.shape), str(data.dtype)
-    loops = _loops(extents)
+    loops = make_loops(extents)
     walked = [r.var for r in loops]
     if reduction == "update":
         number = _linear(walked, extents)
@@ -360,10 +300,6 @@ def _function(inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
 
 def _ints(shape: Sequence[Any]) -> list[int]:
     return [int(d) for d in shape]
-
-
-def _loops(extents: Sequence[int]) -> list[Any]:
-    return [te.reduce_axis((0, extent), f"r{i}") for i, extent in enumerate(extents)]
 
 
 def _replace_position(index: Sequence[Expr], axis: int, to: Any) -> list[Expr]:

@@ -103,8 +103,7 @@ class _Reader:
             self.log.add(var.name, f"{OF_RELAX[name].name} {how}", refused)
         if parts is not None:
             self._read_parts(var, call, parts)
-        elif name in FOLD_NESTS or is_mirror(call, name):
-            nest = FOLD_NESTS.get(name, mirror_nest)
+        elif (nest := mirror_nest if is_mirror(call, name) else FOLD_NESTS.get(name)) is not None:
             args = [self._name_of(a) for a in call.args]
             self._read_prim_func(var, nest(call), args, name.removeprefix("relax."))
         else:
