@@ -66,3 +66,31 @@ def write(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Pat
     path = folder / name
     path.write_bytes(model.SerializeToString())
     return path
+
+
+def write_stepper(folder: Path, shape: tuple[int, ...]) -> Path:
+    """A model with a state: y = 2 (h / 2 + x), and h becomes h / 2 + x."""
+    nodes = [
+        helper.make_node("Mul", ["h", "half"], ["less"]),
+        helper.make_node("Add", ["less", "x"], ["hn"]),
+        helper.make_node("Mul", ["hn", "two"], ["y"]),
+    ]
+    constants = {"half": np.float32(0.5).reshape(1), "two": np.float32(2).reshape(1)}
+    made = graph(nodes, {"x": shape, "h": shape}, ["y", "hn"], constants)
+    return write(made, folder, "step.onnx")
+
+
+def write_conv_chain(folder: Path, layers: int, channels: int, side: int, shrink: float) -> Path:
+    """Convolutions one after the other, a kernel each; their weights are divided by `shrink`."""
+    rng = np.random.default_rng(3)
+    names = [f"t{i}" for i in range(layers + 1)]
+    form = (channels, channels, 3, 3)
+    weights = {
+        f"w{i}": (rng.standard_normal(form) / shrink).astype("float32") for i in range(layers)
+    }
+    nodes = [
+        helper.make_node("Conv", [names[i], f"w{i}"], [names[i + 1]], pads=[1, 1, 1, 1])
+        for i in range(layers)
+    ]
+    made = graph(nodes, {"t0": (1, channels, side, side)}, [names[-1]], weights)
+    return write(made, folder, "chain.onnx")

@@ -21,7 +21,7 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.errors import DependencyError
-from tests.models import graph, write
+from tests.models import graph, write, write_conv_chain
 from tests.runtime.jvm import Jvm, make_jvm
 from tests.runtime.phones import phone_runtime
 from tests.runtime.programs import HERE, Case, Finished
@@ -172,17 +172,7 @@ def shapes(work: Path) -> Bundle:
 @pytest.fixture(scope="session")
 def long_chain(work: Path) -> Bundle:
     """Convolutions that take a while, a kernel each."""
-    layers = 24
-    rng = np.random.default_rng(3)
-    names = [f"t{i}" for i in range(layers + 1)]
-    weights = {
-        f"w{i}": (rng.standard_normal((32, 32, 3, 3)) / 17).astype("float32") for i in range(layers)
-    }
-    nodes = [
-        helper.make_node("Conv", [names[i], f"w{i}"], [names[i + 1]], pads=[1, 1, 1, 1])
-        for i in range(layers)
-    ]
-    model = write(graph(nodes, {"t0": (1, 32, 32, 32)}, [names[-1]], weights), work, "long.onnx")
+    model = write_conv_chain(work, 24, channels=32, side=32, shrink=17)
     output = work / "long.adrenoc"
     command = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
     assert main(command) == 0

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.mcu import networks
-from tests.models import graph, write
+from tests.models import write_stepper
 from tests.runtime.programs import Finished, compile_against
 
 Execute = Callable[..., Finished]
@@ -27,15 +25,7 @@ STATE = (1, 16, 256, 256)  # so that a run takes a moment
 def stepper(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """y = 2 (h / 2 + x), and h becomes h / 2 + x."""
     folder = tmp_path_factory.mktemp("stepper")
-    nodes = [
-        helper.make_node("Mul", ["h", "half"], ["less"]),
-        helper.make_node("Add", ["less", "x"], ["hn"]),
-        helper.make_node("Mul", ["hn", "two"], ["y"]),
-    ]
-    constants = {"half": np.float32(0.5).reshape(1), "two": np.float32(2).reshape(1)}
-    model = write(
-        graph(nodes, {"x": STATE, "h": STATE}, ["y", "hn"], constants), folder, "step.onnx"
-    )
+    model = write_stepper(folder, STATE)
     return _compile(model, folder / "step.adrenoc", "--state", "h=hn")
 
 

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
-from tests.models import graph, write
+from tests.models import write_conv_chain
 from tests.runtime.programs import Finished, compile_against
 
 Execute = Callable[..., Finished]
@@ -33,14 +31,7 @@ def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Convolutions one after the other, a kernel each."""
     folder = tmp_path_factory.mktemp("chain")
-    rng = np.random.default_rng(3)
-    names = [f"t{i}" for i in range(LAYERS + 1)]
-    weights = {f"w{i}": rng.standard_normal((8, 8, 3, 3)).astype("float32") for i in range(LAYERS)}
-    nodes = [
-        helper.make_node("Conv", [names[i], f"w{i}"], [names[i + 1]], pads=[1, 1, 1, 1])
-        for i in range(LAYERS)
-    ]
-    model = write(graph(nodes, {"t0": (1, 8, 16, 16)}, [names[-1]], weights), folder, "chain.onnx")
+    model = write_conv_chain(folder, LAYERS, channels=8, side=16, shrink=1)
     output = folder / "chain.adrenoc"
     words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
     assert main(words) == 0
