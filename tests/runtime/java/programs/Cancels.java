@@ -59,15 +59,36 @@ final class Cancels {
     return thread;
   }
 
+  /** Cancels from then on, until it is interrupted: a busy machine begins the call later. */
+  private static Thread cancelFrom(double ms, Model model) {
+    Thread thread =
+        new Thread(
+            () -> {
+              try {
+                Thread.sleep((long) ms);
+                while (true) {
+                  model.cancel();
+                  Thread.sleep(1);
+                }
+              } catch (InterruptedException ended) {
+                // What was to be cancelled has ended.
+              }
+            });
+    thread.setDaemon(true); // a test that fails ends, too
+    thread.start();
+    return thread;
+  }
+
   private static void expectRight(Model model) {
     Expect.that(model.run(inputs).equals(expected), "the next run is right");
   }
 
   private static void cancelAll(Model model) throws Exception {
     for (int i = 0; i < 3; i++) {
-      Thread other = later(wholeMs / 4, model::cancel);
+      Thread other = cancelFrom(wholeMs * i / 16, model);
       Expect.words(
           Expect.thrown(AdrenocException.Cancelled.class, () -> model.run(inputs)), "cancelled");
+      other.interrupt();
       other.join();
       expectRight(model);
     }
@@ -85,9 +106,10 @@ final class Cancels {
     Expect.that(model.times().runs == runs, "a signal that was given leaves the run out");
     expectRight(model);
     // Somebody else's cancel is no signal's.
-    Thread all = later(wholeMs / 4, model::cancel);
+    Thread all = cancelFrom(0, model);
     Expect.thrown(
         AdrenocException.Cancelled.class, () -> model.run(inputs, new CancellationSignal()));
+    all.interrupt();
     all.join();
   }
 
