@@ -150,7 +150,9 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
             link_objects([Path(o) for o in objects], Path(path), platform=platform, linker=linker)
 
     with TemporaryFolder("link") as folder:
-        library.export_library(str(output), fcompile=link, workspace_dir=str(folder))
+        library.export_library(
+            str(output), fcompile=link, fpack_imports=_pack_modules, workspace_dir=str(folder)
+        )
     facts = read_elf(output)
     check_library(facts, platform=platform, where=output.name)
     return LibraryInfo(
@@ -159,6 +161,23 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
         needed=facts.needed,
         page_bytes=facts.page_bytes,
     )
+
+
+def _pack_modules(module: Any, _is_system: bool, prefix: str, folder: str) -> str:
+    """Write the object with the modules that a library holds beside its code; its path.
+
+    TVM tells libraries whose parts register themselves under names, as those do that a program is
+    linked with, by an empty function that LLVM takes out where it optimises: so it took all of ours
+    for such ones, and the second in a process took the first one's name, with a warning.
+    """
+    from adrenoc.tvmapi import tvm
+
+    pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
+    (code,) = [part for part in [module, *module.imports] if part.kind == "llvm"]
+    path = Path(folder, f"{prefix}modules.o")
+    packed = pack(module, False, code.get_function("_get_target_string")(), prefix)
+    packed.write_to_file(str(path))
+    return str(path)
 
 
 def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:

@@ -34,8 +34,8 @@ ANDROID = "aarch64-linux-android"
 HERE = f"{platform.machine()}-unknown-linux-gnu"
 
 
-def _compile(triple: str, kind: str = "opencl") -> Any:
-    """relu(x + w) for `kind`, with its host code for `triple`."""
+def _compile(triple: str, kind: str = "opencl", **llvm: Any) -> Any:
+    """relu(x + w) for `kind`, with its host code for `triple`; `llvm` says how that is made."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
     w = relax.Var("w", relax.TensorType((1, 4, 8, 8), "float32"))
@@ -43,7 +43,7 @@ def _compile(triple: str, kind: str = "opencl") -> Any:
         with builder.dataflow():
             y = builder.emit_output(relax.op.nn.relu(relax.op.add(x, w)))
         builder.emit_func_output(y)
-    host = {"kind": "llvm", "mtriple": triple}
+    host = {"kind": "llvm", "mtriple": triple, **llvm}
     target = tvm.target.Target({"kind": kind} if kind != "llvm" else host, host=host)
     return relax.build(builder.get(), target)
 
@@ -70,6 +70,15 @@ def test_android_library_holds_what_the_loader_wants(
     assert not facts.text_relocations
     assert not facts.executable_stack
     assert {symbol[:6] for symbol in facts.undefined} == {"TVMFFI"}
+
+
+def test_a_library_tells_the_runtime_nothing_as_it_is_loaded(
+    linker: Linker, tmp_path: Path
+) -> None:
+    """A process has one place for a library's modules by name: a second one warned on stderr."""
+    library = _compile(ANDROID, **{"opt-level": 0})
+    link_library(library, tmp_path / "model.so", triple=ANDROID, linker=linker)
+    assert "TVMFFIEnvModRegisterSystemLibSymbol" not in read_elf(tmp_path / "model.so").undefined
 
 
 def test_a_cut_library_is_known_by_its_headers(
