@@ -1,4 +1,4 @@
-"""Mixtures of experts in few bits, beside onnxruntime's QMoE."""
+"""Mixtures of experts in few bits and as floats, beside onnxruntime's QMoE and MoE."""
 
 from __future__ import annotations
 
@@ -29,7 +29,35 @@ CASES: dict[str, dict[str, Any]] = {
     "zero points": {"activation_type": "relu", "zeros": True, "k": 2, "block": 16},
     "one scale a row": {"activation_type": "relu", "block": 0, "k": 1, "bits": 8},
     "two bits": {"activation_type": "relu", "bits": 2, "k": 2},
+    "gelu": {"activation_type": "gelu", "k": 2},
 }
+
+
+FLOAT_CASES: dict[str, dict[str, Any]] = {
+    "gates beside each other, biases": {
+        **{"activation_type": "swiglu", "swiglu_fusion": 1, "swiglu_limit": 0.5, "biased": True},
+        **{"activation_alpha": 1.702, "activation_beta": 1.0, "k": 2},
+        "normalize_routing_weights": 1,
+    },
+    "shares of all scores": {"activation_type": "silu", "k": 2},
+    "one expert": {"activation_type": "relu", "k": 1, "biased": True},
+    "one expert, whole": {"activation_type": "relu", "k": 1, "normalize_routing_weights": 1},
+    "gelu": {"activation_type": "gelu", "k": 3, "normalize_routing_weights": 1},
+    "packed tokens": {"activation_type": "identity", "k": 2, "packed": True},
+}
+
+
+def mix_float_experts(
+    ops: Ops, *, biased: bool = False, packed: bool = False, **attrs: Any
+) -> None:
+    """One MoE of three tokens."""
+    fusion = 2 if attrs.get("swiglu_fusion") else 1
+    shape = (TOKENS, HIDDEN) if packed else (1, TOKENS, HIDDEN)
+    inputs = [ops("Relu", ops.input(*shape)), ops.input(TOKENS, EXPERTS)]
+    for outputs, width in ((fusion * WIDE, HIDDEN), (HIDDEN, WIDE)):
+        inputs.append(ops.weight(EXPERTS, outputs, width))
+        inputs.append(ops.weight(EXPERTS, outputs) if biased else "")
+    ops.output(ops("MoE", *inputs, domain="com.microsoft", **attrs))
 
 
 def mix_experts(
@@ -82,3 +110,11 @@ def test_mixtures_of_experts(device: Any, preset: str) -> None:
         mix_experts(ops, **case)
     ops.check(device, preset)
     assert ops.kernels.count("n_bits") >= 2 * len(CASES)
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+def test_mixtures_of_experts_of_floats(device: Any, preset: str) -> None:
+    ops = Ops()
+    for case in FLOAT_CASES.values():
+        mix_float_experts(ops, **case)
+    ops.check(device, preset)

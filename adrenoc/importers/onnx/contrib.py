@@ -53,11 +53,7 @@ def _fast_gelu(write: Writer) -> None:
     x = write.input(0)
     if write.input(1):
         x = write("Add", x, write.input(1))
-    cube = write("Mul", write("Mul", x, x), x)
-    inner = write("Add", x, write("Mul", cube, write.constant(0.044715)))
-    bent = write("Tanh", write("Mul", inner, write.constant(math.sqrt(2 / math.pi))))
-    half = write("Mul", x, write.constant(0.5))
-    write("Mul", half, write("Add", bent, write.constant(1.0)), out=write.result)
+    write.fast_gelu(x, out=write.result)
 
 
 def _activate(write: Writer, x: str) -> None:
@@ -219,9 +215,8 @@ _REWRITES: dict[str, Callable[[Writer], None]] = {
     "TransposeMatMul": _rewrite_fused_matmul,
 }
 
-WHAT_IT_TAKES = {
-    "QMoE": "each token reads the weights of all experts, of which most have no share in it",
-}
+_ALL_EXPERTS = "each token reads the weights of all experts, of which most have no share in it"
+WHAT_IT_TAKES = {"MoE": _ALL_EXPERTS, "QMoE": _ALL_EXPERTS}
 """Operator -> what its standard form costs, where that is more than the operator would."""
 
 _IN_STANDARD_DOMAIN = ("CausalConvWithState", "LinearAttention", "SimplifiedLayerNormalization")

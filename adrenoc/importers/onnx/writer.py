@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -173,6 +174,14 @@ class Writer:
             return self("Slice", x, starts=[begin], ends=[end], axes=[axis])
         ints = (self.array(np.array([v], np.int64)) for v in (begin, end, axis))
         return self("Slice", x, *ints)
+
+    def fast_gelu(self, x: str, out: str = "") -> str:
+        """Gelu by a hyperbolic tangent, which the standard has from opset 20 on alone."""
+        cube = self("Mul", self("Mul", x, x), x)
+        inner = self("Add", x, self("Mul", cube, self.constant(0.044715)))
+        bent = self("Tanh", self("Mul", inner, self.constant(math.sqrt(2 / math.pi))))
+        half = self("Mul", x, self.constant(0.5))
+        return self("Mul", half, self("Add", bent, self.constant(1.0)), out=out)
 
     def activate(self, name: str, x: str, params: Sequence[float], out: str = "") -> str:
         """The activation of a fused operator."""
