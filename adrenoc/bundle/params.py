@@ -64,8 +64,9 @@ def write_params(path: Path, params: Mapping[str, np.ndarray]) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    # safetensors writes the memory as it lies, strides and all.
-    dense = {name: np.ascontiguousarray(array) for name, array in params.items()}
+    # safetensors writes the memory as it lies, strides and all.  `ascontiguousarray` would make
+    # scalars arrays of one element.
+    dense = {name: np.asarray(array, order="C") for name, array in params.items()}
     try:
         save_file(dense, path)
     except SafetensorError as error:

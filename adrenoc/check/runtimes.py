@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.check.inputs import Inputs
-from adrenoc.errors import DependencyError, InputError, ModelFormatError
+from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.second_opinion import runtime_errors
@@ -32,6 +32,9 @@ arm64 (source: onnxruntime_session_options_config_keys.h)."""
 EXACT_PRODUCTS = ("session.qdq_matmulnbits_accuracy_level", "1")
 """onnxruntime's setting by which it multiplies weights of 4 bits in float, as the file says, and
 rounds no data to bytes for it (source: the same)."""
+
+_LACKS_A_KERNEL = "NotImplemented"
+"""What onnxruntime raises for operators that it has, though not of the model's types."""
 
 BLOCK_PRODUCT, _ROUNDING = "MatMulNBits", "accuracy_level"
 """onnxruntime's operator of weights of few bits, and its leave to round data to bytes for it."""
@@ -144,6 +147,12 @@ def _run_onnx(
     try:
         session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except errors as error:
+        if type(error).__name__ == _LACKS_A_KERNEL:
+            raise ToolError(
+                f"onnxruntime cannot compute {model}, so that there is nothing to compare with: "
+                f"{error}",
+                hint="leave --check out, or check the model exported with other types",
+            ) from error
         raise ModelFormatError(
             f"onnxruntime refuses {model}: {error}", hint="python -m onnx.bin.checker MODEL"
         ) from error

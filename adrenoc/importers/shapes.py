@@ -28,6 +28,7 @@ def fix_input_shapes(
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     check_names(shapes, [value.name for value in inputs])
+    dtypes = [_dtype(value) for value in inputs]  # first: what is no tensor has no shape either
     dims = {value.name: _dims(value) for value in inputs}
     symbols: dict[str, int] = {}
     for name, wanted in shapes.items():
@@ -43,9 +44,9 @@ def fix_input_shapes(
         TensorSpec(
             name=value.name,
             shape=_static(value.name, dims[value.name], shapes.get(value.name), symbols),
-            dtype=_dtype(value),
+            dtype=dtype,
         )
-        for value in inputs
+        for value, dtype in zip(inputs, dtypes, strict=True)
     ]
 
 

@@ -157,3 +157,18 @@ def test_pads_below_zero_cut(tmp_path: Path) -> None:
     constants = {"p": np.array([0, -1, 2, -1, 0, 1, -3, 0], np.int64)}
     model = graph([node("Pad", ["x", "p"], ["y"])], {"x": (1, 3, 5, 4)}, ["y"], constants)
     check(write(model, tmp_path))
+
+
+def test_functions_may_be_of_an_older_opset(tmp_path: Path) -> None:
+    """Softmax of opset 11 is over all axes from the first one of its own on."""
+    opset = [helper.make_opsetid("", 11)]
+    body = [node("Softmax", ["v"], ["w"], axis=1)]
+    nodes = [node("Old", ["x"], ["y"], domain="own")]
+    model = graph(nodes, {"x": (2, 3, 4)}, ["y"], domains=["own"])
+    model.functions.append(helper.make_function("own", "Old", ["v"], ["w"], body, opset))
+    imported = import_model(write(model, tmp_path), shapes={})
+    module, _ = simplify(imported.module)
+    (x,) = make_inputs(imported.inputs).values()
+    (found,) = run_on_cpu(module, [x])
+    powers = np.exp(x)
+    np.testing.assert_allclose(found, powers / powers.sum((1, 2), keepdims=True), rtol=1e-5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check import runtimes
@@ -14,7 +14,7 @@ from adrenoc.check.inputs import make_inputs
 from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import other_kernels, run_reference
 from adrenoc.check.runtimes import PLAIN, REFERENCE_KERNELS, UNSIGNED
-from adrenoc.errors import DependencyError, InputError, ModelFormatError
+from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
 from tests.models import graph, write, write_network
 from tests.tflite.build import ModelBuilder, T
 
@@ -197,3 +197,17 @@ def test_quanta_of_a_tflite_file(tmp_path: Path) -> None:
     assert found is not None
     assert sorted(found.quanta.values()) == [pytest.approx(0.02), 1.0]
     assert set(other_kernels(path, {"x": data})) == {PLAIN, REFERENCE_KERNELS}
+
+
+def test_types_that_onnxruntime_has_no_kernel_for_are_not_the_models_fault(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    weights = {"w": np.ones((4, 3, 3, 3))}
+    model = graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        {"x": (1, 3, 8, 8)},
+        ["y"],
+        weights,
+        dtype=TensorProto.DOUBLE,
+    )
+    with pytest.raises(ToolError, match="nothing to compare with"):
+        run_reference(write(model, tmp_path), {"x": np.ones((1, 3, 8, 8))})

@@ -281,3 +281,30 @@ def test_numbers_that_no_device_computes(tmp_path: Path, name: str) -> None:
     model = graph(nodes, {"x": (2, 3)}, ["y"], opset=22, dtype=element)
     with pytest.raises(errors.UnsupportedOperatorError, match=f"'x' holds {name.lower()}"):
         import_model(write(model, tmp_path), shapes={})
+
+
+@pytest.mark.parametrize("kind", ["sequence", "optional"])
+def test_inputs_that_are_no_tensors_are_not_asked_for_a_shape(tmp_path: Path, kind: str) -> None:
+    model = graph([node("Identity", ["s"], ["y"])], {"s": (2, 3)}, ["y"])
+    tensor = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, (2, 3))
+    made = {
+        "sequence": helper.make_sequence_type_proto(tensor),
+        "optional": helper.make_optional_type_proto(tensor),
+    }
+    model.graph.input[0].type.CopyFrom(made[kind])
+    said = refused(write(model, tmp_path), errors.UnsupportedOperatorError)
+    assert f"input 's' holds {kind}s" in said
+
+
+def test_numbers_as_text_are_refused(tmp_path: Path) -> None:
+    cast = node("Cast", ["x"], ["y"], to=onnx.TensorProto.STRING)
+    path = write(graph([cast], {"x": (3,)}, ["y"]), tmp_path)
+    assert "'y' holds text" in refused(path, errors.UnsupportedOperatorError)
+
+
+def test_a_model_without_standard_operators_may_name_no_opset(tmp_path: Path) -> None:
+    """As onnxmltools writes trees of XGBoost."""
+    tree = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml")
+    model = graph([tree], {"x": (1, 3)}, ["y"], domains=["ai.onnx.ml"])
+    del model.opset_import[0]
+    assert "TreeEnsembleRegressor" in refused(write(model, tmp_path), errors.CustomDomainError)

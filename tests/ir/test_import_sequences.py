@@ -114,3 +114,21 @@ def test_a_sequence_as_output_is_refused(tmp_path: Path) -> None:
     path = write(graph(nodes, {"x": (3, 5)}, ["y"], {}), tmp_path)
     with pytest.raises(UnsupportedOperatorError, match=r"SequenceConstruct \(1x\)"):
         import_model(path, shapes={})
+
+
+def test_a_map_over_a_sequence_is_refused(tmp_path: Path) -> None:
+    """onnx's own definition of it ends the process where it is given no types."""
+    body = helper.make_graph(
+        [node("Relu", ["e"], ["r"])],
+        "body",
+        [helper.make_tensor_value_info("e", TensorProto.FLOAT, (5,))],
+        [helper.make_tensor_value_info("r", TensorProto.FLOAT, (5,))],
+    )
+    nodes = [
+        node("SplitToSequence", ["x"], ["s"], keepdims=0),
+        node("SequenceMap", ["s"], ["t"], body=body),
+        node("ConcatFromSequence", ["t"], ["y"], axis=0),
+    ]
+    path = write(graph(nodes, {"x": (3, 5)}, ["y"], {}), tmp_path)
+    with pytest.raises(UnsupportedOperatorError, match=r"SequenceMap \(1x\)"):
+        import_model(path, shapes={})

@@ -48,6 +48,8 @@ def _body(
         version = _newest(schema.function_opset_versions, graph.opset)
         data = schema.get_function_with_opset_version(version)
     elif schema.has_context_dependent_function:
+        if any(name and name not in graph.types for name in node.input):
+            return None  # onnx reads beyond what it is given where a type is not known
         types = [
             graph.types[name].to_proto().SerializeToString() if name in graph.types else b""
             for name in node.input

@@ -25,7 +25,7 @@ def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.
     Raises:
         ModelFormatError: one calls itself, or they grow out of measure.
     """
-    from onnx import checker, inliner
+    from onnx import checker, inliner, version_converter
 
     _check_sizes(model)
     names = list_first(sorted({f.name for f in model.functions}), between=", ")
@@ -33,8 +33,14 @@ def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.
         Decision(subject="graph", taken="inlined its functions", reason=f"it defines {names}")
     )
     try:
-        return inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError, checker.ValidationError) as error:
+        # A function may be of another opset than its model: `True` brings it to the model's.
+        return inliner.inline_local_functions(model, True)
+    except (
+        RuntimeError,
+        ValueError,
+        checker.ValidationError,
+        version_converter.ConvertError,
+    ) as error:
         raise _make_error(f"the functions of the model cannot be inlined: {error}") from error
 
 

@@ -29,6 +29,7 @@ from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
     TensorType,
+    all_nodes,
     load_constants,
     sort_nodes,
 )
@@ -56,6 +57,9 @@ _ONLY_CONSTANT = frozenset(
 
 OLDEST_OPSET = 7
 """The oldest opset that is translated as it is; older models are converted to it first."""
+
+OPSET_OF_OURS = 17
+"""What is written in place of other domains' operators, where the model names no opset."""
 
 
 def import_onnx(
@@ -241,8 +245,11 @@ def _convert_opset(
 
 
 def _opset(model: onnx.ModelProto) -> int:
+    """The opset of the standard's operators; one of ours where a model has none of them."""
     versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
-    return max(versions, default=1)
+    nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
+    has_standard = any(node.domain in STANDARD_DOMAINS for node in all_nodes(nodes))
+    return max(versions, default=1 if has_standard else OPSET_OF_OURS)
 
 
 def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
@@ -316,17 +323,23 @@ def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
 def _check_text(graph: OnnxGraph) -> None:
     for name in graph.outputs:
         if name in graph.constants and graph.constants[name].dtype.kind in "OSU":
-            raise UnsupportedOperatorError(
-                f"output '{name}' holds text; adrenoc computes tensors of numbers",
-                hint="cut that output off with onnx.utils.extract_model",
-            )
+            raise _make_text_error(f"output '{name}'")
+
+
+def _make_text_error(what: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        f"{what} holds text; adrenoc computes tensors of numbers",
+        hint="cut that part off with onnx.utils.extract_model",
+    )
 
 
 def _check_dtypes(graph: OnnxGraph) -> None:
-    """Refuse tensors of numbers that only constants can hold, which are folded."""
+    """Refuse tensors of text, and of numbers that only constants can hold, which are folded."""
     read = {n for node in graph.nodes for n in node.input if n not in graph.constants}
     for name in sorted(read.union(graph.outputs)):
         known = graph.types.get(name)
+        if known is not None and known.element == TensorProto.STRING:
+            raise _make_text_error(f"tensor '{name}'")
         if known is not None and known.element in _ONLY_CONSTANT:
             raise UnsupportedOperatorError(
                 f"tensor '{name}' holds {TensorProto.DataType.Name(known.element).lower()}, which "
