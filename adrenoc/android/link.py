@@ -13,6 +13,7 @@ import resource
 import shlex
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,11 +174,19 @@ def _pack_modules(module: Any, _is_system: bool, prefix: str, folder: str) -> st
     from adrenoc.tvmapi import tvm
 
     pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
-    (code,) = [part for part in [module, *module.imports] if part.kind == "llvm"]
+    (code,) = _find_code(module)
     path = Path(folder, f"{prefix}modules.o")
     packed = pack(module, False, code.get_function("_get_target_string")(), prefix)
     packed.write_to_file(str(path))
     return str(path)
+
+
+def _find_code(module: Any) -> Iterator[Any]:
+    """The parts that are code of the CPU: beside regions of OpenCL ML they lie deeper."""
+    if module.kind == "llvm":
+        yield module
+    for part in module.imports:
+        yield from _find_code(part)
 
 
 def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
