@@ -18,6 +18,14 @@ from adrenoc.errors import DeviceError
 VENDORS = Path("/etc/OpenCL/vendors")
 LAYERS = "OPENCL_LAYERS"
 _SOURCE = Path(__file__).with_name("plain_builds.c")
+OPTIMISING = {
+    "pocl": "as it makes a kernel it asks of each variable in memory whether all threads hold the "
+    "same there, and forgets what it learned where one does not (isUniform in its "
+    "VariableUniformityAnalysis.cc): time exponential in the variables, and what is not optimised "
+    "has all of them in memory.  A product of bytes by a vector was never done.  It takes two "
+    "fifths more to optimise the others",
+}
+"""Drivers that have to optimise kernels, and why."""
 _held: list[ctypes.CDLL] = []
 """The layer, where the loader took it."""
 
@@ -27,14 +35,15 @@ def open_devices(implementation: str, folder: Path) -> list[dict[str, Any]]:
 
     An empty `implementation` is the software device where it is installed, beside what the system
     has; else the system's driver of that name (`/etc/OpenCL/vendors/NAME.icd`) alone.  The driver
-    gets a layer, made in `folder`, by which `plain_builds` has kernels built.
+    gets a layer, made in `folder`, by which `plain_builds` has kernels built, but for those of
+    OPTIMISING.
     """
     from adrenoc import native
     from adrenoc.native import opencl
 
     is_there = bool(implementation)
     with pytest.MonkeyPatch.context() as patch:  # processes that are started later have no layer
-        library = _build_layer(folder)
+        library = None if implementation in OPTIMISING else _build_layer(folder)
         if library is not None and LAYERS not in os.environ:
             patch.setenv(LAYERS, str(library))
             _held.append(ctypes.CDLL(str(library)))
