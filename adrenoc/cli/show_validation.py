@@ -105,6 +105,7 @@ def plain_fit(done: Fit) -> dict[str, Any]:
             {"key": ".".join(key), "before": before, "after": after}
             for key, before, after in done.changed
         ],
+        "decisions": done.decisions,
     }
 
 
@@ -114,11 +115,12 @@ def show_fit(done: Fit) -> None:
 
     console.blank()
     console.print_title("fitted", "to two thirds of the layers; the others are kept out")
-    console.print_table(
-        ("constant", "before", "after"),
-        [(".".join(key), f"{before:.4g}", f"{after:.4g}") for key, before, after in done.changed],
-        right=("before", "after"),
-    )
+    if done.changed:
+        console.print_table(
+            ("constant", "before", "after"),
+            [(".".join(k), f"{before:.4g}", f"{after:.4g}") for k, before, after in done.changed],
+            right=("before", "after"),
+        )
     console.print_fields(
         [
             ("fitted layers, before", str(done.fitted.before)),
@@ -129,6 +131,7 @@ def show_fit(done: Fit) -> None:
                 (f"joins, {name}", f"{right} right of {clear}")
                 for name, (right, clear) in _decisions(done).items()
             ),
+            *((d.subject, f"{d.taken}: {d.reason}") for d in done.decisions),
         ]
     )
 

@@ -15,6 +15,7 @@ from planted_kernels import TASKS, named_variant
 
 from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.micro_kernel import Answers, ProbeError
+from adrenoc.calibrate.validate import fit as fit_module
 from adrenoc.calibrate.validate import session
 from adrenoc.calibrate.validate.findings import JoinFinding, overall, share_right
 from adrenoc.calibrate.validate.fit import best_threshold, fit_validation
@@ -24,12 +25,14 @@ from adrenoc.calibrate.validate.kernel_times import TOGETHER, KernelClock, Kerne
 from adrenoc.calibrate.validate.session import Validation, ValidationRequest, run_validation
 from adrenoc.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
 from adrenoc.cli.main import cli
+from adrenoc.cli.show_validation import plain_fit
 from adrenoc.errors import DeviceError, RemoteError
 from adrenoc.options import resolve_options
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
-from adrenoc.tune.refit.fit import value_of
+from adrenoc.tune.refit.fit import Fitted, value_of
 from adrenoc.tune.refit.kernels import Measured, replace_values
+from adrenoc.tune.refit.quality import quality_of
 from adrenoc.tune.tasks import TunePlan
 from adrenoc.tune.variant import Argument, Variant
 
@@ -344,6 +347,36 @@ def test_a_fit_stands_in_the_target_file(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert fitted_toml(again, fit) == path.read_text()
 
 
+def test_a_fit_that_chooses_worse_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    only = ("depthwise", "1x1 256", "1x1 32")
+    found = validated(monkeypatch, PlantedDevice(TARGET.cost), *only)
+    key = ("depthwise", "texel_slots")
+    worse = replace_values(TARGET.cost, {key: 500.0})
+
+    def fit_badly(kernels: Sequence[Measured], cost: Cost, **_: object) -> Fitted:
+        before, after = quality_of(kernels, cost), quality_of(kernels, worse)
+        assert before.rank > after.rank
+        qualities = {"before": before, "after": after, "kept_before": before, "kept_after": after}
+        return Fitted(cost=worse, changed=((key, value_of(cost, key), 500.0),), **qualities)
+
+    monkeypatch.setattr(fit_module, "fit_cost", fit_badly)
+    fit = fit_validation(found, wanted_rows(only))
+    assert fit.fitted.before.regret == fit.fitted.after.regret == 1.0
+    assert fit.fitted.kept_after.regret == 1.0
+    assert (fit.changed, fit.cost) == ((), TARGET.cost)
+    (decision,) = fit.decisions
+    assert decision.subject == "cost.depthwise"
+    assert decision.taken.startswith("kept as ")
+    assert plain_fit(fit)["decisions"] == fit.decisions
+    path = tmp_path / "fitted.toml"
+    path.write_text(fitted_toml(found, fit))
+    target = load_target(str(path))
+    assert replace(target.cost, name=TARGET.cost.name) == TARGET.cost
+    assert "fitted to" not in path.read_text()
+
+
 def test_too_little_to_fit_to(monkeypatch: pytest.MonkeyPatch) -> None:
     found = validated(monkeypatch, PlantedDevice(TARGET.cost), "depthwise")
     with pytest.raises(DeviceError, match="1 kernels were measured to fit to"):
@@ -377,3 +410,18 @@ def test_a_threshold_moves_to_where_decisions_are_right() -> None:
     assert best_threshold([right], 1.1) == 1.1
     assert best_threshold([(join_of_ratio(1.05), 0.0)], 1.1) == 1.1  # it does not count
     assert best_threshold([(join_of_ratio(2.0), 0.9)], 1.1) == 0.9
+
+
+def test_a_threshold_that_is_wrong_where_it_was_not_fitted_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joins = [replace(A_JOIN, joined_us=2.0, apart_us=1.0), replace(A_JOIN, kept_out=True)]
+    row = next(row for row in ROWS if row.join == "pair")
+    joins = [replace(join, layer=row.layer.name) for join in joins]
+    found = validated(monkeypatch, PlantedDevice(TARGET.cost), "1x1", "depthwise")
+    monkeypatch.setattr(fit_module, "_end_of_joining", lambda *_: 1.4)
+    fit = fit_validation(replace(found, joins=tuple(joins)), ROWS)
+    assert fit.cost.joins == TARGET.cost.joins
+    (decision,) = (d for d in fit.decisions if "joins" in d.subject)
+    assert (decision.subject, decision.taken) == ("cost.joins.pair", "kept at 1.1")
+    assert decision.reason == "1.8 decides worse on the layers kept out of the fit"

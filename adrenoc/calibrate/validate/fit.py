@@ -1,7 +1,8 @@
 """Constants fitted to what a validation measured, and what they choose on layers kept out of it.
 
 Schedules come first (`adrenoc/tune/refit/`); then, with those constants, the thresholds of
-`[joins]`, each moved to where most of the decisions that were measured are right.
+`[joins]`, each moved to where most of the decisions that were measured are right.  Whatever chooses
+no better than what was there is not taken, and a decision says so.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from adrenoc.calibrate.validate.findings import JoinFinding
 from adrenoc.calibrate.validate.forms import JOINS, digests_of, forms_of, plan_of, replace_joins
 from adrenoc.calibrate.validate.session import Validation
 from adrenoc.calibrate.validate.table import LayerRow
+from adrenoc.decision import Decision
 from adrenoc.errors import DeviceError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.options import CompileOptions
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import Target
 from adrenoc.tune.refit.fit import Fitted, Key, fit_cost, value_of
+from adrenoc.tune.refit.keep_better import keep_better
 
 THRESHOLDS = (0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.8, 2.5, 4.0)
 """The values that a fit tries for a threshold of `[joins]`."""
@@ -34,6 +37,8 @@ class Fit:
     fitted: Fitted
     cost: Cost
     changed: tuple[tuple[Key, float, float], ...]
+    decisions: tuple[Decision, ...]
+    """What was fitted and is not taken, and why."""
     joins_before: tuple[JoinFinding, ...]
     joins_after: tuple[JoinFinding, ...]
 
@@ -45,20 +50,19 @@ def fit_validation(validation: Validation, rows: Sequence[LayerRow]) -> Fit:
         DeviceError: too few of them were measured.
     """
     cost = validation.target.cost
-    seen = sum(not timed.kept_out for timed in validation.timed)
-    if seen < FEWEST_KERNELS:
+    seen = [timed.measured for timed in validation.timed if not timed.kept_out]
+    if len(seen) < FEWEST_KERNELS:
         raise DeviceError(
-            f"{seen} kernels were measured to fit to, expected {FEWEST_KERNELS} at least",
+            f"{len(seen)} kernels were measured to fit to, expected {FEWEST_KERNELS} at least",
             hint="the same command with a longer --budget, or fewer --only",
         )
-    kept = {id(timed.measured) for timed in validation.timed if timed.kept_out}
+    kept = [timed.measured for timed in validation.timed if timed.kept_out]
     fitted = fit_cost(
-        [timed.measured for timed in validation.timed],
-        cost,
-        keep_out=lambda kernel: id(kernel) in kept,
+        [timed.measured for timed in validation.timed], cost, keep_out=kept.__contains__
     )
+    fitted, decisions = keep_better(fitted, cost, seen, kept)
     target = replace(validation.target, cost=fitted.cost)
-    thresholds, after = _fit_joins(validation, rows, target)
+    thresholds, after, of_joins = _fit_joins(validation, rows, target)
     return Fit(
         fitted=fitted,
         cost=replace_joins(target, thresholds).cost,
@@ -69,6 +73,7 @@ def fit_validation(validation: Validation, rows: Sequence[LayerRow]) -> Fit:
                 for key, threshold in thresholds.items()
             ),
         ),
+        decisions=(*decisions, *of_joins),
         joins_before=validation.joins,
         joins_after=after,
     )
@@ -76,8 +81,8 @@ def fit_validation(validation: Validation, rows: Sequence[LayerRow]) -> Fit:
 
 def _fit_joins(
     validation: Validation, rows: Sequence[LayerRow], target: Target
-) -> tuple[dict[str, float], tuple[JoinFinding, ...]]:
-    """The thresholds that are others now, and the decisions that follow."""
+) -> tuple[dict[str, float], tuple[JoinFinding, ...], tuple[Decision, ...]]:
+    """The thresholds that are others now, the joins that follow, and what is not taken."""
     by_name = {row.layer.name: row for row in rows}
     ends = {
         found.layer: _end_of_joining(by_name[found.layer], target, validation.options)
@@ -85,17 +90,28 @@ def _fit_joins(
     }
     thresholds: dict[str, float] = {}
     after = []
+    decisions = []
     for join, keys in JOINS.items():
         mine = [found for found in validation.joins if found.join == join]
         now = value_of(target.cost, ("joins", keys[0]))
         threshold = best_threshold([(f, ends[f.layer]) for f in mine if not f.kept_out], now)
+        kept = [(f, ends[f.layer]) for f in mine if f.kept_out]
+        if regret_of_joins(kept, threshold) > regret_of_joins(kept, now):
+            decisions.append(
+                Decision(
+                    subject=f"cost.joins.{keys[0]}",
+                    taken=f"kept at {now:.3g}",
+                    reason=f"{threshold:.3g} decides worse on the layers kept out of the fit",
+                )
+            )
+            threshold = now
         if threshold != now:
             thresholds[keys[0]] = threshold
         after += [
             replace(found, takes="joined" if threshold <= ends[found.layer] else "apart")
             for found in mine
         ]
-    return thresholds, tuple(after)
+    return thresholds, tuple(after), tuple(decisions)
 
 
 def best_threshold(found: Sequence[tuple[JoinFinding, float]], now: float) -> float:
@@ -103,17 +119,18 @@ def best_threshold(found: Sequence[tuple[JoinFinding, float]], now: float) -> fl
 
     Each decision comes with the largest threshold by which its kernels join.
     """
-
-    def sum_regret(threshold: float) -> float:
-        return sum(
-            abs(math.log(join.ratio))
-            for join, end in found
-            if join.is_clear and (threshold <= end) != (join.ratio > 1.0)
-        )
-
     return min(
         (now, *THRESHOLDS),
-        key=lambda threshold: (sum_regret(threshold), abs(math.log(threshold / now))),
+        key=lambda threshold: (regret_of_joins(found, threshold), abs(math.log(threshold / now))),
+    )
+
+
+def regret_of_joins(found: Sequence[tuple[JoinFinding, float]], threshold: float) -> float:
+    """What wrong decisions that count lose: the logarithms of the times that they cost, added."""
+    return sum(
+        abs(math.log(join.ratio))
+        for join, end in found
+        if join.is_clear and (threshold <= end) != (join.ratio > 1.0)
     )
 
 

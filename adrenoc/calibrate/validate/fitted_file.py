@@ -26,7 +26,8 @@ def fitted_toml(validation: Validation, fit: Fit) -> str:
         f"fitted to schedules of {kernels} kernels, measured on {device.name}, driver "
         f"{device.driver}, {validation.date.isoformat()}; adrenoc calibrate --validate --fit"
     )
-    text = set_key(text, "sources", NAME, f'"{source}"')
+    if fit.changed:
+        text = set_key(text, "sources", NAME, f'"{source}"')
     for (family, key), _, value in fit.changed:
         text = set_key(text, f"cost.{family}", key, f'{{ value = {value!r}, source = "@{NAME}" }}')
     return text
