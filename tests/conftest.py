@@ -52,6 +52,16 @@ def _pooled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is known to fail on the driver that was named has to fail there."""
+    from tests.opencl.known import known_failures
+
+    known = known_failures(config.getoption("--opencl"))
+    for item in items:
+        if item.nodeid in known:
+            item.add_marker(pytest.mark.xfail(reason=known[item.nodeid], strict=True))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     """Skip what asks a driver that was named for halves that it does not have."""

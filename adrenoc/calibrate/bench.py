@@ -105,6 +105,7 @@ class Bench:
             build_ms=event["build_ms"],
             clock_mhz=answer.get("clock_mhz", 0.0),
             temperature_c=answer.get("temperature_c", 0.0),
+            by_host=answer.get("by_host", False),
         )
 
     def _present(self, request: dict[str, Any]) -> Event:

@@ -55,6 +55,7 @@ class Row:
     reason: str = ""
     clock_mhz: float = 0.0
     temperature_c: float = 0.0
+    by_host: bool = False
     time_s: float = 0.0
 
     @property
@@ -72,10 +73,11 @@ class Row:
 
     @property
     def state(self) -> str:
-        """Clock and temperature, where the device told them."""
+        """Clock and temperature, where the device told them, and whose times these are."""
         clock = f"{self.clock_mhz:.0f} MHz" if self.clock_mhz else ""
         heat = f"{self.temperature_c:.0f} °C" if self.temperature_c else ""
-        return ", ".join(filter(None, (clock, heat)))
+        whose = "by the host's clock, for the device's tells of no time" if self.by_host else ""
+        return ", ".join(filter(None, (clock, heat, whose)))
 
     @property
     def is_measured(self) -> bool:
@@ -100,6 +102,7 @@ class _Samples:
     word: str = ""
     clock_mhz: float = 0.0
     temperature_c: float = 0.0
+    by_host: bool = False
 
 
 def calibrate(
@@ -166,7 +169,11 @@ def _row(
         samples = _take_samples(bench, device, measure, started + limit_s, clock)
     except ProbeError as error:
         return end_row(FAILED, str(error))
-    state = {"clock_mhz": samples.clock_mhz, "temperature_c": samples.temperature_c}
+    state = {
+        "clock_mhz": samples.clock_mhz,
+        "temperature_c": samples.temperature_c,
+        "by_host": samples.by_host,
+    }
     lost = samples.rounds - len(samples.figures)
     if lost > MOST_NOISY * samples.rounds:
         reason = f"too noisy: {lost} of {samples.rounds} rounds say nothing; {samples.noisy}"
@@ -273,6 +280,7 @@ def _add(
 
 
 def _note(samples: _Samples, answers: Answers) -> None:
+    samples.by_host |= answers.by_host
     if 0 < answers.clock_mhz <= MOST_CLOCK_MHZ:
         samples.clock_mhz = answers.clock_mhz
     if 0 < answers.temperature_c <= MOST_CELSIUS:

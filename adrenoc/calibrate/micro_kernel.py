@@ -95,7 +95,8 @@ class Answers:
     """What came of kernels or deeds in turn: for each, the time of one in each round (us).
 
     `build_ms` is of all of them together; `output` is that of the last; `clock_mhz` and
-    `temperature_c` are 0 where the device does not tell.
+    `temperature_c` are 0 where the device does not tell.  `by_host`: its events told of no time, so
+    the host's clock did.
     """
 
     times_us: tuple[tuple[float, ...], ...]
@@ -103,6 +104,7 @@ class Answers:
     output: np.ndarray | None = None
     clock_mhz: float = 0.0
     temperature_c: float = 0.0
+    by_host: bool = False
 
 
 class ProbeError(Exception):

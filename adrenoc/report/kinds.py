@@ -85,6 +85,7 @@ _MEASURE = fields(
     reason=text,
     clock_mhz=figures,
     temperature_c=figures,
+    by_host=figures,
     time_s=figures,
 )
 _VALIDATION = {"validation": all_but(target=listed_target), "fit": all_but(target_file=nothing)}

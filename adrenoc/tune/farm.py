@@ -209,6 +209,9 @@ def _count_tracked(place: RemoteAddress) -> int:
         tracker.close()
 
 
+_BY_HOST = "its events tell of no time, so the host's clock does"
+
+
 class _Lane(threading.Thread):
     def __init__(self, farm: Farm, place: RemoteAddress, options: FarmOptions) -> None:
         super().__init__(daemon=True)
@@ -220,6 +223,7 @@ class _Lane(threading.Thread):
         self._serial = 0
         self._device = Device(name="unknown")
         self._pause_s = SHORTEST_PAUSE_S
+        self._by_host = False
 
     def end(self) -> None:
         """Stop at once, whatever is under way."""
@@ -288,6 +292,9 @@ class _Lane(threading.Thread):
             self._options.on_event(f"{self.place.where}: left during a trial, which is repeated")
             self._farm.submit(replace(job, attempts=job.attempts + 1), first=True)
             return
+        if answer.get("by_host") and not self._by_host:
+            self._by_host = True
+            self._options.on_event(f"{self.place.where}: {_BY_HOST}")
         self._farm.finish(_outcome(job, answer, self._device))
 
     def _give_up_worker(self, detail: str, *, late: bool) -> None:

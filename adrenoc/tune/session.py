@@ -204,6 +204,7 @@ class Session:
         if request["write_reference"]:
             self._keep_reference(request["reference"], tensors[-1])
         answer = {"event": "measured", "times_us": found["times_us"], "errors": found["errors"]}
+        answer["by_host"] = found.get("by_host") is True
         if request.get("state", False):
             state = read_gpu_state(self._function("adrenoc.runtime.gpu_state"))
             answer |= {"clock_mhz": state.clock_mhz, "temperature_c": state.temperature_c}

@@ -115,3 +115,12 @@ def test_a_deed_that_breaks_the_device_costs_itself(layer: Path, order: str, wor
     assert rows["launch.argument"].is_measured
     assert rows["launch.queue"].is_measured
     assert "large tensors may fail" in _facts(done)["buffer.largest"].means
+
+
+def test_a_clock_that_stands_is_replaced_by_the_hosts(layer: Path) -> None:
+    with misbehaving(layer, "clock|zero"):
+        (row,) = _calibrate("mad.float4").measured.rows
+    assert row.is_measured and row.value is not None, row.reason
+    assert 0.01 < row.value < 1e5
+    assert row.by_host
+    assert "by the host's clock" in row.state

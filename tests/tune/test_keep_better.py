@@ -66,7 +66,8 @@ def test_what_chooses_worse_is_put_back() -> None:
 
 def test_tables_that_choose_better_stay_fitted() -> None:
     # Two that mislead outweigh the one that is told right.
-    fitted, (decision,) = keep([misled(DEPTHWISE), misled(DEPTHWISE), told_right(GEMV)])
+    seen = [misled(DEPTHWISE), misled(DEPTHWISE), told_right(GEMV)]
+    fitted, (decision,) = keep(seen, [told_right(GEMV)])
     assert {key for key, _, _ in fitted.changed} == {GEMV}
     assert fitted.after.regret == pytest.approx(1.0)
     assert fitted.after.regret < fitted.before.regret
@@ -79,3 +80,10 @@ def test_what_chooses_worse_where_it_was_not_fitted_is_not_taken() -> None:
     assert (fitted.after, fitted.kept_after) == (fitted.before, fitted.kept_before)
     assert (decision.subject, decision.taken) == ("cost.depthwise", "kept as they were")
     assert "of those kept out from 1.000 to 2.000" in decision.reason
+
+
+def test_what_nothing_confirms_is_not_taken() -> None:
+    fitted, (decision,) = keep([told_right(DEPTHWISE)])
+    assert (fitted.cost, fitted.changed) == (COST, ())
+    assert decision.taken == "kept as they were"
+    assert decision.reason == ("no layer that the fit has not seen was measured to hold it against")

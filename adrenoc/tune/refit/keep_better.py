@@ -39,7 +39,8 @@ def keep_better(
 
     While what was fitted chooses no better than `cost` among the kernels `seen`, tables are put
     back, one after the other, whichever lowers the regret most.  What chooses no better then, or
-    worse among the kernels `kept` out of the fit, is not taken at all.
+    worse among the kernels `kept` out of the fit, is not taken at all, nor is what no such kernel
+    can be asked about.
     """
     judge = _Judge(seen=seen, kept=kept, cost=cost)
     values: Values = {key: after for key, _, after in fitted.changed}
@@ -47,9 +48,7 @@ def keep_better(
     if not _chooses_better(fitted):
         values, decisions = _put_tables_back(judge, values)
     taken = _fitted_with(values, fitted, judge)
-    if not values or (
-        _chooses_better(taken) and taken.kept_after.regret <= taken.kept_before.regret
-    ):
+    if not values or _is_confirmed(taken):
         return taken, decisions
     return _fitted_with({}, fitted, judge), (_none_is_taken(taken, tables_of(fitted.changed)),)
 
@@ -103,7 +102,20 @@ def _chooses_better(fitted: Fitted) -> bool:
     return (after.regret, -after.rank) < (before.regret, -before.rank)
 
 
+def _is_confirmed(fitted: Fitted) -> bool:
+    """Whether it chooses better, and no worse on kernels that it has not seen."""
+    is_no_worse = fitted.kept_after.regret <= fitted.kept_before.regret
+    return bool(fitted.kept_after.kernels) and is_no_worse and _chooses_better(fitted)
+
+
 def _none_is_taken(fitted: Fitted, tables: str) -> Decision:
+    if not fitted.kept_after.kernels:
+        return Decision(
+            subject=tables,
+            taken="kept as they were",
+            reason="no layer that the fit has not seen was measured to hold it against",
+        )
+
     def say_change(before: float, after: float) -> str:
         return f"from {before:.3f} to {after:.3f}"
 

@@ -50,7 +50,8 @@ class RefusedCandidate : public std::runtime_error {
 
 // Runs each candidate several times onto different old contents, where its output has to be equal
 // in every bit and near the reference; then all of them in turn, for what disturbs the device
-// disturbs all.  Returns {"times_us": [[...]...], "errors": [...]}.  Throws RefusedCandidate, and
+// disturbs all.  Returns {"times_us": [[...]...], "errors": [...]}, with "by_host": true where
+// some times are the host's, for the device's events tell of none.  Throws RefusedCandidate, and
 // RuntimeError where the device fails.
 [[nodiscard]] tvm::ffi::json::Object measure_candidates(const std::vector<Candidate>& candidates,
                                                         const TrialSettings& settings);
