@@ -76,7 +76,7 @@ class Row:
         """Clock and temperature, where the device told them, and whose times these are."""
         clock = f"{self.clock_mhz:.0f} MHz" if self.clock_mhz else ""
         heat = f"{self.temperature_c:.0f} °C" if self.temperature_c else ""
-        whose = "by the host's clock, for the device's tells of no time" if self.by_host else ""
+        whose = "the host's clock" if self.by_host and self.samples > 1 else ""
         return ", ".join(filter(None, (clock, heat, whose)))
 
     @property

@@ -123,7 +123,9 @@ def calibrate_command(
     with reach(place) as address:
         done = _calibrate(asked, address) if asked.calibrates else None
         validation = _validate(asked, address) if validate else None
-    fitted = None if validation is None or not fit else _fit_and_write(asked, validation)
+        fitted = None
+        if validation is not None and fit:
+            fitted = _fit_and_write(asked, validation, address)
     _report(asked, done, validation, fitted, page)
 
 
@@ -217,17 +219,27 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
     return run_validation(request, say=console.print_progress if asked.quiet else say_layer)
 
 
-def _fit_and_write(asked: _Asked, validation: Validation) -> Fit:
-    """Fit constants, and write the target file.
+def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress | None) -> Fit:
+    """Fit constants, have the device confirm them, and write the target file.
 
     Raises:
         DeviceError: too little was measured to fit to.
+        RemoteError: the device went away.
     """
+    from adrenoc.calibrate.session import Reach
     from adrenoc.calibrate.validate.fit import fit_validation
     from adrenoc.calibrate.validate.fitted_file import fitted_toml
+    from adrenoc.calibrate.validate.session import confirm_choices
     from adrenoc.calibrate.validate.table import wanted_rows
 
-    fitted = fit_validation(validation, wanted_rows(asked.only))
+    reach = Reach(
+        place=address, cl_device=asked.cl_device, budget_s=asked.budget_s, limit_s=asked.limit_s
+    )
+    fitted = fit_validation(
+        validation,
+        wanted_rows(asked.only),
+        lambda cost: confirm_choices(reach, validation, cost),
+    )
     _write_target(asked.output, fitted_toml(validation, fitted))
     return fitted
 
@@ -375,3 +387,5 @@ def _show(done: Calibration, output: Path) -> None:
     rows = done.measured.rows
     counted = [sum(row.status == status for row in rows) for status in ("measured", "failed")]
     console.print_verdict(True, f"{output}: {counted[0]} measured, {counted[1]} failed")
+    if any(row.by_host for row in rows):
+        console.print_fields([("clock", "the device's tells of no time, so the host's was taken")])

@@ -106,6 +106,7 @@ def plain_fit(done: Fit) -> dict[str, Any]:
             for key, before, after in done.changed
         ],
         "decisions": done.decisions,
+        "confirmed": done.confirmed,
     }
 
 
@@ -131,9 +132,24 @@ def show_fit(done: Fit) -> None:
                 (f"joins, {name}", f"{right} right of {clear}")
                 for name, (right, clear) in _decisions(done).items()
             ),
+            *_confirmed_fields(done),
             *((d.subject, f"{d.taken}: {d.reason}") for d in done.decisions),
         ]
     )
+
+
+def _confirmed_fields(done: Fit) -> list[tuple[str, str]]:
+    """How the new choices of all schedules ran beside the old ones."""
+    ran = done.confirmed
+    if ran is None or ran.failed:
+        return []
+    return [
+        (
+            "new choices, run",
+            f"{ran.seen:.3f} of the old ones' time on fitted layers, {ran.kept:.3f} on those kept "
+            f"out; {ran.others} kernels choose another schedule",
+        )
+    ]
 
 
 def _decisions(done: Fit) -> dict[str, tuple[int, int]]:

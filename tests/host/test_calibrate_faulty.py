@@ -123,4 +123,4 @@ def test_a_clock_that_stands_is_replaced_by_the_hosts(layer: Path) -> None:
     assert row.is_measured and row.value is not None, row.reason
     assert 0.01 < row.value < 1e5
     assert row.by_host
-    assert "by the host's clock" in row.state
+    assert "the host's clock" in row.state

@@ -17,6 +17,7 @@ from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.micro_kernel import Answers, ProbeError
 from adrenoc.calibrate.validate import fit as fit_module
 from adrenoc.calibrate.validate import session
+from adrenoc.calibrate.validate.confirm import Confirmed, confirm
 from adrenoc.calibrate.validate.findings import JoinFinding, overall, share_right
 from adrenoc.calibrate.validate.fit import best_threshold, fit_validation
 from adrenoc.calibrate.validate.fitted_file import fitted_toml, set_key
@@ -375,6 +376,56 @@ def test_a_fit_that_chooses_worse_is_not_taken(
     target = load_target(str(path))
     assert replace(target.cost, name=TARGET.cost.name) == TARGET.cost
     assert "fitted to" not in path.read_text()
+
+
+def ran(found: Validation, device: PlantedDevice, cost: Cost) -> Confirmed:
+    """What `cost` chooses, run on a device beside what the target does."""
+    return confirm(
+        found.timed,
+        TARGET.cost,
+        cost,
+        bench=device,
+        build=lambda kernel, number: named_variant(kernel.task, number),
+        scratch=Path("none"),
+    )
+
+
+def test_a_fit_is_confirmed_by_what_it_chooses_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
+    only = ("depthwise", "1x1 256", "1x1 32")
+    device = PlantedDevice(truth)
+    found = validated(monkeypatch, device, *only)
+    right = ran(found, device, truth)
+    assert right.is_better and right.others and right.seen < 1.0
+    device.cost = TARGET.cost
+    wrong = ran(found, device, truth)
+    assert wrong.others == right.others and not wrong.is_better and wrong.seen > 1.0
+    assert ran(found, device, TARGET.cost) == Confirmed(seen=1.0, kept=1.0, others=0)
+
+    for told, taken in ((right, True), (wrong, False)):
+        fit = fit_validation(found, wanted_rows(only), lambda _, told=told: told)  # type: ignore[misc]
+        assert bool(fit.changed) is taken
+        assert (fit.cost == TARGET.cost) is not taken
+        assert fit.confirmed == told
+    (decision,) = fit.decisions
+    assert decision.taken == "kept as they were"
+    assert "of all schedules they choose others" in decision.reason
+
+
+def test_a_choice_that_does_not_run_confirms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
+    device = PlantedDevice(truth)
+    found = validated(monkeypatch, device, "depthwise")
+
+    def fail(*_: object, **__: object) -> Answers:
+        raise ProbeError("build: no registers are left")
+
+    monkeypatch.setattr(device, "launch", fail)
+    told = ran(found, device, truth)
+    assert not told.is_better
+    assert told.decision("cost.depthwise").reason == (
+        "depthwise 3x3 96@28 does not run as they choose: build: no registers are left"
+    )
 
 
 def test_too_little_to_fit_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from adrenoc.calibrate.validate.confirm import Confirmed
 from adrenoc.calibrate.validate.findings import JoinFinding
 from adrenoc.calibrate.validate.forms import JOINS, digests_of, forms_of, plan_of, replace_joins
 from adrenoc.calibrate.validate.session import Validation
@@ -22,7 +23,7 @@ from adrenoc.options import CompileOptions
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import Target
 from adrenoc.tune.refit.fit import Fitted, Key, fit_cost, value_of
-from adrenoc.tune.refit.keep_better import keep_better
+from adrenoc.tune.refit.keep_better import keep_better, put_back, tables_of
 
 THRESHOLDS = (0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.8, 2.5, 4.0)
 """The values that a fit tries for a threshold of `[joins]`."""
@@ -39,12 +40,22 @@ class Fit:
     changed: tuple[tuple[Key, float, float], ...]
     decisions: tuple[Decision, ...]
     """What was fitted and is not taken, and why."""
+    confirmed: Confirmed | None
+    """How the new choices ran beside the old ones, where there were any."""
     joins_before: tuple[JoinFinding, ...]
     joins_after: tuple[JoinFinding, ...]
 
 
-def fit_validation(validation: Validation, rows: Sequence[LayerRow]) -> Fit:
+Confirm = Callable[[Cost], Confirmed]
+"""Runs what constants choose beside what those of the target do."""
+
+
+def fit_validation(
+    validation: Validation, rows: Sequence[LayerRow], confirm: Confirm | None = None
+) -> Fit:
     """Fit the target's constants to the layers that are not kept out.
+
+    What `confirm` finds to choose worse is not taken.
 
     Raises:
         DeviceError: too few of them were measured.
@@ -61,6 +72,12 @@ def fit_validation(validation: Validation, rows: Sequence[LayerRow]) -> Fit:
         [timed.measured for timed in validation.timed], cost, keep_out=kept.__contains__
     )
     fitted, decisions = keep_better(fitted, cost, seen, kept)
+    confirmed = None
+    if fitted.changed and confirm is not None:
+        confirmed = confirm(fitted.cost)
+        if not confirmed.is_better:
+            decisions = (confirmed.decision(tables_of(fitted.changed)),)
+            fitted = put_back(fitted, cost)
     target = replace(validation.target, cost=fitted.cost)
     thresholds, after, of_joins = _fit_joins(validation, rows, target)
     return Fit(
@@ -74,6 +91,7 @@ def fit_validation(validation: Validation, rows: Sequence[LayerRow]) -> Fit:
             ),
         ),
         decisions=(*decisions, *of_joins),
+        confirmed=confirmed,
         joins_before=validation.joins,
         joins_after=after,
     )

@@ -15,6 +15,7 @@ from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.measure import spread_of
 from adrenoc.calibrate.micro_kernel import ProbeError
 from adrenoc.calibrate.session import Reach, opened_bench
+from adrenoc.calibrate.validate.confirm import Confirmed, confirm
 from adrenoc.calibrate.validate.findings import (
     FamilyFinding,
     JoinFinding,
@@ -28,11 +29,12 @@ from adrenoc.calibrate.validate.kernel_times import CONTESTS, KernelClock, Kerne
 from adrenoc.calibrate.validate.table import LayerRow, families_in_turn
 from adrenoc.errors import AdrenocError, RemoteError
 from adrenoc.options import CompileOptions
+from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import Target
 from adrenoc.tune.refit.kernels import Measured
 from adrenoc.tune.tasks import Task, TunePlan
 from adrenoc.tune.tuner import tolerance_of
-from adrenoc.tune.variant import VariantBuilder
+from adrenoc.tune.variant import Variant, VariantBuilder
 
 MOST_SCHEDULES = 40
 US_A_MS = 1e3
@@ -92,6 +94,22 @@ def run_validation(request: ValidationRequest, *, say: Say = lambda *_: None) ->
         timed=tuple(run.timed),
         time_s=run.spent_s,
     )
+
+
+def confirm_choices(reach: Reach, validation: Validation, cost: Cost) -> Confirmed:
+    """Run what other constants choose on the device that was validated.
+
+    Raises:
+        RemoteError: the device cannot be reached, or went away.
+        DeviceError: it runs no kernel at all.
+    """
+    with opened_bench(reach) as (bench, _, scratch):
+
+        def build(kernel: Measured, number: int) -> Variant:
+            return VariantBuilder(kernel.plan, scratch)(kernel.task, number)
+
+        old = validation.target.cost
+        return confirm(validation.timed, old, cost, bench=bench, build=build, scratch=scratch)
 
 
 class _Run:

@@ -50,7 +50,14 @@ def keep_better(
     taken = _fitted_with(values, fitted, judge)
     if not values or _is_confirmed(taken):
         return taken, decisions
-    return _fitted_with({}, fitted, judge), (_none_is_taken(taken, tables_of(fitted.changed)),)
+    return put_back(fitted, cost), (_none_is_taken(taken, tables_of(fitted.changed)),)
+
+
+def put_back(fitted: Fitted, cost: Cost) -> Fitted:
+    """A fit of which nothing is taken: the constants are those that were there."""
+    return replace(
+        fitted, cost=cost, changed=(), after=fitted.before, kept_after=fitted.kept_before
+    )
 
 
 def tables_of(changed: Sequence[tuple[Key, float, float]]) -> str:
