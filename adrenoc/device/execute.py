@@ -15,7 +15,7 @@ from adrenoc.device.compiled_for import other_gpu_notes
 from adrenoc.device.gpu_state import GpuState, clock_notes, read_gpu_state
 from adrenoc.device.memory_meter import MemoryMeter
 from adrenoc.device.place import Place, start_build
-from adrenoc.device.profile import Launch, kernel_times, node_times
+from adrenoc.device.profile import Launch, kernel_times, node_times, tells_time
 from adrenoc.device.result import (
     HintUse,
     LaunchReport,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _DEVICE = "_kernel"
 """What TVM adds to the name of a function's part on the device."""
+_NO_CLOCK = "the device's events tell of no time, so no kernel could be timed"
 
 
 def execute(
@@ -74,7 +75,7 @@ def execute(
         outputs = runner.walk([inputs, *steps])
     among = () if others is None else _run_among(runner, inputs, others)
     states.append(_read_state(place, progress.tracer))
-    launches = _profile(runner, place) if options.profile else []
+    launches, of_clock = _profile(runner, place) if options.profile else ([], ())
     regions = loaded.regions
     if options.profile and regions:
         regions = _time_regions(runner, place, bundle, regions, launches)
@@ -95,7 +96,7 @@ def execute(
         gpu=tuple(state for state in states if state.is_known),
         warm_ms=tuple(progress.warm_ms),
         trace=progress.tracer.finish(),
-        notes=(*_notes(place, bundle, loaded, states), *notes),
+        notes=(*_notes(place, bundle, loaded, states), *notes, *of_clock),
     )
 
 
@@ -324,8 +325,8 @@ def _sustain(runner: _Runner, options: RunOptions) -> Sustained | None:
     return Sustained.from_runs(run_ms, seconds=options.sustain_s, pause_ms=options.pause_ms)
 
 
-def _profile(runner: _Runner, place: Place) -> list[Launch]:
-    """The launches of one more run."""
+def _profile(runner: _Runner, place: Place) -> tuple[list[Launch], tuple[str, ...]]:
+    """The launches of one more run, and why there are none where the device's clock stands."""
     start = _require(place, "adrenoc.opencl.profile_start")
     stop = _require(place, "adrenoc.opencl.profile_stop")
     start(place.number)
@@ -337,8 +338,11 @@ def _profile(runner: _Runner, place: Place) -> list[Launch]:
         Launch(kernel=name.removesuffix(_DEVICE), start_ns=start, end_ns=end)
         for name, start, end in told
     ]
+    why = (_NO_CLOCK,) if launches and not tells_time(launches) else ()
+    if why:
+        launches = []
     runner.tracer.note_launches(launches)
-    return launches
+    return launches, why
 
 
 def _time_regions(
@@ -353,7 +357,7 @@ def _time_regions(
     switch_off(True)
     try:
         runner.run_ms()  # what is built at its first use is built here
-        beside = _profile(runner, place)
+        beside, _ = _profile(runner, place)
     finally:
         switch_off(False)
     infos = {info.symbol: info for info in bundle.manifest.regions}

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from adrenoc.bundle.launches import LaunchInfo
 
+LEAST_NS = 10
+"""The time that some launch of a run takes at least, by a clock that goes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTime:
@@ -47,6 +50,11 @@ class Launch:
     def time_ms(self) -> float:
         """How long it ran."""
         return (self.end_ns - self.start_ns) / 1e6
+
+
+def tells_time(launches: Sequence[Launch]) -> bool:
+    """Whether the device's clock goes: Mesa 22.3 says of each launch that it took one ns."""
+    return any(launch.end_ns - launch.start_ns >= LEAST_NS for launch in launches)
 
 
 def kernel_times(launches: Sequence[Launch]) -> tuple[KernelTime, ...]:

@@ -180,6 +180,13 @@ KINDS = (
         keys=frozenset({"base", "limits"}),
         pick=_TARGET,
     ),
+    Kind(
+        name="error",
+        made_by="a command with --json that failed",
+        keys=frozenset({"error"}),
+        # Its text may name files and tensors.
+        pick=fields(error=fields(type=text, exit_code=figures)),
+    ),
 )
 
 

@@ -22,7 +22,7 @@ from adrenoc.device.gpu_state import (
     parse_gpu_state,
     why_not_comparable,
 )
-from adrenoc.device.profile import Launch, kernel_times, node_times
+from adrenoc.device.profile import Launch, kernel_times, node_times, tells_time
 from adrenoc.device.result import Progress, RunResult, Sustained, Times, percentile
 from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError, InputError
 from tests.unit.fake_compiled import make_bundle_folder
@@ -342,3 +342,13 @@ def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="is not what `adrenoc run --json` printed") as refused:
             read_baseline(file)
         assert file.name not in (refused.value.hint or "")  # nothing of the user's is written over
+
+
+def test_a_clock_that_stands_is_seen() -> None:
+    def launches(*times: tuple[int, int]) -> list[Launch]:
+        return [Launch(kernel="k", start_ns=start, end_ns=end) for start, end in times]
+
+    assert not tells_time(launches((2, 3), (2, 3)))  # Mesa's rusticl 22.3
+    assert not tells_time(launches((0, 0)))
+    assert not tells_time(launches((2000, 1000), (3000, 2500)))
+    assert tells_time(launches((1000, 1000), (1000, 2000)))  # in steps of a microsecond

@@ -116,6 +116,17 @@ def test_texts_lose_what_is_the_users(text: str, kept: str | None) -> None:
     assert Names(own_words=("anna-pc",)).hide_own(text) == (text if kept is None else kept)
 
 
+def test_a_command_that_failed_sends_how_it_ended(tmp_path: Path) -> None:
+    error = {"type": "BundleError", "message": f"{SECRET} is damaged", "hint": "", "exit_code": 21}
+    told = _sent(tmp_path, {"error": error})
+    assert SECRET not in told
+    (part,) = json.loads(told)["parts"]
+    assert part == {
+        "kind": "error",
+        "content": {"error": {"type": "BundleError", "exit_code": 21}},
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
