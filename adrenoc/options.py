@@ -6,6 +6,7 @@ command line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -26,6 +27,7 @@ DTYPES = ("float32", "float16")
 FORBIDDEN = ("buffer", "cpu")
 CLML_MODES = ("auto", "all", "off")
 CLML_VERSIONS = (1, 2, 3, 4, 5)
+MOST_EXTENT = 2**31 - 1  # kernels count in 32 bits
 OLDEST_ANDROID_API = 21  # the first level of arm64 Android
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -33,6 +35,8 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 ONLY_OF_DECODERS = ("states", "caches", "recurrent", "slack", "end_tokens")
 """Options that are not told of where they are empty."""
+
+_EXTENT = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +262,7 @@ def resolve_options(
             that has none.
         ShapeError: a shape is wrong.
     """
-    chosen = load_preset(preset or DEFAULT_PRESET, folder=folder)
+    chosen = load_preset(DEFAULT_PRESET if preset is None else preset, folder=folder)
     said = {name: value for name, value in (command_line or {}).items() if value is not None}
     layers: list[tuple[str, Mapping[str, Any]]] = [
         (f"target {target.name}", dict(target.options)),
@@ -301,6 +305,11 @@ def resolve_options(
     return ResolvedOptions(options=options, origins=tuple(origins.items()))
 
 
+def is_extent(text: str) -> bool:
+    """Whether a text is a whole number that an axis may have as its extent."""
+    return bool(_EXTENT.fullmatch(text)) and int(text) <= MOST_EXTENT
+
+
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Read `NAME:D,D,...` of the command line; the name may itself hold colons.
 
@@ -309,9 +318,9 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """
     name, colon, dims = text.rpartition(":")
     numbers = [part.strip() for part in dims.split(",")]
-    if not (colon and name and all(part.isascii() and part.isdigit() for part in numbers)):
+    if not (colon and name and all(is_extent(part) for part in numbers)):
         raise ShapeError(
-            f'--shape "{text}": expected NAME:D,D,... with whole numbers',
+            f'--shape "{text}": expected NAME:D,D,... with whole numbers up to {MOST_EXTENT}',
             hint="adrenoc compile MODEL --shape input:1,3,224,224",
         )
     shape = (name, tuple(int(part) for part in numbers))
@@ -351,9 +360,10 @@ def _require(name: str, value: object, good: bool, expected: str) -> None:
 def _check_shapes(shapes: Shapes) -> None:
     seen = set()
     for name, dims in shapes:
-        if not dims or not all(type(dim) is int and dim >= 0 for dim in dims):
+        if not dims or not all(type(dim) is int and 0 <= dim <= MOST_EXTENT for dim in dims):
             raise ShapeError(
-                f'shape of input "{name}": seen {list(dims)}, expected dimensions of 0 or more',
+                f'shape of input "{name}": seen {list(dims)}, expected dimensions from 0 to '
+                f"{MOST_EXTENT}",
                 hint=f"adrenoc compile MODEL --shape {name}:1,3,224,224",
             )
         if name in seen:

@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adrenoc.errors import ShapeError
-from adrenoc.options import Shapes, parse_shape
+from adrenoc.options import Shapes, is_extent, parse_shape
 
 MOST_BUCKETS = 32
 """Each is compiled and linked by itself."""
 
-_RANGE = re.compile(r"(\d+)\.\.(\d+)(?:/(\d+))?")
-_LIST = re.compile(r"\d+(\|\d+)+")
+_RANGE = re.compile(r"([0-9]{1,10})\.\.([0-9]+)(?:/([0-9]{1,10}))?")
 _HINT = "adrenoc compile MODEL --shape input:1..8,3,224..512/96,224..512/96"
 
 
@@ -58,11 +57,12 @@ def parse_shape_or_range(text: str) -> tuple[str, tuple[int, ...]] | ShapeRange:
 
 def _extents(part: str, text: str) -> tuple[int, ...]:
     found = _RANGE.fullmatch(part)
-    if part.isascii() and part.isdigit() and int(part):
+    if is_extent(part) and int(part):
         return (int(part),)
-    if _LIST.fullmatch(part):
-        extents = {int(number) for number in part.split("|")}
-    elif found is not None:
+    numbers = part.split("|")
+    if len(numbers) > 1 and all(map(is_extent, numbers)):
+        extents = {int(number) for number in numbers}
+    elif found is not None and is_extent(found[2]) and found[3] != "0":
         first, last, step = (int(v) if v else 0 for v in found.groups())
         extents = {first, last}
         at = first

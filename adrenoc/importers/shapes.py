@@ -63,7 +63,7 @@ def _options(
     for name, axes in dims.items():
         if name in shapes or axes is None:
             continue
-        known = [bound.get(d, d) if isinstance(d, str) else d for d in axes]
+        known = _known(axes, bound)
         if all(isinstance(d, int) for d in known):
             continue
         given = _example(known)
@@ -145,16 +145,28 @@ def _bind(
         raise ShapeError(
             f"--shape {name}:{given} has {len(wanted)} dimensions, but input '{name}' has "
             f"{len(dims)}: [{shown}]",
-            hint=f"--shape {name}:{_example(dims)}",
+            hint=f"--shape {name}:{_example(_known(dims, symbols))}",
         )
     for axis, (dim, extent) in enumerate(zip(dims, wanted, strict=True)):
         known = symbols.setdefault(dim, extent) if isinstance(dim, str) else dim
-        if known is not None and known != extent:
+        if known is None or known == extent:
+            continue
+        fit = zip(_known(dims, symbols), wanted, strict=True)
+        fitting = f"--shape {name}:{','.join(str(k if isinstance(k, int) else w) for k, w in fit)}"
+        asked = f"--shape {name}:{given} asks for {extent} in dimension {axis}, where "
+        if isinstance(dim, str):
             raise ShapeError(
-                f"--shape {name}:{given} asks for {extent} in dimension {axis}, where the model "
-                f"has {known}: [{shown}]",
-                hint=f"--shape {name}:{_example(dims)}, or export the model with that size",
+                f"{asked}'{dim}' is {known} already: [{shown}]",
+                hint=f"{fitting}, or another {dim} for all inputs",
             )
+        raise ShapeError(
+            f"{asked}the model has {known}: [{shown}]",
+            hint=f"{fitting}, or export the model with that size",
+        )
+
+
+def _known(dims: Sequence[Dim], symbols: Mapping[str, int]) -> list[Dim]:
+    return [symbols.get(d, d) if isinstance(d, str) else d for d in dims]
 
 
 def _static(
@@ -164,7 +176,7 @@ def _static(
         return wanted
     if dims is None:
         raise open_dims_error(name, None)
-    known = [symbols.get(d, d) if isinstance(d, str) else d for d in dims]
+    known = _known(dims, symbols)
     static = tuple(d for d in known if isinstance(d, int))
     if len(static) != len(known):
         raise open_dims_error(name, known)

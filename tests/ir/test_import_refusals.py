@@ -234,6 +234,14 @@ def test_contradiction_of_a_fixed_dimension(tmp_path: Path) -> None:
     assert "asks for 4 in dimension 1, where the model has 3" in said
 
 
+def test_contradiction_of_two_inputs_hints_at_what_fits_both(tmp_path: Path) -> None:
+    nodes = [node("Add", ["a", "b"], ["y"])]
+    model = graph(nodes, {"a": ("n", 3), "b": ("n", "m")}, ["y"])
+    with pytest.raises(errors.ShapeError, match="'n' is 2 already") as caught:
+        import_model(write(model, tmp_path), shapes={"a": (2, 3), "b": (4, 3)})
+    assert caught.value.hint.startswith("--shape b:2,3,")
+
+
 def test_unknown_input_names_the_nearest(tmp_path: Path) -> None:
     model = graph([node("Relu", ["input"], ["y"])], {"input": ("n", 3)}, ["y"])
     with pytest.raises(errors.ShapeError) as caught:

@@ -128,6 +128,8 @@ def test_halves_in_buffers_need_a_device_with_the_type():
 def test_an_unknown_preset_gets_the_nearest_name():
     with pytest.raises(OptionError) as caught:
         resolve_options(A750, preset="fp61")
+    with pytest.raises(OptionError, match='unknown preset ""'):
+        resolve_options(A750, preset="")
     assert 'unknown preset "fp61" (did you mean "fp16"?), expected one of' in caught.value.message
     assert caught.value.hint == "adrenoc presets"
 
@@ -198,7 +200,15 @@ def test_wrong_shapes():
 def test_shapes_on_the_command_line():
     assert parse_shape("input:1,3,224,224") == ("input", (1, 3, 224, 224))
     assert parse_shape("serving_default_x:0:1, 8") == ("serving_default_x:0", (1, 8))
-    for text in ("input", "input:", ":1,2", "input:1,,2", "input:1,-1", "input:²"):
+    for text in (
+        "input",
+        "input:",
+        ":1,2",
+        "input:1,,2",
+        "input:1,-1",
+        "input:²",
+        "input:1" + "0" * 9999,
+    ):
         with pytest.raises(ShapeError, match="expected NAME:D,D"):
             parse_shape(text)
     assert parse_shape("empty:0,3") == ("empty", (0, 3))

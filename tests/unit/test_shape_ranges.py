@@ -38,7 +38,17 @@ def test_alike_ranges_at_the_same_axis_vary_together() -> None:
     assert all(one["ids"] == one["mask"] for one in found)
 
 
-@pytest.mark.parametrize("text", ["x:4..2", "x:0..4", "x:1..", "x:1|0", "x:1..4/0..2", ":1..2"])
+_VAST = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("x:4..2", "x:0..4", "x:1..", "x:1|0", "x:1..4/0..2", ":1..2", "x:1..4/0"),
+        *(f"x:{_VAST}", f"x:1..{_VAST}", f"x:1|{_VAST}", "x:1..4/" + _VAST, "x:2147483648"),
+    ],
+    ids=lambda text: text[:12],
+)
 def test_no_range(text: str) -> None:
     with pytest.raises(ShapeError, match="expected"):
         parse_shape_or_range(text)
