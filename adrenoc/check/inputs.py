@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,13 +39,15 @@ class ImageOptions:
             raise InputError(
                 f"--layout is '{self.layout}'; expected NCHW or NHWC", hint="--layout NCHW"
             )
-        if not self.std or not all(self.std):
+        if not self.std or not all(self.std) or not all(map(math.isfinite, self.std)):
             raise InputError(
                 f"--std is {list(self.std)}; expected numbers other than 0",
                 hint="--std 0.229,0.224,0.225",
             )
-        if not self.mean:
-            raise InputError("--mean is empty; expected numbers", hint="--mean 0.485,0.456,0.406")
+        if not self.mean or not all(map(math.isfinite, self.mean)):
+            raise InputError(
+                f"--mean is {list(self.mean)}; expected numbers", hint="--mean 0.485,0.456,0.406"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +117,16 @@ def make_inputs(
     options = image or ImageOptions()
     for file in files:
         if file.path.suffix.lower() == ".npz":
-            found.update(_read_npz(file, specs))
-            continue
-        spec = _target(file, specs)
-        found[spec.name] = _read_file(file.path, spec, options)
+            read = _read_npz(file, specs)
+        else:
+            spec = _target(file, specs)
+            read = {spec.name: _read_file(file.path, spec, options)}
+        for name in found.keys() & read.keys():
+            raise InputError(
+                f"input '{name}' is given twice, by {file.path} and a file before it",
+                hint="give each input one --input",
+            )
+        found.update(read)
     inputs = Inputs(
         (spec.name, found[spec.name] if spec.name in found else random_input(spec, seed=seed))
         for spec in specs

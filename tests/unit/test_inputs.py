@@ -159,6 +159,16 @@ def test_image_for_an_input_that_is_none(tmp_path: Path) -> None:
     assert "takes no image" in refused([TOKENS], str(tmp_path / "x.png")).message
 
 
+@pytest.mark.parametrize("names", [("a.npy", "b.npy"), ("a.npy", "c.npz"), ("c.npz", "a.npy")])
+def test_an_input_that_is_given_twice_is_refused(tmp_path: Path, names: tuple[str, str]) -> None:
+    mask = np.ones((2,), np.bool_)
+    np.save(tmp_path / "a.npy", mask)
+    np.save(tmp_path / "b.npy", mask)
+    np.savez(tmp_path / "c.npz", mask=mask)
+    error = refused([MASK], *(str(tmp_path / name) for name in names))
+    assert "'mask' is given twice" in error.message
+
+
 def test_mean_of_another_number_of_channels(tmp_path: Path) -> None:
     write_image(tmp_path / "x.png")
     options = ImageOptions(mean=(0.1, 0.2))
@@ -166,7 +176,12 @@ def test_mean_of_another_number_of_channels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"layout": "CHWN"}, {"std": (0.0,)}, {"std": ()}, {"mean": ()}]
+    "options",
+    [
+        {"layout": "CHWN"},
+        *({"std": std} for std in ((0.0,), (), (float("inf"),), (float("nan"),))),
+        *({"mean": mean} for mean in ((), (float("nan"), 0.0, 0.0))),
+    ],
 )
 def test_image_options_are_checked(options: dict[str, object]) -> None:
     with pytest.raises(InputError):
