@@ -1,9 +1,10 @@
-"""Constants that a bundle does not hold, because it holds their elements in another order.
+"""Constants that a bundle does not hold, because it holds what they are made of in another order.
 
 Kernels for two GPUs read the same weights from other places.  `moves.json` says of such a constant
 which one of `params.safetensors` has its elements, and where each lies in both; they are brought
 into its order as the bundle is loaded.  A place is a sum over axes of sums over digits of the
-index, as `adrenoc.ir.places` finds them; what no element lies at is zero.
+index, as `adrenoc.ir.places` finds them; what no element lies at is zero.  Filters that one GPU
+reads as they are and another as Winograd's algorithm wants them are transformed on the way.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adrenoc.bundle.filter_transform import FilterTransform
 from adrenoc.bundle.manifest import from_plain, to_plain
 from adrenoc.bundle.tar import REBUILD_HINT
 from adrenoc.errors import BundleError
@@ -34,6 +36,14 @@ Digits = tuple[tuple[int, ...], ...]
 _MOST_AXES = 8
 _MOST_DIGITS = 8
 _MOST = 2**31 - 1
+_MOST_SIDE = 8
+"""Rows and columns of a transformed filter."""
+_MOST_FACTOR = 1 << 16
+"""A coefficient or a divisor of a transform."""
+_FILTERS_AT_ONCE = 1 << 14
+"""So many in double precision stay in a cache."""
+FLOATS = {2: "float16", 4: "float32"}
+"""What elements of filters are, by their bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +58,8 @@ class Places:
 class Move:
     """The constant `name` out of the elements of `source`, in so many `counts` along each axis.
 
-    An element is of `width` bytes; places are counted in elements.
+    An element is of `width` bytes; places are counted in elements.  With a `transform` the last two
+    axes are those of filters, of floats or halves; `places` are of what becomes of them.
     """
 
     name: str
@@ -59,6 +70,14 @@ class Move:
     counts: tuple[int, ...]
     places: Places
     source_places: Places
+    transform: FilterTransform | None = None
+
+    @property
+    def made_counts(self) -> tuple[int, ...]:
+        """Elements of the constant itself along each axis."""
+        if self.transform is None:
+            return self.counts
+        return (*self.counts[:-2], self.transform.side, self.transform.side)
 
     def bring(self, source: np.ndarray, where: str) -> np.ndarray:
         """The constant, of the one that holds its elements.
@@ -74,10 +93,25 @@ class Move:
         kind = np.dtype(f"u{self.width}")
         made = np.zeros(size // self.width, kind)
         taken = np.ascontiguousarray(source).reshape(-1).view(kind)
-        to = _find_all(self.places, self.counts, len(made), f"{where}: {self.name}")
+        to = _find_all(self.places, self.made_counts, len(made), f"{where}: {self.name}")
         at = _find_all(self.source_places, self.counts, len(taken), f"{where}: {self.name}")
-        made[to] = taken[at]
+        made[to] = taken[at] if self.transform is None else self._transform(taken[at])
         return made.view(self.dtype).reshape(self.shape)
+
+    def _transform(self, elements: np.ndarray) -> np.ndarray:
+        """The bits of filters, transformed, of the bits of plain ones."""
+        import numpy as np
+
+        if self.transform is None or not elements.size:
+            return elements
+        filters = elements.view(FLOATS[self.width]).reshape(-1, *self.counts[-2:])
+        side = self.transform.side
+        made = np.empty((len(filters), side, side), filters.dtype)
+        for begin in range(0, len(filters), _FILTERS_AT_ONCE):
+            some = slice(begin, begin + _FILTERS_AT_ONCE)
+            with np.errstate(over="ignore"):
+                made[some] = self.transform.apply(filters[some])
+        return made.reshape(-1).view(elements.dtype)
 
 
 def moves_to_json(moves: Mapping[str, Move]) -> str:
@@ -130,10 +164,26 @@ def _check(move: Move, where: str) -> None:
             if not 0 < len(digits) <= _MOST_DIGITS or any(len(d) != 2 or d[0] < 1 for d in digits):
                 raise _wrong(where, move.name, "has digits that are no radix and stride")
             numbers += [abs(number) for digit in digits for number in digit]
+    if move.transform is not None:
+        _check_transform(move, move.transform, where)
     if not 0 < axes <= _MOST_AXES or any(not 0 <= n <= _MOST for n in numbers):
         raise _wrong(where, move.name, "has a number beyond what memory holds")
-    if math.prod(move.counts) > _MOST or math.prod(move.shape) > _MOST:
+    if math.prod(move.made_counts) > _MOST or math.prod(move.shape) > _MOST:
         raise _wrong(where, move.name, "moves more elements than memory holds")
+
+
+def _check_transform(move: Move, transform: FilterTransform, where: str) -> None:
+    """Refuse a transform that is of no filters, or whose sums could be rounded."""
+    taps = {len(row) for row in transform.rows}
+    if move.width not in FLOATS or len(move.counts) < 2 or taps != set(move.counts[-2:]):
+        raise _wrong(where, move.name, "transforms what is no filter")
+    if not 0 < transform.side <= _MOST_SIDE or max(taps) > _MOST_SIDE:
+        raise _wrong(where, move.name, "transforms filters to sides beyond what is made")
+    if len(transform.divisors) != transform.side or any(d < 1 for d in transform.divisors):
+        raise _wrong(where, move.name, "has divisors that are none of its rows")
+    numbers = [*transform.divisors, *(abs(c) for row in transform.rows for c in row)]
+    if any(number > _MOST_FACTOR for number in numbers):
+        raise _wrong(where, move.name, "has a number beyond what memory holds")
 
 
 def _find_all(places: Places, counts: tuple[int, ...], most: int, where: str) -> np.ndarray:

@@ -1,28 +1,45 @@
 """The constants of a bundle, each content once, whichever of its parts reads it.
 
 Parts for two GPUs mostly read the same numbers in another order.  With `moves` the store keeps one
-order, and for each other one how it comes of that (`adrenoc.bundle.moves`).
+order, and for each other one how it comes of that (`adrenoc.bundle.moves`).  Of filters it keeps
+the plain ones, also where no part reads them so: Winograd's are two to four times as large.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from adrenoc.bundle.moves import Move, Places
+from adrenoc.bundle.filter_transform import FilterTransform
+from adrenoc.bundle.moves import FLOATS, Move, Places
 from adrenoc.compile.compiler import Compiled
 from adrenoc.errors import BundleError
+from adrenoc.families.shared.rounding import round_constant
 from adrenoc.files.spill import forget_pages
-from adrenoc.ir.places import find_axis_digits, forms_of, pack_indices, read_places
-from adrenoc.ir.program import Packing
+from adrenoc.ir.places import (
+    UNBOUNDED,
+    Digits,
+    find_axis_digits,
+    forms_of,
+    pack_indices,
+    read_places,
+)
+from adrenoc.ir.program import Matrix, Packing
 
 _MOST_ELEMENTS = 1 << 25
 """Of a larger constant no places are traced: that takes some forty bytes an element."""
 _LEAST_BYTES = 4096
 """Smaller constants cost less than telling how they are moved."""
+_OWN = "own"
+"""The kind of the model's own numbers; others are computed of them."""
+_ONE: Digits = ((UNBOUNDED, 0),)
+"""The places along an axis of one element."""
+
+Pack = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +91,10 @@ class ConstantStore:
 
     def _trace(self, name: str, value: np.ndarray, packing: Packing) -> Move | None:
         """How `value` comes of a stored constant; without one it becomes an origin for others."""
+        if packing.transform is not None:
+            derived = self._derive(name, value, packing, packing.transform)
+            if derived is not None:
+                return derived
         own: dict[str, _Origin] = {}
         for key, counts, origin in _trace_origins(name, value, packing):
             other = self._origins.get(key)
@@ -95,6 +116,48 @@ class ConstantStore:
         self._origins |= own
         return None
 
+    def _derive(
+        self, name: str, value: np.ndarray, packing: Packing, transform: Matrix
+    ) -> Move | None:
+        """How `value` comes of plain filters, which are stored if they are not yet."""
+        made = packing.make_rounded()
+        found = _find_places(made, packing.move, value)
+        axes = _order_axes(packing)
+        if found is None or axes is None or found[1] not in FLOATS:
+            return None
+        places, width = found
+        plain = round_constant(packing.prepare(packing.constant), FLOATS[width]).value
+        origin = self._origins.get(_key(_OWN, packing.constant, width))
+        if origin is None:
+            origin = self._store_plain(plain, packing.constant, axes)
+        digits = tuple(_ONE if a is None else origin.places.digits[a] for a in axes)
+        move = Move(
+            name=name,
+            shape=value.shape,
+            dtype=str(value.dtype),
+            source=origin.name,
+            width=width,
+            counts=plain.shape,
+            places=places,
+            source_places=Places(first=origin.places.first, digits=digits),
+            transform=FilterTransform.from_matrix(transform),
+        )
+        return move if _brings(move, self.params[origin.name], value) else None
+
+    def _store_plain(
+        self, plain: np.ndarray, constant: np.ndarray, axes: Sequence[int | None]
+    ) -> _Origin:
+        """Filters that no part reads as they are: in the order of their axes."""
+        name = self._name(plain, None)
+        digits, stride = [_ONE] * constant.ndim, 1
+        for axis, count in reversed(list(zip(axes, plain.shape, strict=True))):
+            if axis is not None:
+                digits[axis] = ((UNBOUNDED, stride),)
+            stride *= count
+        places = Places(first=0, digits=tuple(digits))
+        origin = _Origin(name=name, places=places, width=plain.dtype.itemsize)
+        return self._origins.setdefault(_key(_OWN, constant, origin.width), origin)
+
 
 def _brings(move: Move, source: np.ndarray, value: np.ndarray) -> bool:
     """Whether a move makes this very constant: no bit may differ."""
@@ -114,22 +177,53 @@ def _trace_origins(
     """
     rounded = packing.make_rounded()
     for kind, numbers, pack in (
-        ("own", packing.constant, packing.pack),
+        (_OWN, packing.constant, packing.pack),
         ("rounded", rounded, packing.move),
     ):
-        if pack is None or numbers.size > _MOST_ELEMENTS or numbers.size == 0 or numbers.ndim == 0:
-            continue
-        packed = pack_indices(numbers, pack, value.nbytes)
-        for form in forms_of(str(value.dtype)) if packed else ():
-            places = read_places(packed, numbers.size, form)
-            digits = None if places is None else find_axis_digits(places.reshape(numbers.shape))
-            if places is None or digits is None:
-                continue
-            found = Places(first=int(places[0]), digits=digits)
-            width = np.dtype(form).itemsize
-            key = f"{kind} {width} {_digest(numbers)}"
-            yield key, numbers.shape, _Origin(name=name, places=found, width=width)
-            break
+        found = None if pack is None else _find_places(numbers, pack, value)
+        if found is not None:
+            places, width = found
+            key = _key(kind, numbers, width)
+            yield key, numbers.shape, _Origin(name=name, places=places, width=width)
+
+
+def _key(kind: str, numbers: np.ndarray, width: int) -> str:
+    """The key of numbers that are stored in so many bytes each."""
+    return f"{kind} {width} {_digest(numbers)}"
+
+
+def _find_places(numbers: np.ndarray, pack: Pack, value: np.ndarray) -> tuple[Places, int] | None:
+    """Where `pack` puts numbers in `value`, and the bytes of each; None where it computes."""
+    if numbers.size > _MOST_ELEMENTS or numbers.size == 0 or numbers.ndim == 0:
+        return None
+    packed = pack_indices(numbers, pack, value.nbytes)
+    for form in forms_of(str(value.dtype)) if packed else ():
+        places = read_places(packed, numbers.size, form)
+        digits = None if places is None else find_axis_digits(places.reshape(numbers.shape))
+        if places is not None and digits is not None:
+            return Places(first=int(places[0]), digits=digits), np.dtype(form).itemsize
+    return None
+
+
+def _order_axes(packing: Packing) -> tuple[int | None, ...] | None:
+    """Which axis of the constant each axis of the prepared one is; None for an axis of one element.
+
+    Nothing at all where preparing does more than order them.
+    """
+    constant = packing.constant
+    steps = [math.prod(constant.shape[axis + 1 :]) for axis in range(constant.ndim)]
+    prepared = packing.prepare(np.arange(constant.size).reshape(constant.shape))
+    if prepared.size != constant.size or prepared.size == 0:
+        return None
+    axes: list[int | None] = []
+    for axis, count in enumerate(prepared.shape):
+        line = np.moveaxis(prepared, axis, 0).reshape(count, -1)[:, 0]
+        step = int(line[1] - line[0]) if count > 1 else None
+        own = [a for a, s in enumerate(steps) if s == step and constant.shape[a] == count]
+        if step is not None and not own:
+            return None
+        axes.append(own[0] if own else None)
+    return tuple(axes)
 
 
 def _digest(value: np.ndarray) -> str:

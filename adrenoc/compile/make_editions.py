@@ -151,14 +151,14 @@ def _tell_constants(
 ) -> Decision:
     """What an edition adds to the constants of those before it."""
     specs = {spec.name for one in part.compiled for spec in one.param_specs}
-    own = [name for name in specs if name in store.params and name not in before]
+    own = [name for name in store.params if name not in before]
     moved = [name for name in specs if name in store.moves]
     own_bytes = sum(store.params[name].nbytes for name in own)
     return Decision(
         subject=edition.title,
         taken=f"{show_bytes(own_bytes)} of constants of its own",
-        reason=f"of {len(specs)} constants {len(specs) - len(own) - len(moved)} are stored for "
-        f"another device too, {len(moved)} are others in another order, brought into it as the "
-        f"bundle is loaded, and {len(own)} are neither",
+        reason=f"of {len(specs)} constants {len(specs & before)} are stored for another "
+        f"device too, and {len(moved)} are made of others as the bundle is loaded, in another "
+        f"order or by Winograd's algorithm; {len(own)} are added",
         stage="devices",
     )

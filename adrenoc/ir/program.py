@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import numpy as np
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.tvmapi import PrimFunc
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+"""Rows of exact numbers."""
 
 Work = dict[str, Any]
 """What a kernel computes, as the signature that tuning logs hold."""
@@ -29,13 +33,17 @@ class Packing:
     """How a constant of the graph was packed: `pack` does the same with other numbers.
 
     It prepares them, rounds them (`make_rounded` gives what came of that) and then only moves them,
-    which is `move`.  What was also computed with, such as Winograd's weights, has no `pack`.
+    which is `move`.  Winograd's weights are also computed with in between: their `transform` is
+    applied to the last two axes of what `prepare` makes, once that is rounded.  They have no
+    `pack`.
     """
 
     constant: np.ndarray
+    prepare: Callable[[np.ndarray], np.ndarray]
     pack: Callable[[np.ndarray], np.ndarray] | None
     make_rounded: Callable[[], np.ndarray]
     move: Callable[[np.ndarray], np.ndarray]
+    transform: Matrix | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -9,6 +9,8 @@ import pytest
 
 from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.compile.constant_store import ConstantStore
+from adrenoc.families.shared.rounding import round_constant
+from adrenoc.families.winograd.winograd_matrices import winograd
 from adrenoc.ir.program import Packing
 
 
@@ -42,12 +44,33 @@ def _made(pack, prepare=np.asarray, dtype: str = "float16", weights=WEIGHTS) -> 
 
     packing = Packing(
         constant=weights,
+        prepare=prepare,
         pack=lambda numbers: pack(rounded(numbers)),
         make_rounded=lambda: rounded(weights),
         move=pack,
     )
     value = pack(rounded(weights))
     spec = ParamSpec(name="p0", shape=value.shape, dtype=dtype)
+    return Made(params={"p0": value}, packings={"p0": packing}, param_specs=(spec,))
+
+
+def _made_winograd(lanes: int, outputs: int, prepare=np.asarray, weights=WEIGHTS) -> Made:  # type: ignore[no-untyped-def]
+    """The same weights as Winograd's algorithm has them."""
+    matrix, pack = winograd(outputs).weight_transform, _by_blocks(lanes)
+
+    def rounded() -> np.ndarray:
+        return round_constant(prepare(weights), "float16", matrix).value
+
+    packing = Packing(
+        constant=weights,
+        prepare=prepare,
+        pack=None,
+        make_rounded=rounded,
+        move=pack,
+        transform=matrix,
+    )
+    value = pack(rounded())
+    spec = ParamSpec(name="p0", shape=value.shape, dtype="float16")
     return Made(params={"p0": value}, packings={"p0": packing}, param_specs=(spec,))
 
 
@@ -71,6 +94,42 @@ def test_another_order_is_told(prepare) -> None:  # type: ignore[no-untyped-def]
     assert list(store.params) == ["p0"]
     move = store.moves["p1"]
     assert move.bring(store.params["p0"], "").tobytes() == other.params["p0"].tobytes()
+
+
+@pytest.mark.parametrize("outputs", [2, 3, 4])
+@pytest.mark.parametrize("first", [True, False])
+def test_transformed_filters_are_made_of_plain_ones(first: bool, outputs: int) -> None:
+    plain, other = _made(_by_blocks(4)), _made_winograd(16, outputs)
+    store = _share(*((plain, other) if first else (other, plain)))
+    assert sum(value.size for value in store.params.values()) <= plain.params["p0"].size
+    made = {move.shape: move.bring(store.params[move.source], "") for move in store.moves.values()}
+    assert made[other.params["p0"].shape].tobytes() == other.params["p0"].tobytes()
+    if not first:
+        assert made[plain.params["p0"].shape].tobytes() == plain.params["p0"].tobytes()
+
+
+def test_transformed_filters_alone_are_kept_plain() -> None:
+    two, four = _made_winograd(16, 2), _made_winograd(4, 4)
+    store = _share(two, four)
+    assert [value.shape for value in store.params.values()] == [WEIGHTS.shape]
+    assert len(store.moves) == 2
+
+
+def test_filters_of_another_order_of_axes_are_found() -> None:
+    """A file may keep them with output channels last."""
+    weights = np.ascontiguousarray(WEIGHTS.transpose(2, 3, 1, 0))
+
+    def prepare(numbers: np.ndarray) -> np.ndarray:
+        return numbers.transpose(3, 2, 0, 1)
+
+    plain = _made(_by_blocks(4), prepare, weights=weights)
+    other = _made_winograd(16, 4, prepare, weights)
+    for made in ((plain, other), (other, plain)):
+        store = _share(*made)
+        assert len(store.params) == 1
+        for name, value in other.params.items():
+            move = next(m for m in store.moves.values() if m.transform is not None)
+            assert move.bring(store.params[move.source], name).tobytes() == value.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from onnx import helper
 
 from adrenoc.android.package.asset_pack import PACK, TARGETING, write_asset_pack
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.bundle import PARAMS, Bundle, open_bundle
 from adrenoc.bundle.editions import name_parts, open_edition, read_editions
 from adrenoc.bundle.gates import parse_gates
 from adrenoc.cli.main import cli
@@ -149,19 +149,27 @@ def test_builds_hold_each_gpu_against_limits(model: Path, tmp_path: Path) -> Non
     assert "(Adreno 660, 1x8x28x28)" in notes and "(1x8x28x28)" in notes
 
 
-def test_transformed_weights_are_kept_in_one_order(tmp_path: Path) -> None:
-    """Two GPUs read the weights of Winograd's algorithm from other places."""
+def test_filters_are_kept_once_and_plain(tmp_path: Path) -> None:
+    """Two GPUs read those of Winograd's algorithm, in two orders, and any other plain ones."""
     random = np.random.default_rng(0)
     weights = random.standard_normal((256, 256, 3, 3)).astype(np.float32)
     nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
     proto = graph(nodes, {"x": [1, 256, 28, 28]}, ["y"], {"w": weights})
     model = write(proto, tmp_path, "wide.onnx")
     many = _compile(model, "wide", "--device", "adreno:660,adreno:750")
+    moves = many.moves()
+    parts = [open_edition(many, edition) for edition in read_editions(many)[:-1]]
     transformed = [
-        spec.name
-        for edition in read_editions(many)[:-1]
-        for spec in open_edition(many, edition).manifest.params
-        if spec.shape != weights.shape and np.prod(spec.shape) == 16 / 9 * weights.size
+        [spec for spec in part.manifest.params if np.prod(spec.shape) >= 16 / 9 * weights.size]
+        for part in parts
     ]
-    assert len(set(transformed)) == 2, "the two GPUs read them in one order"
-    assert sum(name in many.moves() for name in transformed) == 1
+    names = {spec.name for specs in transformed for spec in specs}
+    assert len(names) == 2, "the two GPUs read them in one order"
+    assert all(moves[name].transform is not None for name in names)
+    assert many.file(PARAMS).stat().st_size < 2.1 * weights.size
+    for gpu, part, specs in zip(("660", "750"), parts, transformed, strict=True):
+        alone = _compile(model, f"wide{gpu}", "--device", f"adreno:{gpu}").params()
+        held = part.params(specs)
+        assert {value.tobytes() for value in held.values()} <= {
+            value.tobytes() for value in alone.values()
+        }

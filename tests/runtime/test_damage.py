@@ -31,7 +31,7 @@ CACHE_READERS = tuple(
 )
 READERS = (
     *CACHE_READERS,
-    *(f"src/{name}" for name in ("base/json", "files/safetensors")),
+    *(f"src/{name}" for name in ("base/half", "base/json", "files/safetensors")),
     *(
         f"runtime/src/bundle/{name}"
         for name in (
@@ -39,6 +39,7 @@ READERS = (
             "bundle",
             "editions",
             "elf_extents",
+            "filter_transform",
             "manifest",
             "moves",
             "names",

@@ -33,11 +33,13 @@ def many(work: Path) -> Bundle:
     constants = {
         "w": rng.standard_normal((30, 8, 3, 3)).astype("float32"),
         "v": rng.standard_normal((96, 30, 1, 1)).astype("float32"),
+        "u": rng.standard_normal((96, 96, 3, 3)).astype("float32") / 30,
     }
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "v"], ["c"]),
+        helper.make_node("Conv", ["b", "v"], ["d"]),
+        helper.make_node("Conv", ["d", "u"], ["c"], pads=[1, 1, 1, 1]),
         helper.make_node("GlobalAveragePool", ["c"], ["y"]),
     ]
     model = write(graph(nodes, {"x": ("n", 8, 28, 28)}, ["y"], constants), work, "many.onnx")
@@ -45,7 +47,9 @@ def many(work: Path) -> Bundle:
     command = ["compile", str(model), "--device", "host:660,host:750", "--shape", "x:1|2,8,28,28"]
     assert main([*command, "-o", str(output)]) == 0
     assert main(["prove", str(output), str(model)]) == 0
-    return open_bundle(output)
+    bundle = open_bundle(output)
+    assert any(move.transform is not None for move in bundle.moves().values())
+    return bundle
 
 
 @pytest.fixture

@@ -39,6 +39,11 @@ def _write(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda plain:
     return path
 
 
+def _square(plain: dict[str, Any], **transform: Any) -> None:
+    """A damaged transform of filters of three rows and columns."""
+    plain.update(counts=[3, 3], transform=transform)
+
+
 def test_a_constant_is_brought_from_another(tmp_path: Path) -> None:
     write_params(tmp_path / "params", {"p0": KEPT, "p7": KEPT})
     moves = read_moves(_write(tmp_path), "moves.json")
@@ -71,6 +76,13 @@ def test_without_the_file_nothing_moves(tmp_path: Path) -> None:
         (lambda m: m["places"].update(digits=[[[0, 1]], [[9, 8]]]), "no radix and stride"),
         (lambda m: m["places"].update(digits=[[[5]], [[9, 8]]]), "no radix and stride"),
         (lambda m: m["places"].update(digits=[[], [[9, 8]]]), "no radix and stride"),
+        (lambda m: m.update(transform={"rows": [[1]], "divisors": [1]}), "transforms what is no"),
+        (lambda m: m.update(transform={"rows": [], "divisors": []}), "transforms what is no"),
+        (lambda m: _square(m, rows=[[1, 0, 0]], divisors=[0]), "divisors that are none"),
+        (lambda m: _square(m, rows=[[1, 0, 0]], divisors=[1, 2]), "divisors that are none"),
+        (lambda m: _square(m, rows=[[1, 0, 0]] * 9, divisors=[1] * 9), "to sides beyond"),
+        (lambda m: _square(m, rows=[[1, 0, 1 << 20]], divisors=[1]), "beyond what memory holds"),
+        (lambda m: _square(m, rows=[[1, 0, 0]] * 8, divisors=[1] * 8), "than there are"),
         (lambda m: m.update(source="p9"), "holds nothing at `p1`"),
         (lambda m: m.update(shape=[8, 3]), "expected float16 [3, 8]"),
     ],

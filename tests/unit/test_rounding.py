@@ -3,8 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from adrenoc.bundle.filter_transform import FilterTransform
 from adrenoc.families.shared import rounding
 from adrenoc.families.shared.rounding import round_constant
+from adrenoc.families.winograd.winograd_matrices import winograd
+
+MATRIX = winograd(2).weight_transform
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -12,27 +16,33 @@ from adrenoc.families.shared.rounding import round_constant
 def test_parts_are_what_the_whole_is(
     rows: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounding, "PART_ELEMENTS", rows * 12)
-    constant = np.random.default_rng(0).standard_normal((65, 3, 4)).astype(np.float32)
-    constant[[3, 40], 1, 2] = 3e38, 7e4
+    monkeypatch.setattr(rounding, "PART_ELEMENTS", rows * 18)
+    filters = np.random.default_rng(0).standard_normal((65, 2, 3, 3)).astype(np.float32)
+    filters[3, 1] = 3e4  # their sum is beyond half
+    filters[40, 1, 2, 2] = 7e4  # and this is it by itself
     held: list[int] = []
+    apply = FilterTransform.apply
 
-    def squared(part: np.ndarray) -> np.ndarray:
+    def watched(self: FilterTransform, part: np.ndarray) -> np.ndarray:
         held.append(len(part))
-        return np.repeat(part.astype(np.float64) ** 2, 2, axis=-1)
+        return apply(self, part)
 
-    made = round_constant(constant, dtype, squared)
+    monkeypatch.setattr(FilterTransform, "apply", watched)
+    with np.errstate(over="ignore"):
+        made = round_constant(filters, dtype, MATRIX)
+        plain = round_constant(filters, dtype)
+        whole = apply(FilterTransform.from_matrix(MATRIX), plain.value).astype(dtype)
     assert max(held) == min(rows, 65)
-    whole = round_constant(squared(constant), dtype)
-    np.testing.assert_array_equal(made.value, whole.value)
+    np.testing.assert_array_equal(made.value, whole)
     assert made.value.dtype == dtype
-    assert (made.lost, made.largest) == (whole.lost, whole.largest)
-    assert made.lost == (4 if dtype == "float16" else 0)
+    assert plain.lost == (1 if dtype == "float16" else 0)
+    assert made.lost == (2 if dtype == "float16" else 0)
+    assert made.largest == (np.float32(7e4) if dtype == "float16" else 0)
 
 
 def test_without_rows_the_other_extents_are_right() -> None:
-    made = round_constant(np.zeros((0, 3), np.float32), "float16", lambda part: part[:, :2])
-    assert made.value.shape == (0, 2)
+    made = round_constant(np.zeros((0, 3, 3, 3), np.float32), "float16", MATRIX)
+    assert made.value.shape == (0, 3, 4, 4)
 
 
 def test_what_was_infinite_before_is_not_lost() -> None:

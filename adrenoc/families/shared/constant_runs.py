@@ -14,7 +14,7 @@ import numpy as np
 from adrenoc.families.shared.context import NodeKernel, Pack
 from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.machine import Machine
-from adrenoc.families.shared.rounding import Compute
+from adrenoc.ir.program import Matrix
 from adrenoc.kernels.access import Access, BlockedAccess
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.weights import fill_rows
@@ -37,20 +37,20 @@ def declare_run(
     prepare: Pack = np.asarray,
     *,
     dtype: str | None = None,
-    compute: Compute | None = None,
+    transform: Matrix | None = None,
     texels: bool,
 ) -> Access:
     """Declare a constant that `pack` makes a flat run, as the next argument; `load_run` reads it.
 
-    `prepare` and `compute` work in full precision as in `RuleContext.pack_constant`; `dtype` is
+    `prepare` and `transform` are as in `RuleContext.pack_constant`; `dtype` is
     that of the elements if not that of all storage.  Halves of a flat buffer lie as 32-bit words,
     two in each.
     """
     if not texels:
-        return kernel.flat(name, kind, lambda v: _view_words(pack(v)), prepare, dtype, compute)
+        return kernel.flat(name, kind, lambda v: _view_words(pack(v)), prepare, dtype, transform)
     rows = partial(fill_rows, most_rows=kernel.context.limits.image2d_max_height_texels)
     kind = f"{kind}_texels"
-    return kernel.pack_constant(name, kind, lambda v: rows(pack(v)), prepare, compute, dtype)
+    return kernel.pack_constant(name, kind, lambda v: rows(pack(v)), prepare, transform, dtype)
 
 
 def is_texels(run: Access) -> bool:

@@ -13,14 +13,14 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import CompileError
 from adrenoc.families.shared.byte_costs import ByteCosts
 from adrenoc.families.shared.machine import Machine
-from adrenoc.families.shared.rounding import Compute, round_constant
+from adrenoc.families.shared.rounding import round_constant
 from adrenoc.families.shared.schedule import Schedules, T
 from adrenoc.families.shared.signature import signature
 from adrenoc.files.spill import spill
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Store
 from adrenoc.ir.layout import Layout, TexelOrder
 from adrenoc.ir.operand import Memory, OperandSpec
-from adrenoc.ir.program import Packing, Param
+from adrenoc.ir.program import Matrix, Packing, Param
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.computed import ComputedAccess
@@ -125,19 +125,20 @@ class RuleContext:
         kind: str,
         pack: Pack,
         prepare: Pack = np.asarray,
-        compute: Compute | None = None,
+        transform: Matrix | None = None,
         dtype: str | None = None,
     ) -> tuple[str, OperandSpec]:
         """A constant of the graph, packed by `pack` to `[layers, rows, cols, 4]`.
 
-        `prepare` orders it or computes with it, `compute` does so with some of its rows at a time,
-        both in full precision.  It goes to a texture if the target has an image of that size, else
-        to a buffer.  `dtype` is that of its elements if not that of all storage.
+        `prepare` orders it or computes with it in full precision; then it is rounded, and
+        `transform` is what Winograd's algorithm makes of it.  It goes to a texture if the target
+        has an image of that size, else to a buffer.  `dtype` is that of its elements if not that of
+        all storage.
         """
         dtype = dtype or self.options.storage_dtype
         key = f"{name}_{kind}_{dtype}"
         if key not in self.params:
-            value, packing = self._pack(name, pack, prepare, dtype, compute)
+            value, packing = self._pack(name, pack, prepare, dtype, transform)
             layers, rows, cols, _ = value.shape
             fits = (
                 self.options.textures
@@ -156,7 +157,7 @@ class RuleContext:
                 )
             if not fits and self.limits.buffer_dtype(dtype) != dtype:
                 dtype = self.limits.buffer_dtype(dtype)
-                value, packing = self._pack(name, pack, prepare, dtype, compute)
+                value, packing = self._pack(name, pack, prepare, dtype, transform)
                 self.log.add(name, dtype, NO_HALF_TYPE)
             spec = OperandSpec(
                 shape=tuple(value.shape),
@@ -174,7 +175,7 @@ class RuleContext:
         pack: Pack,
         prepare: Pack,
         dtype: str | None = None,
-        compute: Compute | None = None,
+        transform: Matrix | None = None,
     ) -> tuple[str, OperandSpec]:
         """A constant of the graph, prepared, rounded for storage, packed to a flat buffer.
 
@@ -183,7 +184,7 @@ class RuleContext:
         stored = dtype or self.options.storage_dtype
         key = f"{name}_{kind}_{stored}"
         if key not in self.params:
-            value, packing = self._pack(name, pack, prepare, stored, compute)
+            value, packing = self._pack(name, pack, prepare, stored, transform)
             spec = OperandSpec(
                 shape=tuple(value.shape), dtype=str(value.dtype), memory=Memory.PLAIN, layout=None
             )
@@ -191,28 +192,30 @@ class RuleContext:
         return key, self.params[key].spec
 
     def _pack(
-        self, name: str, pack: Pack, prepare: Pack, dtype: str, compute: Compute | None
+        self, name: str, pack: Pack, prepare: Pack, dtype: str, transform: Matrix | None
     ) -> tuple[np.ndarray, Packing]:
         """A constant of the graph in its own order, and how to bring other numbers into it."""
         # Packing moves and never computes: rounded first, it moves half the bytes.
         constant = self._constant(name)
-        value = spill(pack(self._round_constant(name, prepare(constant), dtype, compute)))
+        value = spill(pack(self._round_constant(name, prepare(constant), dtype, transform)))
 
         def round_prepared(numbers: np.ndarray) -> np.ndarray:
-            return round_constant(prepare(numbers), dtype, compute).value
+            return round_constant(prepare(numbers), dtype, transform).value
 
         return value, Packing(
             constant=constant,
-            pack=None if compute else lambda numbers: pack(round_prepared(numbers)),
+            prepare=prepare,
+            pack=None if transform else lambda numbers: pack(round_prepared(numbers)),
             make_rounded=lambda: round_prepared(constant),
             move=pack,
+            transform=transform,
         )
 
     def _round_constant(
-        self, name: str, value: np.ndarray, dtype: str, compute: Compute | None = None
+        self, name: str, value: np.ndarray, dtype: str, transform: Matrix | None = None
     ) -> np.ndarray:
         """A constant in the dtype that it is stored in; what becomes infinite is a Decision."""
-        stored = round_constant(value, dtype, compute)
+        stored = round_constant(value, dtype, transform)
         if stored.lost:
             self.log.add(
                 name,
@@ -291,11 +294,11 @@ class NodeKernel:
         kind: str,
         pack: Pack,
         prepare: Pack = np.asarray,
-        compute: Compute | None = None,
+        transform: Matrix | None = None,
         dtype: str | None = None,
     ) -> Access:
         """Declare a constant, prepared and packed in its own way, as the next argument."""
-        argument, spec = self.context.pack_constant(name, kind, pack, prepare, compute, dtype)
+        argument, spec = self.context.pack_constant(name, kind, pack, prepare, transform, dtype)
         self.arguments.append(argument)
         return self.builder.input(spec)
 
@@ -306,14 +309,14 @@ class NodeKernel:
         pack: Pack,
         prepare: Pack = np.asarray,
         dtype: str | None = None,
-        compute: Compute | None = None,
+        transform: Matrix | None = None,
     ) -> Access:
         """Declare a constant in a flat buffer as the next argument.
 
-        `prepare` and `compute` work in full precision as in `RuleContext.pack_constant`, `pack`
-        orders what is stored, in `dtype` if not in that of all storage.
+        `prepare` and `transform` are as in `RuleContext.pack_constant`, `pack` orders what is
+        stored, in `dtype` if not in that of all storage.
         """
-        argument, spec = self.context.flat(name, kind, pack, prepare, dtype, compute)
+        argument, spec = self.context.flat(name, kind, pack, prepare, dtype, transform)
         self.arguments.append(argument)
         return self.builder.input(spec)
 

@@ -1,13 +1,14 @@
-"""Constants in the dtype that they are stored in, computed from others in full precision."""
+"""Constants in the dtype that they are stored in, and what Winograd's algorithm makes of those."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-Compute = Callable[[np.ndarray], np.ndarray]
+from adrenoc.bundle.filter_transform import FilterTransform
+from adrenoc.ir.program import Matrix
 
 PART_ELEMENTS = 1 << 18
 """Elements of a constant that are computed with at a time: in double precision they stay in a
@@ -29,25 +30,28 @@ class Rounded:
     largest: float
 
 
-def round_constant(constant: np.ndarray, dtype: str, compute: Compute | None = None) -> Rounded:
-    """`compute` of a constant, as `dtype`.
+def round_constant(constant: np.ndarray, dtype: str, transform: Matrix | None = None) -> Rounded:
+    """A constant as `dtype`, or what `transform` makes of its filters once they are of that dtype.
 
-    It is given some of the rows along the first axis at a time, and has to give as many, each made
-    of its own row alone.
+    What is rounded first is what a direct convolution multiplies by: a bundle for several GPUs
+    holds it once for both.
     """
-    if compute is None:
+    if transform is None:
         return _round(constant, dtype)
+    filters = FilterTransform.from_matrix(transform)
     rows = max(1, PART_ELEMENTS * len(constant) // max(constant.size, 1))
     value: np.ndarray | None = None
     lost, largest = 0, 0.0
     for begin, part in _parts(constant, rows):
-        made = _round(compute(part), dtype)
+        plain = _round(part, dtype)
+        made = _round(filters.apply(plain.value), dtype)
         if value is None:
             value = np.empty((len(constant), *made.value.shape[1:]), made.value.dtype)
         value[begin : begin + rows] = made.value
-        lost, largest = lost + made.lost, max(largest, made.largest)
+        lost += plain.lost + made.lost
+        largest = max(largest, plain.largest, made.largest)
     if value is None:  # no rows
-        return _round(compute(constant), dtype)
+        return _round(filters.apply(constant), dtype)
     return Rounded(value=value, lost=lost, largest=largest)
 
 

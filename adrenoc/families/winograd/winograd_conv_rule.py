@@ -40,10 +40,11 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
     x = kernel.input(node.inputs[0])
     layout = str(node.attrs["kernel_layout"])
     kind = f"{tile.out_blocks}x{tile.bands}x{tile.chunk}"
-    prepare, compute = partial(transpose_to_oihw, layout=layout), tiling.transform.transform_weights
+    prepare = partial(transpose_to_oihw, layout=layout)
+    transform = tiling.transform.weight_transform
     if tile.route is Route.TEXTURE:
         kind, pack = f"winograd_conv_texture{kind}", partial(plane_texels, tile=tile)
-        weight = kernel.pack_constant(node.inputs[1], kind, pack, prepare, compute)
+        weight = kernel.pack_constant(node.inputs[1], kind, pack, prepare, transform)
     else:
         weight = declare_run(
             kernel,
@@ -51,7 +52,7 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
             f"winograd_conv{kind}",
             partial(pack_planes, tile=tile),
             prepare,
-            compute=compute,
+            transform=transform,
             texels=_brings_texels(work, tile, machine),
         )
     out, epilogue = kernel.output()

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-import numpy as np
+from adrenoc.ir.program import Matrix
 
 TAPS = 3
 _POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))
-Matrix = tuple[tuple[Fraction, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +52,6 @@ class Winograd:
     def weight_growth(self) -> float:
         """A transformed weight is at most so many times the largest weight."""
         return float(max(sum(abs(c) for c in row) for row in self.weight_transform)) ** 2
-
-    def transform_weights(self, weight: np.ndarray) -> np.ndarray:
-        """`[O, I, 3, 3]` as `[O, I, side, side]`, computed in double precision."""
-        g = np.array(self.weight_transform, np.float64)
-        transformed: np.ndarray = np.einsum("ik,ockl,jl->ocij", g, weight.astype(np.float64), g)
-        return transformed
 
 
 @lru_cache

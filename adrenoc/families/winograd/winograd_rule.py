@@ -63,7 +63,7 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
         f"winograd{transform.outputs}_{tile.packed_as}",
         partial(_pack, tile=tile),
         partial(transpose_to_oihw, layout=layout),
-        compute=transform.transform_weights,
+        transform=transform.weight_transform,
         texels=has_texel_weights(work, machine),
     )
     out, epilogue = kernel.output()

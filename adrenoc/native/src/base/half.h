@@ -12,6 +12,9 @@ struct Half {
 
 [[nodiscard]] double number_of(Half half);
 
+// The nearest half, of two the even one.
+[[nodiscard]] Half nearest_half(double value);
+
 // Of a number that a half holds exactly, and no smaller than its normal ones; others are cut.
 [[nodiscard]] Half exact_half(double value);
 

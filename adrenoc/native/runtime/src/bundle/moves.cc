@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/failure.h"
+#include "base/half.h"
 #include "base/json.h"
 #include "bundle/names.h"
 
@@ -56,6 +57,20 @@ std::vector<int64_t> read_extents(const Json& json) {
   return extents;
 }
 
+// The transform of the last two axes, if there is one, and what then becomes of their counts.
+void read_filters(const Json& json, Move* move) {
+  move->made_counts = move->counts;
+  if (json.is_null()) return;
+  move->transform = read_transform(json);
+  const auto taps = static_cast<int64_t>(move->transform->taps());
+  const size_t axes = move->counts.size();
+  const bool is_filters = axes >= 2 && move->counts[axes - 2] == taps &&
+                          move->counts[axes - 1] == taps && (move->width == 2 || move->width == 4);
+  if (!is_filters) refuse_bundle(json.where() + " is of no filter");
+  const auto side = static_cast<int64_t>(move->transform->side());
+  move->made_counts[axes - 2] = move->made_counts[axes - 1] = side;
+}
+
 Move read_move(const Json& json) {
   Move move;
   move.dtype = json.at("dtype").text();
@@ -67,6 +82,7 @@ Move read_move(const Json& json) {
   if (move.counts.empty() || move.counts.size() > kMostAxes) {
     refuse_bundle(json.at("counts").where() + " is of no or too many axes");
   }
+  read_filters(json.at("transform"), &move);
   move.places = read_places(json.at("places"), move.counts.size());
   move.source_places = read_places(json.at("source_places"), move.counts.size());
   return move;
@@ -126,12 +142,72 @@ struct Mover {
   }
 };
 
+double number_of(float element) { return element; }
+double number_of(uint16_t bits) { return adrenoc_runtime::number_of(Half{bits}); }
+void round_to(float* element, double number) { *element = static_cast<float>(number); }
+void round_to(uint16_t* bits, double number) { *bits = nearest_half(number).bits; }
+
+// Filters on the last two axes, each transformed on its way.
+template <typename Element>
+struct FilterMover {
+  const FilterTransform& transform;
+  const Lines& to_lines;
+  const Lines& from_lines;
+  Element* to;
+  const Element* from;
+
+  void move(size_t axis, int64_t to_place, int64_t from_place) const {
+    if (axis + 2 == to_lines.size()) {
+      move_filter(to_lines[axis], to_lines[axis + 1], to_place, from_lines[axis],
+                  from_lines[axis + 1], from_place);
+      return;
+    }
+    const std::vector<int64_t>& own = to_lines[axis];
+    for (size_t i = 0; i < own.size(); ++i) {
+      move(axis + 1, to_place + own[i], from_place + from_lines[axis][i]);
+    }
+  }
+
+  void move_filter(const std::vector<int64_t>& to_rows, const std::vector<int64_t>& to_columns,
+                   int64_t to_place, const std::vector<int64_t>& from_rows,
+                   const std::vector<int64_t>& from_columns, int64_t from_place) const {
+    Square filter;
+    Square made;
+    for (size_t i = 0; i < from_rows.size(); ++i) {
+      for (size_t j = 0; j < from_columns.size(); ++j) {
+        filter[i][j] = number_of(from[from_place + from_rows[i] + from_columns[j]]);
+      }
+    }
+    transform.apply(filter, &made);
+    for (size_t i = 0; i < to_rows.size(); ++i) {
+      for (size_t j = 0; j < to_columns.size(); ++j) {
+        round_to(&to[to_place + to_rows[i] + to_columns[j]], made[i][j]);
+      }
+    }
+  }
+};
+
+template <typename Element>
+void move_filters(const Move& move, const Lines& to_lines, const Lines& from_lines,
+                  std::string_view from, std::vector<char>* to) {
+  const FilterMover<Element> mover{*move.transform, to_lines, from_lines,
+                                   reinterpret_cast<Element*>(to->data()),
+                                   reinterpret_cast<const Element*>(from.data())};
+  mover.move(0, move.places.first, move.source_places.first);
+}
+
 template <typename Element>
 void move_elements(const Move& move, const Lines& to_lines, const Lines& from_lines,
                    std::string_view from, std::vector<char>* to) {
   const Mover<Element> mover{to_lines, from_lines, reinterpret_cast<Element*>(to->data()),
                              reinterpret_cast<const Element*>(from.data())};
   mover.move(0, move.places.first, move.source_places.first);
+}
+
+int64_t count_all(const std::vector<int64_t>& counts) {
+  int64_t all = 1;
+  for (const int64_t count : counts) all *= count;
+  return all;
 }
 
 }  // namespace
@@ -153,13 +229,12 @@ std::vector<char> bring(const Move& move, const StoredTensor& source, const std:
     refuse_bundle(std::string(kWhere) + ": " + name + " has elements of " + std::to_string(width) +
                   " bytes");
   }
-  int64_t count = 1;
-  for (const int64_t extent : move.counts) count *= extent;
-  if (count == 0) return made;
+  const int64_t count = count_all(move.made_counts);
+  if (count == 0 || count_all(move.counts) == 0) return made;
   if (static_cast<uint64_t>(count) > made.size() / width) {
     refuse_bundle(std::string(kWhere) + ": " + name + " has more elements than there are");
   }
-  const Lines to = find_lines(move.places, move.counts, made.size() / width, name);
+  const Lines to = find_lines(move.places, move.made_counts, made.size() / width, name);
   const Lines from =
       find_lines(move.source_places, move.counts, source.data.size() / width, name);
   // Constants lie where their file says: a driver's memory and this one's are aligned, a file's
@@ -167,6 +242,11 @@ std::vector<char> bring(const Move& move, const StoredTensor& source, const std:
   const bool is_aligned = reinterpret_cast<uintptr_t>(source.data.data()) % width == 0;
   const std::string copy(is_aligned ? std::string_view() : source.data);
   const std::string_view data = is_aligned ? source.data : std::string_view(copy);
+  if (move.transform.has_value()) {
+    if (width == 2) move_filters<uint16_t>(move, to, from, data, &made);
+    if (width == 4) move_filters<float>(move, to, from, data, &made);
+    return made;
+  }
   if (width == 1) move_elements<uint8_t>(move, to, from, data, &made);
   if (width == 2) move_elements<uint16_t>(move, to, from, data, &made);
   if (width == 4) move_elements<uint32_t>(move, to, from, data, &made);

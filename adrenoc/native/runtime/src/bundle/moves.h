@@ -1,14 +1,16 @@
-// Constants that a bundle does not hold, because it holds their elements in another order.
+// Constants that a bundle does not hold, because it holds what they are made of in another order.
 // adrenoc/bundle/moves.py writes them, and says how.
 #ifndef ADRENOC_RUNTIME_BUNDLE_MOVES_H_
 #define ADRENOC_RUNTIME_BUNDLE_MOVES_H_
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bundle/filter_transform.h"
 #include "files/safetensors.h"
 
 namespace adrenoc_runtime {
@@ -26,12 +28,16 @@ struct Places {
 };
 
 // A constant of this form out of the elements of `source`, in so many `counts` along each axis.
+// With a transform the last two axes are those of filters, of floats or halves; `places` are of what
+// becomes of them, in so many `made_counts`.
 struct Move {
   std::string dtype;
   std::vector<int64_t> shape;
   std::string source;
   uint64_t width;  // bytes of an element
+  std::optional<FilterTransform> transform;
   std::vector<int64_t> counts;
+  std::vector<int64_t> made_counts;
   Places places;
   Places source_places;
 };

@@ -1,0 +1,130 @@
+"""Constants that the runtime makes of others as it loads: in the very bits that Python makes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adrenoc.bundle.filter_transform import FilterTransform
+from adrenoc.bundle.moves import Move, Places, moves_to_json
+from adrenoc.bundle.params import write_params
+from adrenoc.families.winograd.winograd_matrices import winograd
+from tests.runtime.test_damage import READERS, build_with_readers
+
+OUTPUTS, INPUTS, TAPS = 12, 5, 3
+ALL = 2**31 - 1
+
+
+@pytest.fixture(scope="module")
+def program(work: Path) -> Path:
+    readers = tuple(r for r in READERS if r.rpartition("/")[2] in ("half", "json", "safetensors"))
+    own = tuple(
+        r for r in READERS if r.rpartition("/")[2] in ("filter_transform", "moves", "names")
+    )
+    return build_with_readers("bring.cc", work, (*readers, *own))
+
+
+def _filters(dtype: str) -> np.ndarray:
+    """Filters of all sizes: ordinary ones, what becomes infinite, and what halves hold coarsely."""
+    random = np.random.default_rng(0)
+    filters = random.standard_normal((OUTPUTS, INPUTS, TAPS, TAPS))
+    scales = np.geomspace(1e-8, 6e4, OUTPUTS) / 4
+    filters *= scales[:, None, None, None]
+    filters[0] = 0
+    filters[-1, 0] = 6e4
+    filters[1, 1, 0] *= -0.0
+    return filters.astype(dtype)
+
+
+def _move(dtype: str, outputs: int) -> Move:
+    """Filters that lie with their window first become transformed ones, with outputs innermost."""
+    transform = FilterTransform.from_matrix(winograd(outputs).weight_transform)
+    side = transform.side
+    steps = (1, OUTPUTS, OUTPUTS * INPUTS * side, OUTPUTS * INPUTS)
+    own = (INPUTS, 1, OUTPUTS * INPUTS * TAPS, OUTPUTS * INPUTS)
+    return Move(
+        name="p1",
+        shape=(side, side, INPUTS, OUTPUTS),
+        dtype=dtype,
+        source="p0",
+        width=np.dtype(dtype).itemsize,
+        counts=(OUTPUTS, INPUTS, TAPS, TAPS),
+        places=Places(first=0, digits=tuple(((ALL, step),) for step in steps)),
+        source_places=Places(first=0, digits=tuple(((ALL, step),) for step in own)),
+        transform=transform,
+    )
+
+
+@pytest.mark.parametrize("outputs", [2, 3, 4])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_filters_are_transformed_in_the_same_bits(
+    dtype: str, outputs: int, program: Path, tmp_path: Path
+) -> None:
+    filters, move = _filters(dtype), _move(dtype, outputs)
+    stored = np.ascontiguousarray(filters.transpose(2, 3, 0, 1))
+    wanted = move.bring(stored, "")
+    exact = np.einsum(
+        "ik,ockl,jl->ijco",
+        np.array(winograd(outputs).weight_transform, np.float64),
+        filters.astype(np.float64),
+        np.array(winograd(outputs).weight_transform, np.float64),
+    )
+    kind = np.finfo(dtype)
+    with np.errstate(over="ignore"):
+        # The last bit of a double may lie across the middle of two of the narrower numbers.
+        near = {"rtol": kind.eps, "atol": kind.smallest_subnormal}
+        np.testing.assert_allclose(wanted, exact.astype(dtype), **near)
+    # Weights of F(4, 3) are never larger than those that they are made of.
+    assert np.isinf(wanted).any() == (dtype == "float16" and outputs < 4)
+    (tmp_path / "moves.json").write_text(moves_to_json({"p1": move}))
+    write_params(tmp_path / "params", {"p0": stored})
+    words = [program, tmp_path / "moves.json", tmp_path / "params", "p1", tmp_path / "made"]
+    subprocess.run(words, check=True)
+    assert (tmp_path / "made").read_bytes() == wanted.tobytes()
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.pop("rows"),
+        lambda t: t.update(rows=[]),
+        lambda t: t["rows"].pop(),
+        lambda t: t["rows"][0].pop(),
+        lambda t: t.update(rows=[[1, 0], [0, 1]], divisors=[1, 1]),
+        lambda t: t.update(rows=[[1, 0, 0]] * 9, divisors=[1] * 9),
+        lambda t: t["divisors"].__setitem__(0, 0),
+        lambda t: t["rows"][1].__setitem__(0, 1 << 20),
+    ],
+)
+def test_transforms_that_no_compiler_writes_are_refused(
+    change: Change, program: Path, tmp_path: Path
+) -> None:
+    move = _move("float16", 2)
+    plain = json.loads(moves_to_json({"p1": move}))
+    change(plain["moves"][0]["transform"])
+    (tmp_path / "moves.json").write_text(json.dumps(plain))
+    write_params(tmp_path / "params", {"p0": _filters("float16")})
+    words = [program, tmp_path / "moves.json", tmp_path / "params", "p1", tmp_path / "made"]
+    refused = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert refused.returncode == 1, refused
+    assert "moves.json: moves[0].transform" in refused.stdout
+
+
+def test_filters_of_whole_numbers_are_refused(program: Path, tmp_path: Path) -> None:
+    move = replace(_move("float16", 2), width=1)
+    (tmp_path / "moves.json").write_text(moves_to_json({"p1": move}))
+    write_params(tmp_path / "params", {"p0": _filters("float16")})
+    words = [program, tmp_path / "moves.json", tmp_path / "params", "p1", tmp_path / "made"]
+    refused = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert refused.returncode == 1, refused
+    assert "is of no filter" in refused.stdout
