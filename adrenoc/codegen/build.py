@@ -13,7 +13,7 @@ import numpy as np
 from tvm_ffi.structural import structural_map, structural_walk
 
 from adrenoc.codegen.launcher_checks import TAKES_INPUT, drop_known_checks
-from adrenoc.codegen.layers_beside import put_layers_beside
+from adrenoc.codegen.layers_beside import Grid, put_layers_beside
 from adrenoc.codegen.opencl_compact import compact
 from adrenoc.codegen.opencl_sharing import kernel_name, read_programs, section, share, standalone
 from adrenoc.codegen.opencl_source import add_sections, forbid_contraction, printing, tidy
@@ -63,13 +63,13 @@ def build_executable(
     target: Target,
     log: DecisionLog | None = None,
     *,
-    layer_widths: Mapping[str, Mapping[str, int]] | None = None,
+    layer_grids: Mapping[str, Mapping[str, Grid]] | None = None,
     as_printed: bool = False,
 ) -> Any:
     """Compile a module made by `emit_relax` to an executable of TVM's virtual machine.
 
     Kernels that differ in constants alone run one program; `log` is told which.
-    `layer_widths` has the parameters of kernels that are images without layers, as `layers_beside`
+    `layer_grids` has the parameters of kernels that are images without layers, as `layers_beside`
     takes them.  `as_printed`, for comparisons: each kernel has the text that TVM prints, and a
     program of its own.
     """
@@ -86,7 +86,7 @@ def build_executable(
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    sharing = sharing_programs(log, layer_widths or {})
+    sharing = sharing_programs(log, layer_grids or {})
     with printing(tidy) if as_printed else sharing, traced_passes():
         return relax.build(
             module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
@@ -164,15 +164,15 @@ def _all_modules(module: Any) -> list[Any]:
     return found
 
 
-def _edit_source(source: str, layer_widths: Mapping[str, Mapping[str, int]] | None = None) -> str:
+def _edit_source(source: str, layer_grids: Mapping[str, Mapping[str, Grid]] | None = None) -> str:
     edited = forbid_contraction(compact(tidy(source)))
-    widths = (layer_widths or {}).get(kernel_name(edited).removesuffix("_kernel"))
-    return add_sections(put_layers_beside(edited, widths)) if widths else edited
+    grids = (layer_grids or {}).get(kernel_name(edited).removesuffix("_kernel"))
+    return add_sections(put_layers_beside(edited, grids)) if grids else edited
 
 
 @contextmanager
 def sharing_programs(
-    log: DecisionLog | None, layer_widths: Mapping[str, Mapping[str, int]]
+    log: DecisionLog | None, layer_grids: Mapping[str, Mapping[str, Grid]]
 ) -> Iterator[None]:
     """While this is open, TVM's code generator makes sets of kernels that share programs.
 
@@ -184,7 +184,7 @@ def sharing_programs(
     generate = tvm_ffi.get_global_func(_GENERATOR)
 
     def edit(source: str) -> str:
-        return _edit_source(source, layer_widths)
+        return _edit_source(source, layer_grids)
 
     def share_and_generate(module: Any, target: Any) -> Any:
         texts: dict[str, str] = {}

@@ -93,6 +93,10 @@ static float# ERROR_FUNCTION#(float# x) {
 //: BESIDE(
 #define BESIDE(width, x, y, layer) ((int2)((layer) * (width) + ((uint)(x) < (uint)(width) ? (x) : -32768), y))
 
+// The same where layers stand in bands, of so many that a shift finds both: rows are sent away too.
+//: IN_BANDS(
+#define IN_BANDS(width, rows, shift, x, y, layer) ((int2)(((layer) & ((1 << (shift)) - 1)) * (width) + ((uint)(x) < (uint)(width) && (uint)(y) < (uint)(rows) ? (x) : -32768), ((layer) >> (shift)) * (rows) + (y)))
+
 // True, for a positive number, as no launch has so many work-groups; but compilers do not know.
 //: ALWAYS(
 #define ALWAYS(number) ((int)get_num_groups(2) != -(number))

@@ -25,7 +25,7 @@ from adrenoc.passes.lower.fit_memory import MIB, fit_memory
 from adrenoc.passes.lower.lower import lower
 from adrenoc.passes.lower.piece_limit import check_pieces
 from adrenoc.passes.lower.plan_memory import Storage, plan_memory
-from adrenoc.passes.lower.pool_textures import layer_widths
+from adrenoc.passes.lower.pool_textures import layer_grids
 from adrenoc.passes.place.expose_layers import expose_layers
 from adrenoc.passes.read.avoided import avoid_decisions, avoided_operators
 from adrenoc.passes.read.read_graph import read_graph
@@ -245,6 +245,6 @@ def emit_relax_step(state: State) -> State:
 
 def build_step(state: State) -> State:
     module = attach_regions(state.module, regions_of(state))
-    widths = layer_widths(program_of(state), storage_of(state).places)
-    built = build_executable(module, state.target, state.log, layer_widths=widths)
+    grids = layer_grids(program_of(state), storage_of(state).places)
+    built = build_executable(module, state.target, state.log, layer_grids=grids)
     return replace(state, executable=built)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from adrenoc.codegen.build import kernel_sources, module_texts
 from adrenoc.ir.program import Program
 from adrenoc.passes.lower.plan_memory import Storage
-from adrenoc.passes.lower.pool_textures import layer_widths
+from adrenoc.passes.lower.pool_textures import layer_grids
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.passes.verify.check_launches import check_kernels, check_launches
 from adrenoc.passes.verify.check_module import check_module
@@ -37,8 +37,8 @@ def verify_step(state: State) -> State:
     program, storage = program_of(state), {"": storage_of(state), **state.region_storage}
     check_plan(program, storage, state.target.limits)
     check_module(state.module, program, storage)
-    widths = layer_widths(program, storage_of(state).places)
-    check_sources(program, kernel_sources(state.executable), widths)
+    grids = layer_grids(program, storage_of(state).places)
+    check_sources(program, kernel_sources(state.executable), grids)
     check_constants(module_texts(state.executable.mod))
     return state
 

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 from adrenoc.check.verdict import MIB
 from adrenoc.cli.main import main
+from adrenoc.codegen.build import kernel_sources
 from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.native import opencl
 from adrenoc.options import resolve_options
@@ -102,6 +103,24 @@ def _falling() -> onnx.ModelProto:
     return graph(nodes, {"x": [1, 3, 33, 41]}, ["y"], constants)
 
 
+def _wide() -> onnx.ModelProto:
+    """Layers that are wider together than an image may be, in windows beyond their borders."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["b", "v"], ["c"], group=384, pads=[2, 1, 0, 1], strides=[2, 1]),
+        helper.make_node("AveragePool", ["c"], ["d"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Softmax", ["d"], ["e"], axis=1),
+        helper.make_node("Conv", ["e", "u"], ["y"]),
+    ]
+    constants = {
+        "w": _weights(384, 3, 1, 1),
+        "v": _weights(384, 1, 3, 3),
+        "u": _weights(5, 384, 1, 1),
+    }
+    return graph(nodes, {"x": [1, 3, 5, 181]}, ["y"], constants)
+
+
 def _compile(
     path: Path, preset: str, limit_mib: int | None = None, *, pooled: bool = False
 ) -> Compiled:
@@ -180,7 +199,7 @@ def test_planned_again_it_is_less_allocated_and_as_right(
 
 @pytest.mark.every_opencl
 @pytest.mark.parametrize("preset", ["fp32", "mixed"])
-@pytest.mark.parametrize("make", [_tower, _falling, _dense, _on_cpu])
+@pytest.mark.parametrize("make", [_tower, _falling, _dense, _on_cpu, _wide])
 def test_textures_of_one_buffer_hold_the_same_numbers(
     make: Callable[[], onnx.ModelProto], preset: str, tmp_path: Path, device: Any
 ) -> None:
@@ -192,7 +211,9 @@ def test_textures_of_one_buffer_hold_the_same_numbers(
     value, allocated = _run(pooled, [x], device)
     np.testing.assert_array_equal(value, expected)
     scopes = [slot.scope for slot in pooled.memory.slots]
-    assert scopes.count("global.pool") == (make in (_tower, _falling))
+    assert scopes.count("global.pool") == (make in (_tower, _falling, _wide))
+    texts = "".join(kernel_sources(pooled.library).values())
+    assert ("IN_BANDS(" in texts) == (make is _wide)
     assert "global.pool" not in [slot.scope for slot in apart.memory.slots]
     if "cl_khr_image2d_from_buffer" in opencl.devices()[0]["extensions"]:
         assert allocated == pooled.memory.peak_bytes <= apart.memory.peak_bytes

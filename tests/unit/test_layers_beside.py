@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.codegen.layers_beside import put_layers_beside
+from adrenoc.codegen.layers_beside import Grid, put_layers_beside
 from adrenoc.errors import DefectError
 
 _TEXT = """__kernel void add_0_kernel(__read_only image2d_array_t in0_ptr, __read_only image2d_array_t in0_ptr_1, __write_only image2d_array_t out_ptr) {
@@ -15,8 +15,19 @@ _TEXT = """__kernel void add_0_kernel(__read_only image2d_array_t in0_ptr, __rea
 """  # noqa: E501
 
 
+def _grid(columns: int) -> Grid:
+    return Grid(columns=columns, rows=1, layers=3)
+
+
+def test_layers_stand_in_bands() -> None:
+    grid = Grid(columns=197, rows=1, layers=64, bands=3)
+    assert (grid.width, grid.height) == (197 * 64, 3)
+    text = put_layers_beside(_TEXT, {"out": grid})
+    assert "write_imagef(out_ptr, IN_BANDS(197, 1, 6, gx0, gy0, (gz0 + 3)), " in text
+
+
 def test_only_the_named_parameters_change() -> None:
-    text = put_layers_beside(_TEXT, {"in0": 28, "out": 7, "absent": 3})
+    text = put_layers_beside(_TEXT, {"in0": _grid(28), "out": _grid(7), "absent": _grid(3)})
     assert text.splitlines() == [
         "__kernel void add_0_kernel(__read_only image2d_t in0_ptr, "
         "__read_only image2d_array_t in0_ptr_1, __write_only image2d_t out_ptr) {",
@@ -34,4 +45,4 @@ def test_only_the_named_parameters_change() -> None:
 def test_a_place_of_another_form_is_refused(place: str) -> None:
     text = _TEXT.replace("(int4)(gx0, gy0, (gz0 + 3), 0)", place)
     with pytest.raises(DefectError):
-        put_layers_beside(text, {"out": 7})
+        put_layers_beside(text, {"out": _grid(7)})

@@ -35,7 +35,8 @@ _STEP = "adrenoc.opencl.step"
 """Calls its first argument, a function, with the others, and notes that a run that is replayed has
 to do so between its launches."""
 IMAGE_IN_POOL = "adrenoc.opencl.image_in_pool"
-"""Makes a tensor, of a shape and dtype, in an image at an offset in a storage, with a pitch."""
+"""Makes a tensor, of a shape and dtype, in an image at an offset in a storage, with a pitch and its
+layers in so many bands."""
 
 _GPU_DEVICE, _CPU_DEVICE = 0, 1
 """Indices into the devices that whoever runs the bundle gives the VM."""
@@ -264,7 +265,7 @@ def _image_in_pool(storage: Any, spec: OperandSpec, place: PoolPlace) -> Any:
     """A tensor at its place in the pool.  The virtual machine's own operator names no offset."""
     from tvm import relax
 
-    numbers = map(relax.prim_value, (place.offset, place.pitch_texels))
+    numbers = map(relax.prim_value, (place.offset, place.pitch_texels, place.grid.bands))
     arguments = [storage, relax.ShapeExpr(spec.physical), _dtype(spec.dtype), *numbers]
     ty = relax.TensorType(spec.physical, spec.dtype)
     return Call(relax.ExternFunc(IMAGE_IN_POOL), arguments, ty_args=[ty])

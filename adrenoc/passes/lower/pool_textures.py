@@ -3,7 +3,7 @@
 Images of their own share memory only with images of their width, height and format.  An image that
 is made from a part of a buffer (`cl_khr_image2d_from_buffer`) shares it with any: the plan then
 takes what is alive at once, and what rows are padded by.  Such an image is no array, so the layers
-of a tensor stand beside each other in its rows:
+of a tensor stand beside each other in its rows, in as few bands as an image is wide enough for:
 
 Before -> after:
     image2d_array_t, 4 layers of 28 x 28        image2d_t, 112 x 28
@@ -18,8 +18,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from adrenoc.codegen.layers_beside import Grid
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
 from adrenoc.ir.program import Program, Step
@@ -32,13 +33,12 @@ _LARGEST_TEXEL_BYTES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class PoolPlace:
-    """Where a tensor lies in the buffer of the pool, as an image of `width` x `rows` texels."""
+    """Where a tensor lies in the buffer of the pool, as an image with its layers in a grid."""
 
     offset: int
     bytes: int
     pitch_texels: int
-    layer_width: int
-    """Columns of one layer."""
+    grid: Grid
 
     def overlaps(self, other: PoolPlace) -> bool:
         """Whether some byte belongs to both."""
@@ -50,25 +50,19 @@ def pool_textures(
 ) -> dict[str, PoolPlace]:
     """A place in the pool for each intermediate texture that can lie there."""
     fitting = _find_fitting(program, intervals, limits)
-    align = limits.image_pitch_align_texels
-    step = align * _LARGEST_TEXEL_BYTES
+    step = limits.image_pitch_align_texels * _LARGEST_TEXEL_BYTES
     sized = []
     for interval in intervals:
-        if interval.name in fitting:
+        grid = fitting.get(interval.name)
+        if grid is not None:
             spec = program.graph.operand(interval.name)
-            layers, rows, columns, _ = spec.physical
-            pitch = -(-layers * columns // align) * align
-            held = rows * pitch * LANES * bits_of(spec.dtype) // 8
-            place = PoolPlace(offset=0, bytes=held, pitch_texels=pitch, layer_width=columns)
+            pitch = _pitch(grid, limits)
+            held = grid.height * pitch * LANES * bits_of(spec.dtype) // 8
+            place = PoolPlace(offset=0, bytes=held, pitch_texels=pitch, grid=grid)
             sized.append((interval, place, -(-held // step) * step))
     found = pack_by_offset([(i.first, i.last, taken) for i, _, taken in sized])
     return {
-        interval.name: PoolPlace(
-            offset=offset,
-            bytes=place.bytes,
-            pitch_texels=place.pitch_texels,
-            layer_width=place.layer_width,
-        )
+        interval.name: replace(place, offset=offset)
         for (interval, place, _), offset in zip(sized, found, strict=True)
     }
 
@@ -78,38 +72,74 @@ def pool_bytes(places: Mapping[str, PoolPlace]) -> int:
     return max((place.offset + place.bytes for place in places.values()), default=0)
 
 
-def layer_widths(program: Program, places: Mapping[str, PoolPlace]) -> dict[str, dict[str, int]]:
-    """Kernel -> parameter -> the columns of a layer, for parameters that are given such images."""
-    widths: dict[str, dict[str, int]] = {}
+def layer_grids(program: Program, places: Mapping[str, PoolPlace]) -> dict[str, dict[str, Grid]]:
+    """Kernel -> parameter -> how layers lie, for parameters that are given such images."""
+    grids: dict[str, dict[str, Grid]] = {}
     for step in program.steps:
         if step.place == "gpu":
             params = program.kernels[step.kernel].func.params
             for param, name in zip(params, step.arguments, strict=True):
                 place = places.get(_owner(program, name))
                 if place is not None:
-                    widths.setdefault(step.kernel, {})[param.name] = place.layer_width
-    return widths
+                    grids.setdefault(step.kernel, {})[param.name] = place.grid
+    return grids
 
 
-def _find_fitting(program: Program, intervals: Sequence[Interval], limits: Limits) -> set[str]:
+def arrange_layers(layers: int, rows: int, columns: int, limits: Limits) -> Grid | None:
+    """All layers beside each other, or in bands of a power of two, padded least; None where no
+    image is wide and high enough.
+
+    Bands are whole: a layer that a tensor does not have then lies below its image, and zeros are
+    read there.
+    """
+    whole = Grid(columns=columns, rows=rows, layers=layers)
+    if _is_within(whole, limits):
+        return whole
+    powers = (1 << power for power in range(layers.bit_length()))
+    banded = [
+        Grid(columns=columns, rows=rows, layers=power, bands=layers // power)
+        for power in powers
+        if layers % power == 0
+    ]
+    within = [grid for grid in banded if _is_within(grid, limits)]
+    return min(within, key=lambda g: (_pitch(g, limits) * g.height, g.bands), default=None)
+
+
+def _is_within(grid: Grid, limits: Limits) -> bool:
+    """Whether there are images so wide and high."""
+    return (
+        grid.width <= limits.image2d_max_width_texels
+        and grid.height <= limits.image2d_max_height_texels
+    )
+
+
+def _pitch(grid: Grid, limits: Limits) -> int:
+    """Texels from one row to the next."""
+    align = limits.image_pitch_align_texels
+    return -(-grid.width // align) * align
+
+
+def _find_fitting(
+    program: Program, intervals: Sequence[Interval], limits: Limits
+) -> dict[str, Grid]:
     """Tensors that only kernels touch, within limits; a kernel gets one kind of image for each
     parameter, whatever step launches it."""
     graph = program.graph
-    fitting = set()
+    fitting: dict[str, Grid] = {}
     for interval in intervals:
         spec = graph.operand(interval.name)
         if spec.memory is Memory.TEXTURE:
             layers, rows, columns, _ = spec.physical
-            within = layers * columns <= limits.image2d_max_width_texels
-            if within and rows <= limits.image2d_max_height_texels:
-                fitting.add(interval.name)
+            grid = arrange_layers(layers, rows, columns, limits)
+            if grid is not None:
+                fitting[interval.name] = grid
     for part, step in _all_steps(program):
         for name in step.arguments:
             owner = _owner(part, name)
             if owner in fitting and not (part is program and _is_whole(program, step, name)):
-                fitting.discard(owner)
+                del fitting[owner]
     while lost := _find_mixed(program, fitting):
-        fitting -= lost
+        fitting = {name: grid for name, grid in fitting.items() if name not in lost}
     return fitting
 
 
@@ -120,8 +150,9 @@ def _is_whole(program: Program, step: Step, name: str) -> bool:
     return step.place == "gpu" and own[1:] == whole[1:]
 
 
-def _find_mixed(program: Program, fitting: set[str]) -> set[str]:
-    """Tensors that share a parameter of a kernel with others that lie elsewhere."""
+def _find_mixed(program: Program, fitting: Mapping[str, Grid]) -> set[str]:
+    """Tensors that share a parameter of a kernel with others that lie elsewhere, or in bands where
+    others do not lie in the same."""
     given: dict[tuple[str, int], set[str]] = defaultdict(set)
     outside: set[tuple[str, int]] = set()
     for part, step in _all_steps(program):
@@ -131,7 +162,12 @@ def _find_mixed(program: Program, fitting: set[str]) -> set[str]:
                 given[step.kernel, number].add(owner)
             else:
                 outside.add((step.kernel, number))
-    return set[str]().union(*(given[place] for place in outside & given.keys()))
+    lost = set[str]().union(*(given[place] for place in outside & given.keys()))
+    for names in given.values():
+        found = {(fitting[name].macro, fitting[name].numbers) for name in names}
+        if len(found) > 1:
+            lost |= {name for name in names if fitting[name].bands > 1}
+    return lost
 
 
 def _all_steps(program: Program) -> Iterator[tuple[Program, Step]]:

@@ -121,10 +121,11 @@ class _Reader:
         place = None if owner is None else self.storage.places.get(owner)
         if owner is None or place is None:
             raise DefectError(f"{self.name} has {var.name} in a pool, planned was {owner}")
-        storage, shape, dtype, offset, pitch = call.args
+        storage, shape, dtype, *numbers = call.args
         spec = self.program.graph.operand(owner)
-        wanted = (tuple(spec.physical), spec.dtype, place.offset, place.pitch_texels)
-        seen = (_extents(shape), _dtype(dtype), int(offset.value), int(pitch.value))
+        planned = [place.offset, place.pitch_texels, place.grid.bands]
+        wanted = (tuple(spec.physical), spec.dtype, planned)
+        seen = (_extents(shape), _dtype(dtype), [int(number.value) for number in numbers])
         held = self.places.get(storage)
         if seen != wanted or held != (SLOT, self.storage.slot_of[owner]):
             raise DefectError(f"{self.name} has {owner} as {seen} in {held}, planned was {place}")

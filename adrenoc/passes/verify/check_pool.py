@@ -25,13 +25,15 @@ def check_place(
     layers, rows, columns, lanes = spec.physical
     texel = lanes * bits_of(spec.dtype) // 8
     align = limits.image_pitch_align_texels
+    grid = place.grid
     fits = (
-        place.layer_width == columns
-        and layers * columns <= min(place.pitch_texels, limits.image2d_max_width_texels)
-        and rows <= limits.image2d_max_height_texels
+        (grid.columns, grid.rows, grid.layers * grid.bands) == (columns, rows, layers)
+        and (grid.bands == 1 or grid.layers & (grid.layers - 1) == 0)
+        and grid.width <= min(place.pitch_texels, limits.image2d_max_width_texels)
+        and grid.height <= limits.image2d_max_height_texels
         and place.pitch_texels % align == 0
         and place.offset % (align * texel) == 0
-        and place.bytes == rows * place.pitch_texels * texel
+        and place.bytes == grid.height * place.pitch_texels * texel
         and place.offset + place.bytes <= slot.bytes
     )
     if not fits:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from adrenoc.codegen.layers_beside import Grid
 from adrenoc.codegen.opencl_sharing import read_programs
 from adrenoc.errors import DefectError
 from adrenoc.ir.operand import TEXTURE
@@ -29,10 +30,10 @@ _QUALIFIERS = {(False, True): "__write_only", (True, False): "__read_only"}
 def check_sources(
     program: Program,
     sources: Mapping[str, str],
-    layer_widths: Mapping[str, Mapping[str, int]] | None = None,
+    layer_grids: Mapping[str, Mapping[str, Grid]] | None = None,
 ) -> None:
-    """Hold each kernel's text against the launches; `layer_widths` has, for the parameters of each
-    kernel that are no arrays, how wide a layer is.
+    """Hold each kernel's text against the launches; `layer_grids` has, for the parameters of each
+    kernel that are no arrays, how layers lie there.
 
     Raises:
         DefectError: naming the kernel and the argument.
@@ -59,12 +60,12 @@ def check_sources(
         for place, parameter in zip(places, parameters, strict=True):
             *words, variable = parameter.replace("*", " ").split()
             scope = kernel.scopes[place]
-            width = (layer_widths or {}).get(name, {}).get(variable.removesuffix(_POINTER))
-            image = "image2d_array_t" if width is None else "image2d_t"
+            grid = (layer_grids or {}).get(name, {}).get(variable.removesuffix(_POINTER))
+            image = "image2d_array_t" if grid is None else "image2d_t"
             if (scope == TEXTURE) != (image in words):
                 raise DefectError(f"{name} declares {variable} as {' '.join(words)}, not {scope}")
-            if width is not None:
-                _check_places(name, variable, width, sources[name])
+            if grid is not None:
+                _check_places(name, variable, grid, sources[name])
             if scope == TEXTURE:
                 _check_image(name, variable, words, place >= last, (reads, writes))
 
@@ -106,11 +107,14 @@ def _places(kernel: Kernel, parameters: list[str], last: int) -> list[int]:
     return places
 
 
-def _check_places(name: str, variable: str, width: int, text: str) -> None:
-    """Each read and write of an image without layers says how wide a layer is."""
-    for found in re.finditer(rf"_image[fh]\({variable}, (?:image_sampler, )?(\S+)", text):
-        if found[1] != f"BESIDE({width}," and not re.fullmatch(r"BESIDE\(C\d+,", found[1]):
-            raise DefectError(f"{name} finds {variable}, of layers of {width}, by {found[1]}")
+def _check_places(name: str, variable: str, grid: Grid, text: str) -> None:
+    """Each read and write of an image without layers says how the layers lie."""
+    numbers = ", ".join(rf"(?:{number}|C\d+)" for number in grid.numbers)
+    expected = re.compile(rf"{grid.macro}\({numbers}, ")
+    for found in re.finditer(rf"_image[fh]\({variable}, (?:image_sampler, )?", text):
+        if not expected.match(text, found.end()):
+            seen = text[found.end() :][:40]
+            raise DefectError(f"{name} finds {variable}, of layers in {grid}, by {seen}...")
 
 
 def _check_image(

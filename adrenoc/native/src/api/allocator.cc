@@ -22,18 +22,18 @@ namespace ffi = tvm::ffi;
 using tvm::runtime::memory::AllocatorType;
 using tvm::runtime::memory::Buffer;
 
-// The scope of a buffer that images are made from; theirs goes on with ":OFFSET:PITCH", in bytes and
-// in texels.
+// The scope of a buffer that images are made from; theirs goes on with ":OFFSET:PITCH:BANDS",
+// in bytes, in texels, and of layers.
 constexpr char kPoolScope[] = "global.pool";
 
 // The place that a scope names; nothing for other scopes.
 std::optional<ImagePlace> place_of(const std::string& scope) {
   ImagePlace place;
-  const std::string form = std::string(kPoolScope) + ":%zu:%zu%n";
+  const std::string form = std::string(kPoolScope) + ":%zu:%zu:%zu%n";
   int end = 0;
-  const int read =
-      std::sscanf(scope.c_str(), form.c_str(), &place.offset_bytes, &place.pitch_texels, &end);
-  if (read != 2 || static_cast<size_t>(end) != scope.size()) return std::nullopt;
+  const int read = std::sscanf(scope.c_str(), form.c_str(), &place.offset_bytes,
+                               &place.pitch_texels, &place.bands, &end);
+  if (read != 3 || static_cast<size_t>(end) != scope.size()) return std::nullopt;
   return place;
 }
 
@@ -113,7 +113,11 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
 
   static Descriptor* placed(MemoryPool& memory, const Descriptor& whole, const ImagePlace& place,
                             const ImageExtent& extent, cl_uint channel_type) {
-    const StorageSpec spec = StorageSpec::beside(extent, channel_type);
+    if (place.bands == 0 || extent.layers % place.bands != 0) {
+      TVM_FFI_THROW(ValueError) << extent.layers << " layers cannot lie in " << place.bands
+                                << " bands";
+    }
+    const StorageSpec spec = StorageSpec::beside(extent, place.bands, channel_type);
     if (memory.can_place(spec, place)) {
       auto storage = memory.place(whole.storage(), spec, place);
       if (storage != nullptr) return new Descriptor(std::move(storage), kLayers);
@@ -150,12 +154,13 @@ class OpenClAllocator final : public tvm::runtime::memory::Allocator {
 
 }  // namespace
 
-// image_in_pool(storage, shape, dtype, offset in bytes, pitch in texels): a tensor in an image that
-// is made from a part of a buffer; where the device cannot make it, in an image of its own.
+// image_in_pool(storage, shape, dtype, offset in bytes, pitch in texels, bands of layers): a tensor
+// in an image that is made from a part of a buffer; where the device cannot make it, in an image of
+// its own.
 tvm::runtime::Tensor image_in_pool(tvm::runtime::memory::Storage storage, ffi::Shape shape,
-                                   DLDataType dtype, int64_t offset, int64_t pitch) {
-  const std::string scope =
-      std::string(kPoolScope) + ":" + std::to_string(offset) + ":" + std::to_string(pitch);
+                                   DLDataType dtype, int64_t offset, int64_t pitch, int64_t bands) {
+  const std::string scope = std::string(kPoolScope) + ":" + std::to_string(offset) + ":" +
+                            std::to_string(pitch) + ":" + std::to_string(bands);
   return storage->AllocTensorScoped(0, std::move(shape), dtype, ffi::String(scope));
 }
 

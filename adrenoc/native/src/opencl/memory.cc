@@ -57,8 +57,9 @@ StorageSpec StorageSpec::pool(size_t bytes) {
   return spec;
 }
 
-StorageSpec StorageSpec::beside(const ImageExtent& extent, cl_uint channel_type) {
-  StorageSpec spec = image({extent.width * extent.layers, extent.height, 1}, channel_type);
+StorageSpec StorageSpec::beside(const ImageExtent& extent, size_t bands, cl_uint channel_type) {
+  StorageSpec spec =
+      image({extent.width * (extent.layers / bands), extent.height * bands, 1}, channel_type);
   spec.is_array = false;
   return spec;
 }

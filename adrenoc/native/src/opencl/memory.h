@@ -39,7 +39,8 @@ struct StorageSpec {
   // A buffer that images are made from.
   [[nodiscard]] static StorageSpec pool(size_t bytes);
   // An image without layers, in which those of `extent` stand beside each other.
-  [[nodiscard]] static StorageSpec beside(const ImageExtent& extent, cl_uint channel_type);
+  [[nodiscard]] static StorageSpec beside(const ImageExtent& extent, size_t bands,
+                                          cl_uint channel_type);
 
  private:
   [[nodiscard]] std::tuple<size_t, size_t, size_t, size_t, cl_uint, bool, bool> key() const {
@@ -51,6 +52,7 @@ struct StorageSpec {
 struct ImagePlace {
   size_t offset_bytes = 0;
   size_t pitch_texels = 0;
+  size_t bands = 1;  // below each other, each with as many of its layers beside each other
 };
 
 [[nodiscard]] uint64_t new_storage_number();
