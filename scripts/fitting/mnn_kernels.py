@@ -54,15 +54,19 @@ SIZES = ("", "2", "3", "4", "8", "16")
 HALF_NAMES = {
     **{f"{kind}FLOAT{n}": f"half{n}" for kind in ("", "COMPUTE_") for n in SIZES},
     **{f"CONVERT_{kind}FLOAT{n}": f"convert_half{n}" for kind in ("", "COMPUTE_") for n in SIZES},
-    "RI_F": "read_imageh",
-    "WI_F": "write_imageh",
+    **{name: "read_imageh" for name in ("RI_F", "RI_DATA")},
+    **{name: "write_imageh" for name in ("WI_F", "WI_DATA")},
+    "OUTPUT_TYPE_I4": "half4",
+    "CONVERT_OUTPUT_I4": "convert_half4",
     "MNN_SUPPORT_FP16": "1",
 }
 FLOAT_NAMES = {
     **{f"{kind}FLOAT{n}": f"float{n}" for kind in ("", "COMPUTE_") for n in SIZES},
     **{f"CONVERT_{kind}FLOAT{n}": f"convert_float{n}" for kind in ("", "COMPUTE_") for n in SIZES},
-    "RI_F": "read_imagef",
-    "WI_F": "write_imagef",
+    **{name: "read_imagef" for name in ("RI_F", "RI_DATA")},
+    **{name: "write_imagef" for name in ("WI_F", "WI_DATA")},
+    "OUTPUT_TYPE_I4": "float4",
+    "CONVERT_OUTPUT_I4": "convert_float4",
 }
 
 
@@ -139,11 +143,13 @@ def mnn_ms(conv: Convolution, folder: Path, gpu: str, half: bool, estimator: Any
     """Milliseconds of MNN's fastest way; None where it has no kernel for images."""
     if conv.groups > 1 and not conv.is_depthwise:
         return None
-    copy_ms = _copy_ms(conv, half, estimator.GPUS[gpu]) if conv.given else 0.0
-    least_ms = copy_ms + sum(
-        min(_estimate(launch, folder, gpu, half, estimator) for launch in ways)
+    least_ms = sum(
+        min(launch_ms(launch, folder, gpu, half, estimator) for launch in ways)
         for ways in _launches(conv)
     )
+    if conv.given:
+        pixels = conv.images * math.prod(conv.size)
+        least_ms += copy_ms(pixels, conv.channels, half, estimator.GPUS[gpu])
     if conv.product and conv.by_packed_product:
         return min(least_ms, _packed_product_ms(conv, half, estimator.GPUS[gpu]))
     return least_ms
@@ -158,15 +164,14 @@ def _packed_product_ms(conv: Convolution, half: bool, rates: Any) -> float:
     return float(max(rows * conv.multiplies / lanes, memory_s) * MS_PER_S)
 
 
-def _copy_ms(conv: Convolution, half: bool, rates: Any) -> float:
-    """What memory takes to make an image of the model's floats."""
-    pixels = conv.images * math.prod(conv.size)
+def copy_ms(pixels: int, channels: int, half: bool, rates: Any) -> float:
+    """What memory takes to make an image of the model's floats, or floats of an image."""
     texel_bytes = HALF_TEXEL_BYTES if half else FLOAT_TEXEL_BYTES
-    moved = pixels * (conv.channels * FLOAT_BYTES + _blocks(conv.channels) * texel_bytes)
+    moved = pixels * (channels * FLOAT_BYTES + _blocks(channels) * texel_bytes)
     return float(moved / rates["dram"] * MS_PER_S / BYTES_PER_GB)
 
 
-def _estimate(launch: Launch, folder: Path, gpu: str, half: bool, estimator: Any) -> float:
+def launch_ms(launch: Launch, folder: Path, gpu: str, half: bool, estimator: Any) -> float:
     """One launch's estimate; none of these kernels reads local memory."""
     names = HALF_NAMES if half else FLOAT_NAMES
     defines = [f"-D{name}={value}" for name, value in names.items()]

@@ -17,6 +17,7 @@ from tests.joins import set_joins
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from fitting.mnn_kernels import Convolution, mnn_ms
+from fitting.mnn_maps import Beside, find_beside
 from fitting.network_layers import convolutions_of, layers_of
 
 COPY_GB_PER_S = 1e-3
@@ -118,6 +119,33 @@ def test_what_reads_the_model_s_input_pays_for_mnn_s_copy() -> None:
 
 def test_convolutions_of_groups_have_no_image_kernel() -> None:
     assert _ms(_conv(32, 32, 16, kernel=(3, 3), groups=4), _Estimator()) is None
+
+
+def test_functions_sums_and_floats_are_kernels_of_mnn_s_own() -> None:
+    one = Beside(pixels=28 * 28, channels=6, functions=1, joined=2, handed_out=True)
+    estimator = _Estimator()
+    copy_ms = 28 * 28 * (6 * 4 + 2 * 8) / COPY_GB_PER_S / 1e6
+    whole_waves = -(-2 * 28 * 28 // 128) * 128
+    found = one.ms(Path("kernels"), "a660", True, estimator)
+    assert found == pytest.approx(3 * whole_waves + copy_ms)
+    assert [kernel for kernel, _ in estimator.seen] == ["unary", "binary"]
+
+
+def test_what_is_computed_beside_a_layer_is_found() -> None:
+    """A swish, a residual and a gate that is multiplied as it is read; a plain ReLU is not."""
+    net = Net(8)
+    wide = net.conv(net.op("Tanh", "x"), 32)
+    wide = net.op("Mul", wide, net.op("Sigmoid", wide))
+    gate = net.op("Sigmoid", net.conv(net.op("GlobalAveragePool", wide), 32))
+    narrow = net.op("Add", net.conv(net.op("Mul", wide, gate), 32), wide)
+    model = net.model(net.op("Softmax", net.op("Relu", net.conv(narrow, 16))))
+    graph = plan(model, until="store_outputs", preset="fp16").graph
+    assert graph is not None
+    program = program_of(plan(model, until="lower", preset="fp16"))
+    found = find_beside(graph, convolutions_of(graph), program).values()
+    counts = [[(one.functions, one.joined) for one in of_layer] for of_layer in found]
+    joined = [(0, 1), (0, 1)]
+    assert counts == [[(1, 0)], [(1, 0)], joined, [(0, 0)]]
 
 
 @pytest.mark.parametrize("factor, together", [(0.0, True), (1e6, False)])
