@@ -47,6 +47,7 @@ __all__ = [
     "Op",
     "PrimFunc",
     "SeqStmt",
+    "StringImm",
     "Var",
     "decl_buffer",
     "sym",
@@ -271,11 +272,17 @@ def keep_in_place(value: Expr) -> Expr:
 _CONVERT = {"int32": "convert_int", "float32": "convert_float", "float16": "convert_half"}
 
 
-def error_function(value: Expr, dtype: str) -> Expr:
-    """The error function of a float or of four; a function that `prelude.cl` defines."""
+RATIONAL_FUNCTIONS = {"tirx.erf": "ERROR_FUNCTION", "tirx.tanh": "TANH_FUNCTION"}
+"""Functions that `prelude.cl` has in place of OpenCL's own, by what its name begins with."""
+
+
+def rational_function(operator: str, value: Expr, dtype: str, *, exact: bool = True) -> Expr:
+    """One of these of a float or of four; `exact` is whether its division is."""
     lanes = "4" if lanes_of(value) > 1 else ""
     wide = cast(value, f"float32x{lanes}" if lanes else "float32")
-    return cast(tirx.call_pure_extern(dtype_of(wide), f"ERROR_FUNCTION{lanes}", wide), dtype)
+    name = f"{RATIONAL_FUNCTIONS[operator]}{lanes}"
+    found = tirx.call_pure_extern(dtype_of(wide), name, wide, iconst(int(exact)))
+    return cast(found, dtype)
 
 
 def always(number: int) -> Expr:

@@ -52,9 +52,11 @@ static float4 LOAD_NIBBLES4(__global const void* pointer, int at) {
 
 // The error function, off by 4.2e-7 of it at most: a rational function of x in -4 to 4.  Compilers'
 // own takes 180 instructions an element, and registers that leave half of the threads
-// (`scripts/estimate_networks`).  Source of the coefficients: Eigen, as TensorFlow has them.
+// (`scripts/estimate_networks`).  Source of the coefficients: Eigen, as TensorFlow has them.  Its
+// division is by the GPU's own reciprocal where `exact` is 0, which halves cannot tell apart: Newton's
+// step makes up for drivers whose reciprocal has a dozen bits.
 //: ERROR_FUNCTION#(
-static float# ERROR_FUNCTION#(float# x) {
+static float# ERROR_FUNCTION#(float# x, int exact) {
   float# a = select(select(x, (float#)(4.0f), x > 4.0f), (float#)(-4.0f), x < -4.0f), s = a * a;
   float# p = mad(s, (float#)(-2.72614225801306e-10f), (float#)(2.77068142495902e-08f));
   float# q = mad(s, (float#)(-1.45660718464996e-05f), (float#)(-2.13374055278905e-04f));
@@ -66,7 +68,27 @@ static float# ERROR_FUNCTION#(float# x) {
   q = mad(s, q, (float#)(-1.42647390514189e-02f));
   p = mad(s, p, (float#)(-2.95459980854025e-03f));
   p = mad(s, p, (float#)(-1.60960333262415e-02f));
-  return a * p / q;
+  const float# r = native_recip(q);
+  return exact ? a * p / q : a * p * (r * mad(-q, r, (float#)(2.0f)));
+}
+
+// tanh, off by 3e-7 of it at most, in the same way: beyond 7.9 it is one, and what is near zero it is
+// itself.  Compilers' own takes 58 instructions an element.  Source of the coefficients: Eigen.
+//: TANH_FUNCTION#(
+static float# TANH_FUNCTION#(float# x, int exact) {
+  float# a = select(select(x, (float#)(7.905311f), x > 7.905311f), (float#)(-7.905311f), x < -7.905311f);
+  float# s = a * a;
+  float# p = mad(s, (float#)(-2.76076847742355e-16f), (float#)(2.00018790482477e-13f));
+  float# q = mad(s, (float#)(1.19825839466702e-06f), (float#)(1.18534705686654e-04f));
+  p = mad(s, p, (float#)(-8.60467152213735e-11f));
+  q = mad(s, q, (float#)(2.26843463243900e-03f));
+  p = mad(s, p, (float#)(5.12229709037114e-08f));
+  q = mad(s, q, (float#)(4.89352518554385e-03f));
+  p = mad(s, p, (float#)(1.48572235717979e-05f));
+  p = mad(s, p, (float#)(6.37261928875436e-04f));
+  p = mad(s, p, (float#)(4.89352455891786e-03f));
+  const float# r = native_recip(q);
+  return exact ? a * p / q : a * p * (r * mad(-q, r, (float#)(2.0f)));
 }
 
 // Dot products of four signed by four unsigned bytes: OpenCL's own where the device has them, else

@@ -16,6 +16,7 @@ from __future__ import annotations
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.ir.program import Launch
 from adrenoc.kernels.access import Access
+from adrenoc.kernels.coarse import coarsen
 from adrenoc.kernels.memories import access_to
 from adrenoc.kernels.statements import Statements, sequence
 from adrenoc.kernels.work_group import PickGroup, pick_work_group
@@ -120,6 +121,11 @@ class KernelBuilder(Statements):
 
     # Result
 
+    @property
+    def _stores_halves(self) -> bool:
+        """Whether all that the kernel writes is rounded to halves."""
+        return all(spec.dtype == "float16" for spec in self._specs[-self._outputs :])
+
     def build(self, name: str) -> PrimFunc:
         """Finish the kernel: nothing can be emitted afterwards."""
         body = sequence(self._blocks[0])
@@ -128,5 +134,7 @@ class KernelBuilder(Statements):
         body = sequence([*self._prologue, body])
         for axis, extent in reversed(self._thread_axes):
             body = AttrStmt(axis, "thread_extent", iconst(extent), body)
+        if self._stores_halves:
+            body = coarsen(body)
         func = PrimFunc(self._params, body)
         return func.with_attr("global_symbol", name).with_attr("tirx.noalias", True)

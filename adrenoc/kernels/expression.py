@@ -19,6 +19,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.statements import Statements
 from adrenoc.tvmapi import (
     IF_THEN_ELSE,
+    RATIONAL_FUNCTIONS,
     Expr,
     Var,
     cast,
@@ -26,11 +27,11 @@ from adrenoc.tvmapi import (
     const_int,
     construct,
     dtype_of,
-    error_function,
     floordiv,
     iconst,
     if_then_else,
     lanes_of,
+    rational_function,
     splat,
     sym,
     tirx,
@@ -347,8 +348,8 @@ def know_position(
 
 
 def _call(call: Any, args: Sequence[Expr], dtype: str) -> Expr:
-    if call.op.name == "tirx.erf":
-        return error_function(args[0], dtype)
+    if call.op.name in RATIONAL_FUNCTIONS:
+        return rational_function(call.op.name, args[0], dtype)
     built_in = _BUILT_IN.get(call.op.name)
     if built_in is not None:
         return tirx.call_pure_extern(dtype, built_in, *args)
