@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import product
 from typing import Any
 
 from adrenoc.ir.body import Body
@@ -91,7 +92,10 @@ class Epilogue:
     ) -> None:
         self._builder, self._out = builder, out
         self._plain = body is None
-        self._reads = body is not None and any(n != Node.RESULT for n in body.sources.values())
+        read = set() if body is None else {*body.sources.values()} - {Node.RESULT}
+        self._reads = bool(read)
+        spread = (accesses[name].spec.extents for name in read if name in accesses)
+        self._reads_pixels = any(e.h * e.w > 1 for e in spread)
         self._finished = Finished(builder, body, accesses, out.spec)
 
     def write(
@@ -111,15 +115,22 @@ class Epilogue:
             finished = self._finished.value(n, block, h, w, value, given)
             self._out.write(n, block, h, w, finished)
 
-    def parts(self, blocks: int, pixels: int) -> Iterator[range]:
-        """The blocks of so many pixels each, a few at a time; what is written there stays apart.
+    def parts(self, blocks: int, pixels: int) -> Iterator[tuple[range, range]]:
+        """The results of so many blocks and pixels, as blocks and pixels of a few at a time.
 
-        One part is all there is where the epilogue reads nothing.
+        What is written there stays apart.  One part is all there is where the epilogue reads
+        nothing; pixels are cut too where it reads a number for each.
         """
-        at_once = max(1, AT_ONCE // pixels)
-        if not self._reads or blocks <= at_once:
-            yield range(blocks)
+        blocks_at_once, pixels_at_once = max(1, AT_ONCE // pixels), pixels
+        if self._reads_pixels:
+            pixels_at_once = -(-pixels // -(-pixels // AT_ONCE))
+        if not self._reads or (blocks <= blocks_at_once and pixels == pixels_at_once):
+            yield range(blocks), range(pixels)
             return
-        for number, first in enumerate(range(0, blocks, at_once)):
-            with self._builder.apart(1 + number):
-                yield range(first, min(first + at_once, blocks))
+        starts = product(range(0, blocks, blocks_at_once), range(0, pixels, pixels_at_once))
+        for number, (block, pixel) in enumerate(starts, 1):
+            with self._builder.apart(number):
+                yield (
+                    range(block, min(block + blocks_at_once, blocks)),
+                    range(pixel, min(pixel + pixels_at_once, pixels)),
+                )

@@ -214,6 +214,24 @@ def test_a_thread_asks_for_what_it_finishes_a_few_results_at_a_time(biased: bool
         assert len(parts) == 1
 
 
+def test_of_what_it_reads_for_each_pixel_too() -> None:
+    """Seven pixels of a residual would wait beside seven sums."""
+    rng = np.random.default_rng(2)
+    weights = {"w": rng.standard_normal((1024, 256, 1, 1)).astype(np.float32)}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["c"]),
+        helper.make_node("Relu", ["z"], ["q"]),
+        helper.make_node("Add", ["c", "q"], ["d"]),
+        helper.make_node("GlobalAveragePool", ["d"], ["y"]),
+    ]
+    inputs = {"x": [1, 256, 14, 14], "z": [1, 1024, 14, 14]}
+    text = _source(graph(nodes, inputs, ["y"], weights), "conv2d", "fp16")
+    results = [part.count("write_imagef(out_ptr") for part in text.split("if (ALWAYS(")]
+    assert sum(results) > AT_ONCE
+    assert max(results) <= AT_ONCE
+
+
 def test_an_open_weight_is_stored_before_the_next_is_opened() -> None:
     """Else eight of them wait in registers, and half as many threads fit beside each other."""
     random = np.random.default_rng(4)

@@ -146,8 +146,8 @@ def _store(
 ) -> None:
     """Store what lies inside of the output."""
     e, first_out = out.extents, thread.first_out
-    for part in epilogue.parts(tile.out_blocks, tile.pixels):
-        for p, b in product(range(tile.pixels), part):
+    for blocks, pixels in epilogue.parts(tile.out_blocks, tile.pixels):
+        for p, b in product(pixels, blocks):
             block = first_out + iconst(b) if tile.out_blocks > 1 else first_out
             inside = _both(
                 left + iconst(p) < iconst(e.w) if e.w % tile.pixels and p else None,

@@ -363,8 +363,8 @@ class LocalConv:
         mine = self.split < iconst(1) if tile.split_k > 1 else None
         full = self.plan.channel_groups * tile.bands * tile.out_blocks == e.blocks
         with builder.when(mine), builder.when(builder.inside):
-            for part in epilogue.parts(tile.out_blocks, tile.pixels):
-                for p, b in product(range(tile.pixels), part):
+            for blocks, pixels in epilogue.parts(tile.out_blocks, tile.pixels):
+                for p, b in product(pixels, blocks):
                     block = self.first_out + iconst(b)
                     in_row = self.left + iconst(p) < iconst(e.w) if e.w % tile.pixels else None
                     in_blocks = None if full else block < iconst(e.blocks)

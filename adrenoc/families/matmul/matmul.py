@@ -65,8 +65,8 @@ def matmul(
                 runs[at] = add_products(builder, runs[at], products)
 
     runs.loop(a.extents.blocks, LANES, "k", multiply)
-    for part in epilogue.parts(blocks, rows):
-        for block, m in product(part, range(rows)):
+    for some_blocks, some_rows in epilogue.parts(blocks, rows):
+        for block, m in product(some_blocks, some_rows):
             column = first_block + iconst(block) if block else first_block
             row = first + iconst(m)
             conditions = [row < iconst(e.w)] if e.w % rows and m else []
