@@ -9,7 +9,8 @@ Four rules, applied in execution order:
 - a map that a reduction alone reads is computed within it, since each element is read once: the
   square of a large number is then never rounded to what a tensor can hold;
 - a map that reads an operator's result element by element becomes that operator's epilogue;
-  a map that reads it twice, as SiLU and GELU do, is one reader.
+  a map that reads it twice, as SiLU and GELU do, is one reader, and one that turns a product's
+  channels to where convolutions have them is turned itself (`turned_maps.py`).
 
 Before -> after:
     conv2d -> add(bias) -> clip -> add(residual)        conv2d[conv2d add clip add]
@@ -30,12 +31,13 @@ from adrenoc.decision import DecisionLog
 from adrenoc.families.operators import changed_input, is_kind
 from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.body import Body, find_loaded_buffers
-from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import default_layout
 from adrenoc.kernels.body_cost import loads_of, parts_of
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.powers import EXPONENTIALS, is_power, unify_reads
 from adrenoc.passes.analyse.scalar_body import substitute
+from adrenoc.passes.fuse.turned_maps import turn_map
 from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
 MAX_REPEATED_COST = 8
@@ -69,16 +71,19 @@ class _Fuser:
         """Output -> node, in the order in which the nodes will run."""
         self._inside: dict[str, str] = {}
         """Output of a node that is gone -> output of the node that computes it where it reads."""
+        self._turned: dict[str, Tensor] = {}
+        """Output of a move that stays apart -> the result of the map in front of it."""
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
             done = self._become_prologue(node) or self._inline_producers(node)
             if not self._better_within_reader(done):
-                done = self._become_epilogue(done) or done
+                done = self._become_epilogue(done) or self._become_turned_epilogue(done) or done
             self._made[done.output] = done
         read = {name for node in self._made.values() for name in node.inputs}
         read.update(self._graph.outputs)
-        fused = self._graph.replace_nodes(n for n in self._made.values() if n.output in read)
+        kept = (n for n in self._made.values() if n.output in read)
+        fused = self._graph.replace_nodes(kept, self._turned.values())
         return fused.change_precision(self._in_float32 & set(fused.tensors), float32=True)
 
     def _swallow(self, inner: str, outer: str) -> None:
@@ -133,6 +138,7 @@ class _Fuser:
             if (
                 producer is None
                 or not producer.is_map
+                or name in self._turned
                 or producer.epilogue is not None
                 or producer.body is None
                 or not (
@@ -221,21 +227,50 @@ class _Fuser:
             return None
         for name in reversed(node.inputs):
             anchor = self._made.get(name)
-            if (
-                anchor is None
-                or anchor.is_map
-                or anchor.is_concat
-                or not anchor.has_kernel
-                or changed_input(anchor) is not None
-                or not self._only_reader(name, node.output)
-                or not self._same_elements(node, name)
-                or len({*anchor.inputs, *node.inputs}) > MAX_INPUTS
-                or not self._fits(anchor, anchor.epilogue or node.body, node, node.body, name)
-            ):
+            if anchor is None or not self._can_end(anchor, node):
+                continue
+            if not self._same_elements(node, name):
                 continue
             del self._made[name]
             self._swallow(name, node.output)
             return _append_epilogue(anchor, node, name)
+        return None
+
+    def _can_end(self, anchor: Node, node: Node) -> bool:
+        """Whether a map may be the last that the kernel of `anchor` computes, wherever it reads."""
+        body, name = node.body, anchor.output
+        return (
+            body is not None
+            and not anchor.is_map
+            and not anchor.is_concat
+            and anchor.has_kernel
+            and changed_input(anchor) is None
+            and self._only_reader(name, node.output)
+            and len({*anchor.inputs, *node.inputs}) <= MAX_INPUTS
+            and self._fits(anchor, anchor.epilogue or body, node, body, name)
+        )
+
+    def _become_turned_epilogue(self, node: Node) -> Node | None:
+        """The move that is left of a map which now ends, in another order, what it read.
+
+        It stays a node of its own, for who reads what the map read is asked of the graph.  A map
+        that another one alone reads waits for that.
+        """
+        readers = self._graph.consumers[node.output]
+        if not node.is_map or [reader.is_map for reader in readers] == [True]:
+            return None
+        for name in reversed(node.inputs):
+            anchor = self._made.get(name)
+            turned = None if anchor is None else turn_map(self._graph, node, anchor)
+            if anchor is None or turned is None or not self._can_end(anchor, node):
+                continue
+            del self._made[name]
+            made = turned.tensor.name
+            for inner in (name, node.output):
+                self._swallow(inner, made)
+            self._made[made] = _append_epilogue(anchor, turned.map, name)
+            self._turned[node.output] = turned.tensor
+            return turned.move
         return None
 
     def _same_elements(self, node: Node, name: str) -> bool:
