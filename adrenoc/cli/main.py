@@ -141,7 +141,7 @@ def _run(args: list[str], asked: Interrupts) -> int:
     except AdrenocError as error:
         return _show(error, as_json=as_json)
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "adrenoc"
+        command = error.ctx.command_path if error.ctx else _name_command(args)
         text = error.format_message()
         message = (text[:1].lower() + text[1:]).rstrip(".")
         return _tell(
@@ -161,6 +161,11 @@ def _run(args: list[str], asked: Interrupts) -> int:
     except Exception as error:  # noqa: BLE001
         return _defect(error, as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _name_command(args: Sequence[str]) -> str:
+    """The command as it was called, for errors of which Click does not say it."""
+    return f"adrenoc {args[0]}" if args and args[0] in cli.commands else "adrenoc"
 
 
 def _find_system_error(error: OSError) -> AdrenocError | None:

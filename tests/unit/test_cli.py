@@ -224,6 +224,13 @@ def test_bad_input_is_one_sentence_and_a_code(
     assert said in plain["message"]
 
 
+def test_an_option_without_its_value_hints_at_the_help_of_its_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", "x", "--shape"]) == 2
+    assert "try: adrenoc run --help" in capsys.readouterr().err
+
+
 def test_a_defect_keeps_its_traceback_and_asks_for_a_report(
     bundle_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
