@@ -16,7 +16,7 @@ from adrenoc.errors import OptionError, ShapeError
 from adrenoc.files.read import data_folder, read_toml, sha256_file, sha256_json
 from adrenoc.target.avoid import OVERRIDES
 from adrenoc.target.gpu import NO_HALF_TYPE
-from adrenoc.text.spelling import did_you_mean
+from adrenoc.text.spelling import did_you_mean, quote_word
 from adrenoc.tuning_log import find_log
 
 if TYPE_CHECKING:
@@ -223,14 +223,15 @@ def load_preset(name: str, *, folder: Path | None = None) -> Preset:
         data = read_toml(path)
     except (OSError, ValueError) as error:
         raise OptionError(
-            f"{path} cannot be read as TOML: {error}", hint=f"correct {path}, then: adrenoc presets"
+            f"{path} cannot be read as TOML: {error}",
+            hint=f"correct {quote_word(path)}, then: adrenoc presets",
         ) from error
     title, options = data.pop("title", None), data.pop("options", {})
     if not isinstance(title, str) or not isinstance(options, dict) or data:
         raise OptionError(
             f'{path}: expected the keys "title" (a text) and [options] (a table), '
             f"seen title = {title!r}, options = {options!r}, others: {', '.join(data) or 'none'}",
-            hint=f"correct {path}, then: adrenoc presets",
+            hint=f"correct {quote_word(path)}, then: adrenoc presets",
         )
     _check_names(options, str(path))
     return Preset(name=name, title=title, options=tuple(options.items()))
@@ -346,7 +347,7 @@ def _digest_of(path: str) -> str:
     except OSError as error:
         raise OptionError(
             f"the tuning log {path} cannot be read: {error.strerror or error}",
-            hint=f"adrenoc tune MODEL -o {path} makes one",
+            hint=f"adrenoc tune MODEL -o {quote_word(path)} makes one",
         ) from error
 
 

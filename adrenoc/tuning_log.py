@@ -25,6 +25,7 @@ from adrenoc.files.outputs import check_file_can_be_written, output_error
 from adrenoc.files.read import data_folder, read_plain
 from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
+from adrenoc.text.spelling import quote_word
 
 VERSION = 1
 SUFFIX = ".tune.json"
@@ -154,7 +155,7 @@ def read_log(path: Path) -> tuple[Trial, ...]:
     except OSError as error:
         raise TuningLogError(
             f"the tuning log {path} cannot be read: {error.strerror or error}",
-            hint=f"adrenoc tune MODEL -o {path} makes one",
+            hint=f"adrenoc tune MODEL -o {quote_word(path)} makes one",
         ) from error
     lines = text.split(b"\n")
     whole = lines[:-1]  # what follows the last line end was cut off

@@ -42,6 +42,7 @@ from adrenoc.files.read import cache_folder, private_folder, sha256_bytes
 from adrenoc.host.proc import run_tool
 from adrenoc.native.compile_plugin import package_folder
 from adrenoc.reporter import Reporter, SilentReporter
+from adrenoc.text.spelling import quote_word
 
 LIBRARY = "libadrenoc_runtime.so"
 ARCHIVE = "libadrenoc_runtime.a"
@@ -230,7 +231,7 @@ def open_runtime(folder: Path) -> Runtime:
     if missing:
         raise DependencyError(
             f"{folder} is not a runtime: {why}",
-            hint=f"adrenoc runtime build -o {folder}",
+            hint=f"adrenoc runtime build -o {quote_word(folder)}",
         )
     machine = read_elf(folder / LIBRARY).machine
     return Runtime(abi=machine, folder=folder, stamp="", cached=True, files=_files(folder))

@@ -13,6 +13,7 @@ from adrenoc.android.runtime_build import LIBRARY, SERVER
 from adrenoc.errors import DependencyError, OptionError
 from adrenoc.files.outputs import output_error, write_atomically
 from adrenoc.files.read import config_folder
+from adrenoc.text.spelling import quote_word
 
 UNIT = "adrenoc-rpc.service"
 _NAME = UNIT.partition(".")[0]
@@ -146,13 +147,14 @@ def _check_server(service: Service) -> None:
     except OSError as error:
         raise DependencyError(
             f"{service.folder} holds no {SERVER} ({error.strerror}), expected a built runtime",
-            hint=f"adrenoc runtime build -o {service.folder}",
+            hint=f"adrenoc runtime build -o {quote_word(service.folder)}",
         ) from error
     machine = read_elf(server).machine
     if machine != platform.machine():
         raise DependencyError(
             f"{server} is for {machine}, expected one for this {platform.machine()} machine",
-            hint=f"adrenoc runtime build -o {service.folder}, on the machine that serves",
+            hint=f"adrenoc runtime build -o {quote_word(service.folder)}, on the machine that "
+            "serves",
         )
     if service.for_user:
         return

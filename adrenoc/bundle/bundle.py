@@ -51,6 +51,7 @@ from adrenoc.files.read import read_plain, sha256_file
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.time_trace import section
 from adrenoc.text.json_text import read_json
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     import numpy as np
@@ -218,13 +219,11 @@ def open_bundle(path: Path) -> Bundle:
         BundleError: it is missing, no bundle, of another schema version, or damaged.
     """
     if not os.path.lexists(path):
-        hint = f"adrenoc compile MODEL --output {path}"
-        raise BundleError(f"there is no bundle at {path}{guess_suffix(path)}", hint=hint)
-    unpacked = None
-    root = path
-    if not path.is_dir():
-        unpacked = _temporary(path)
-        root = unpacked.path
+        message = f"there is no bundle at {path}{guess_suffix(path)}"
+        raise BundleError(message, hint=f"adrenoc compile MODEL --output {quote_word(path)}")
+    unpacked = None if path.is_dir() else _temporary(path)
+    root = path if unpacked is None else unpacked.path
+    if unpacked is not None:
         unpack_tar(path, root)
     manifest = read_manifest(root, shown=path)
     for entry in manifest.files:

@@ -21,6 +21,7 @@ from adrenoc.errors import BundleError, DiskFullError
 from adrenoc.files.outputs import write_atomically
 from adrenoc.files.read import MOST_TEXT_BYTES, open_plain
 from adrenoc.files.tar_members import Member, TarError, read_members
+from adrenoc.text.spelling import quote_word
 
 SUFFIX = ".adrenoc"
 MANIFEST = "manifest.json"
@@ -131,7 +132,7 @@ def _open_tar(path: Path) -> BinaryIO:
         return open_plain(path)
     except OSError as error:
         raise BundleError(
-            f"{path} cannot be read: {error.strerror or error}", hint=f"ls -l {path}"
+            f"{path} cannot be read: {error.strerror or error}", hint=f"ls -l {quote_word(path)}"
         ) from error
 
 
@@ -208,5 +209,5 @@ def _full(path: Path, root: Path, why: str) -> DiskFullError:
     return DiskFullError(
         f"{path} cannot be unpacked: the folder for temporary files {root.parent} has no room for "
         f"it ({why})",
-        hint=f"free some space (df -h {root.parent}), or set TMPDIR to another folder",
+        hint=f"free some space (df -h {quote_word(root.parent)}), or set TMPDIR to another folder",
     )

@@ -17,6 +17,7 @@ from adrenoc.device.compiled_for import target_of
 from adrenoc.errors import BundleError, CheckFailedError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.reporter import Reporter
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +80,7 @@ def check_layers(
             raise BundleError(
                 f"{bundle.path} was compiled from {manifest.model.file} with SHA-256 "
                 f"{manifest.model.sha256[:12]}, {model} has {made.manifest.model.sha256[:12]}",
-                hint=f"adrenoc compile {model} --device {manifest.target.name}",
+                hint=f"adrenoc compile {quote_word(model)} --device {manifest.target.name}",
             )
         outputs = run(open_bundle(made.path))
     own = [spec.name for spec in manifest.outputs]

@@ -12,6 +12,7 @@ from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, T
 from adrenoc.check.reference import run_reference, run_tokens
 from adrenoc.errors import CheckFailedError, InputError
 from adrenoc.importers.decoder_form import DecoderForm, find_decoder
+from adrenoc.text.spelling import quote_word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ def check_tokens(
     if not tokens:
         raise InputError(
             f"no token was generated: the prompt's {len(prompt)} tokens fill the context",
-            hint=f"adrenoc compile {model} --context {2 * len(prompt)}",
+            hint=f"adrenoc compile {quote_word(model)} --context {2 * len(prompt)}",
         )
     form = find_decoder(model)
     if form is None:

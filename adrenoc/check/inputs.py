@@ -15,7 +15,7 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.numpy_files import MOST_INPUT_BYTES, load_array, load_arrays
 from adrenoc.errors import DependencyError, InputError
 from adrenoc.files.read import open_plain, read_plain
-from adrenoc.text.spelling import list_first
+from adrenoc.text.spelling import list_first, quote_word
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm", ".tif"})
 
@@ -194,7 +194,7 @@ def _target(file: InputFile, specs: Sequence[TensorSpec]) -> TensorSpec:
     what = f"no input '{file.name}'" if file.name else f"{len(specs)} inputs"
     raise InputError(
         f"{file.path} is given, but the model has {what}; its inputs are {names}",
-        hint=f"--input {near[0] if near else next(iter(known), 'NAME')}={file.path}",
+        hint=f"--input {near[0] if near else next(iter(known), 'NAME')}={quote_word(file.path)}",
     )
 
 
@@ -238,7 +238,8 @@ def _read(path: Path) -> bytes:
         return read_plain(path, MOST_INPUT_BYTES)
     except OSError as error:
         raise InputError(
-            f"input file {path} cannot be read: {error.strerror}", hint=f"ls {path.parent}"
+            f"input file {path} cannot be read: {error.strerror}",
+            hint=f"ls {quote_word(path.parent)}",
         ) from error
 
 
@@ -268,7 +269,8 @@ def _read_image(path: Path, spec: TensorSpec, options: ImageOptions) -> np.ndarr
         raise InputError(
             f"{path} has {pixels.shape[1]}x{pixels.shape[0]} pixels; input '{spec.name}' takes "
             f"{width}x{height}",
-            hint=f"resize it first: magick {path} -resize {width}x{height}! resized.png",
+            hint=f"resize it first: magick {quote_word(path)} -resize {width}x{height}! "
+            "resized.png",
         )
     pixels = pixels.reshape(height, width, channels)
     dtype = np.dtype(spec.dtype)
@@ -321,7 +323,9 @@ def _pixels(path: Path, mode: str) -> np.ndarray:
         with open_plain(path) as stream, Image.open(stream) as image:
             return np.asarray(image.convert(mode))
     except FileNotFoundError as error:
-        raise InputError(f"input file {path} does not exist", hint=f"ls {path.parent}") from error
+        raise InputError(
+            f"input file {path} does not exist", hint=f"ls {quote_word(path.parent)}"
+        ) from error
     except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
         raise InputError(
             f"{path} is not a whole image: {error}", hint="check it: file " + str(path)

@@ -16,6 +16,7 @@ import numpy as np
 from adrenoc.errors import InputError
 from adrenoc.files.outputs import write_atomically
 from adrenoc.files.read import open_plain
+from adrenoc.text.spelling import quote_word
 
 MOST_INPUT_BYTES = 4 << 30
 T = TypeVar("T")
@@ -67,10 +68,13 @@ def _load_plain(path: Path, load: Callable[[BinaryIO], T]) -> T:
         with open_plain(path) as stream:
             return load(stream)
     except FileNotFoundError as error:
-        raise InputError(f"input file {path} does not exist", hint=f"ls {path.parent}") from error
+        raise InputError(
+            f"input file {path} does not exist", hint=f"ls {quote_word(path.parent)}"
+        ) from error
     except OSError as error:
         raise InputError(
-            f"input file {path} cannot be read: {error.strerror or error}", hint=f"ls {path.parent}"
+            f"input file {path} cannot be read: {error.strerror or error}",
+            hint=f"ls {quote_word(path.parent)}",
         ) from error
     except _DAMAGED as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]

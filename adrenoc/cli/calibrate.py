@@ -13,6 +13,7 @@ from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import json_option, preset_option
 from adrenoc.cli.place_options import place_options
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.calibrate.calibrate import Row
@@ -283,7 +284,7 @@ def _report(
         show_fit(fitted)
     fields = [("report", str(page))] if page is not None else []
     if asked.writes:
-        fields.append(("next", f"adrenoc compile MODEL --device {asked.output}"))
+        fields.append(("next", f"adrenoc compile MODEL --device {quote_word(asked.output)}"))
     console.print_fields(fields)
 
 

@@ -18,6 +18,7 @@ from adrenoc.cli.options import (
     model_explorer_option,
     model_options,
 )
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.check.verdict import Policy, Verdict
@@ -212,5 +213,5 @@ def _policy_error(broken: Sequence[Verdict]) -> Any:
     ]
     return PolicyError(
         f"{first.model} breaks {len(said)} of the limits that were given: " + "; ".join(said),
-        hint=f"adrenoc check {first.model} --device {first.target} --all",
+        hint=f"adrenoc check {quote_word(first.model)} --device {first.target} --all",
     )

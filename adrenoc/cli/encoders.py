@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adrenoc.text.spelling import quote_word
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -68,7 +70,7 @@ class Offer:
             raise InputError(
                 f"--input {self._files[0].name}={self._files[0].path}: neither {bundle.path} nor "
                 "an encoder before it has such an input that is left",
-                hint=f"adrenoc inspect {bundle.path}",
+                hint=f"adrenoc inspect {quote_word(bundle.path)}",
             )
         for spec in specs:
             if found[spec.name].shape != spec.shape:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.text.spelling import quote_word
+
 if TYPE_CHECKING:
     from adrenoc.errors import AdrenocError
     from adrenoc.mcu.budget import Budget
@@ -86,7 +88,7 @@ def _show_made(made: MadeFirmware, core: Core) -> None:
             ("layers", f"{len(firmware.layers)} (--explain lists them)"),
             ("weights" if core.is_processor else "flash", _constants(firmware)),
             ("RAM", ram_text(firmware)),
-            ("next", f"adrenoc run {made.path} --check MODEL" + _where(core)),
+            ("next", f"adrenoc run {quote_word(made.path)} --check MODEL" + _where(core)),
         ]
     )
 
@@ -181,7 +183,7 @@ def _policy_error(model: Path, core: Core, budget: Budget) -> AdrenocError:
     return PolicyError(
         f"{model} breaks {len(budget.broken)} of the limits that were given: "
         + "; ".join(budget.broken),
-        hint=f"adrenoc check {model} --device {core.name}",
+        hint=f"adrenoc check {quote_word(model)} --device {core.name}",
     )
 
 

@@ -11,6 +11,7 @@ import click
 
 from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import json_option, path_argument
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -60,7 +61,7 @@ def _source(bundle: Bundle, name: str) -> str:
     if name not in sources:
         raise BundleError(
             f'{bundle.path} has no kernel "{name}"{did_you_mean(name, list(sources))}',
-            hint=f"adrenoc inspect {bundle.path} lists its kernels",
+            hint=f"adrenoc inspect {quote_word(bundle.path)} lists its kernels",
         )
     return sources[name]
 

@@ -8,6 +8,7 @@ import click
 
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import json_option
+from adrenoc.text.spelling import quote_word
 
 
 @click.command("report", cls=Command)
@@ -46,4 +47,4 @@ def report_command(files: tuple[Path, ...], output: Path, as_json: bool) -> None
         [(str(part.path), part.name, console.size(part.size)) for part in parts],
         right=("sent of it",),
     )
-    console.print_fields([("next", f"read {output}, then send it with your issue")])
+    console.print_fields([("next", f"read {quote_word(output)}, then send it with your issue")])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.firmware import ram_text, refuse_others
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
@@ -69,7 +70,8 @@ def run_if_firmware(
 
         error = CheckFailedError(
             f"{sum(wrong.values())} numbers differ from what {judge}",
-            hint=f"adrenoc run {path} --check {reference} --seed N for other inputs",
+            hint=f"adrenoc run {quote_word(path)} --check {quote_word(reference)} --seed N "
+            "for other inputs",
         )
         if not as_json:
             raise error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from adrenoc.cli import console
 from adrenoc.cli.show_regions import show_regions
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.check.verdict import DecoderVerdict, NodeVerdict, Totals, Verdict
@@ -50,7 +51,7 @@ def show_verdict(verdict: Verdict, *, show_all: bool) -> None:
             ("delicate in half", "at", "why"),
             [(part.kind, console.short(part.subject), part.seen) for part in verdict.delicate],
         )
-        next_one = f"adrenoc compile {verdict.model} --accuracy 1e-2"
+        next_one = f"adrenoc compile {quote_word(verdict.model)} --accuracy 1e-2"
         console.print_fields([("next", f"{next_one} measures it, and mends what it has to")])
     console.blank()
 
@@ -66,7 +67,7 @@ def show_devices(verdicts: Sequence[Verdict]) -> None:
         [_row(verdict) for verdict in verdicts],
         right=("textures", "buffers", "CPU", "copies", "launches", "memory", "time, at least"),
     )
-    one = f"adrenoc check {first.model} --device {first.target}"
+    one = f"adrenoc check {quote_word(first.model)} --device {first.target}"
     console.print_fields([("next", f"{one} shows one of them whole")])
 
 

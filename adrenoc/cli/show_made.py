@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.text.spelling import list_first
+from adrenoc.text.spelling import list_first, quote_word
 
 if TYPE_CHECKING:
     from adrenoc.bundle.manifest import Manifest
@@ -83,8 +83,8 @@ def _regions(manifest: Manifest) -> str:
 
 def _next(made: Made) -> str:
     if made.manifest.target.host:
-        return f"adrenoc run {made.path}"
-    return f"adrenoc inspect {made.path}"
+        return f"adrenoc run {quote_word(made.path)}"
+    return f"adrenoc inspect {quote_word(made.path)}"
 
 
 def _format_value(value: Any) -> str:

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from adrenoc.cli import console
 from adrenoc.cli.terminal import say_json
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.tune.progress import KernelProgress, TuneObserver, TuneProgress
@@ -160,5 +161,5 @@ def show_result(result: TuneProgress, model: Path, device: str, log: Path) -> No
     """The end of a tuning."""
     console.print_verdict(True, headline(result))
     console.print_renderable(kernel_table(result.kernels))
-    after = f"adrenoc compile {model} --device {device} --tuning-log {log}"
+    after = f"adrenoc compile {quote_word(model)} --device {device} --tuning-log {quote_word(log)}"
     console.print_fields([("log", str(log)), ("next", after)])

@@ -12,6 +12,7 @@ from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import json_option
 from adrenoc.cli.place_options import place_options
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.prove.verify_device import Verification
@@ -139,7 +140,7 @@ def _show(done: Verification, output: Path) -> None:
 
 
 def _next(done: Verification, output: Path) -> str:
-    option = f" --device-report {output}" if done.report.quirks else ""
+    option = f" --device-report {quote_word(output)}" if done.report.quirks else ""
     return f"adrenoc compile MODEL --device {done.target.option}{option}"
 
 

@@ -8,6 +8,7 @@ import click
 
 from adrenoc.cli.guarded import Command, OutputPath
 from adrenoc.cli.options import json_option, path_argument
+from adrenoc.text.spelling import quote_word
 
 
 @click.command("view", cls=Command)
@@ -74,5 +75,5 @@ def refuse_firmware(path: Path) -> None:
     if is_firmware(path):
         raise BundleError(
             f"{path} is a folder of C for a core; expected a bundle of OpenCL kernels",
-            hint=f"adrenoc inspect {path}",
+            hint=f"adrenoc inspect {quote_word(path)}",
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 from adrenoc.errors import OptionError
 from adrenoc.files.read import data_folder, read_toml
+from adrenoc.text.spelling import quote_word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,8 @@ def load_table() -> Table:
         return Table(rows=rows, costs=_costs(data["costs"], data["sources"]))
     except (KeyError, TypeError) as error:
         raise OptionError(
-            f"{path}: {error}", hint=f"correct {path} after the rows beside the wrong one"
+            f"{path}: {error}",
+            hint=f"correct {quote_word(path)} after the rows beside the wrong one",
         ) from error
 
 

@@ -13,6 +13,7 @@ from adrenoc.errors import InputError
 from adrenoc.files.read import read_plain
 from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
+from adrenoc.text.spelling import quote_word
 
 _MOST_MS = 1e9
 
@@ -72,7 +73,7 @@ def read_printed_run(path: Path, take: Callable[[Any], Read]) -> Read:
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror or error}",
-            hint=f"adrenoc run BUNDLE --json > {path}",
+            hint=f"adrenoc run BUNDLE --json > {quote_word(path)}",
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"no key {error}" if isinstance(error, KeyError) else str(error)

@@ -10,6 +10,7 @@ from adrenoc.bundle.bundle import TARGET, Bundle
 from adrenoc.errors import BundleError, TargetError
 from adrenoc.target.own_file import OwnFile, is_for_host, own_path
 from adrenoc.target.target import Target, load_own_target, load_target
+from adrenoc.text.spelling import quote_word
 
 # In "QUALCOMM Adreno(TM)" and "OpenCL 3.0 Adreno(TM) 750"; `Adreno 642L` too, and Mesa's `FD750`.
 _ADRENO = re.compile(r"(?:Adreno\s*(?:\(TM\))?\s*|^FD)(\d{3}[a-z]?)\b", re.IGNORECASE)
@@ -38,7 +39,7 @@ def target_of(bundle: Bundle) -> Target:
     if TARGET not in {entry.path for entry in bundle.manifest.files}:
         raise BundleError(
             f"{bundle.path} was compiled for the target file {path.name}, and holds no {TARGET}",
-            hint=f"adrenoc compile {bundle.manifest.model.file} --device {path.name}",
+            hint=f"adrenoc compile {quote_word(bundle.manifest.model.file)} --device {path.name}",
         )
     file = OwnFile.read(bundle.root / TARGET, name=path.name)
     return load_own_target(file, host=is_for_host(name))

@@ -22,6 +22,7 @@ from adrenoc.device.choose_edition import choose_edition
 from adrenoc.device.place import LocalPlace, Place, start_build
 from adrenoc.device.result import LaunchReport, ProgramOptions
 from adrenoc.errors import AccuracyError, InputError
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     import numpy as np
@@ -306,7 +307,7 @@ def check_is_decoder(bundle: Bundle) -> None:
     if not bundle.manifest.states or not {TOKENS, PAST_LENGTH} <= names:
         raise InputError(
             f"{bundle.path} is no decoder with caches: its inputs are {', '.join(sorted(names))}",
-            hint=f"adrenoc run {bundle.path}",
+            hint=f"adrenoc run {quote_word(bundle.path)}",
         )
 
 
@@ -322,6 +323,6 @@ def _check_given(bundle: Bundle, given: Mapping[str, np.ndarray]) -> None:
         raise InputError(
             f"{bundle.path} also takes {', '.join(missing)}, which nobody gives while tokens are "
             "generated",
-            hint=f"adrenoc run {bundle.path} --prompt-ids 1,2 --input {missing[0]}=FILE.npy, or "
-            "--encoder BUNDLE that makes it",
+            hint=f"adrenoc run {quote_word(bundle.path)} --prompt-ids 1,2 --input "
+            f"{missing[0]}=FILE.npy, or --encoder BUNDLE that makes it",
         )

@@ -26,6 +26,7 @@ from adrenoc.files.aside import (
 )
 from adrenoc.files.kept import refuse_folder_of_inputs, refuse_input
 from adrenoc.files.owned_folder import FolderKind, refuse_foreign
+from adrenoc.text.spelling import quote_word
 
 _CAUSES = {
     errno.EROFS: "the file system is read-only",
@@ -59,14 +60,14 @@ def output_error(path: Path, error: OSError) -> OutputError:
     if error.errno in _FULL_CAUSES:
         return DiskFullError(
             f"cannot write {path}: {_FULL_CAUSES[error.errno]}; nothing was left behind",
-            hint=f"free some space (df -h {path.parent}), or {_OTHER_PLACE}",
+            hint=f"free some space (df -h {quote_word(path.parent)}), or {_OTHER_PLACE}",
         )
     cause = _CAUSES.get(error.errno or 0, error.strerror or str(error))
     hint = _OTHER_PLACE
     if error.errno == errno.ENOENT:
-        hint = f"mkdir -p {path.parent}"
+        hint = f"mkdir -p {quote_word(path.parent)}"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        hint = f"ls -ld {path.parent}, or {_OTHER_PLACE}"
+        hint = f"ls -ld {quote_word(path.parent)}, or {_OTHER_PLACE}"
     return OutputError(f"cannot write {path}: {cause}", hint=hint)
 
 
@@ -93,7 +94,7 @@ def output_place(path: Path) -> Path:
     if not os.path.lexists(place):
         raise OutputError(
             f"{path} is a link to {place}, where nothing is; expected a link to a file",
-            hint=f"rm {path}, or {_OTHER_PLACE}",
+            hint=f"rm {quote_word(path)}, or {_OTHER_PLACE}",
         )
     return place
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from adrenoc.errors import OutputError
 from adrenoc.files.read import is_trusted_file, is_trusted_owner, read_plain, sha256_file
 from adrenoc.text.json_text import read_json
+from adrenoc.text.spelling import quote_word
 
 LIST_FILE = "adrenoc-files.json"
 _LIST_VERSION = 1
@@ -108,7 +109,7 @@ def refuse_foreign(path: Path, kind: FolderKind) -> None:
     if whose := _place_of_the_user(path):
         raise OutputError(
             f"{path} is {whose}, and will not be replaced by a {kind.name}",
-            hint=f"name a folder in it with --output {path / 'NAME'}",
+            hint=f"name a folder in it with --output {quote_word(path / 'NAME')}",
         )
     held = list(_walk(path))
     if not held:

@@ -12,6 +12,7 @@ from types import TracebackType
 from adrenoc.errors import DiskFullError
 from adrenoc.files.aside import lock_new, remove_if_left, remove_locked
 from adrenoc.files.outputs import FULL_CODES
+from adrenoc.text.spelling import quote_word
 
 _KINDS = ("app", "bundle", "calibrate", "firmware", "layers", "link", "moved", "tune", "verify")
 
@@ -48,7 +49,8 @@ class TemporaryFolder:
                 folder = self.path.parent
                 raise DiskFullError(
                     f"the folder for temporary files {folder} is full: {error.strerror or error}",
-                    hint=f"free some space (df -h {folder}), or set TMPDIR to another folder",
+                    hint=f"free some space (df -h {quote_word(folder)}), or set TMPDIR to another "
+                    "folder",
                 ) from error
 
 

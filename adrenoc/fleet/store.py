@@ -22,6 +22,7 @@ from adrenoc.fleet.work import Job, Result
 from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
 from adrenoc.text.names import bundle_name
+from adrenoc.text.spelling import quote_word
 
 MARKER = "fleet.json"
 _MARK = {"adrenoc": "fleet", "version": 1}
@@ -153,5 +154,6 @@ def _is_ours(folder: Path) -> bool:
 
 def _wrong(path: Path, what: str) -> InputError:
     return InputError(
-        f"{path} is no result of a fleet: {what}", hint=f"rm {path}, and the job is done again"
+        f"{path} is no result of a fleet: {what}",
+        hint=f"rm {quote_word(path)}, and the job is done again",
     )

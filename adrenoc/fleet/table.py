@@ -15,6 +15,7 @@ from adrenoc.fleet.fleet import FleetReport
 from adrenoc.fleet.work import CALIBRATE, RUN, TUNE, VERIFY
 from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
+from adrenoc.text.spelling import quote_word
 
 BAD = ("wrong", "failed", "slower")
 COLUMNS = (
@@ -124,7 +125,7 @@ def read_fleet_baseline(path: Path) -> Baseline:
     Raises:
         InputError: the file is missing, or holds something else.
     """
-    hint = f"adrenoc fleet MODEL... --json > {path}"
+    hint = f"adrenoc fleet MODEL... --json > {quote_word(path)}"
 
     def wrong(place: str, what: str) -> InputError:
         return InputError(

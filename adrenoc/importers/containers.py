@@ -20,7 +20,7 @@ import flatbuffers
 
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.onnx_wire import WireError, read_varint, walk_fields
-from adrenoc.text.spelling import list_first
+from adrenoc.text.spelling import list_first, quote_word
 
 LITERTLM, ZIP = b"LITERTLM", b"PK\x03\x04"
 
@@ -177,14 +177,14 @@ def _find_in_task(file: BinaryIO, path: Path) -> Section:
         raise ModelFormatError(
             f"{path} holds no language model ({_TASK_MODEL}); its entries are "
             f"{list_first(entries, between=', ')}",
-            hint=f"unzip {path}, and compile the .tflite files in it",
+            hint=f"unzip {quote_word(path)}, and compile the .tflite files in it",
         )
     file.seek(found.header_offset)
     header = file.read(_LOCAL_HEADER.size)
     if found.compress_type != zipfile.ZIP_STORED or len(header) < _LOCAL_HEADER.size:
         raise ModelFormatError(
             f"{path} holds {_TASK_MODEL} compressed, expected it stored as it is",
-            hint=f"unzip {path} {_TASK_MODEL}, and compile that",
+            hint=f"unzip {quote_word(path)} {_TASK_MODEL}, and compile that",
         )
     magic, name, extra = _LOCAL_HEADER.unpack(header)
     if magic != ZIP:

@@ -18,6 +18,7 @@ from adrenoc.errors import ModelFormatError, ModelNotFoundError
 from adrenoc.files.read import open_plain
 from adrenoc.importers.containers import is_container, read_contents
 from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, outline
+from adrenoc.text.spelling import quote_word
 
 EXPORT_AGAIN = "export or download the model again"
 """What to do about a damaged model."""
@@ -318,7 +319,7 @@ def _open_file(path: Path) -> BinaryIO:
 
 
 def _unreadable(path: Path, error: OSError) -> ModelNotFoundError:
-    hint = "check the path: ls " + str(path.parent)
+    hint = f"check the path: ls {quote_word(path.parent)}"
     if error.errno == errno.ENOENT:
         return ModelNotFoundError(f"model file {path} does not exist", hint=hint)
     if error.errno == errno.EISDIR:

@@ -15,7 +15,7 @@ from adrenoc.errors import PrecisionPolicyError
 from adrenoc.files.outputs import write_atomically
 from adrenoc.files.read import read_plain
 from adrenoc.text.json_text import read_json
-from adrenoc.text.spelling import did_you_mean
+from adrenoc.text.spelling import did_you_mean, quote_word
 
 VERSION = 1
 _MARK = "adrenoc_precision_policy"
@@ -99,12 +99,13 @@ def check_policy(
         raise PrecisionPolicyError(
             f"{path} was made for {policy.model_file} with SHA-256 {policy.model_sha256[:12]}; "
             f"{model} has {sha256[:12]}",
-            hint=f"adrenoc check-accuracy {model} -o {path}",
+            hint=f"adrenoc check-accuracy {quote_word(model)} -o {quote_word(path)}",
         )
     if preset is not None and preset != policy.preset:
         raise PrecisionPolicyError(
             f"{path} was made for the preset {policy.preset}, seen --preset {preset}",
-            hint=f"adrenoc check-accuracy {model} --preset {preset} -o {path}",
+            hint=f"adrenoc check-accuracy {quote_word(model)} --preset {preset} "
+            f"-o {quote_word(path)}",
         )
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from adrenoc.errors import DependencyError
 from adrenoc.files.read import cache_folder
 from adrenoc.native.compile_plugin import build
+from adrenoc.text.spelling import quote_word
 
 __all__ = ["build", "load", "use_software_device"]
 
@@ -61,7 +62,7 @@ def load() -> None:
     except OSError as error:
         raise DependencyError(
             f"the OpenCL runtime {library} cannot be loaded: {error}",
-            hint=f"rm {library} and run again, which builds it anew",
+            hint=f"rm {quote_word(library)} and run again, which builds it anew",
         ) from error
     # Made on the first tuning run; nothing lies there else.
     tvm_ffi.get_global_func("adrenoc.clml.set_cache_folder")(str(cache_folder() / "clml"))

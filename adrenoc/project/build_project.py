@@ -26,7 +26,7 @@ from adrenoc.project.lock import (
 )
 from adrenoc.project.project_file import Limits, Project, Recipe, resolve_words
 from adrenoc.text.amounts import show_bytes, show_ms
-from adrenoc.text.spelling import list_first
+from adrenoc.text.spelling import list_first, quote_word
 
 MADE, FAILED, BROKEN, DIFFERS = "made", "failed", "broken", "differs"
 _MIB = 2**20
@@ -209,7 +209,7 @@ def _judge(
         return _fail(outcome, error.exit_code, error.message, error.hint), None
     outcome = replace(outcome, figures=made.figures)
     if over:
-        hint = f"adrenoc check {recipe.model} {' '.join(recipe.words[:2])} --all"
+        hint = f"adrenoc check {quote_word(recipe.model)} {' '.join(recipe.words[:2])} --all"
         outcome = replace(outcome, status=BROKEN, notes=over, hint=hint)
     if held is not None and not options.accept:
         if grown := list_broken(recipe.grow, held.figures, made.figures):

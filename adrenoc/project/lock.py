@@ -19,6 +19,7 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.project.project_file import Recipe
 from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
+from adrenoc.text.spelling import quote_word
 
 _SCHEMA_VERSION = 1
 _SHOWN = 12
@@ -103,7 +104,7 @@ def digest_reads(recipe: Recipe) -> dict[str, str]:
             raise OptionError(
                 f"{path}, which {key.replace('_', '-')} of {recipe.name} names, cannot be read: "
                 f"{error.strerror or error}",
-                hint=f"ls -ld {path.parent}",
+                hint=f"ls -ld {quote_word(path.parent)}",
             ) from error
     return found
 

@@ -25,6 +25,7 @@ from adrenoc.files.read import read_toml
 from adrenoc.target.own_file import is_for_host, own_path
 from adrenoc.text.decode import Decoder
 from adrenoc.text.names import bundle_name
+from adrenoc.text.spelling import quote_word
 
 PROJECT_SUFFIX = ".toml"
 LOCK_SUFFIX = ".lock"
@@ -129,7 +130,7 @@ def read_project(path: Path) -> Project:
     except OSError as error:
         raise OptionError(
             f"{path} cannot be read: {error.strerror or error}",
-            hint=f"write one: printf '[[model]]\\nfile = \"model.onnx\"\\n' > {path}",
+            hint=f"write one: printf '[[model]]\\nfile = \"model.onnx\"\\n' > {quote_word(path)}",
         ) from error
     except ValueError as error:
         raise OptionError(f"{path} is not TOML: {error}", hint=_HINT) from error

@@ -30,6 +30,7 @@ from adrenoc.check.runtimes import reference_version
 from adrenoc.device.compare import default_tolerance, holds_choices
 from adrenoc.errors import BundleError, InputError
 from adrenoc.importers.formats import find_model_files
+from adrenoc.text.spelling import quote_word
 
 SCHEMA_VERSION = 1
 MOST_VALUES = 4096
@@ -139,7 +140,7 @@ def _check_model(bundle: Bundle, model: Path) -> None:
         raise BundleError(
             f"{bundle.path} was compiled from {manifest.model.file} with SHA-256 "
             f"{manifest.model.sha256[:12]}, {model} has {digest[:12]}",
-            hint=f"adrenoc compile {model} --device {manifest.target.name}",
+            hint=f"adrenoc compile {quote_word(model)} --device {manifest.target.name}",
         )
     if manifest.states:
         raise BundleError(

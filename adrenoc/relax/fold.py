@@ -49,7 +49,15 @@ _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
 MOST_GROWN = 2**24
 """Elements, 128 MiB of int64: a file says in a few bytes that zeros fill all memory."""
 
-_EXTREMES: dict[str, Callable[..., np.ndarray]] = {"max": np.max, "min": np.min}
+_REDUCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "max": np.max,
+    "min": np.min,
+    "prod": np.prod,
+    "sum": np.sum,
+}
+_ROUNDED = frozenset({"prod", "sum"})
+"""Those that round in floats, each kernel in an order of its own: here only integers are folded,
+of which exporters compute shapes."""
 
 _RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten"})
 
@@ -144,10 +152,10 @@ def _move(
         value = np.take(x, operands[1], axis=int(call.attrs.axis))
     elif name == "gather_nd" and int(call.attrs.batch_dims) == 0:
         value = _gather_nd(x, operands[1])
-    elif name in _EXTREMES:
+    elif name in _REDUCTIONS and not (name in _ROUNDED and x.dtype.kind == "f"):
         axes = call.attrs.axis
         along = None if axes is None else tuple(int(a) for a in axes)
-        value = _EXTREMES[name](x, axis=along, keepdims=bool(call.attrs.keepdims))
+        value = _REDUCTIONS[name](x, axis=along, keepdims=bool(call.attrs.keepdims))
     return value
 
 

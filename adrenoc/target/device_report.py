@@ -22,6 +22,7 @@ from adrenoc.target.target import Target, load_own_target
 from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
 from adrenoc.text.printable import printable
+from adrenoc.text.spelling import quote_word
 
 FORMAT = 1
 _MOST_BYTES = 1 << 20
@@ -121,7 +122,7 @@ def apply_report(target: Target, report: DeviceReport, path: Path) -> Target:
             f"the device report {path} is of Adreno {report.device.gpu.upper()}, expected one of "
             f"Adreno {listed.upper()}, which --device {target.name} is",
             hint=f"adrenoc compile MODEL --device adreno:{report.device.gpu} "
-            f"--device-report {path}",
+            f"--device-report {quote_word(path)}",
         )
     if not report.quirks:
         return target

@@ -24,6 +24,7 @@ from adrenoc.target.own_file import is_for_host, own_path
 from adrenoc.target.target import Target, list_targets, load_own_target, load_target
 from adrenoc.text.decode import Decoder
 from adrenoc.text.names import bundle_name
+from adrenoc.text.spelling import quote_word
 
 ALL = "all"
 _HINT = "adrenoc compile MODEL --device adreno:660,adreno:750; adrenoc targets lists them"
@@ -215,7 +216,9 @@ def _member(target: Target) -> SetMember:
     if not _ADRENO.fullmatch(gpu):
         hint = _HINT
         if target.own is not None:
-            hint = f'write base = "adreno:750", or whichever it is, into {target.own.path}'
+            hint = (
+                f'write base = "adreno:750", or whichever it is, into {quote_word(target.own.path)}'
+            )
         raise TargetError(
             f"{target.name} in a set of devices is no single Adreno, by whose number the runtime "
             "could pick its kernels",

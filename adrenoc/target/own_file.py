@@ -18,6 +18,7 @@ from adrenoc.target.cost.read import NO_COSTS
 from adrenoc.target.gpu import Gpu
 from adrenoc.target.sourced import SourcedFile
 from adrenoc.text import names
+from adrenoc.text.spelling import quote_word
 
 SUFFIX = ".toml"
 _HOST = re.compile(r"\s*host\s*:\s*", re.IGNORECASE)
@@ -87,7 +88,7 @@ class OwnFile:
         except UnicodeDecodeError as error:
             raise TargetError(
                 f"{path} is not a TOML file: it is not UTF-8 at byte {error.start}",
-                hint=f"correct {path}, then: adrenoc targets {path}",
+                hint=f"correct {quote_word(path)}, then: adrenoc targets {quote_word(path)}",
             ) from error
         return OwnFile(path=path, name=called, text=text)
 
@@ -125,7 +126,7 @@ def check_output_name(path: Path) -> None:
     if own_path(path.name) is None:
         raise TargetError(
             f"the target file {path} is to end in {SUFFIX}, which --device knows it by",
-            hint=f"--output {path}{SUFFIX}",
+            hint=f"--output {quote_word(path)}{SUFFIX}",
         )
     _check_name(path, path.name)
 
@@ -134,7 +135,7 @@ def _check_name(path: Path, name: str) -> None:
     if not names.BUNDLE.allows(name):
         raise TargetError(
             f"the target file {path} is called {name!r}, expected {names.BUNDLE.expected}",
-            hint=f"rename {path}, to phone.toml for one",
+            hint=f"rename {quote_word(path)}, to phone.toml for one",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable
 
 MOST_LISTED = 8
@@ -22,3 +23,8 @@ def list_first(items: Iterable[str], *, between: str = "; ", most: int = MOST_LI
         return between.join(found)
     before = "" if between == ", " else between.rstrip()
     return f"{between.join(found[:most])}{before} and {len(found) - most} more"
+
+
+def quote_word(value: object) -> str:
+    """A path, or what else a user named, as one word of a command to type."""
+    return shlex.quote(str(value))

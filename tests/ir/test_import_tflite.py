@@ -161,6 +161,36 @@ def test_an_axis_that_the_file_fixes(tmp_path: Path) -> None:
     assert caught.value.hint == "--shape x:D,2,3"
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_shape_computed_of_an_open_batch(tmp_path: Path, rows: int) -> None:
+    """As Keras writes a dense layer behind a layer of images: extents are multiplied."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    model = ModelBuilder()
+    main = model.graph()
+    x = main.add(T(data=np.zeros((1, 4, 2, 3), np.float32)), "x")
+    constants = {"first": [0, 1, 2], "zero": [0], "last": 3}
+    first, zero, last = (
+        main.add(T(dtype="int32", data=np.array(v, np.int32), is_constant=True), name)
+        for name, v in constants.items()
+    )
+    whole = T(dtype="int32", shape=())
+    (shape,) = main.op("SHAPE", [x], [T(dtype="int32", shape=(4,))], "ShapeOptions")
+    (some,) = main.op("GATHER", [shape, first], [T(dtype="int32", shape=(3,))], "GatherOptions")
+    (count,) = main.op("REDUCE_PROD", [some, zero], [whole], "ReducerOptions")
+    pack = {"valuesCount": 2}
+    wanted = main.op("PACK", [count, last], [T(dtype="int32", shape=(2,))], "PackOptions", pack)
+    flat = main.op("RESHAPE", [x, *wanted], [T(shape=(1, 1))], "ReshapeOptions")
+    main.outputs = main.op("EXP", flat, [T(shape=(1, 1))])
+    main.tensors[x].shapeSignature = [-1, 4, 2, 3]
+    for index in (*flat, *main.outputs):
+        main.tensors[index].shapeSignature = [-1, -1]
+    (tmp_path / "m.tflite").write_bytes(model.write())
+    imported = import_model(tmp_path / "m.tflite", shapes={"x": (rows, 4, 2, 3)})
+    assert [spec.shape for spec in imported.outputs] == [(rows * 8, 3)]
+
+
 def test_a_graph_that_calls_itself(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     from tests.tflite.build import ModelBuilder, T

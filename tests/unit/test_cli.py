@@ -231,6 +231,25 @@ def test_an_option_without_its_value_hints_at_the_help_of_its_command(
     assert "try: adrenoc run --help" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (["run", "my b"], "--output 'my b'"),
+        (["compile", "my m/x.onnx"], "ls 'my m'"),
+        (["compile", "net.tflite", "-o", "my folder/b"], "/my folder'"),
+        (["build", "my builds.toml"], "> 'my builds.toml'"),
+        (["compare", "a b.json", "c.json"], "> 'a b.json'"),
+    ],
+)
+def test_hints_are_typed_as_they_stand(
+    model: Path, command: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path with a space is one word of a command."""
+    assert main(command) != 0
+    shown = capsys.readouterr().err
+    assert hint in shown.replace("\n", "")
+
+
 def test_a_defect_keeps_its_traceback_and_asks_for_a_report(
     bundle_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

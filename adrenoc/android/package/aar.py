@@ -32,6 +32,7 @@ from adrenoc.files.outputs import scratch_folder_for, write_atomically
 from adrenoc.files.read import sha256_bytes
 from adrenoc.target.system import runs_on_android
 from adrenoc.text.names import identifier
+from adrenoc.text.spelling import quote_word
 
 # Times of archives say nothing, and equal input shall give equal bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -111,7 +112,7 @@ def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Run
             raise LinkError(
                 f"the runtime at {runtime.folder} has no {JNI_LIBRARY}, which the Java classes of "
                 "an archive call: it was built before there were any",
-                hint=f"adrenoc runtime build --abi {abi} -o {runtime.folder}",
+                hint=f"adrenoc runtime build --abi {abi} -o {quote_word(runtime.folder)}",
             )
     api = max(MIN_API, *(read_elf(runtime.library).android_api for runtime in runtimes))
     return Runtimes(by_abi=found, api=api)

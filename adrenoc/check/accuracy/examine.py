@@ -33,6 +33,7 @@ from adrenoc.importers.decoder_form import DecoderForm, find_decoder
 from adrenoc.importers.formats import find_model_files
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target
+from adrenoc.text.spelling import quote_word
 
 _LOOKED = 4
 """Tokens of a passage whose layers are looked at one by one, the last among them."""
@@ -106,7 +107,7 @@ def _check_asked(
     if form is None and wording is not None:
         raise InputError(
             f"{model} is no decoder with past and present keys and values, and takes no text",
-            hint=f"adrenoc check-accuracy {model} --inputs FOLDER",
+            hint=f"adrenoc check-accuracy {quote_word(model)} --inputs FOLDER",
         )
     if form is not None and form.recurrent:
         raise InputError(
@@ -117,7 +118,7 @@ def _check_asked(
     if form is not None and files:
         raise InputError(
             f"{model} is a decoder, which is examined on tokens, and not on sets of inputs",
-            hint=f"adrenoc check-accuracy {model} --text FILE --tokenizer FILE",
+            hint=f"adrenoc check-accuracy {quote_word(model)} --text FILE --tokenizer FILE",
         )
 
 

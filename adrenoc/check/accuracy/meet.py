@@ -25,6 +25,7 @@ from adrenoc.errors import AccuracyError, DependencyError, DeviceError
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target, host_twin
+from adrenoc.text.spelling import quote_word
 
 
 def meet_accuracy(
@@ -113,11 +114,14 @@ def _unreachable(
     best = f"{error:.1e}" if math.isfinite(error) else "not finite"
     loosest = f"{math.ceil(error * 1e6) / 1e6:.0e}" if math.isfinite(error) else ""
     other = preset != "fp32" and kept != "float32 throughout"
-    hint = f"adrenoc compile {model} --preset fp32" if other else ""
+    hint = f"adrenoc compile {quote_word(model)} --preset fp32" if other else ""
     if not other:
-        hint = f"adrenoc run BUNDLE --check-layers {model} names the first layer that is off"
+        hint = (
+            f"adrenoc run BUNDLE --check-layers {quote_word(model)} names the first layer that is "
+            "off"
+        )
         if loosest:
-            hint = f"adrenoc compile {model} --accuracy {_rounded_up(error)}, or {hint}"
+            hint = f"adrenoc compile {quote_word(model)} --accuracy {_rounded_up(error)}, or {hint}"
     return AccuracyError(
         f"{model} cannot be brought within {wanted.tolerance:g} of the range of each output in "
         f"{preset}: the best, {kept}, is off by {best} on the inputs given",

@@ -38,6 +38,7 @@ from adrenoc.importers.decoder_form import DecoderForm, find_decoder
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import load_onnx
 from adrenoc.reporter import Reporter
+from adrenoc.text.spelling import quote_word
 
 Pair = tuple[WeightedProduct, WeightedProduct]
 
@@ -112,7 +113,7 @@ def compare_with_source(
             raise InputError(
                 f"{path} is no decoder in ONNX with past and present keys and values, and --source "
                 "compares two of these",
-                hint=f"adrenoc check-accuracy {model}",
+                hint=f"adrenoc check-accuracy {quote_word(model)}",
             )
     assert form is not None
     assert other is not None

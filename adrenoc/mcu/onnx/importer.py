@@ -19,6 +19,7 @@ from adrenoc.mcu.onnx.filters import FILTERS
 from adrenoc.mcu.onnx.float_islands import close_islands
 from adrenoc.mcu.onnx.moves import MOVES
 from adrenoc.mcu.onnx.softmax import SOFTMAX
+from adrenoc.text.spelling import quote_word
 
 _TRANSLATIONS = {**FILTERS, **ELEMENTWISE, **MOVES, **SOFTMAX}
 _NAMES = {onnx.TensorProto.INT8: "int8", onnx.TensorProto.UINT8: "uint8"}
@@ -59,7 +60,7 @@ def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
         raise UnsupportedOperatorError(
             f"{path} holds {len(refused)} operators that have no integer kernel: "
             + "; ".join(refused),
-            hint=f"adrenoc check {path} --device adreno, or take them out of the model",
+            hint=f"adrenoc check {quote_word(path)} --device adreno, or take them out of the model",
         )
     if len(set(outputs)) < len(outputs) or set(outputs) & set(inputs):
         raise CompileError(

@@ -17,7 +17,7 @@ from adrenoc.mcu.tflite.recurrent import RECURRENT
 from adrenoc.mcu.tflite.strip_borders import strip_borders
 from adrenoc.mcu.tflite.tables import TABLES
 from adrenoc.mcu.tflite.words import WORDS
-from adrenoc.text.spelling import list_first
+from adrenoc.text.spelling import list_first, quote_word
 
 _CONVERSIONS = ("DEQUANTIZE", "QUANTIZE")
 _TRANSLATIONS = {**BATCHES, **FILTERS, **ELEMENTWISE, **MOVES, **RECURRENT, **TABLES}
@@ -59,7 +59,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
         raise UnsupportedOperatorError(
             f"{path} holds {len(refused)} operators that have no integer kernel: "
             + "; ".join(refused),
-            hint=f"adrenoc check {path} --device adreno, or take them out of the model",
+            hint=f"adrenoc check {quote_word(path)} --device adreno, or take them out of the model",
         )
     read = {index for operator in made.operators for index in sources_of(operator)}
     return Network(
@@ -128,7 +128,7 @@ def _refuse_float_operators(path: Path, graph: GraphInfo) -> None:
         raise UnsupportedOperatorError(
             f"{path} is quantised, but {len(left)} of its operators compute in float32, as its "
             "converter left them: " + list_first([f"{o.kind} {graph.label(o)}" for o in left]),
-            hint=f"adrenoc check {path} --device adreno, or take them out of the model",
+            hint=f"adrenoc check {quote_word(path)} --device adreno, or take them out of the model",
         )
 
 
