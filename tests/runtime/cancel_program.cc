@@ -124,6 +124,8 @@ double run_pieces(const std::string& path, adrenoc::Options options,
          "it comes in pieces");
   model.draw(2);
   model.model.run_async();
+  const adrenoc_times meanwhile = model.model.times();
+  expect(!model.model.wait(0) && meanwhile.compute_ms > 0, "times wait for no run that goes on");
   model.model.cancel();
   expect(is_cancelled(answer_of([&] { (void)model.model.wait(); })),
          "who cancels after run_async means that run");
@@ -280,6 +282,40 @@ void take_prompt(const std::string& path, const adrenoc::Options& options) {
   });
 }
 
+// Loads that are cancelled before they begin and on their way; afterwards the same loads.
+void load_cancelled(const std::string& path, adrenoc::Options options, const Bytes& first) {
+  options.cache_folder.clear();  // so that kernels are built
+  const auto load = [&] { const adrenoc::Model model(path, options); };
+  load();  // drivers keep what they built
+  const Clock::time_point start = Clock::now();
+  load();
+  const double load_ms = ms_since(start);
+  const adrenoc::Cancellation before;
+  before.cancel();
+  options.cancellation = &before;
+  expect(is_cancelled(answer_of(load)), "a load that is cancelled before it begins");
+  int cancelled = 0;
+  for (int part = 0; part < 10; ++part) {
+    const adrenoc::Cancellation cancellation;
+    options.cancellation = &cancellation;
+    std::thread other([&] {
+      sleep_ms(load_ms * part / 10);
+      cancellation.cancel();
+    });
+    const Answer answer = answer_of(load);
+    other.join();
+    expect(answer.status == ADRENOC_OK || is_cancelled(answer), "no other end: " + answer.text);
+    cancelled += is_cancelled(answer) ? 1 : 0;
+  }
+  expect(cancelled > 0, "a load ends on its way");
+  const adrenoc::Cancellation never;
+  options.cancellation = &never;
+  HeldModel model(path, options);
+  expect(model.run(0) == first, "nobody cancels, and it computes");
+  expect(adrenoc_cancellation_create(nullptr) == ADRENOC_BAD_ARGUMENT, "a place for it");
+  expect(adrenoc_cancellation_cancel(nullptr) == ADRENOC_BAD_ARGUMENT, "there is one");
+}
+
 }  // namespace
 
 int main(int count, char** values) {
@@ -292,6 +328,7 @@ int main(int count, char** values) {
     const double whole_ms = run_whole(values[1], options, outputs);
     const double cancelled_ms = run_pieces(values[1], options, outputs, whole_ms);
     run_short(values[1], options, outputs);
+    load_cancelled(values[1], options, outputs[0]);
     stress(values[1], options, outputs, whole_ms);
     step(values[2], options);
     make_tokens(values[3], options);

@@ -49,10 +49,11 @@ typedef enum adrenoc_status {
   ADRENOC_WRONG_RESULTS = 10, /* adrenoc_verify: the device computes other numbers;
                                  adrenoc_generate: no logit is a number */
   ADRENOC_CONTEXT_FULL = 11, /* a decoder has no room for more tokens */
-  ADRENOC_CANCELLED = 12     /* by adrenoc_cancel */
+  ADRENOC_CANCELLED = 12     /* by adrenoc_cancel, or a load by adrenoc_cancellation_cancel */
 } adrenoc_status;
 
 typedef struct adrenoc_model adrenoc_model;
+typedef struct adrenoc_cancellation adrenoc_cancellation;
 
 /* How to load.  Set everything to 0 and `struct_bytes` to sizeof(adrenoc_options) first. */
 typedef struct adrenoc_options {
@@ -85,6 +86,8 @@ typedef struct adrenoc_options {
   /* Runs that take longer than so many milliseconds are given to the device in pieces of at most that,
    * so that adrenoc_cancel ends them within one; 0: they are not cut, and end as a whole. */
   double cancel_within_ms;
+  /* Who may cancel this load; NULL for nobody.  It has to be there until the load ends. */
+  adrenoc_cancellation* cancellation;
 } adrenoc_options;
 
 typedef enum adrenoc_level {
@@ -304,7 +307,15 @@ ADRENOC_API adrenoc_status adrenoc_fence(adrenoc_model* model, int* descriptor);
  * Bound outputs may hold anything. */
 ADRENOC_API adrenoc_status adrenoc_cancel(adrenoc_model* model);
 
-/* Times of the load and of the last run. */
+/* What loads are cancelled by: made before them, named in their options, asked from any thread.  A
+ * load ends with ADRENOC_CANCELLED when the kernels that are being built then are, or the constant
+ * that is being moved is; files are opened and checked as a whole.  What was built before is not
+ * kept.  One that was cancelled stays so: loads that begin later end at once. */
+ADRENOC_API adrenoc_status adrenoc_cancellation_create(adrenoc_cancellation** cancellation);
+ADRENOC_API adrenoc_status adrenoc_cancellation_cancel(adrenoc_cancellation* cancellation);
+ADRENOC_API void adrenoc_cancellation_free(adrenoc_cancellation* cancellation);
+
+/* Times of the load and of the last run that has ended; waits for none that goes on. */
 ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times);
 
 /* How the last run was launched; the texts are good until the next call of this for the model. */

@@ -42,6 +42,26 @@ struct Options {
   adrenoc_level performance = ADRENOC_LEVEL_UNSET;
   adrenoc_level priority = ADRENOC_LEVEL_UNSET;
   double cancel_within_ms = 0;
+  const class Cancellation* cancellation = nullptr;  // that is there until the load ends
+};
+
+// What a load is cancelled by, from any thread: it ends soon by an Error with ADRENOC_CANCELLED.
+class Cancellation {
+ public:
+  Cancellation() {
+    adrenoc_cancellation* made = nullptr;
+    const adrenoc_status status = adrenoc_cancellation_create(&made);
+    if (status != ADRENOC_OK) throw Error(status);
+    cancellation_.reset(made);
+  }
+  void cancel() const { (void)adrenoc_cancellation_cancel(cancellation_.get()); }
+  [[nodiscard]] adrenoc_cancellation* get() const { return cancellation_.get(); }
+
+ private:
+  struct Free {
+    void operator()(adrenoc_cancellation* one) const noexcept { adrenoc_cancellation_free(one); }
+  };
+  std::unique_ptr<adrenoc_cancellation, Free> cancellation_;
 };
 
 // What adrenoc_generation holds.
@@ -341,6 +361,7 @@ class Model {
     plain.performance = options.performance;
     plain.priority = options.priority;
     plain.cancel_within_ms = options.cancel_within_ms;
+    plain.cancellation = options.cancellation == nullptr ? nullptr : options.cancellation->get();
     return plain;
   }
   template <typename Load>

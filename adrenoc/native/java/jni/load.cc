@@ -5,10 +5,14 @@ namespace {
 
 using adrenoc_jni::Chars;
 
+adrenoc_cancellation* cancellation_of(jlong handle) {
+  return reinterpret_cast<adrenoc_cancellation*>(static_cast<intptr_t>(handle));
+}
+
 // The arrays of Options.java, as the C API takes them.
 class Options {
  public:
-  Options(JNIEnv* env, jobjectArray texts, jintArray numbers)
+  Options(JNIEnv* env, jobjectArray texts, jintArray numbers, jlong cancellation)
       : device_(text(env, texts, 0)), opencl_(text(env, texts, 1)), cache_(text(env, texts, 2)) {
     jint all[6] = {};
     env->GetIntArrayRegion(numbers, 0, 6, all);
@@ -22,6 +26,7 @@ class Options {
     options_.performance = static_cast<uint32_t>(all[3]);
     options_.priority = static_cast<uint32_t>(all[4]);
     options_.cancel_within_ms = all[5];
+    options_.cancellation = cancellation_of(cancellation);
   }
   Options(const Options&) = delete;
   Options& operator=(const Options&) = delete;
@@ -53,9 +58,10 @@ jlong finish(JNIEnv* env, adrenoc_status status, adrenoc_model* model) {
 extern "C" {
 
 JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadFile(JNIEnv* env, jclass, jbyteArray path,
-                                                         jobjectArray texts, jintArray numbers) {
+                                                         jobjectArray texts, jintArray numbers,
+                                                         jlong cancellation) {
   if (!has_options(env, texts, numbers)) return 0;
-  const Options options(env, texts, numbers);
+  const Options options(env, texts, numbers, cancellation);
   const Chars place(env, path);
   adrenoc_model* model = nullptr;
   const adrenoc_status status = adrenoc_load(place.get(), options.get(), &model);
@@ -65,9 +71,10 @@ JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadFile(JNIEnv* env, jclass, jb
 JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadDescriptor(JNIEnv* env, jclass, jint descriptor,
                                                                jlong offset, jlong bytes,
                                                                jobjectArray texts,
-                                                               jintArray numbers) {
+                                                               jintArray numbers,
+                                                               jlong cancellation) {
   if (!has_options(env, texts, numbers)) return 0;
-  const Options options(env, texts, numbers);
+  const Options options(env, texts, numbers, cancellation);
   adrenoc_model* model = nullptr;
   const adrenoc_status status =
       adrenoc_load_fd(descriptor, offset, bytes, options.get(), &model);
@@ -76,15 +83,30 @@ JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadDescriptor(JNIEnv* env, jcla
 
 JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_loadBuffer(JNIEnv* env, jclass, jobject data,
                                                            jint from, jint bytes,
-                                                           jobjectArray texts, jintArray numbers) {
+                                                           jobjectArray texts, jintArray numbers,
+                                                         jlong cancellation) {
   if (!has_options(env, texts, numbers)) return 0;
-  const Options options(env, texts, numbers);
+  const Options options(env, texts, numbers, cancellation);
   const void* place = adrenoc_jni::address_of(env, data, from);
   if (place == nullptr) return 0;
   adrenoc_model* model = nullptr;
   const auto size = static_cast<size_t>(bytes);
   const adrenoc_status status = adrenoc_load_memory(place, size, options.get(), &model);
   return finish(env, status, model);
+}
+
+JNIEXPORT jlong JNICALL Java_org_adrenoc_Native_makeCancellation(JNIEnv* env, jclass) {
+  adrenoc_cancellation* made = nullptr;
+  if (!adrenoc_jni::check(env, adrenoc_cancellation_create(&made))) return 0;
+  return static_cast<jlong>(reinterpret_cast<intptr_t>(made));
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_cancelLoad(JNIEnv* env, jclass, jlong handle) {
+  (void)adrenoc_jni::check(env, adrenoc_cancellation_cancel(cancellation_of(handle)));
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_freeCancellation(JNIEnv*, jclass, jlong handle) {
+  adrenoc_cancellation_free(cancellation_of(handle));
 }
 
 JNIEXPORT void JNICALL Java_org_adrenoc_Native_free(JNIEnv*, jclass, jlong model) {

@@ -16,6 +16,7 @@
 #include "base/sha256.h"
 #include "base/side_by_side.h"
 #include "files/byte_stream.h"
+#include "launch/cancelling.h"
 #include "opencl/current_device.h"
 #include "runtime/pack_args.h"
 #include "runtime/thread_storage_scope.h"
@@ -297,7 +298,10 @@ ffi::json::Object OpenClModule::build_all(int device_id) {
     const double each_ms = milliseconds_since(start) / static_cast<double>(together.size());
     for (const size_t i : together) taken_ms[i] = each_ms;
   };
+  const Cancelling* const cancelling = Cancelling::current();
   side_by_side(programs.size(), threads, [&](size_t i) {
+    const CancellingScope scope(cancelling);
+    end_if_cancelled();
     try {
       build(programs[i]);
     } catch (const ffi::Error&) {

@@ -30,6 +30,7 @@ final class Cancels {
       whole.cancel();
       Expect.that(whole.run(inputs).equals(expected), "who cancels means no later call");
     }
+    cancelLoads(bundle, words[0]);
     int pieceMs = Math.max(1, (int) (wholeMs / 20));
     try (Model model = Model.fromFile(bundle, Expect.options(words[0]).cancelWithin(pieceMs))) {
       cancelAll(model);
@@ -41,6 +42,25 @@ final class Cancels {
         Expect.thrown(
             AdrenocException.BadArgument.class, () -> Expect.options("").cancelWithin(-1)),
         "cancelWithin is -1");
+  }
+
+  private static void cancelLoads(File bundle, String opencl) {
+    CancellationSignal before = new CancellationSignal();
+    before.cancel();
+    Expect.thrown(
+        OperationCanceledException.class,
+        () -> Model.fromFile(bundle, Expect.options(opencl).cancelLoadBy(before)));
+    CancellationSignal during = new CancellationSignal();
+    later(1, during::cancel);
+    try (Model model = Model.fromFile(bundle, Expect.options(opencl).cancelLoadBy(during))) {
+      Expect.that(model.run(inputs).equals(expected), "it was loaded first");
+    } catch (OperationCanceledException soon) {
+      // It ended on its way.
+    }
+    CancellationSignal never = new CancellationSignal();
+    try (Model model = Model.fromFile(bundle, Expect.options(opencl).cancelLoadBy(never))) {
+      Expect.that(model.run(inputs).equals(expected), "nobody cancels");
+    }
   }
 
   /** Does it so long after now. */

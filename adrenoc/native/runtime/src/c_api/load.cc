@@ -1,5 +1,6 @@
 // Models are loaded, let go of, and asked to hold less.
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -8,7 +9,12 @@
 
 #include "bundle/bundle.h"
 #include "c_api/call.h"
+#include "launch/cancelling.h"
 #include "opencl/device.h"
+
+struct adrenoc_cancellation {
+  std::atomic<uint64_t> asked{0};
+};
 
 namespace adrenoc_runtime {
 namespace {
@@ -25,15 +31,19 @@ double read_ms(double given, const char* what) {
                 std::string(what) + " is " + std::to_string(given) + ", expected 0 or more");
 }
 
-LoadOptions read_options(const adrenoc_options* given) {
+// Programs that were compiled with another version know fewer fields, or more.
+adrenoc_options read_plain(const adrenoc_options* given) {
   adrenoc_options plain{};
   if (given != nullptr) {
     if (given->struct_bytes == 0) {
       throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the options is 0");
     }
-    // Programs that were compiled with another version know fewer fields, or more.
     std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
   }
+  return plain;
+}
+
+LoadOptions read_options(const adrenoc_options& plain) {
   return {plain.trust_files != 0,
           text_or_empty(plain.device),
           text_or_empty(plain.opencl_library),
@@ -49,9 +59,20 @@ template <typename Open>
 void load(const adrenoc_options* given, adrenoc_model** model, Open open) {
   require(model, "model");
   *model = nullptr;
-  const LoadOptions options = read_options(given);
+  const adrenoc_options plain = read_plain(given);
+  const LoadOptions options = read_options(plain);
+  const std::atomic<uint64_t> never{0};
+  const opencl::Cancelling cancelling(plain.cancellation ? plain.cancellation->asked : never, 0);
+  const opencl::CancellingScope scope(&cancelling);
   try {
-    *model = new adrenoc_model{Model(open(!options.trust_files), options)};
+    opencl::end_if_cancelled();
+    std::unique_ptr<Bundle> bundle = open(!options.trust_files);
+    opencl::end_if_cancelled();
+    *model = new adrenoc_model{Model(std::move(bundle), options)};
+  } catch (const tvm::ffi::Error& error) {
+    opencl::release_all_pools();
+    if (opencl::is_cancelled(error)) refuse_cancelled();
+    throw;
   } catch (...) {
     // What was on the device already went into the pool.
     opencl::release_all_pools();
@@ -95,6 +116,23 @@ adrenoc_status adrenoc_load_memory(const void* data, size_t bytes, const adrenoc
     });
   });
 }
+
+adrenoc_status adrenoc_cancellation_create(adrenoc_cancellation** cancellation) {
+  return guarded([&] {
+    require(cancellation, "cancellation");
+    *cancellation = nullptr;
+    *cancellation = new adrenoc_cancellation();
+  });
+}
+
+adrenoc_status adrenoc_cancellation_cancel(adrenoc_cancellation* cancellation) {
+  return guarded([&] {
+    require(cancellation, "cancellation");
+    ++cancellation->asked;
+  });
+}
+
+void adrenoc_cancellation_free(adrenoc_cancellation* cancellation) { delete cancellation; }
 
 void adrenoc_free(adrenoc_model* model) {
   (void)guarded([&] {

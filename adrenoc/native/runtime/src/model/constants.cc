@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/cancelling.h"
+
 namespace adrenoc_runtime {
 
 namespace ffi = tvm::ffi;
@@ -23,6 +25,7 @@ Tensor Constants::get(const ParamSpec& spec) {
   const auto key = std::make_pair(spec.name, spec.scope);
   const auto found = moved_.find(key);
   if (found != moved_.end()) return found->second;
+  opencl::end_if_cancelled();
   std::vector<char> brought;
   std::string_view data;
   const auto move = bundle_.moves().find(spec.name);

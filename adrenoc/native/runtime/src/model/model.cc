@@ -89,11 +89,13 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
       if (!is_of_device(failure, options)) throw;
       load_on_cpu(failure.what());
     } catch (const ffi::Error& error) {
+      if (opencl::is_cancelled(error)) throw;
       load_on_cpu(error.message());
     }
   }
   // What a program that knows of one shape only expects: the bundle's own.
   choose(whole_bucket(buckets(), buckets().size() - 1));
+  show_times();
   if (cpu_ != nullptr || device_.device_type != kDLOpenCL) return;
   resident_bytes_ = resident_bytes();
   Residency::global().add(this);
@@ -151,7 +153,8 @@ std::future<opencl::BuildReport> Model::start_build(const LoadOptions& options) 
   sources.folder = options.cache_folder;
   sources.embedded = [this](const std::string& name) { return bundle_->programs(name); };
   sources.rule = options.qualcomm_programs ? DriverRule::kQualcomm : DriverRule::kSame;
-  return std::async(std::launch::async, [this, sources] {
+  return std::async(std::launch::async, [this, sources, cancelling = opencl::Cancelling::current()] {
+    const opencl::CancellingScope scope(cancelling);
     opencl::BuildReport all;
     for (const Program& program : programs_) {
       add_report(opencl::build_programs(program.module(), device_.device_id, sources), &all);
@@ -162,6 +165,7 @@ std::future<opencl::BuildReport> Model::start_build(const LoadOptions& options) 
 
 void Model::finish_build(std::future<opencl::BuildReport> build) {
   const opencl::BuildReport report = build.get();
+  opencl::end_if_cancelled();
   times_.cache_hits = report.hits;
   times_.cache_misses = report.misses;
   times_.cache_damaged = report.damaged;
@@ -354,8 +358,13 @@ void Model::download(const Tensors& outputs) {
 }
 
 adrenoc_times Model::times() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return times_;
+  const std::lock_guard<std::mutex> lock(shown_mutex_);
+  return shown_times_;
+}
+
+void Model::show_times() noexcept {
+  const std::lock_guard<std::mutex> lock(shown_mutex_);
+  shown_times_ = times_;
 }
 
 adrenoc_launching Model::launching() {

@@ -103,6 +103,7 @@ class Model final : public Resident {
   [[nodiscard]] Verdict verify();
   // JSON: [kernel, start_ns, end_ns] of each launch of one run; good until the next call.
   [[nodiscard]] const char* profile();
+  // Of what has ended: waits for nothing.
   [[nodiscard]] adrenoc_times times() const;
   // Of the last run; the texts are good until the next call.
   [[nodiscard]] adrenoc_launching launching();
@@ -144,6 +145,7 @@ class Model final : public Resident {
     Turn& operator=(const Turn&) = delete;
     ~Turn() {
       model_->settle();
+      model_->show_times();
       lock_.unlock();
       model_->pay_what_is_owed();
     }
@@ -187,6 +189,8 @@ class Model final : public Resident {
   void return_to_device();
   bool give_up_locked(Part part);
   void settle() noexcept;
+  // To who asks for times while the next call goes on.
+  void show_times() noexcept;
   void pay_what_is_owed() noexcept;
   void forget_launches();
   // Of the chosen bucket; all buckets share the memory.
@@ -250,11 +254,13 @@ class Model final : public Resident {
   std::vector<BoundOutput> bound_outputs_;
   std::vector<char> scratch_;
   opencl::LaunchReport launching_;
-  adrenoc_times times_{};
+  adrenoc_times times_{};        // of whoever works
+  adrenoc_times shown_times_{};  // of what has ended
   std::string profile_;
   std::string unsaved_programs_;
   std::string notes_;
   mutable std::mutex mutex_;
+  mutable std::mutex shown_mutex_;  // the innermost
 };
 
 [[noreturn]] inline void refuse_cancelled() {

@@ -2,6 +2,7 @@
 #include <tvm/ffi/error.h>
 
 #include "base/failure.h"
+#include "launch/cancelling.h"
 #include "model/choose_device.h"
 #include "model/model.h"
 #include "opencl/device.h"
@@ -24,7 +25,7 @@ void Model::load_best_edition(const LoadOptions& options) {
       if (edition.folder == common.folder || failure.status() != ADRENOC_DEVICE_FAILED) throw;
       refused = failure.what();
     } catch (const tvm::ffi::Error& error) {
-      if (edition.folder == common.folder) throw;
+      if (edition.folder == common.folder || opencl::is_cancelled(error)) throw;
       refused = error.message();
     }
     ranked.reason += ", and could not run those for " + edition.title() + ": " + refused;

@@ -54,8 +54,11 @@ public final class Model implements AutoCloseable {
   /** A bundle's folder, or a tar file of one. */
   public static Model fromFile(File path, Options options) {
     checkOptions(options);
-    return new Model(
-        Native.loadFile(Text.encode(path.getPath()), options.texts(), options.numbers()));
+    byte[] place = Text.encode(path.getPath());
+    return load(
+        options,
+        cancellation ->
+            Native.loadFile(place, options.texts(), options.numbers(), cancellation));
   }
 
   /**
@@ -91,17 +94,31 @@ public final class Model implements AutoCloseable {
   /** The tar form in a part of an open file; the descriptor may be closed afterwards. */
   public static Model fromDescriptor(int descriptor, long offset, long bytes, Options options) {
     checkOptions(options);
-    return new Model(
-        Native.loadDescriptor(descriptor, offset, bytes, options.texts(), options.numbers()));
+    return load(
+        options,
+        cancellation ->
+            Native.loadDescriptor(
+                descriptor, offset, bytes, options.texts(), options.numbers(), cancellation));
   }
 
   /** The tar form in memory: what remains of the buffer, which may be anything afterwards. */
   public static Model fromBuffer(ByteBuffer data, Options options) {
     checkOptions(options);
     ByteBuffer direct = Buffers.makeDirect(data);
-    return new Model(
-        Native.loadBuffer(
-            direct, direct.position(), direct.remaining(), options.texts(), options.numbers()));
+    return load(
+        options,
+        cancellation ->
+            Native.loadBuffer(
+                direct,
+                direct.position(),
+                direct.remaining(),
+                options.texts(),
+                options.numbers(),
+                cancellation));
+  }
+
+  private static Model load(Options options, CancellableLoad.Load load) {
+    return new Model(CancellableLoad.heed(options.loadSignal(), load));
   }
 
   /** The runtime's version, with the versions of its parts. */
@@ -287,7 +304,7 @@ public final class Model implements AutoCloseable {
     access.applyInTurn(Native::verify);
   }
 
-  /** Times of the load and of the last run. */
+  /** Times of the load and of the last run that has ended; waits for none that goes on. */
   public Times times() {
     return access.call(model -> new Times(Native.times(model)));
   }

@@ -10,14 +10,20 @@ final class Native {
 
   private Native() {}
 
-  // Loading: `texts` and `numbers` are those of Options.
-  static native long loadFile(byte[] path, byte[][] texts, int[] numbers);
+  // Loading: `texts` and `numbers` are those of Options; a cancellation of 0 is none.
+  static native long loadFile(byte[] path, byte[][] texts, int[] numbers, long cancellation);
 
   static native long loadDescriptor(
-      int descriptor, long offset, long bytes, byte[][] texts, int[] numbers);
+      int descriptor, long offset, long bytes, byte[][] texts, int[] numbers, long cancellation);
 
   static native long loadBuffer(
-      ByteBuffer data, int from, int bytes, byte[][] texts, int[] numbers);
+      ByteBuffer data, int from, int bytes, byte[][] texts, int[] numbers, long cancellation);
+
+  static native long makeCancellation();
+
+  static native void cancelLoad(long cancellation);
+
+  static native void freeCancellation(long cancellation);
 
   static native void free(long model);
 

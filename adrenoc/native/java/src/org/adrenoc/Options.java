@@ -1,5 +1,6 @@
 package org.adrenoc;
 
+import android.os.CancellationSignal;
 import java.io.File;
 import java.util.Objects;
 
@@ -23,6 +24,7 @@ public final class Options {
   private Level performance = Level.UNSET;
   private Level priority = Level.UNSET;
   private int cancelWithin = 50;
+  private CancellationSignal loadSignal; // null: nobody cancels
 
   /**
    * The OpenCL device: a number, a part of its name, or {@code cpu} for a bundle that carries code
@@ -86,6 +88,19 @@ public final class Options {
     }
     cancelWithin = milliseconds;
     return this;
+  }
+
+  /**
+   * What ends loads: {@link android.os.OperationCanceledException} comes soon then, when the kernels
+   * that are being built are. The signal has no other listener meanwhile.
+   */
+  public Options cancelLoadBy(CancellationSignal signal) {
+    loadSignal = signal;
+    return this;
+  }
+
+  CancellationSignal loadSignal() {
+    return loadSignal;
   }
 
   /** Where files may be made that are gone with the process; null where the app named no folder. */
