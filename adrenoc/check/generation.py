@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
-from adrenoc.check.reference import run_reference, run_tokens
+from adrenoc.check.reference import run_reference, run_steps, run_tokens
 from adrenoc.errors import CheckFailedError, InputError
 from adrenoc.importers.decoder_form import DecoderForm, find_decoder
 from adrenoc.text.spelling import quote_word
@@ -83,6 +83,9 @@ def check_tokens(
     whole = [*prompt, *tokens[:-1]]
     if form.lengths:
         every = run_tokens(model, whole)
+    elif form.single:
+        made = run_steps(model, feed_steps(form, whole, given), kept=kept_states(form))
+        every = np.concatenate([one[LOGITS].reshape(1, -1) for one in made])
     else:
         every = run_reference(model, {**feed_tokens(form, whole), **(given or {})})[LOGITS][0]
     reference = every[len(prompt) - 1 :]
@@ -127,6 +130,29 @@ def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarra
     for state in form.recurrent:
         feeds[state.past] = np.zeros(state.shape, state.dtype)
     return feeds
+
+
+def feed_steps(
+    form: DecoderForm, tokens: Sequence[int], given: Mapping[str, np.ndarray] | None = None
+) -> list[dict[str, np.ndarray]]:
+    """The inputs of a run for each token; states are those before the first.
+
+    `given` are inputs beside tokens and states, the same for all tokens.
+    """
+    feeds = []
+    for number, token in enumerate(tokens):
+        feed = {**feed_tokens(form, [token]), **(given or {})}
+        if form.masked:
+            feed[MASK] = np.ones((1, number + 1), np.int64)
+        if form.positions:
+            feed[POSITIONS] = np.full_like(feed[POSITIONS], number)
+        feeds.append(feed)
+    return feeds
+
+
+def kept_states(form: DecoderForm) -> list[tuple[str, str]]:
+    """Inputs of a decoder, and the outputs of the run before that they are."""
+    return [(one.past, one.present) for one in (*form.caches, *form.recurrent)]
 
 
 def _number_tokens(form: DecoderForm, count: int) -> np.ndarray:

@@ -72,6 +72,27 @@ def run_tokens(model: Path, tokens: Sequence[int]) -> np.ndarray:
     return found["logits"]
 
 
+def run_steps(
+    model: Path,
+    feeds: Sequence[Mapping[str, np.ndarray]],
+    *,
+    kept: Sequence[tuple[str, str]],
+    tensors: Iterable[str] = (),
+    optimise: bool = True,
+) -> list[Arrays]:
+    """Run an ONNX model once on each of `feeds`; what `run_reference` returns of each run.
+
+    `kept` are inputs and the outputs of the run before that they are, as states of a decoder; the
+    first run is given them.
+
+    Raises:
+        InputError, DependencyError, ModelFormatError, ToolError: see `run_reference`.
+    """
+    more = {"kept": tuple(kept), "tensors": tuple(tensors), "optimise": optimise}
+    found: list[Arrays] = _ask("run_steps", model, list(feeds), **more)
+    return found
+
+
 def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Arrays]:
     """The outputs of the runtime's other kernels for the same model, by the name of the kernels.
 
@@ -151,7 +172,7 @@ def _exchange(process: subprocess.Popen[bytes], question: object) -> Any:
     return pickle.load(process.stdout)
 
 
-def _ask(function: str, model: Path, inputs: Mapping[str, np.ndarray], **more: object) -> Any:
+def _ask(function: str, model: Path, inputs: object, **more: object) -> Any:
     kind, answer = APART.ask(model, (_folder(), function, model, inputs, more))
     if kind == "refused":
         name, message, hint = answer

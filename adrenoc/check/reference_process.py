@@ -10,12 +10,17 @@ from contextlib import suppress
 from typing import Any
 
 from adrenoc.check.litert_tokens import run_tokens
-from adrenoc.check.runtimes import other_kernels, run_reference, run_reference_kernels
+from adrenoc.check.runtimes import (
+    other_kernels,
+    run_reference,
+    run_reference_kernels,
+    run_steps,
+)
 from adrenoc.errors import AdrenocError
 
 _FUNCTIONS = {
     function.__name__: function
-    for function in (run_reference, run_reference_kernels, other_kernels, run_tokens)
+    for function in (run_reference, run_reference_kernels, run_steps, other_kernels, run_tokens)
 }
 
 

@@ -7,7 +7,7 @@ of its own: a runtime that crashes takes no more than that along.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -123,6 +123,27 @@ def import_runtime(package: str, module: str, what: str) -> ModuleType:
         ) from error
 
 
+def run_steps(
+    model: Path,
+    feeds: Sequence[Mapping[str, np.ndarray]],
+    *,
+    kept: Sequence[tuple[str, str]],
+    tensors: Iterable[str] = (),
+    optimise: bool = True,
+) -> list[dict[str, np.ndarray]]:
+    """Run an ONNX model once on each of `feeds`, and return what `run_reference` does of each run.
+
+    `kept` are inputs and the outputs of the run before that they are; the first run is given them.
+    """
+    wanted = tuple(dict.fromkeys(tensors))
+    session = _open_session(model, wanted, plain=not optimise or bool(wanted), threads=0)
+    made: list[dict[str, np.ndarray]] = []
+    for feed in feeds:
+        carried = {past: made[-1][present] for past, present in kept} if made else {}
+        made.append(_run_session(session, model, {**feed, **carried}))
+    return made
+
+
 def _run_onnx(
     model: Path,
     inputs: Mapping[str, np.ndarray],
@@ -132,8 +153,14 @@ def _run_onnx(
     threads: int,
     kernels: str = PLAIN,
 ) -> dict[str, np.ndarray]:
+    session = _open_session(model, tensors, plain=plain, threads=threads, kernels=kernels)
+    return _run_session(session, model, inputs)
+
+
+def _open_session(
+    model: Path, tensors: tuple[str, ...], *, plain: bool, threads: int, kernels: str = PLAIN
+) -> Any:
     runtime = import_runtime(ONNX_RUNTIME, ONNX_RUNTIME, "ONNX")
-    errors = runtime_errors()
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # It prints what it also raises.
     options.intra_op_num_threads = threads
@@ -145,8 +172,8 @@ def _run_onnx(
     rounds = plain and kernels == PLAIN and _may_round_products(model)
     source = _expose_tensors(model, tensors) if tensors or rounds else str(model)
     try:
-        session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    except errors as error:
+        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except runtime_errors() as error:
         if type(error).__name__ == _LACKS_A_KERNEL:
             raise ToolError(
                 f"onnxruntime cannot compute {model}, so that there is nothing to compare with: "
@@ -156,11 +183,16 @@ def _run_onnx(
         raise ModelFormatError(
             f"onnxruntime refuses {model}: {error}", hint="python -m onnx.bin.checker MODEL"
         ) from error
+
+
+def _run_session(
+    session: Any, model: Path, inputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     feeds = _select(model, inputs, [value.name for value in session.get_inputs()])
     names = [value.name for value in session.get_outputs()]
     try:
         results = session.run(names, feeds)
-    except errors as error:
+    except runtime_errors() as error:
         raise _cannot_run("onnxruntime", model, inputs, error) from error
     return dict(zip(names, results, strict=True))
 

@@ -49,7 +49,9 @@ def plan_decoder(
         OptionError: a prompt's length is beyond the context.
     """
     rows, reason = _choose_rows(form, context)
-    if form.lengths:
+    if form.single:
+        prefill = _choose_single(prefill)
+    elif form.lengths:
         prefill = _choose_lengths(form, prefill, rows)
     long = [length for length in prefill if length > rows]
     if long and context is not None and tuple(prefill) != USUAL_PREFILL:
@@ -64,7 +66,9 @@ def plan_decoder(
         Decision(
             subject="prefill",
             taken=f"runs of {', '.join(map(str, lengths))} tokens",
-            reason="prompts go through the longest that they fill, their rest through the "
+            reason="the file takes one token a run"
+            if form.single
+            else "prompts go through the longest that they fill, their rest through the "
             "shortest that holds it; the last token through that of one",
         )
     )
@@ -97,6 +101,18 @@ def _tell_windows(form: DecoderForm, rows: int, slack: int) -> Decision:
         reason=f"no token sees more than {max(windows)}; {slack} more are those of one run, and "
         "what may be rewound without taking tokens in again",
     )
+
+
+def _choose_single(prefill: Sequence[int]) -> tuple[int, ...]:
+    """No runs of several tokens: the file has none, and prompts go through it token by token."""
+    if tuple(prefill) != USUAL_PREFILL and set(prefill) - {1}:
+        raise OptionError(
+            f"--prefill {','.join(map(str, prefill))}: a run of the file takes one token, expected "
+            "--prefill 1 or none",
+            hint="adrenoc compile MODEL takes prompts in token by token; a file whose `input_ids` "
+            "leave the number of tokens open can take many at once",
+        )
+    return ()
 
 
 def _choose_lengths(form: DecoderForm, prefill: Sequence[int], rows: int) -> tuple[int, ...]:

@@ -68,8 +68,8 @@ class DecoderForm:
     say, are none where no configuration lies beside the model.  Where the file fixes them, `rows`
     are those that its caches have and `lengths` the tokens of a prompt that it has calls for.
     `slides` says that caches of a window may have fewer rows than others.  `merged` is of files
-    with a graph for a first call beside that for a past; `streams` is how many positions a token
-    has where there are more than one.
+    with a graph for a first call beside that for a past; `single` of those whose runs take one
+    token.  `streams` is how many positions a token has where there are more than one.
     """
 
     caches: tuple[CacheSpec, ...]
@@ -80,6 +80,7 @@ class DecoderForm:
     streams: int = 1
     context: int
     merged: bool = False
+    single: bool = False
     ends: tuple[int, ...] = ()
     source: str = GENAI_CONFIG
     rows: int = 0
@@ -134,6 +135,7 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         positions=POSITIONS in inputs,
         streams=_count_streams(signature),
         merged=merged,
+        single=_tokens_of(signature) == 1,
         context=context,
         source=source,
         ends=_ends_beside(model),
@@ -141,10 +143,10 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
 
 
 def _find_recurrent(signature: Signature, caches: set[str]) -> tuple[StateSpec, ...]:
-    """States whose extents are fixed but for the batch, of a model of any number of tokens."""
+    """States whose extents are fixed but for the batch, of a model of one token or any number."""
     outputs = {port.name for port in signature.outputs}
     tokens = next(port for port in signature.inputs if port.name == TOKENS)
-    if len(tokens.axes or ()) != 2 or isinstance((tokens.axes or ())[1], int):
+    if len(tokens.axes or ()) != 2 or _tokens_of(signature) not in (None, 1):
         return ()
     found = []
     for port in signature.inputs:
@@ -153,6 +155,13 @@ def _find_recurrent(signature: Signature, caches: set[str]) -> tuple[StateSpec, 
         if shape and present and port.name not in {TOKENS, MASK, POSITIONS, *caches}:
             found.append(StateSpec(past=port.name, present=present, shape=shape, dtype=port.dtype))
     return tuple(found)
+
+
+def _tokens_of(signature: Signature) -> int | None:
+    """How many tokens a run takes; None where the file leaves that open."""
+    tokens = next(port for port in signature.inputs if port.name == TOKENS)
+    extent = tokens.axes[1] if len(tokens.axes or ()) == 2 and tokens.axes else None
+    return extent if isinstance(extent, int) else None
 
 
 def _shape_of_one(port: Port, batch: Extent) -> tuple[int, ...]:

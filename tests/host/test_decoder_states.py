@@ -12,9 +12,11 @@ import pytest
 
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.generation import check_tokens
+from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
-from adrenoc.errors import InputError
+from adrenoc.errors import InputError, OptionError
+from adrenoc.importers.decoder_form import find_decoder
 from tests.host.decoder_bundles import (
     DecoderShape,
     generate_tokens,
@@ -218,3 +220,29 @@ def test_a_decoder_that_keeps_no_token_has_no_end(device: Any, tmp_path: Path) -
         tokens, rows = generate_tokens(decoder, PROMPT, 40)
         assert decoder.length == len(PROMPT) + 39
     check_tokens(model, PROMPT, tokens, rows, tolerance=1e-5).raise_if_failed()
+
+
+def take_one_token(model: Path) -> None:
+    """As exporters write a step whose recurrence has no form for several tokens."""
+    proto = onnx.load(model)
+    tokens = next(port for port in proto.graph.input if port.name == "input_ids")
+    tokens.type.tensor_type.shape.dim[1].dim_value = 1
+    onnx.save(proto, model)
+
+
+def test_a_file_of_one_token_a_run(device: Any, tmp_path: Path) -> None:
+    model = write_decoder(tmp_path, DecoderShape(layers=2, context=40, conv_taps=3, seed=3))
+    take_one_token(model)
+    form = find_decoder(model)
+    assert form is not None
+    with pytest.raises(OptionError, match="a run of the file takes one token"):
+        plan_decoder(form, None, (8,))
+    bundle, decisions = make_decoder_bundle(model, "fp32")
+    assert "runs of 1 tokens" in {d["taken"] for d in decisions if d["subject"] == "prefill"}
+    with local_place(bundle, "") as place:
+        decoder = Decoder(place, bundle)
+        tokens, rows = generate_tokens(decoder, PROMPT, 25)
+        decoder.rewind(len(PROMPT) + 4)
+        again, _ = go_on(decoder, tokens[4], 6)
+    check_tokens(model, PROMPT, tokens, rows, tolerance=1e-5).raise_if_failed()
+    assert again == tokens[5:11]
