@@ -152,7 +152,8 @@ def feed_steps(
 
 def kept_states(form: DecoderForm) -> list[tuple[str, str]]:
     """Inputs of a decoder, and the outputs of the run before that they are."""
-    return [(one.past, one.present) for one in (*form.caches, *form.recurrent)]
+    caches = [(cache.past, cache.present) for cache in form.caches]
+    return caches + [(state.past, state.present) for state in form.recurrent]
 
 
 def _number_tokens(form: DecoderForm, count: int) -> np.ndarray:

@@ -24,7 +24,7 @@ from adrenoc.device.run import local_place
 from adrenoc.errors import AccuracyError, InputError
 from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
-from adrenoc.reporter import SilentReporter
+from adrenoc.reporter import Reporter, SilentReporter
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import (
     DecoderShape,
@@ -56,14 +56,16 @@ def overflow_in_layer_1(model: Path) -> None:
     scale_constants(model, **{f"{mlp}/up_proj/s": 3e4, f"{mlp}/down_proj/s": 1 / 3e4})
 
 
-def examine(model: Path, preset: str = "mixed", **more: Any) -> AccuracyReport:
+def examine(
+    model: Path, preset: str = "mixed", reporter: Reporter | None = None, **more: Any
+) -> AccuracyReport:
     return check_accuracy(
         model,
         target=load_target("host"),
         presets=(preset,),
         tolerance=1e-2,
         wording=Wording(most=TOKENS, **more),
-        reporter=SilentReporter(),
+        reporter=reporter or SilentReporter(),
     )
 
 
@@ -201,6 +203,38 @@ def test_forms_of_decoders(device: Any, tmp_path: Path, shape: DecoderShape) -> 
     assert report.passed
     assert found.score is not None and found.score.equal >= TOKENS - 1
     assert {layer.part_of for layer in found.layers} == {"embedding", "0", "head"}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        DecoderShape(context=24, layers=2, conv_taps=3, seed=3),
+        DecoderShape(context=24, layers=2, conv_taps=4, linear=True, streams=True,
+                     rotary_apart=True, seed=1),
+    ],
+    ids=["short convolutions", "linear attention"],
+)  # fmt: skip
+def test_recurrent_states_are_examined_token_by_token(
+    device: Any, tmp_path: Path, shape: DecoderShape
+) -> None:
+    model = write_decoder(tmp_path, shape)
+    log = _Warnings()
+    report = examine(model, reporter=log)
+    (found,) = report.presets
+    assert report.passed and log.told == []  # no layer in float32 is another than the reference's
+    assert found.score is not None and found.score.equal >= TOKENS - 1
+    assert {layer.part_of for layer in found.layers} >= {"embedding", "0", "1", "head"}
+    assert all(layer.total_error < 1e-2 for layer in found.layers)
+
+
+class _Warnings(SilentReporter):
+    """Keeps what a user would be warned of."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.told.append(message)
 
 
 def test_the_floor_goes_on_with_the_caches_of_the_tokens_before(

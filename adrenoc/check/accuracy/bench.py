@@ -54,10 +54,15 @@ class Bench:
         reporter: Reporter,
         chosen: CompileOptions | None = None,
         caches: tuple[tuple[str, str], ...] = (),
+        recurrent: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """`chosen` are the options of a compilation, for its own preset; `caches` are those of a
-        decoder, of which this is one entry point."""
-        self._said = {"shapes": shapes or None, "caches": caches or None}
+        """`chosen` are the options of a compilation, for its own preset; `caches` and `recurrent`
+        are the states of a decoder, of which this is one entry point."""
+        self._said = {
+            "shapes": shapes or None,
+            "caches": caches or None,
+            "recurrent": recurrent or None,
+        }
         options = resolve_options(target, command_line=self._said).options
         self._chosen = chosen
         state = State(model=model, target=target, options=options)

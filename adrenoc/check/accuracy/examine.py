@@ -19,7 +19,7 @@ from adrenoc.check.accuracy.passage import (
     Passage,
     Wording,
     check_tokens_known,
-    compute_passage,
+    compute_each_token,
     draw_passage,
     read_passage,
 )
@@ -109,12 +109,6 @@ def _check_asked(
             f"{model} is no decoder with past and present keys and values, and takes no text",
             hint=f"adrenoc check-accuracy {quote_word(model)} --inputs FOLDER",
         )
-    if form is not None and form.recurrent:
-        raise InputError(
-            f"{model} keeps {len(form.recurrent)} recurrent states, whose numbers after each token "
-            "no one run of the reference gives, so that layers cannot be examined one by one",
-            hint="adrenoc run BUNDLE --prompt-ids 1,2,3 --check MODEL compares tokens and logits",
-        )
     if form is not None and files:
         raise InputError(
             f"{model} is a decoder, which is examined on tokens, and not on sets of inputs",
@@ -134,8 +128,10 @@ def _make_decoder_bench(
         device=device,
         reporter=reporter,
         caches=plan.caches,
+        recurrent=plan.recurrent,
     )
-    known = {TOKENS, PAST_LENGTH, *(past for past, _ in plan.caches)}
+    pasts = (past for past, _ in (*plan.caches, *plan.recurrent))
+    known = {TOKENS, PAST_LENGTH, *pasts}
     more = [spec.name for spec in bench.inputs if spec.name not in known]
     if more:
         raise InputError(
@@ -157,11 +153,11 @@ def _take_tokens(
     started = time.perf_counter()
     check_tokens_known(model, passage, _vocabulary_of(bench))
     names = [bench.name_of(node.output) for node in bench.layers]
-    reference = compute_passage(model, form, passage, names)
+    reference = compute_each_token(model, form, passage, names)
     count = len(passage.tokens)
     took_ms = (time.perf_counter() - started) * 1000
     reporter.stage("reference", took_ms, f"{count} tokens: {passage.source}")
-    samples = take_token_samples(bench, passage.tokens, reference[LOGITS])
+    samples = take_token_samples(bench, passage.tokens, reference.logits)
     looked = sorted({round((part + 1) * count / _LOOKED) - 1 for part in range(_LOOKED)} - {-1})
     truth = fill_token_truth(bench, samples, looked, reference, reporter)
     return Examined(samples=samples, truth=truth, tokens=passage.tokens)

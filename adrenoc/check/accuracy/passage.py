@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from adrenoc.bundle.bundle import TOKENIZER
 from adrenoc.bundle.decoder_names import LOGITS
 from adrenoc.check.accuracy.deviation import Arrays
-from adrenoc.check.generation import feed_tokens
-from adrenoc.check.reference import run_reference, run_tokens
+from adrenoc.check.generation import feed_steps, feed_tokens, kept_states
+from adrenoc.check.reference import run_reference, run_steps, run_tokens
 from adrenoc.check.runtimes import tensor_names
 from adrenoc.compile.tokenizer import find_tokenizer
 from adrenoc.device.tokenizer import Tokenizer
@@ -113,6 +114,77 @@ def _open_tokenizer(model: Path, asked: Path | None) -> Tokenizer:
         return Tokenizer(path)
 
 
+class PassageValues(Protocol):
+    """What the reference makes of each token of a passage, behind those before it."""
+
+    @property
+    def logits(self) -> np.ndarray:
+        """[1, tokens, vocabulary]."""
+
+    def of_token(
+        self, name: str, number: int, like: np.ndarray, *, is_state: bool
+    ) -> np.ndarray | None:
+        """What a tensor holds of one token, in the shape of `like`; None where nobody says.
+
+        A state is what it is after the token: of a cache the rows up to its own, and zeros.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AtOnce:
+    """Of one run over all tokens: [1, tokens, ...] by name."""
+
+    made: Arrays
+    tokens: int
+
+    @property
+    def logits(self) -> np.ndarray:
+        """[1, tokens, vocabulary]."""
+        return self.made[LOGITS]
+
+    def of_token(
+        self, name: str, number: int, like: np.ndarray, *, is_state: bool
+    ) -> np.ndarray | None:
+        """The token's part of the axis that has them all."""
+        whole = self.made.get(name)
+        if whole is None or whole.ndim != like.ndim:
+            return None
+        if is_state:
+            return _fill_rows(whole[:, :, : number + 1], like)
+        unlike = [at for at in range(like.ndim) if whole.shape[at] != like.shape[at]]
+        if len(unlike) != 1 or whole.shape[unlike[0]] != self.tokens * like.shape[unlike[0]]:
+            return None
+        return np.split(whole, self.tokens, axis=unlike[0])[number]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepByStep:
+    """Of a run for each token: what has a recurrent state is told of no token by a run over all."""
+
+    made: Sequence[Arrays]
+
+    @property
+    def logits(self) -> np.ndarray:
+        """[1, tokens, vocabulary]."""
+        return np.concatenate([one[LOGITS].reshape(1, 1, -1) for one in self.made], axis=1)
+
+    def of_token(
+        self, name: str, number: int, like: np.ndarray, *, is_state: bool
+    ) -> np.ndarray | None:
+        """What its run made."""
+        value = self.made[number].get(name)
+        if value is None or value.ndim != like.ndim:
+            return None
+        return _fill_rows(value, like) if is_state and value.shape != like.shape else value
+
+
+def _fill_rows(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """A cache of which so many rows are there."""
+    there = np.zeros_like(like)
+    there[:, :, : rows.shape[2]] = rows
+    return there
+
+
 def compute_passage(
     model: Path, form: DecoderForm, passage: Passage, tensors: Iterable[str] = ()
 ) -> Arrays:
@@ -128,3 +200,19 @@ def compute_passage(
     wanted = sorted(tensor_names(model).intersection(tensors))
     feeds = feed_tokens(form, passage.tokens)
     return run_reference(model, feeds, tensors=wanted, optimise=False)
+
+
+def compute_each_token(
+    model: Path, form: DecoderForm, passage: Passage, tensors: Iterable[str]
+) -> PassageValues:
+    """What the reference computes of each token: logits, states, those of `tensors` that it can.
+
+    Raises:
+        DependencyError, InputError, ModelFormatError, ToolError: see `run_reference`.
+    """
+    if not (form.recurrent or form.single):
+        made = compute_passage(model, form, passage, tensors)
+        return AtOnce(made=made, tokens=len(passage.tokens))
+    wanted = sorted(tensor_names(model).intersection(tensors))
+    feeds, kept = feed_steps(form, passage.tokens), kept_states(form)
+    return StepByStep(made=run_steps(model, feeds, kept=kept, tensors=wanted, optimise=False))

@@ -12,6 +12,7 @@ import numpy as np
 
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, range_error
+from adrenoc.check.accuracy.passage import PassageValues
 from adrenoc.check.accuracy.samples import Sample
 from adrenoc.check.reference import run_reference
 from adrenoc.reporter import Reporter
@@ -54,10 +55,10 @@ def fill_token_truth(
     bench: Bench,
     samples: Sequence[Sample],
     looked: Sequence[int],
-    reference: Arrays,
+    reference: PassageValues,
     reporter: Reporter,
 ) -> Truth:
-    """The same for the tokens of a passage, each a sample, by what the reference made of all.
+    """The same for the tokens of a passage, each a sample, by what the reference made of each.
 
     The truth of the samples number `looked` is kept; caches go from one to the next.
     """
@@ -70,7 +71,7 @@ def fill_token_truth(
         seen = dict(zip(names, variant.run(sample.inputs), strict=True))
         errors.append(_worst(seen, sample.expected))
         stated = {
-            n: _rows_of(reference.get(bench.name_of(n)), value, n in states, number, len(samples))
+            n: reference.of_token(bench.name_of(n), number, value, is_state=n in states)
             for n, value in seen.items()
         }
         others.take(stated, seen)
@@ -109,25 +110,6 @@ class _Others:
                     f"{own}: the float32 kernels differ from the reference; its layer is compared "
                     "with float32"
                 )
-
-
-def _rows_of(
-    whole: np.ndarray | None, like: np.ndarray, is_cache: bool, number: int, count: int
-) -> np.ndarray | None:
-    """Of what the reference made of all tokens what belongs to one; None where that is not told.
-
-    Of a cache these are the rows up to the token's own, and zeros.
-    """
-    if whole is None or whole.ndim != like.ndim:
-        return None
-    if is_cache:
-        there = np.zeros_like(like)
-        there[:, :, : number + 1] = whole[:, :, : number + 1]
-        return there
-    unlike = [at for at in range(like.ndim) if whole.shape[at] != like.shape[at]]
-    if len(unlike) != 1 or whole.shape[unlike[0]] != count * like.shape[unlike[0]]:
-        return None
-    return np.split(whole, count, axis=unlike[0])[number]
 
 
 def _worst(seen: Arrays, expected: Arrays) -> float:

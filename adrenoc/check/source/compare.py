@@ -109,10 +109,10 @@ def compare_with_source(
     """
     form, other = find_decoder(model), find_decoder(source)
     for path, found in ((model, form), (source, other)):
-        if found is None or found.lengths:
+        if found is None or found.lengths or found.single:
             raise InputError(
-                f"{path} is no decoder in ONNX with past and present keys and values, and --source "
-                "compares two of these",
+                f"{path} is no decoder in ONNX with past and present keys and values that takes "
+                "many tokens at once, and --source compares two of these",
                 hint=f"adrenoc check-accuracy {quote_word(model)}",
             )
     assert form is not None
