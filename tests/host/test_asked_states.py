@@ -97,7 +97,27 @@ def make_swapping(path: Path) -> Path:
     )
 
 
-MODELS = {"recurrent": make_recurrent, "streaming": make_streaming, "swapping": make_swapping}
+def make_turned(path: Path) -> Path:
+    """A state of which blocks of another axis are read than a product makes."""
+    return save(
+        path,
+        [
+            helper.make_node("Mul", ["cache", "gains"], ["part"]),
+            helper.make_node("Exp", ["part"], ["y"]),
+            helper.make_node("MatMul", ["x", "w"], ["new_cache"]),
+        ],
+        {"x": [1, 4, 16, 16], "cache": [1, 4, 16, 16]},
+        {"y": [1, 4, 16, 16], "new_cache": [1, 4, 16, 16]},
+        {"gains": draw(1, 4, 1, 1), "w": draw(1, 4, 16, 16)},
+    )
+
+
+MODELS = {
+    "recurrent": make_recurrent,
+    "streaming": make_streaming,
+    "swapping": make_swapping,
+    "turned": make_turned,
+}
 
 
 def invoke(*words: object) -> Any:

@@ -342,7 +342,8 @@ class NodeKernel:
             owned.setdefault(owner, []).append((store, at))
         places: list[tuple[Access, list[Piece]]] = []
         for owner, stores in owned.items():
-            access = self.builder.output(graph.operand(owner))
+            names = (store.tensor for store, _ in stores)
+            access = self.builder.output(_spec_of_stored(graph, owner, names))
             self.arguments.append(owner)
             layers: list[list[Piece]] = []
             for store, at in stores:
@@ -374,6 +375,13 @@ class NodeKernel:
             arguments=tuple(self.arguments),
             written=self.written,
         )
+
+
+def _spec_of_stored(graph: Graph, owner: str, stored: Iterable[str]) -> OperandSpec:
+    """A memory as what is stored counts it: axes of a state may play other roles than before."""
+    spec, layouts = graph.operand(owner), {graph.operand(name).layout for name in stored}
+    plain = spec.memory is Memory.PLAIN and len(layouts) == 1
+    return replace(spec, layout=layouts.pop()) if plain else spec
 
 
 def _add_apart(layers: list[list[Piece]], piece: Piece) -> None:
