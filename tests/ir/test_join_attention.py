@@ -126,6 +126,17 @@ def test_attention_of_another_form_is_refused_for_all_caches(tmp_path: Path) -> 
         read(model, tmp_path)
 
 
+def test_layers_that_share_a_cache_are_refused(tmp_path: Path) -> None:
+    """As those of Gemma 3n, the last of which have no keys and values of their own."""
+    model = make_decoder(replace(SMALL, layers=2))
+    for node in model.graph.node:
+        if node.name.startswith("/model/layers.1/") or "/model/layers.1/" in node.output[0]:
+            names = [name.replace("present.1.", "present.0.") for name in node.input]
+            node.input[:] = names
+    with pytest.raises(UnsupportedOperatorError, match="2 caches are each read by several"):
+        read(model, tmp_path)
+
+
 def test_all_that_is_not_covered_is_said_at_once(tmp_path: Path) -> None:
     model = make_decoder(replace(SMALL, layers=3))
     node_of(model, "mask/causal").op_type = "GreaterOrEqual"

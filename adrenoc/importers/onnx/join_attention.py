@@ -13,6 +13,7 @@ does not matter how an exporter computes them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +70,7 @@ def join_attention(
     base = prober.fold(tokens, pasts[0])
     finder = AttentionFinder(base, caches)
     found = finder.find()
-    refused = NotCovered(others=_find_unread(finder, found, caches))
+    refused = NotCovered(others=[*_find_unread(finder, found, caches), *_find_shared(found)])
     tables = PositionTables(graph=base, prober=prober, tokens=tokens, rows=rows, pasts=pasts)
     reader = RowReader(prober=prober, graph=base, tokens=tokens, rows=rows, pasts=pasts)
     joiner = _Joiner(graph=base, reader=reader, finder=finder, tables=tables)
@@ -117,6 +118,22 @@ def _find_unread(
         f"{len(missing)} of {len(caches)} caches are read by no attention that is known: {names}, "
         f"the first made by {'nothing' if maker is None else maker.op_type}; expected "
         "MatMul(Softmax(MatMul(queries, keys) + mask), values) or the standard's Attention"
+    ]
+
+
+def _find_shared(found: Sequence[FoundAttention]) -> list[str]:
+    """Find the caches that several attentions read: each would add the rows of its own tokens.
+
+    What there is to say of them, in at most one text that names them.
+    """
+    readers = Counter(cache.past for one in found for cache in (one.keys, one.values))
+    shared = [past for past, count in readers.items() if count > 1]
+    if not shared:
+        return []
+    names = list_first((f"'{past}'" for past in shared), between=", ")
+    return [
+        f"{len(shared)} caches are each read by several attentions, as of layers that share keys "
+        f"and values: {names}; expected one attention to each"
     ]
 
 
