@@ -79,7 +79,7 @@ def fuse_qdq(graph: OnnxGraph) -> list[Decision]:
             reason="as onnxruntime does: sums of integers are exact, and need no conversion",
         )
         for op, count in sorted(fuser.fused.items())
-    ]
+    ] + fuser.left
 
 
 class _Fuser:
@@ -95,6 +95,8 @@ class _Fuser:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
         self.fused: Counter[str] = Counter()
+        self.left: list[Decision] = []
+        """What could not be fused, where a user would wonder."""
 
     def run(self) -> None:
         fused: dict[int, onnx.NodeProto] = {}
@@ -111,7 +113,25 @@ class _Fuser:
         if fused:
             self._graph.drop_unused()
 
+    def note_float(self, node: onnx.NodeProto, reason: str) -> None:
+        """Tell that a product between quantised tensors stays one of floats."""
+        self.left.append(
+            Decision(
+                subject=node.output[0],
+                taken=f"{node.op_type} between quantised tensors computed on floats",
+                reason=reason,
+            )
+        )
+
     # What stands around a node
+
+    def is_by_column(self, weight: _Quanta) -> bool:
+        """Whether a product's factor has a scale for each of its columns, the last axis."""
+        known = self._graph.types.get(weight.name)
+        if known is None or known.shape is None:
+            return False
+        rank = len(known.shape)
+        return rank > 1 and weight.axis % rank == rank - 1
 
     @staticmethod
     def _is(node: onnx.NodeProto, *operators: str) -> bool:
@@ -267,7 +287,8 @@ def _matmul(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
     if x is None or weight is None or y is None:
         return None
-    if not weight.is_per_tensor and weight.axis not in (-1, 1):
+    if not weight.is_per_tensor and not fuser.is_by_column(weight):
+        fuser.note_float(node, f"the scales of its weight lie along axis {weight.axis}")
         return None
     inputs = [*x.operands, *weight.operands, y.scale, y.zero]
     return _make_node("QLinearMatMul", inputs, node, y.name)

@@ -4,7 +4,8 @@ A product of two 8-bit values is below 2^16, so sums of 256 products and more co
 longer ones are off by less than one part in 2^24, which can move a result that lies on the
 border between two quanta by one.
 
-Source: ONNX operator reference: QLinearConv-10, QLinearMatMul-21, ConvInteger-10.
+Source: ONNX operator reference: QLinearConv-10, QLinearMatMul-21, ConvInteger-10,
+DynamicQuantizeLinear-11.
 """
 
 from __future__ import annotations
@@ -157,9 +158,31 @@ def quantize(node: Node) -> relax.Expr:
     return relax.op.astype(kept, dtype)
 
 
+def _dynamic_quantize(node: Node) -> relax.Expr:
+    """Bytes, scale and zero point by the largest and the smallest number.
+
+    Numbers that are all zero have a scale of one, as onnxruntime says: TVM divides by their range.
+    """
+    emit, x = node.emit, _cast_to_float(node, node.inputs[0])
+    zero, most = make_constant(np.float32(0)), float(np.iinfo(np.uint8).max)
+    top = emit(relax.op.maximum(emit(relax.op.max(x)), zero))
+    bottom = emit(relax.op.minimum(emit(relax.op.min(x)), zero))
+    span = emit(relax.op.subtract(top, bottom))
+    step = emit(relax.op.divide(span, make_constant(np.float32(most))))
+    is_wide = emit(relax.op.greater(span, zero))
+    scale = emit(relax.op.where(is_wide, step, make_constant(np.float32(1))))
+    begin = emit(relax.op.negative(emit(relax.op.divide(bottom, scale))))
+    whole = emit(relax.op.clip(emit(relax.op.round(begin)), 0.0, most))
+    rounded = emit(relax.op.round(emit(relax.op.divide(x, scale))))
+    quanta = emit(relax.op.clip(emit(relax.op.add(rounded, whole)), 0.0, most))
+    byte = [emit(relax.op.astype(part, "uint8")) for part in (quanta, whole)]
+    return relax.Tuple([byte[0], scale, byte[1]])
+
+
 QUANTISED_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "ConvInteger": _conv_integer,
     "DequantizeLinear": dequantize,
+    "DynamicQuantizeLinear": _dynamic_quantize,
     "MatMulInteger": _matmul_integer,
     "QLinearConv": _qlinear_conv,
     "QLinearMatMul": _qlinear_matmul,
