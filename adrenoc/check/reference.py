@@ -39,7 +39,8 @@ def run_reference(
     With `optimise` off, onnxruntime fuses nothing and LiteRT uses its plain kernels: slower, but
     each tensor is what the file says.  Asking for intermediate tensors switches it off.
     `threads` 0 leaves the number to the runtime.  TFLite models with data in float and weights in
-    8 bits are computed with those weights as floats (`tflite.float_weights`).
+    8 bits are computed with those weights as floats (`tflite.float_weights`), and so are recurrent
+    layers of ONNX that would round their data (`onnx.open_layers`).
 
     Raises:
         InputError: an input is missing or does not fit, or a tensor is unknown.

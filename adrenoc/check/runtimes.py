@@ -20,6 +20,7 @@ from adrenoc.check.inputs import Inputs
 from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.open_layers import OPENED
 from adrenoc.importers.onnx.second_opinion import runtime_errors
 from adrenoc.importers.tflite.float_weights import widen_weights
 from adrenoc.text.spelling import list_first
@@ -169,8 +170,9 @@ def _open_session(
         options.add_session_config_entry(*SIGNED_BYTES)
     if plain and kernels != UNSIGNED:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    rounds = plain and kernels == PLAIN and _may_round_products(model)
-    source = _expose_tensors(model, tensors) if tensors or rounds else str(model)
+    found = _rounding_operators(model)
+    rounds = OPENED in found or (plain and kernels == PLAIN and BLOCK_PRODUCT in found)
+    source = _write_again(model, tensors, plain=plain) if tensors or rounds else str(model)
     try:
         return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except runtime_errors() as error:
@@ -234,26 +236,35 @@ def tensor_names(model: Path) -> frozenset[str]:
     return frozenset(name for node in graph.node for name in node.output)
 
 
-def _may_round_products(model: Path) -> bool:
-    """Whether a product of the model lets onnxruntime round the data first."""
+def _rounding_operators(model: Path) -> set[str]:
+    """The operators of the model for which onnxruntime rounds data to bytes first."""
     import onnx
 
+    def rounds(node: onnx.NodeProto) -> bool:
+        if node.op_type == BLOCK_PRODUCT:
+            return any(a.name == _ROUNDING for a in node.attribute)
+        return bool(node.op_type == OPENED)
+
     nodes = onnx.load(str(model), load_external_data=False).graph.node
-    products = [node for node in nodes if node.op_type == BLOCK_PRODUCT]
-    return any(a.name == _ROUNDING for node in products for a in node.attribute)
+    return {node.op_type for node in nodes if rounds(node)}
 
 
-def _expose_tensors(model: Path, tensors: tuple[str, ...]) -> bytes:
-    """The model, serialised, with `tensors` among its outputs, and with products in float."""
+def _write_again(model: Path, tensors: tuple[str, ...], *, plain: bool) -> bytes:
+    """The model, serialised, with `tensors` among its outputs and without roundings of data.
+
+    Products of weights of few bits need that of plain kernels alone: others have a setting.
+    """
     import onnx
 
     from adrenoc.importers.onnx.load import load_onnx
+    from adrenoc.importers.onnx.open_layers import open_layers
 
     proto, _ = load_onnx(find_model_files(model))
     known = {name for node in proto.graph.node for name in node.output if name}
     present = {value.name for value in proto.graph.output}
+    open_layers(proto)
     for node in proto.graph.node:
-        if node.op_type == BLOCK_PRODUCT:
+        if plain and node.op_type == BLOCK_PRODUCT:
             exact = [a for a in node.attribute if a.name != _ROUNDING]
             del node.attribute[:]
             node.attribute.extend(exact)

@@ -91,7 +91,6 @@ CASES = {
         ],
         attrs={"hidden_size": 6, "direction": "bidirectional"},
         outputs=3,
-        quantum=2e-2,
     ),
     "EmbedLayerNormalization": Case(
         x=(2, 5),
@@ -273,6 +272,13 @@ def test_contrib_operator(name: str, tmp_path: Path) -> None:
     imported, _ = check(tmp_path / "contrib.onnx", tolerance=1e-5 + case.quantum * 1.01)
     operator = name.split(maxsplit=1)[0]
     assert any(d.subject == f"com.microsoft.{operator}" for d in imported.decisions)
+
+
+def test_layers_of_bytes_tell_what_they_do_not_round(tmp_path: Path) -> None:
+    save("DynamicQuantizeLSTM", CASES["DynamicQuantizeLSTM"], tmp_path / "contrib.onnx")
+    imported = import_model(tmp_path / "contrib.onnx", shapes={})
+    (told,) = [d for d in imported.decisions if d.subject == "com.microsoft.DynamicQuantizeLSTM"]
+    assert "onnxruntime rounds them to bytes at each step" in told.reason
 
 
 def test_norm_that_is_newer_than_the_opset_of_an_optimised_model(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from adrenoc.importers.onnx.attention import attend
 from adrenoc.importers.onnx.contrib_quantised import scale_product
+from adrenoc.importers.onnx.open_layers import Quanta
 from adrenoc.importers.onnx.writer import CannotWriteError, Writer
 
 DOMAIN = "com.microsoft"
@@ -24,30 +25,19 @@ DOMAIN = "com.microsoft"
 
 def _lstm(write: Writer) -> None:
     """The weights lie as [directions, input, 4 hidden], the transpose of the standard's."""
-    weights = [
-        np.swapaxes(_dequantise(write, index, scale, zero), 1, 2)
-        for index, scale, zero in ((1, 8, 9), (2, 10, 11))
-    ]
-    arrays = [write.array(np.ascontiguousarray(w)) for w in weights]
+    arrays = [write.array(_open(write, *places)) for places in ((1, 8, 9), (2, 10, 11))]
     rest = [write.input(index) for index in range(3, 8)]
     write("LSTM", write.input(0), *arrays, *rest, out=write.node.output[0], **write.attrs)
     write.nodes[-1].output[:] = write.node.output
 
 
-def _dequantise(write: Writer, index: int, scale: int, zero: int) -> np.ndarray:
-    """The floats that constant quanta [directions, rows, columns] stand for."""
+def _open(write: Writer, index: int, scale: int, zero: int) -> np.ndarray:
+    """The floats that constant quanta stand for."""
     quanta, steps = write.value(write.input(index)), write.value(write.input(scale))
-    zeros = write.value(write.input(zero)) if write.input(zero) else np.zeros((), np.int32)
-    if quanta is None or steps is None or zeros is None:
+    zeros = write.value(write.input(zero)) if write.input(zero) else None
+    if quanta is None or steps is None or (zeros is None and write.input(zero)):
         raise CannotWriteError("its weights are no constants")
-
-    def spread_by_column(values: np.ndarray) -> np.ndarray:
-        # One number a direction, or one for each of its columns.
-        return values.astype(np.float32).reshape(*values.shape[:1], 1, -1)
-
-    return np.asarray(
-        (quanta.astype(np.float32) - spread_by_column(zeros)) * spread_by_column(steps)
-    )
+    return Quanta(values=quanta, scales=steps, zeros=zeros).open()
 
 
 def _attention(write: Writer) -> None:
