@@ -284,3 +284,55 @@ def test_language_models_of_several_calls_are_refused(tmp_path: Path) -> None:
             continue
         with pytest.raises(errors.UnsupportedOperatorError, match="prefill_128, decode of a lang"):
             import_model(path, shapes={})
+
+
+@pytest.mark.parametrize(("name", "said"), [("loop", False), ("suppression_loop", True)])
+def test_a_loop_that_data_end_is_the_one_thing_told(tmp_path: Path, name: str, said: bool) -> None:
+    """What reads its results cannot be judged: their shapes and numbers are not known."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    made = ModelBuilder()
+    main, condition, body = made.graph(), made.graph("condition"), made.graph("body")
+    x = main.add(T(data=np.ones((1, 4), np.float32)), "x")
+    for graph in (condition, body):
+        graph.inputs = [graph.add(T(shape=(1, 4)))]
+    flat = condition.add(T(dtype="int32", data=np.array([4], np.int32), is_constant=True))
+    one = condition.op("RESHAPE", [condition.inputs[0], flat], [T(shape=(4,))], "ReshapeOptions")
+    limit = condition.add(T(data=np.ones(4, np.float32), is_constant=True))
+    condition.outputs = condition.op("LESS", [*one, limit], [T(dtype="bool")])
+    body.outputs = body.op("ADD", [body.inputs[0]] * 2, [T(shape=(1, 4))], "AddOptions")
+    both = {"condSubgraphIndex": 1, "bodySubgraphIndex": 2}
+    results = main.op("WHILE", [x], [T(shape=(1, 4))], "WhileOptions", both)
+    main.tensors[results[0]].name = name.encode()
+    rows = main.add(T(dtype="int32", data=np.array([3], np.int32), is_constant=True))
+    main.outputs = main.op("RESHAPE", [*results, rows], [T(shape=(3,))], "ReshapeOptions")
+    (tmp_path / "m.tflite").write_bytes(made.write())
+    with pytest.raises(errors.UnsupportedOperatorError) as caught:
+        import_model(tmp_path / "m.tflite", shapes={})
+    told = caught.value.message
+    assert told.startswith("operators that cannot be imported: WHILE (1x); at ")
+    assert "it loops as many times as data tell" in told
+    assert ("tf.image.non_max_suppression is an operator" in told) == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("FlexCombinedNonMaxSuppression", "select on the CPU"),
+        ("FlexAsString", "what it then names is TensorFlow's own"),
+        ("Mine", "TFLITE_BUILTINS alone as supported_ops"),
+    ],
+)
+def test_what_to_do_about_operators_of_others(tmp_path: Path, kind: str, hint: str) -> None:
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    made = ModelBuilder()
+    main = made.graph()
+    x = main.add(T(data=np.ones((1, 4), np.float32)), "x")
+    main.outputs = main.op(kind, [x], [T(shape=(1, 4))], custom=b"")
+    (tmp_path / "m.tflite").write_bytes(made.write())
+    with pytest.raises(errors.CustomDomainError) as caught:
+        import_model(tmp_path / "m.tflite", shapes={})
+    assert hint in str(caught.value.hint)

@@ -18,6 +18,20 @@ from adrenoc.relax.values import constant_value
 MOST_ITERATIONS = 1024
 """Longer loops are refused: each iteration becomes kernels of its own."""
 
+BY_DATA = (
+    "it loops as many times as data tell, and a program for the GPU has a fixed number of steps"
+)
+_SUPPRESSION = "suppression"
+_OF_BOXES = (
+    ": tf.image.non_max_suppression is an operator and no loop, where non_max_suppression_padded "
+    "is one; or give boxes and scores as outputs, and select on the CPU"
+)
+"""What to do about the loop of TensorFlow that its tensors' names tell."""
+
+
+class LoopOfDataError(NotImplementedError):
+    """How often a loop runs is known at run time alone."""
+
 
 def _if(node: Node) -> list[Result]:
     numbers = [int(node.option(f"{name}SubgraphIndex")) for name in ("Then", "Else")]
@@ -41,7 +55,8 @@ def _while(node: Node) -> list[Result]:
     for _ in range(MOST_ITERATIONS):
         known = constant_value(node.call(condition, values)[0].expr)
         if known is None:
-            raise NotImplementedError("iterations as many as data tell, expected a constant number")
+            suppresses = any(_SUPPRESSION in result.name for result in node.results)
+            raise LoopOfDataError(BY_DATA + (_OF_BOXES if suppresses else ""))
         if not known.reshape(-1)[0]:
             return list(values)
         values = node.call(body, values)

@@ -16,6 +16,7 @@ from adrenoc.importers.formats import EXPORT_AGAIN
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
 from adrenoc.importers.tflite.bools import check_bools
+from adrenoc.importers.tflite.control import BY_DATA, LoopOfDataError
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.file import (
     GraphInfo,
@@ -49,6 +50,9 @@ NUMERIC_DTYPES = (
 )
 """Those that a tensor of the bundle may have."""
 
+Failure = tuple[Operator, str, str]
+"""An operator, where it is, and why it cannot be translated."""
+
 
 class GraphConverter:
     """Translates graph by graph, the first one of the file as `main`; all failures are collected.
@@ -72,7 +76,9 @@ class GraphConverter:
         """Those that the outputs come out with."""
         self.builder = relax.BlockBuilder()
         self.emit = Emitter(self.builder)
-        self.failures: list[tuple[Operator, str, str]] = []
+        self.failures: list[Failure] = []
+        self._guessed: set[Value] = set()
+        """What is computed of stand-ins for tensors that could not be translated."""
         self.names: dict[str, str] = {}
         """Variable -> the tensor that it holds, as the file stores it."""
         self._unique = UniqueNames()
@@ -143,14 +149,30 @@ class GraphConverter:
     def _try(
         self, graph: GraphInfo, operator: Operator, env: dict[int, Value], prefix: str
     ) -> None:
+        """Translate an operator, or note why not and go on with stand-ins for what it makes.
+
+        Where those do not fit what reads them, that is no failure of its own.
+        """
+        first = len(self.failures)
+        guessed = any(env.get(index) in self._guessed for index in operator.inputs)
         try:
             self._translate(graph, operator, env, prefix)
         except CONVERTER_ERRORS as error:
             if is_out_of_memory(error):
                 raise
-            self.failures.append((operator, graph.label(operator), quote(error)))
+            inner = self.failures[first:]
+            if isinstance(error, LoopOfDataError):
+                self.failures[first:] = _causes_of(inner)
+            if not (guessed or inner) or self._converter_of(operator) is None:
+                self.failures.append((operator, graph.label(operator), quote(error)))
+            guessed = True
             for index in operator.outputs:
                 env[index] = _stand_in(self.emit, graph.tensors[index])
+        if guessed:
+            self._guessed.update(env[index] for index in operator.outputs if index in env)
+
+    def _converter_of(self, operator: Operator) -> Convert | None:
+        return (self._custom if operator.custom else OPS).get(operator.kind)
 
     def _call(self, number: int, inputs: Sequence[Value], prefix: str) -> list[Value]:
         """The results of another graph of the file, of those that are not being translated."""
@@ -174,8 +196,7 @@ class GraphConverter:
     def _translate(
         self, graph: GraphInfo, operator: Operator, env: dict[int, Value], prefix: str
     ) -> None:
-        table = self._custom if operator.custom else OPS
-        convert = table.get(operator.kind)
+        convert = self._converter_of(operator)
         if convert is None:
             expected = "not supported, expected an operator that adrenoc translates"
             raise NotImplementedError(WHY_NOT.get(operator.kind, expected))
@@ -229,6 +250,12 @@ class GraphConverter:
             Decision(subject=", ".join(dict.fromkeys(where)), taken=taken, reason=reason)
             for (taken, reason), where in self.emit.decisions.items()
         )
+
+
+def _causes_of(failures: list[Failure]) -> list[Failure]:
+    """Of what failed in a loop, the loops in it that data end: of theirs is what follows."""
+    loops = [failure for failure in failures if BY_DATA in failure[2]]
+    return loops or failures
 
 
 def _stand_in(emit: Emitter, info: TensorInfo) -> Value:

@@ -27,6 +27,7 @@ from adrenoc.importers.tflite.file import (
     read_tflite,
 )
 from adrenoc.importers.tflite.ops import CUSTOM_OPS
+from adrenoc.importers.tflite.untranslated import hint_at_custom
 from adrenoc.text.spelling import list_first
 
 
@@ -114,7 +115,7 @@ def check_operators(graphs: Iterable[GraphInfo], known: Iterable[str] = ()) -> N
         raise CustomDomainError(
             f"custom operators: {_counts([o for _, o in custom])}; "
             f"at {list_first((g.label(o) for g, o in custom), between=', ')}",
-            hint="convert the model with TFLITE_BUILTINS alone as supported_ops",
+            hint=hint_at_custom(o.kind for _, o in custom),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 COUNT_OF_DATA = (
     "how much it gives depends on data, and shapes are fixed: give its input as an output, and do "
@@ -30,3 +30,20 @@ WHY_NOT: Mapping[str, str] = {
     "VAR_HANDLE": _VARIABLE,
 }
 """Operator -> the reason, and the nearest rewrite."""
+
+_BUILTINS = "convert the model with TFLITE_BUILTINS alone as supported_ops"
+_FLEX = "Flex"
+_SUPPRESSES = "Suppression"
+
+
+def hint_at_custom(kinds: Iterable[str]) -> str:
+    """What to do about operators that are no part of TFLite."""
+    kinds = list(kinds)
+    if any(kind.startswith(_FLEX) and _SUPPRESSES in kind for kind in kinds):
+        return (
+            "give boxes and scores as outputs and select on the CPU, or write it by "
+            "tf.image.non_max_suppression, which TFLite has an operator for"
+        )
+    if all(kind.startswith(_FLEX) for kind in kinds):
+        return f"{_BUILTINS}; what it then names is TensorFlow's own: write it by other operators"
+    return _BUILTINS
