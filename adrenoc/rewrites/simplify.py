@@ -33,6 +33,7 @@ from adrenoc.relax.values import (
     static_shape,
 )
 from adrenoc.rewrites.fold_scale import fold_scales
+from adrenoc.rewrites.narrow_doubles import narrow_doubles
 from adrenoc.rewrites.nest_concats import nest_concats
 from adrenoc.rewrites.parts_of_concat import parts_within
 
@@ -54,6 +55,7 @@ def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
                 subject="main", taken=f"dropped {dropped} bindings", reason="nothing reads them"
             )
         )
+    decisions += narrow_doubles(flat)
     decisions += fold_scales(flat)
     decisions += nest_concats(flat)
     main, _ = rebuild(flat)
