@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime
+from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime, stores_halves
 from adrenoc.importers.formats import find_model_files
 
 _QUANTISED_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
@@ -54,7 +54,7 @@ def _quantised_onnx(model: Path) -> Quantised | None:
     graph = onnx.load(str(model), load_external_data=False).graph
     kinds = {node.op_type for node in graph.node}
     rounds = any(k in _QUANTISED_OPERATORS or k.startswith(_QUANTISED_NAMES) for k in kinds)
-    if not rounds and not _stores_halves(graph):
+    if not rounds and not stores_halves(graph):
         return None
     makers = {name: node for node in graph.node for name in node.output}
     constants = {c.name: c for c in graph.initializer if not c.external_data}
@@ -63,6 +63,7 @@ def _quantised_onnx(model: Path) -> Quantised | None:
         floats = value.type.tensor_type.elem_type in (
             onnx.TensorProto.FLOAT,
             onnx.TensorProto.FLOAT16,
+            onnx.TensorProto.UNDEFINED,  # a file need not say it
         )
         maker = makers.get(value.name)
         while maker is not None and maker.op_type in _MOVES:
@@ -74,16 +75,6 @@ def _quantised_onnx(model: Path) -> Quantised | None:
             if scale is not None:
                 quanta[value.name] = float(numpy_helper.to_array(scale).max())
     return Quantised(quanta=quanta)
-
-
-def _stores_halves(graph: Any) -> bool:
-    import onnx
-
-    kinds = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    values = [*graph.input, *graph.output]
-    return any(c.data_type in kinds for c in graph.initializer) or any(
-        value.type.tensor_type.elem_type in kinds for value in values
-    )
 
 
 def _quantised_tflite(model: Path) -> Quantised | None:

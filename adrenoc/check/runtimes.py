@@ -41,6 +41,7 @@ BLOCK_PRODUCT, _ROUNDING = "MatMulNBits", "accuracy_level"
 """onnxruntime's operator of weights of few bits, and its leave to round data to bytes for it."""
 
 PLAIN, REFERENCE_KERNELS, UNSIGNED = "plain kernels", "reference kernels", "unsigned bytes"
+WIDENED = "floats in place of halves"
 """Other ways in which a runtime computes the same model."""
 
 # Protobuf refuses to serialise more.
@@ -99,11 +100,29 @@ def other_kernels(
     """
     tflite = find_model_files(model).format == "tflite"
     found = {}
-    for kernels in (PLAIN, REFERENCE_KERNELS if tflite else UNSIGNED):
+    for kernels in (PLAIN, REFERENCE_KERNELS) if tflite else _onnx_kernels(model):
         with suppress(InputError, ModelFormatError):
             run = _run_tflite if tflite else _run_onnx
             found[kernels] = run(model, inputs, (), plain=True, threads=0, kernels=kernels)
     return found
+
+
+def _onnx_kernels(model: Path) -> tuple[str, ...]:
+    import onnx
+
+    halves = stores_halves(onnx.load(str(model), load_external_data=False).graph)
+    return (PLAIN, UNSIGNED, WIDENED) if halves else (PLAIN, UNSIGNED)
+
+
+def stores_halves(graph: Any) -> bool:
+    """Whether constants, inputs or outputs of an ONNX graph are of 16 bits."""
+    import onnx
+
+    kinds = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    values = [*graph.input, *graph.output]
+    return any(c.data_type in kinds for c in graph.initializer) or any(
+        value.type.tensor_type.elem_type in kinds for value in values
+    )
 
 
 def import_runtime(package: str, module: str, what: str) -> ModuleType:
@@ -168,11 +187,13 @@ def _open_session(
     options.add_session_config_entry(*EXACT_PRODUCTS)
     if kernels != UNSIGNED:
         options.add_session_config_entry(*SIGNED_BYTES)
-    if plain and kernels != UNSIGNED:
+    if plain and kernels == PLAIN:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     found = _rounding_operators(model)
     rounds = OPENED in found or (plain and kernels == PLAIN and BLOCK_PRODUCT in found)
-    source = _write_again(model, tensors, plain=plain) if tensors or rounds else str(model)
+    source: str | bytes = str(model)
+    if tensors or rounds or kernels == WIDENED:
+        source = _write_again(model, tensors, plain=plain, widen=kernels == WIDENED)
     try:
         return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except runtime_errors() as error:
@@ -191,12 +212,19 @@ def _run_session(
     session: Any, model: Path, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     feeds = _select(model, inputs, [value.name for value in session.get_inputs()])
+    if kernels == WIDENED:
+        feeds = {name: _widen(array) for name, array in feeds.items()}
     names = [value.name for value in session.get_outputs()]
     try:
         results = session.run(names, feeds)
     except runtime_errors() as error:
         raise _cannot_run("onnxruntime", model, inputs, error) from error
     return dict(zip(names, results, strict=True))
+
+
+def _widen(array: np.ndarray) -> np.ndarray:
+    """Halves as floats, of whatever package their dtype is."""
+    return array.astype(np.float32) if str(array.dtype) in ("float16", "bfloat16") else array
 
 
 def _cannot_run(
@@ -249,20 +277,24 @@ def _rounding_operators(model: Path) -> set[str]:
     return {node.op_type for node in nodes if rounds(node)}
 
 
-def _write_again(model: Path, tensors: tuple[str, ...], *, plain: bool) -> bytes:
+def _write_again(model: Path, tensors: tuple[str, ...], *, plain: bool, widen: bool) -> bytes:
     """The model, serialised, with `tensors` among its outputs and without roundings of data.
 
-    Products of weights of few bits need that of plain kernels alone: others have a setting.
+    Products of weights of few bits need that of plain kernels alone: others have a setting.  To
+    `widen` it makes floats of halves.
     """
     import onnx
 
     from adrenoc.importers.onnx.load import load_onnx
     from adrenoc.importers.onnx.open_layers import open_layers
+    from adrenoc.importers.onnx.widen_halves import widen_halves
 
     proto, _ = load_onnx(find_model_files(model))
     known = {name for node in proto.graph.node for name in node.output if name}
     present = {value.name for value in proto.graph.output}
     open_layers(proto)
+    if widen:
+        widen_halves(proto)
     for node in proto.graph.node:
         if plain and node.op_type == BLOCK_PRODUCT:
             exact = [a for a in node.attribute if a.name != _ROUNDING]

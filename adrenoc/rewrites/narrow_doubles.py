@@ -159,7 +159,8 @@ def _rewrite(flat: FlatFunction, found: _Found) -> None:
         scales = known.factor.shape or known.factor != 1
         value = make_constant(known.factor.astype(np.float32)) if scales else None
         shape = known.factor.shape
-        for base in (substitute(base, env) for base in known.bases):
+        for given in known.bases:
+            base = substitute(given, env)
             own = static_shape(base) or ()
             if dtype_of(base) != _SINGLE:
                 base = emit(var, relax.op.astype(base, _SINGLE), own)

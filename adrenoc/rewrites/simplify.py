@@ -210,8 +210,10 @@ def _divide(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
         # As IEEE 754 has it, 0 / 0 too; TVM refuses to write a quotient by zero.
         infinite = make_constant(np.copysign(np.asarray(np.inf, constant.dtype), constant))
         return relax.op.multiply(call.args[0], infinite)
-    if not constant.all() or var in cleaner.rounded:
-        return call  # of those that are rounded a product is off in its last digit, which moves what lies half way
+    if not constant.all():
+        return call
+    if var in cleaner.rounded:
+        return call  # a product is off in its last digit, which moves what lies half way
     inverse = (1.0 / constant.astype(np.float64)).astype(constant.dtype)
     if not np.isfinite(inverse).all():
         return call

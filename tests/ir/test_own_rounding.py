@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from adrenoc.check import own_rounding
 from adrenoc.check.own_rounding import PERTURBED, judge_outputs, run_perturbed
 from adrenoc.check.reference import run_reference
-from adrenoc.check.runtimes import PLAIN
+from adrenoc.check.runtimes import PLAIN, WIDENED
 from tests.models import graph, write
 
 pytest.importorskip("onnxruntime")
@@ -129,3 +129,32 @@ def test_one_more_draw_of_the_same_noise_is_no_error(
     ours[5] = 2.6  # the others are 2 apart at most
     outputs = {**expected, "z": expected["z"] + ours}
     assert judge_outputs(model, inputs, outputs, expected, tolerance=1e-7).passed is passes
+
+
+def _of_halves(folder: Path) -> tuple[Path, dict[str, np.ndarray], np.ndarray]:
+    """A model as converters to float16 write it, inputs, and what it gives unrounded."""
+    random = np.random.default_rng(0)
+    weight = random.uniform(-1, 1, (16, 8)).astype(np.float16)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["h", "w"], ["m"]),
+        helper.make_node("Constant", [], ["c"], value_float=1.0),
+        helper.make_node("CastLike", ["c", "m"], ["one"]),
+        helper.make_node("Add", ["m", "one"], ["s"]),
+        helper.make_node("Transpose", ["s"], ["t"], perm=[1, 0]),  # it has a kernel for halves
+        helper.make_node("Cast", ["t"], ["y"], to=TensorProto.FLOAT),
+    ]
+    x = random.uniform(-1, 1, (4, 16)).astype(np.float16).astype(np.float32)
+    model = graph(nodes, {"x": x.shape}, ["y"], {"w": weight})
+    return write(model, folder), {"x": x}, (x @ weight.astype(np.float32) + 1).T
+
+
+def test_what_halves_of_the_reference_round_is_no_error(tmp_path: Path) -> None:
+    """It rounds what it stores in half, which we do not where we compute in float."""
+    model, inputs, exact = _of_halves(tmp_path)
+    expected = run_reference(model, inputs)
+    assert np.abs(exact - expected["y"]).max() > 1e-4 * np.ptp(exact)
+    checked = judge_outputs(model, inputs, {"y": exact}, expected, tolerance=1e-4)
+    assert checked.accepted[0].accepted_as == f"the same as the reference's {WIDENED} give"
+    wrong = exact + np.float32(2e-3) * np.ptp(exact)
+    assert not judge_outputs(model, inputs, {"y": wrong}, expected, tolerance=1e-4).passed

@@ -4,9 +4,9 @@ Before -> after:
     y = com.microsoft.DynamicQuantizeLSTM(x, W, R, ...)     y = LSTM(x, (W - zero) * scale, ...)
 
 onnxruntime rounds the data, and the state of each step, to bytes whose range is that of all their
-numbers.  The GPU computes all steps in one kernel and keeps both as they are, which is nearer to the
-model that was trained, and off from onnxruntime by that rounding: a check against its own result
-would tell nothing of the kernel.
+numbers.  The GPU computes all steps in one kernel and keeps both as they are, which is nearer to
+the model that was trained, and off from onnxruntime by that rounding: a check against its own
+result would tell nothing of the kernel.
 """
 
 from __future__ import annotations
