@@ -33,6 +33,8 @@ from adrenoc.tvmapi import (
 LOWEST_HALF = -HALF_MAX
 """What a mask holds in half storage is infinite where it was below this; counted as this, a row
 that is masked altogether comes out even, as it does in float, and not as no number."""
+LEAST_FLOAT = -3.4028234663852886e38
+"""The least number of float32 that is finite."""
 NO_SCORE = -3.0e38
 """Below all scores of attention: of a row that is not seen."""
 UNROLLED = 4

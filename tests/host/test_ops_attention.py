@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from run_op import Ops
+
+from adrenoc.families.attention import attention_rule
+from adrenoc.families.attention.attention_rule import AttentionWork
+from adrenoc.families.attention.attention_tile import AttentionTile
 
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
@@ -109,6 +114,42 @@ def test_channels_before_positions(device: Any, preset: str) -> None:
     ops.check(device, preset)
     assert ops.kernels.count("attention") == 1
     assert "softmax" not in ops.kernels
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("hidden", (-np.inf, float(np.finfo(np.float32).min)))
+def test_no_key_of_the_first_runs_is_seen(device: Any, preset: str, hidden: float) -> None:
+    """Padding on the left: the first keys, more than a run of the softmax, have no score at all."""
+    ops = Ops()
+    q, k = ops("Tanh", ops.input(1, 2, 9, 8)), ops("Tanh", ops.input(1, 2, 8, 300))
+    v, mask = ops("Tanh", ops.input(1, 2, 300, 8)), ops.input(1, 1, 1, 300)
+    ops.given(mask, np.where(np.arange(300) < 200, hidden, 0).astype(np.float32)[None, None, None])
+    scores = ops("Add", ops("MatMul", q, k), mask)
+    ops.output(ops("MatMul", ops("Softmax", scores, axis=-1), v))
+    ops.check(device, preset)
+    assert ops.kernels.count("attention") == 1
+
+
+@pytest.mark.parametrize("preset", ("fp32", "fp16"))
+@pytest.mark.parametrize("keys, parts", ((69, 2), (144, 4), (300, 4), (89, 8)))
+def test_parts_of_the_keys(
+    device: Any, monkeypatch: pytest.MonkeyPatch, preset: str, parts: int, keys: int
+) -> None:
+    """Threads for parts of the keys, with runs that end behind the last one, merged at the end."""
+    every = attention_rule.candidates
+
+    def candidates(work: AttentionWork, *others: Any) -> Iterator[AttentionTile]:
+        yield from (tile for tile in every(work, *others) if tile.parts == parts)
+
+    monkeypatch.setattr(attention_rule, "candidates", candidates)
+    ops = Ops()
+    q, k = ops("Tanh", ops.input(2, 2, 9, 12)), ops("Tanh", ops.input(2, 2, 12, keys))
+    scores = ops("Mul", ops("MatMul", q, k), ops.const(3.0))
+    scores = ops("Add", scores, ops.input(1, 1, 1, keys))
+    v = ops("Tanh", ops.input(2, 2, keys, 10))
+    ops.output(ops("MatMul", ops("Softmax", scores, axis=-1), v))
+    ops.check(device, preset)
+    assert ops.kernels.count("attention") == 1
 
 
 def test_what_is_no_attention_stays_in_parts(device: Any) -> None:

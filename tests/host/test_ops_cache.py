@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from adrenoc.families.attention import attention_rule
+from adrenoc.families.attention.attention_tile import AttentionTile
+from adrenoc.families.cache import cache_rules
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target, load_target
 from tests.host.run_op import Ops
@@ -135,6 +138,28 @@ def test_attention_over_a_cache(device: Any, preset: str, names: Iterable[str]) 
     assert ops.kernels.count("cached_attention") == more
     assert ops.kernels.count("append_rows") == 2 * more
     assert not ops.fallbacks
+
+
+@pytest.mark.parametrize("preset", ["fp32", "fp16"])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_parts_of_the_rows(
+    device: Any, monkeypatch: pytest.MonkeyPatch, preset: str, parts: int
+) -> None:
+    """Threads for parts of the rows that are there, some of which have none."""
+    taken = []
+
+    def candidates(*given: Any) -> Iterator[AttentionTile]:
+        tiles = list(attention_rule.candidates(*given))
+        chosen = [tile for tile in tiles if tile.parts == parts]
+        taken.append(bool(chosen))
+        yield from chosen or tiles
+
+    monkeypatch.setattr(cache_rules, "candidates", candidates)
+    ops = Ops()
+    for case in CASES.values():
+        attention(ops, **case)
+    ops.check(device, preset)
+    assert any(taken), "no case has so many parts"
 
 
 @pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from adrenoc.families.attention.attention import AttentionOperands, Rescore, Write, attention
@@ -152,19 +153,25 @@ def _write(
 
 
 def candidates(work: AttentionWork, limits: Limits, costs: Cost) -> Iterator[AttentionTile]:
-    """Groups of few to many rows, as local memory allows; runs no longer than the keys need."""
+    """Groups of few to many rows, as local memory allows; runs no longer than the keys need.
+
+    Those that do not part the keys come first: of equals the first is taken.
+    """
     cost = costs.attention
-    for key_blocks in range(1, cost.most_key_blocks + 1):
+    for parts, key_blocks in product(cost.parts, range(1, cost.most_key_blocks + 1)):
         if key_blocks > 1 and work.value_blocks * LANES * (key_blocks - 1) >= work.keys:
-            break
+            continue
         for high in cost.heights:
-            tile = AttentionTile(work_group=(work.value_blocks, high, 1), key_blocks=key_blocks)
-            threads = work.value_blocks * high
+            tile = AttentionTile(work_group=(work.value_blocks, high, parts), key_blocks=key_blocks)
+            threads = math.prod(tile.work_group)
             if threads > limits.max_work_group_size:
                 break
-            if high > 1 and (threads > cost.most_threads or high >= 2 * -(-work.rows // ROWS)):
+            if high > 1 and high >= 2 * -(-work.rows // ROWS):
                 break
-            if _shared_bytes(work, tile) <= limits.local_mem_bytes:
+            if high * parts > 1 and threads > cost.most_threads:
+                break
+            fits = _shared_bytes(work, tile) <= limits.local_mem_bytes
+            if fits and tile.fills_parts(work.keys):
                 yield from (replace(tile, unroll=unroll) for unroll in cost.unrolls)
 
 
@@ -177,26 +184,33 @@ def estimate_clocks(
 ) -> float:
     """Clocks of the whole operator."""
     cost, rates = machine.cost.attention, machine.cost.pipes
-    wide, high, _ = tile.work_group
-    runs = math.ceil(work.keys / tile.run)
+    wide, high, parts = tile.work_group
+    runs = tile.runs(work.keys)
+    keys = runs * tile.run if parts > 1 else work.keys
     key_reads = runs * work.depth_blocks * LANES * tile.key_blocks
-    texels = key_reads + work.keys
+    texels = key_reads + keys
     queries = runs * work.depth_blocks * LANES
-    mads = LANES * LANES * (key_reads + work.keys)
-    local = queries + work.keys + runs * (wide + LANES * tile.key_blocks)
+    mads = LANES * LANES * (key_reads + keys)
+    local = queries + keys + runs * (wide + LANES * tile.key_blocks)
+    if parts > 1:
+        local += ROWS + 2 * parts + parts * math.ceil(ROWS / parts)
     widened = LANES * (
-        (queries if work.query_bytes == 2 else 0) + (work.keys if work.power_bytes == 2 else 0)
+        (queries if work.query_bytes == 2 else 0) + (keys if work.power_bytes == 2 else 0)
     )
     exponentials = runs * LANES * LANES * tile.key_blocks * cost.exponential_slots
     slots = mads + texels * cost.texel_slots + local + widened + exponentials
     slots += runs * cost.run_slots
-    threads = machine.threads_of(wide * high)
-    waves_a_group = math.ceil(wide * high / threads)
+    merges = 1 if parts > 1 else 0
+    slots += merges * cost.run_slots
+    members = wide * high * parts
+    threads = machine.threads_of(members)
+    waves_a_group = math.ceil(members / threads)
     groups = work.heads * math.ceil(work.rows / (ROWS * high))
     texture = texels / machine.texels_of(work.storage_bytes)
     busiest = threads * max(slots / machine.lanes, texture)
     waits = work.depth_blocks + tile.run / LANES
     serial = runs * (waits / tile.unroll + cost.run_waits) * rates.texture_latency_clocks
+    serial += merges * cost.run_waits * rates.texture_latency_clocks
     serial += threads / rates.threads_a_slot * slots
     registers = cost.registers + cost.key_block_registers * tile.key_blocks
     # A work-group of more than one small wave gets half of the registers, and spills the rest.
@@ -205,7 +219,7 @@ def estimate_clocks(
     # Waves of half the threads take half the registers.
     by_registers = machine.resident_waves(registers * threads / machine.wave)
     by_memory = machine.waves_of_groups(
-        wide * high, _shared_bytes(work, tile), limits.local_mem_bytes, wave=threads
+        members, _shared_bytes(work, tile), limits.local_mem_bytes, wave=threads
     )
     resident = max(1, min(by_registers, by_memory))
     return machine.hedge(

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from adrenoc.families.attention.attention_tile import ROWS, AttentionTile
+from adrenoc.families.attention.key_parts import Share, merge_parts
+from adrenoc.families.attention.row_folds import Place, RowFolds
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.team import ACCUMULATOR, plus
-from adrenoc.kernels.walk import combine_lanes, widen
+from adrenoc.kernels.walk import LEAST_FLOAT, combine_lanes, widen
 from adrenoc.tvmapi import (
     Expr,
     cast,
@@ -39,9 +39,6 @@ from adrenoc.tvmapi import (
     splat,
     tirx,
 )
-
-UNROLLED_FOLDS = 4
-"""Threads along x whose numbers are read without a loop."""
 
 Rows = list[Expr]
 """Four vectors of float: of each row, four keys."""
@@ -67,6 +64,9 @@ class AttentionSizes:
 class AttentionWalk(ABC):
     """One thread of the kernel."""
 
+    masks_keys = False
+    """Whether `place_key`, `rescore` and `value` take keys behind the last one."""
+
     def __init__(
         self,
         builder: KernelBuilder,
@@ -79,15 +79,20 @@ class AttentionWalk(ABC):
         self._tile, self._sizes = tile, sizes
         self._power, self._query = power, query
         self._keys = sizes.keys
+        # Whether a run of the last part may end behind the last key.
+        covered = tile.runs(sizes.keys) * tile.run * tile.parts
+        self._uneven = tile.parts > 1 and covered > sizes.keys and not self.masks_keys
         _, group, batch = builder.threads(
             sizes.value_blocks,
             -(-self._sizes.rows // ROWS),
-            sizes.n * sizes.h,
+            sizes.n * sizes.h * tile.parts,
             work_group=tile.work_group,
             cooperate=True,
         )
-        self._x, self._y = builder.local[0], builder.local[1]
-        self._wide, self._high, _ = tile.work_group
+        self._x, self._y, self.part = builder.local
+        self._wide, self._high, self.parts = tile.work_group
+        place = Place(x=self._x, y=self._y, part=self.part, extents=tile.work_group)
+        batch = builder.group[2] if tile.parts > 1 else batch
         several = sizes.n > 1, sizes.h > 1
         self.n = builder.let(floordiv(batch, sizes.h), "n") if several[0] else iconst(0)
         self.h = builder.let(floormod(batch, sizes.h), "h") if several[1] else iconst(0)
@@ -97,12 +102,13 @@ class AttentionWalk(ABC):
             builder.let(minimum(self._first_row + iconst(r), iconst(self._sizes.rows - 1)), "row")
             for r in range(ROWS)
         ]
-        self._powers = builder.allocate_shared(tile.run * self._high, dtype=power)
+        self._powers = builder.allocate_shared(tile.run * self._high * self.parts, dtype=power)
         # Where both are floats, what threads tell each other lies where exponentials will.
-        self._reused = power == ACCUMULATOR
-        self._folded = self._powers
-        if not self._reused:
-            self._folded = builder.allocate_shared(self._wide * self._high, dtype=ACCUMULATOR)
+        reused = power == ACCUMULATOR
+        told = self._powers
+        if not reused:
+            told = builder.allocate_shared(tile.told, dtype=ACCUMULATOR)
+        self._folds = RowFolds(builder, place, told, reused=reused)
         queries = sizes.depth_blocks * LANES * self._high
         self._queries = builder.allocate_shared(queries, dtype=query)
         self._mixed = builder.registers(ROWS, dtype=ACCUMULATOR)
@@ -110,7 +116,8 @@ class AttentionWalk(ABC):
         self._sum = builder.registers(1, dtype=ACCUMULATOR)
         self._sum.fill(0.0)
         self._largest = builder.registers(1, dtype=ACCUMULATOR)
-        self._largest.fill(-math.inf)
+        # Not infinite: keys without any score, before those that have one, leave the sums alone.
+        self._largest.fill(LEAST_FLOAT)
         self._scores = builder.registers(tile.key_blocks * LANES, dtype=ACCUMULATOR)
 
     @property
@@ -128,14 +135,24 @@ class AttentionWalk(ABC):
         """Emit everything."""
         self._share_queries()
         self.visit()
-        total = self.total()
+        total = self._total()
+        if self.parts > 1:
+            self._merge_parts(total)
+            return
+        total = self.count_beside(total, self._largest[0])
         for r in range(ROWS):
             with self.builder.when(self._row_exists(r)):
                 self.write(r, self._x, self._mixed[r] / splat(lane(total, r)))
 
     def visit(self) -> None:
-        """Go over all keys."""
+        """Go over all keys, or over those of the thread's part."""
         builder, run = self.builder, self._tile.run
+        if self.parts > 1:
+            runs = self._tile.runs(self._keys)
+            with builder.loop(runs, "run") as i:
+                start = self.part * iconst(runs) + i
+                self.visit_run(builder.let(start * iconst(run), "key"), run)
+            return
         full, rest = divmod(self._keys, run)
         if full:
             with builder.loop(full, "run") as i:
@@ -159,6 +176,10 @@ class AttentionWalk(ABC):
     def rescore(self, r: int, block: Expr, value: Expr) -> Expr:
         """What the softmax gets of a row's scores with a block of keys: scaled, masked."""
 
+    def count_beside(self, total: Expr, _largest: Expr) -> Expr:
+        """Add to the sum of exponentials, over those of the largest score, what is no key's."""
+        return total
+
     @abstractmethod
     def write(self, r: int, block: Expr, value: Expr) -> None:
         """Store four channels of one of the thread's rows."""
@@ -173,11 +194,11 @@ class AttentionWalk(ABC):
     def visit_run(self, first: Expr, keys: int) -> None:
         """Everything for `keys` keys from `first` on; fewer than a run are the last ones."""
         rows = self._compute_scores(first, keys)
-        self._end_folds()
+        self._folds.wait()
         self._share_maxima(rows)
         self.builder.barrier()
         shrink = self._raise_maximum()
-        self._end_folds()
+        self._folds.wait()
         self._share_powers(rows, shrink)
         self.builder.barrier()
         self._mix(first, keys, shrink)
@@ -190,11 +211,13 @@ class AttentionWalk(ABC):
         The threads of the same rows take a block of channels each.
         """
         builder, blocks = self.builder, self._sizes.depth_blocks
-        for first in range(0, blocks, self._wide):
-            last = blocks - first < self._wide
-            inside = self._x < iconst(blocks - first) if last else None
+        own = self._x + self.part * iconst(self._wide)
+        step = self._wide * self.parts
+        for first in range(0, blocks, step):
+            last = blocks - first < step
+            inside = own < iconst(blocks - first) if last else None
             with builder.when(inside):
-                block = builder.let(self._x + iconst(first), "d")
+                block = builder.let(own + iconst(first), "d")
                 asked = [builder.let(self.query(block, r), "t") for r in range(ROWS)]
                 for c in range(LANES):
                     column = construct([lane(texel, c) for texel in asked])
@@ -222,11 +245,14 @@ class AttentionWalk(ABC):
         with builder.when(some):
             if k_steps:
                 with builder.loop(k_steps, "d") as d:
-                    first = d * iconst(self._tile.unroll)
-                    self._multiply([first + iconst(u) for u in range(self._tile.unroll)], at)
+                    start = d * iconst(self._tile.unroll)
+                    self._multiply([start + iconst(u) for u in range(self._tile.unroll)], at)
             for last in range(depth_blocks - rest, depth_blocks):
                 self._multiply([iconst(last)], at)
-        return [self._rescore_block(block, j, keys) for j, block in enumerate(blocks)]
+        there = iconst(keys)
+        if self._uneven:
+            there = builder.let(iconst(self._keys) - first, "there")
+        return [self._rescore_block(block, j, keys, there) for j, block in enumerate(blocks)]
 
     def _multiply(self, depths: list[Expr], keys: list[Expr]) -> None:
         """Add the products of some blocks of depth, all of which are asked for first."""
@@ -242,15 +268,19 @@ class AttentionWalk(ABC):
     def _key_block(self, first: Expr, j: int, keys: int) -> Expr:
         """The thread's j-th block of four keys, the last one where there are no more."""
         block = floordiv(first, LANES) + self._x + iconst(j * self._wide)
-        if keys < self._tile.run:
+        if self._ends_within(keys):
             block = minimum(block, iconst(-(-self._keys // LANES) - 1))
         return self.builder.let(block, "keys")
 
     def place_key(self, key: Expr, keys: int) -> Expr:
         """What `key` is asked by: a key, or the last one where that lies behind it."""
-        return minimum(key, iconst(self._keys - 1)) if keys < self._tile.run else key
+        return minimum(key, iconst(self._keys - 1)) if self._ends_within(keys) else key
 
-    def _rescore_block(self, block: Expr, j: int, keys: int) -> Rows:
+    def _ends_within(self, keys: int) -> bool:
+        """Whether a run of `keys` keys may have fewer than its threads have scores."""
+        return keys < self._tile.run or self._uneven
+
+    def _rescore_block(self, block: Expr, j: int, keys: int, there: Expr) -> Rows:
         """Block `j` of the scores by row, as the softmax gets them; what is no key counts none."""
         builder = self.builder
         rows = []
@@ -258,20 +288,17 @@ class AttentionWalk(ABC):
             by_key = [lane(self._scores[j * LANES + i], r) for i in range(LANES)]
             value = builder.let(construct(by_key), "s")
             value = self.rescore(r, block, value)
-            if keys < self._tile.run:
-                value = self._only_keys(value, j, keys)
+            if self._ends_within(keys):
+                value = self._only_keys(value, j, there)
             rows.append(builder.let(value, "s"))
         return rows
 
-    def _only_keys(self, value: Expr, j: int, keys: int) -> Expr:
+    def _only_keys(self, value: Expr, j: int, there: Expr) -> Expr:
         value = self.builder.let(value, "s")
         first = (self._x + iconst(j * self._wide)) * iconst(LANES)
         nothing = fconst(-math.inf, ACCUMULATOR)
         return construct(
-            [
-                select(first + iconst(i) < iconst(keys), lane(value, i), nothing)
-                for i in range(LANES)
-            ]
+            [select(first + iconst(i) < there, lane(value, i), nothing) for i in range(LANES)]
         )
 
     # The softmax, a run further
@@ -284,31 +311,13 @@ class AttentionWalk(ABC):
             for block in rows[1:]:
                 value = maximum(value, block[r])
             largest.append(combine_lanes(self.builder.let(value), maximum))
-        self._folded[self._place(self._x, self._wide)] = construct(largest)
-
-    def _place(self, index: Expr, stride: int) -> Expr:
-        """Where the rows of this thread keep number `index` of `stride`."""
-        return self._y * iconst(stride) + index
+        self._folds.tell(construct(largest))
 
     def _raise_maximum(self) -> Expr:
         """Take the largest score so far; returns the factor of what was summed before."""
         before = self.builder.let(self._largest[0], "before")
-        self._fold_shared(self._largest, maximum)
+        self._folds.fold(self._largest, maximum)
         return self.builder.let(tirx.exp(before - self._largest[0]), "shrink")
-
-    def _fold_shared(self, total: Registers, combine: Callable[[Expr, Expr], Expr]) -> None:
-        """Combine with `total` what the threads of the same rows left in local memory."""
-        loops, single = divmod(self._wide, UNROLLED_FOLDS)
-
-        def take(index: Expr) -> None:
-            total[0] = combine(total[0], self._folded[self._place(index, self._wide)])
-
-        if loops:
-            with self.builder.loop(loops, "i") as i:
-                for u in range(UNROLLED_FOLDS):
-                    take(i * iconst(UNROLLED_FOLDS) + iconst(u))
-        for u in range(self._wide - single, self._wide):
-            take(iconst(u))
 
     def _share_powers(self, rows: list[Rows], shrink: Expr) -> None:
         """Tell them the exponentials of the thread's keys, and add these to its part of the sums.
@@ -328,28 +337,34 @@ class AttentionWalk(ABC):
             for i in range(LANES):
                 key = (self._x + iconst(j * self._wide)) * iconst(LANES) + iconst(i)
                 value = construct([lane(power, i) for power in powers])
-                self._powers[key * iconst(self._high) + self._y] = value
+                self._powers[self._power_at(key)] = value
         self._sum[0] = own
 
-    def _end_folds(self) -> None:
-        """Wait until what lies in `folded` may be replaced by exponentials, or the other way."""
-        if self._reused:
-            self.builder.barrier()
+    def _power_at(self, key: Expr) -> Expr:
+        """Where the exponentials of the thread's rows with a key of its run lie."""
+        return (self.part * iconst(self.run) + key) * iconst(self._high) + self._y
 
-    @property
-    def largest(self) -> Expr:
-        """The largest score of each row."""
-        return self._largest[0]
+    def _merge_parts(self, total: Expr) -> None:
+        """Store the sum of what the parts of the keys gave."""
+        self.builder.barrier()  # the sums were read
+        mixed = [self._mixed[r] for r in range(ROWS)]
+        share = Share(largest=self._largest[0], total=total, mixed=mixed)
+        merged = merge_parts(self._folds, share, self.count_beside)
+        for r in range(ROWS):
+            inside = tirx.EQ(self.part, iconst(r % self.parts))
+            exists = self._row_exists(r)
+            with self.builder.when(inside if exists is None else inside & exists):
+                self.write(r, self._x, merged(r))
 
-    def total(self) -> Expr:
+    def _total(self) -> Expr:
         """The sums of the exponentials of all keys."""
         builder = self.builder
         # The largest scores were read before the last barrier, the exponentials were not.
-        self._end_folds()
-        self._folded[self._place(self._x, self._wide)] = self._sum[0]
+        self._folds.wait()
+        self._folds.tell(self._sum[0])
         builder.barrier()
         self._sum.fill(0.0)
-        self._fold_shared(self._sum, plus)
+        self._folds.fold(self._sum, plus)
         return builder.let(self._sum[0], "total")
 
     # Values
@@ -372,15 +387,12 @@ class AttentionWalk(ABC):
     def mix_keys(self, first: Expr, offset: Expr, steps: range) -> None:
         """Add some values, all of which are asked for first."""
         builder = self.builder
-        values = [
-            builder.let(self.value(self._x, builder.let(first + offset + iconst(i), "key")), "t")
-            for i in steps
-        ]
+        at = [first + offset + iconst(i) for i in steps]
+        if self._uneven:  # behind the last one the exponentials are zero
+            at = [minimum(key, iconst(self._keys - 1)) for key in at]
+        values = [builder.let(self.value(self._x, builder.let(key, "key")), "t") for key in at]
         powers = [
-            builder.let(
-                widen(self._powers[(offset + iconst(i)) * iconst(self._high) + self._y]), "p"
-            )
-            for i in steps
+            builder.let(widen(self._powers[self._power_at(offset + iconst(i))]), "p") for i in steps
         ]
         for r in range(ROWS):
             terms = [splat(lane(p, r)) * v for p, v in zip(powers, values, strict=True)]

@@ -97,6 +97,8 @@ def cached_attention(
 
 
 class _Cached(AttentionWalk):
+    masks_keys = True
+
     def __init__(
         self,
         builder: KernelBuilder,
@@ -136,6 +138,9 @@ class _Cached(AttentionWalk):
             seen = maximum(self._first - iconst(self._o.window - 1), iconst(0))
             first = builder.let(floordiv(seen, run), "first")
         runs = builder.let(floordiv(self._last, run) - first + iconst(1), "runs")
+        if self.parts > 1:  # of as many runs each, for they meet at barriers
+            runs = builder.let(floordiv(runs + iconst(self.parts - 1), self.parts), "runs")
+            first = builder.let(first + self.part * runs, "first")
         with builder.loop(runs, "run", rolled=True) as i:
             self.visit_run(builder.let((first + i) * iconst(run), "key"), run)
 
@@ -185,13 +190,12 @@ class _Cached(AttentionWalk):
         with builder.loop(steps, "keys", rolled=True) as i:
             self.mix_keys(first, i * iconst(step), range(step))
 
-    def total(self) -> Expr:
-        """The sums of powers, those of sinks among them."""
-        whole, sinks = super().total(), self._o.sinks
+    def count_beside(self, total: Expr, largest: Expr) -> Expr:
+        sinks = self._o.sinks
         if sinks is None:
-            return whole
+            return total
         held = [load_numbers(sinks.buffer, head, 0, 1, aligned=False) for head in self._heads]
-        return self.builder.let(whole + tirx.exp(construct(held) - self.largest), "total")
+        return self.builder.let(total + tirx.exp(construct(held) - largest), "total")
 
     def write(self, r: int, block: Expr, value: Expr) -> None:
         value = open_texel(self._o.quanta[1], value, self.h * iconst(self._o.blocks) + block)

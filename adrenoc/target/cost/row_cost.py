@@ -88,6 +88,8 @@ class AttentionCost:
 
     heights: Sizes
     """Threads along the rows of a work-group."""
+    parts: Sizes
+    """Parts of the keys, with threads of their own."""
     unrolls: Sizes
     """Blocks of depth, or of four keys, whose texels a thread may ask for before it waits."""
     most_threads: int
