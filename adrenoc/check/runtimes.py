@@ -174,7 +174,7 @@ def _run_onnx(
     kernels: str = PLAIN,
 ) -> dict[str, np.ndarray]:
     session = _open_session(model, tensors, plain=plain, threads=threads, kernels=kernels)
-    return _run_session(session, model, inputs)
+    return _run_session(session, model, inputs, widen=kernels == WIDENED)
 
 
 def _open_session(
@@ -209,10 +209,10 @@ def _open_session(
 
 
 def _run_session(
-    session: Any, model: Path, inputs: Mapping[str, np.ndarray]
+    session: Any, model: Path, inputs: Mapping[str, np.ndarray], *, widen: bool = False
 ) -> dict[str, np.ndarray]:
     feeds = _select(model, inputs, [value.name for value in session.get_inputs()])
-    if kernels == WIDENED:
+    if widen:
         feeds = {name: _widen(array) for name, array in feeds.items()}
     names = [value.name for value in session.get_outputs()]
     try:
