@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import tempfile
 import weakref
 from contextlib import suppress
 from pathlib import Path
+from shutil import disk_usage
 from types import TracebackType
 
 from adrenoc.errors import DiskFullError
@@ -15,6 +17,9 @@ from adrenoc.files.outputs import FULL_CODES
 from adrenoc.text.spelling import quote_word
 
 _KINDS = ("app", "bundle", "calibrate", "firmware", "layers", "link", "moved", "tune", "verify")
+
+_ROOM_BYTES = 1 << 20
+"""With so much left a folder is not full: a write that failed was one of another folder."""
 
 
 class TemporaryFolder:
@@ -42,16 +47,25 @@ class TemporaryFolder:
         trace: TracebackType | None,
     ) -> None:
         """Remove it; where there was no room in it, say so."""
+        full = error if isinstance(error, OSError) and self._is_full(error) else None
         self.close()
-        if isinstance(error, OSError) and error.errno in FULL_CODES:
-            named = Path(str(error.filename or self.path))
-            if self.path in (named, *named.parents):
-                folder = self.path.parent
-                raise DiskFullError(
-                    f"the folder for temporary files {folder} is full: {error.strerror or error}",
-                    hint=f"free some space (df -h {quote_word(folder)}), or set TMPDIR to another "
-                    "folder",
-                ) from error
+        if full is not None:
+            folder = self.path.parent
+            raise DiskFullError(
+                f"the folder for temporary files {folder} is full: {full.strerror or full}",
+                hint=f"free some space (df -h {quote_word(folder)}), or set TMPDIR to another "
+                "folder",
+            ) from error
+
+    def _is_full(self, error: OSError) -> bool:
+        """Whether an error says that there is no room here: one that names no file may be about
+        what was written elsewhere."""
+        if error.errno not in FULL_CODES:
+            return False
+        if error.filename is None:
+            return error.errno != errno.ENOSPC or disk_usage(self.path.parent).free < _ROOM_BYTES
+        named = Path(str(error.filename))
+        return self.path in (named, *named.parents)
 
 
 def temporary_name(prefix: str) -> Path:
