@@ -349,12 +349,12 @@ class AttentionWalk(ABC):
         self.builder.barrier()  # the sums were read
         mixed = [self._mixed[r] for r in range(ROWS)]
         share = Share(largest=self._largest[0], total=total, mixed=mixed)
-        merged = merge_parts(self._folds, share, self.count_beside)
+        sum_of = merge_parts(self._folds, share, self.count_beside)
         for r in range(ROWS):
             inside = tirx.EQ(self.part, iconst(r % self.parts))
             exists = self._row_exists(r)
             with self.builder.when(inside if exists is None else inside & exists):
-                self.write(r, self._x, merged(r))
+                self.write(r, self._x, sum_of(r))
 
     def _total(self) -> Expr:
         """The sums of the exponentials of all keys."""

@@ -57,8 +57,8 @@ def merge_parts(
         told[position(place.part, r)] = value * splat(lane(factor, r))
     builder.barrier()
 
-    def merged(r: int) -> Expr:
+    def sum_shares(r: int) -> Expr:
         shares = [told[position(iconst(part), r)] for part in range(parts)]
         return builder.let(sum(shares[1:], shares[0]), "merged")
 
-    return merged
+    return sum_shares
