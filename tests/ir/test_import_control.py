@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 from adrenoc.check.inputs import make_inputs
+from adrenoc.errors import ModelFormatError
 from adrenoc.importers import import_model
 from adrenoc.rewrites.simplify import simplify
 from tests.ir.import_and_run import check, operators
@@ -159,16 +160,25 @@ def test_pads_below_zero_cut(tmp_path: Path) -> None:
     check(write(model, tmp_path))
 
 
-def test_functions_may_be_of_an_older_opset(tmp_path: Path) -> None:
-    """Softmax of opset 11 is over all axes from the first one of its own on."""
+def _of_older_function(folder: Path, *body: onnx.NodeProto) -> Path:
     opset = [helper.make_opsetid("", 11)]
-    body = [node("Softmax", ["v"], ["w"], axis=1)]
     nodes = [node("Old", ["x"], ["y"], domain="own")]
     model = graph(nodes, {"x": (2, 3, 4)}, ["y"], domains=["own"])
-    model.functions.append(helper.make_function("own", "Old", ["v"], ["w"], body, opset))
-    imported = import_model(write(model, tmp_path), shapes={})
+    model.functions.append(helper.make_function("own", "Old", ["v"], ["w"], list(body), opset))
+    return write(model, folder)
+
+
+def test_functions_may_be_of_an_older_opset(tmp_path: Path) -> None:
+    path = _of_older_function(tmp_path, node("Exp", ["v"], ["e"]), node("Relu", ["e"], ["w"]))
+    imported = import_model(path, shapes={})
     module, _ = simplify(imported.module)
     (x,) = make_inputs(imported.inputs).values()
     (found,) = run_on_cpu(module, [x])
-    powers = np.exp(x)
-    np.testing.assert_allclose(found, powers / powers.sum((1, 2), keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(found, np.exp(x), rtol=1e-5)
+
+
+def test_functions_whose_operators_meant_something_else_are_refused(tmp_path: Path) -> None:
+    """Softmax of opset 11 is over all axes from one on; onnxruntime takes it for the model's."""
+    path = _of_older_function(tmp_path, node("Softmax", ["v"], ["w"], axis=1))
+    with pytest.raises(ModelFormatError, match=r"\(Old\) are some of another opset"):
+        import_model(path, shapes={})

@@ -34,7 +34,8 @@ def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.
     )
     try:
         # A function may be of another opset than its model: `True` brings it to the model's.
-        return inliner.inline_local_functions(model, True)
+        inlined = inliner.inline_local_functions(model, True)
+        as_written = inliner.inline_local_functions(_with_one_opset(model))
     except (
         RuntimeError,
         ValueError,
@@ -42,6 +43,31 @@ def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.
         version_converter.ConvertError,
     ) as error:
         raise _make_error(f"the functions of the model cannot be inlined: {error}") from error
+    if _forms(inlined) != _forms(as_written):
+        raise _make_error(
+            f"among the functions of the model ({names}) are some of another opset than the "
+            "model's, in which their operators mean something else; ONNX wants them alike"
+        )
+    return inlined
+
+
+def _with_one_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its functions said to be of its own opsets, as onnxruntime takes them."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    versions = {one.domain: one.version for one in model.opset_import}
+    for function in copy.functions:
+        for one in function.opset_import:
+            one.version = versions.get(one.domain, one.version)
+    return copy
+
+
+def _forms(model: onnx.ModelProto) -> list[tuple[str, list[bytes]]]:
+    """Operators and attributes, in order."""
+    return [
+        (node.op_type, [a.SerializeToString() for a in node.attribute if not a.HasField("g")])
+        for node in all_nodes(model.graph.node)
+    ]
 
 
 def _check_sizes(model: onnx.ModelProto) -> None:
