@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime, stores_halves
+from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.widen_halves import stores_halves
 
 _QUANTISED_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _QUANTISED_NAMES = (

@@ -20,8 +20,9 @@ from adrenoc.check.inputs import Inputs
 from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.onnx.open_layers import OPENED
+from adrenoc.importers.onnx.open_layers import OPENED, open_layers
 from adrenoc.importers.onnx.second_opinion import runtime_errors
+from adrenoc.importers.onnx.widen_halves import stores_halves, widen_halves
 from adrenoc.importers.tflite.float_weights import widen_weights
 from adrenoc.text.spelling import list_first
 
@@ -44,8 +45,7 @@ PLAIN, REFERENCE_KERNELS, UNSIGNED = "plain kernels", "reference kernels", "unsi
 WIDENED = "floats in place of halves"
 """Other ways in which a runtime computes the same model."""
 
-# Protobuf refuses to serialise more.
-_PROTOBUF_MAX_BYTES = 2**31 - 1
+_PROTOBUF_MAX_BYTES = 2**31 - 1  # it refuses to serialise more
 
 
 def run_reference(
@@ -110,19 +110,8 @@ def other_kernels(
 def _onnx_kernels(model: Path) -> tuple[str, ...]:
     import onnx
 
-    halves = stores_halves(onnx.load(str(model), load_external_data=False).graph)
-    return (PLAIN, UNSIGNED, WIDENED) if halves else (PLAIN, UNSIGNED)
-
-
-def stores_halves(graph: Any) -> bool:
-    """Whether constants, inputs or outputs of an ONNX graph are of 16 bits."""
-    import onnx
-
-    kinds = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    values = [*graph.input, *graph.output]
-    return any(c.data_type in kinds for c in graph.initializer) or any(
-        value.type.tensor_type.elem_type in kinds for value in values
-    )
+    graph = onnx.load(str(model), load_external_data=False).graph
+    return (PLAIN, UNSIGNED, *([WIDENED] if stores_halves(graph) else []))
 
 
 def import_runtime(package: str, module: str, what: str) -> ModuleType:
@@ -286,8 +275,6 @@ def _write_again(model: Path, tensors: tuple[str, ...], *, plain: bool, widen: b
     import onnx
 
     from adrenoc.importers.onnx.load import load_onnx
-    from adrenoc.importers.onnx.open_layers import open_layers
-    from adrenoc.importers.onnx.widen_halves import widen_halves
 
     proto, _ = load_onnx(find_model_files(model))
     known = {name for node in proto.graph.node for name in node.output if name}

@@ -20,6 +20,14 @@ _NAMES_TYPE = ("to", "dtype", "output_dtype", "stash_type")
 """Attributes that name the type of what a node makes."""
 
 
+def stores_halves(graph: onnx.GraphProto) -> bool:
+    """Whether constants, inputs or outputs of a graph are of 16 bits."""
+    values = [*graph.input, *graph.output]
+    return any(c.data_type in _HALVES for c in graph.initializer) or any(
+        value.type.tensor_type.elem_type in _HALVES for value in values
+    )
+
+
 def widen_halves(model: onnx.ModelProto) -> None:
     """Make every tensor of halves one of floats, inputs and outputs too, in place."""
     _widen_graph(model.graph)
