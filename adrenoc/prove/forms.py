@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adrenoc.bundle.manifest import KernelInfo
 from adrenoc.calibrate.device import Device
@@ -24,6 +24,14 @@ MANY_THREADS, FEW_THREADS = (256, 128), (64, 32, 16, 8)
 """The threads a group that a device may take at most; a listed Adreno has waves of 64 or more."""
 FEW_BYTES = (8192, 2048)
 """The bytes of local memory that a group may share at most; every kernel does with the last."""
+NEED_LOCAL = (
+    "append_rows",
+    "cached_attention",
+    "join_parts",
+    "recurrent",
+    "step_attention",
+)
+"""The operators whose kernels all share local memory: without it they are refused."""
 NARROW = 4096
 """The texels a side that every image may have."""
 _LIGHT = (Kind.POOL, Kind.REDUCTION, Kind.SOFTMAX, Kind.NORM, Kind.ATTENTION)
@@ -92,6 +100,12 @@ def _few_bytes_form(most: int) -> Form:
     return Form(applies=_always, of=find_quirk)
 
 
+def _no_local(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+    text = "Kernels whose threads wait for each other, to share local memory, are wrong."
+    none = quirk(text, local_bytes_below=1)
+    return none if any(local_bytes(kernel.source) for kernel in kernels) else None
+
+
 def told_limits(device: Device, target: Target) -> list[Quirk]:
     """What the device says that it takes, where that is less than the target has."""
     limits, said = target.limits, "by what it says"
@@ -113,6 +127,13 @@ def told_limits(device: Device, target: Target) -> list[Quirk]:
 def _narrow(_case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
     below = NARROW + 1
     return quirk(f"Images of {below} texels or more a side fail.", image_extent_below=below)
+
+
+def that_compiles(suite: Suite, target: Target) -> Suite:
+    """The suite without what is refused on a target that has no local memory."""
+    if target.limits.local_mem_bytes:
+        return suite
+    return replace(suite, cases=tuple(c for c in suite.cases if c.family not in NEED_LOCAL))
 
 
 def _always(_case: Case, _suite: Suite) -> bool:
@@ -155,6 +176,7 @@ FORMS: tuple[Form, ...] = (
     Form(applies=_always, of=_other_groups),
     *map(_few_threads_form, FEW_THREADS),
     *LESS_MEMORY,
+    Form(applies=lambda case, _: case.family not in NEED_LOCAL, of=_no_local),
     _avoid_form("Dot products are wrong.", DOT_PRODUCTS, lambda case, _: bool(case.kernel)),
     _avoid_form("The kernel of {family} is wrong.", "operator:{family}", _is_light),
     _avoid_form(

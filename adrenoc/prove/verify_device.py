@@ -13,7 +13,7 @@ from pathlib import Path
 
 from adrenoc.calibrate.device import Device
 from adrenoc.prove.examine import Bench, Examined, examine, run_reversed
-from adrenoc.prove.forms import told_limits
+from adrenoc.prove.forms import that_compiles, told_limits
 from adrenoc.prove.judge import Finding
 from adrenoc.prove.search import Say, Search, empty_report, name_quirks
 from adrenoc.prove.suite import Suite, make_suite
@@ -68,7 +68,7 @@ def verify_device(
             first, search.end = now, time.monotonic() + budget_s
         todo = next(
             (
-                (suite, open_)
+                (now[suite.name].made.suite, open_)
                 for suite in suites
                 if suite.name in now and (open_ := _open(search, suite, now[suite.name]))
             ),
@@ -91,14 +91,14 @@ def _round(search: Search, suites: tuple[Suite, ...], *, of_first: bool) -> dict
     The first suite runs in the other order too.
     """
     target, seen, found = search.target(), set(), {}
-    for suite in suites:
+    for suite in (that_compiles(suite, target) for suite in suites):
         made = make_suite(suite, target, search.folder)
         key = repr(replace(made.options, preset=""))
         if key in seen:
             continue
         seen.add(key)
         examined = found[suite.name] = examine(search.bench, suite, target, search.folder)
-        if suite == suites[0]:
+        if suite.name == suites[0].name:
             examined.findings += run_reversed(search.bench, examined, target, search.folder)
         count = len(examined.findings)
         told = f"{len(suite.cases)} cases, {examined.kernels} kernels: "

@@ -185,8 +185,10 @@ def _read_quirk(file: SourcedFile, entry: dict[str, Any], key: str) -> Quirk:
         raise file.wrong(f"{key}.banned_work_groups", f"seen {shapes!r}", "[[x, y, z], ...]")
     bounds = {name: entry.get(name) for name in _BOUNDS}
     for name, below in bounds.items():
-        if below is not None and (type(below) is not int or below < 2):
-            raise file.wrong(f"{key}.{name}", f"seen {below!r}", "a whole number above 1")
+        least = 1 if name == "local_bytes_below" else 2  # there may be no local memory at all
+        if below is not None and (type(below) is not int or below < least):
+            expected = f"a whole number above {least - 1}"
+            raise file.wrong(f"{key}.{name}", f"seen {below!r}", expected)
     avoid = entry.get("avoid", [])
     if not isinstance(avoid, list) or not all(map(is_word, avoid)):
         expected = f"a list of {', '.join(FEATURES)} or operator:NAME"

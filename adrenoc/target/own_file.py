@@ -38,6 +38,8 @@ _BOUNDS = {
     "local_mem_bytes": (2048, 1 << 24),
     "max_alloc_bytes": (1 << 20, 1 << 48),
 }
+_MAY_BE_NONE = "limits.local_mem_bytes"
+"""What kernels can do without altogether, as where barriers do not wait."""
 _RATES = {
     "compute_units": (1, 4096),
     "micro_sps_per_compute_unit": (1, 64),
@@ -159,9 +161,10 @@ def check_figures(file: SourcedFile, gpu: Gpu) -> None:
     """
     for section, bounds in (("limits", _BOUNDS), ("performance", _RATES)):
         for name, (least, most) in bounds.items():
-            value = getattr(getattr(gpu, section), name)
-            if value is not None and not least <= value <= most:
-                raise file.wrong(f"{section}.{name}", f"seen {value}", f"from {least} to {most}")
+            value, key = getattr(getattr(gpu, section), name), f"{section}.{name}"
+            is_none = value is None or (value == 0 and key == _MAY_BE_NONE)
+            if not is_none and not least <= value <= most:
+                raise file.wrong(key, f"seen {value}", f"from {least} to {most}")
     sizes = gpu.performance.wave_sizes or ()
     if not _WAVES.issuperset(sizes):
         seen = f"seen {list(sizes)}"

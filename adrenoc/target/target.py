@@ -111,11 +111,12 @@ class Target:
 
     @property
     def has_dot_products(self) -> bool:
-        """Whether OpenCL C has a name for dot products of four bytes.
+        """Whether OpenCL C has a name for dot products of four bytes, and kernels can use it.
 
         Qualcomm's own name counts up to OpenCL C 2.0: a compiler of 3.0 was seen that refuses it.
+        Convolutions of bytes share their weights through local memory.
         """
-        if DOT_PRODUCTS in self.avoided:
+        if DOT_PRODUCTS in self.avoided or not self.limits.local_mem_bytes:
             return False
         listed = self.has_extension("cl_khr_integer_dot_product")
         if not listed and self.limits.opencl_c < "3.0":

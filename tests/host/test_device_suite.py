@@ -14,11 +14,24 @@ import pytest
 from adrenoc.device.opencl import pick_device
 from adrenoc.device.run import run_bundle
 from adrenoc.prove.cases.table import CASES
+from adrenoc.prove.forms import that_compiles
 from adrenoc.prove.judge import judge
 from adrenoc.prove.suite import all_suites, make_suite
 from adrenoc.target.target import load_target
 
 SUITES = {suite.name: suite for suite in all_suites(CASES, half_type=True)}
+WITHOUT_LOCAL = (
+    "conv2d",
+    "depthwise_conv2d",
+    "conv2d_transpose",
+    "conv1d_transpose",
+    "separable_conv2d",
+    "gemv",
+    "layer_norm",
+    "softmax",
+    "cached_attention",
+)
+"""Families whose kernels usually share local memory; the last is refused without it."""
 
 
 @pytest.mark.every_opencl
@@ -40,3 +53,17 @@ def test_every_family(
         # OpenCL lets drivers cut what they store as halves, as Mesa's rusticl and NVIDIA's do.
         wrong.pop(("max_pool2d", "what halves round"), None)
     assert not wrong, "\n".join(wrong.values())
+
+
+def test_families_without_local_memory(device: Any, tmp_path: Path) -> None:
+    """What a device whose barriers do not wait gets: no thread waits for another."""
+    target = load_target("host")
+    limits = replace(target.limits, local_mem_bytes=0)
+    target = replace(target, gpu=replace(target.gpu, limits=limits))
+    suite = SUITES["fp32, textures"]
+    cases = tuple(case for case in suite.cases if case.family in WITHOUT_LOCAL)
+    made = make_suite(that_compiles(replace(suite, cases=cases), target), target, tmp_path)
+    assert not [k.name for k in made.bundle.kernels() if "barrier(" in k.source]
+    outputs = run_bundle(made.bundle, inputs=made.inputs, repeat=1, warmup=0).outputs
+    wrong = [str(one) for one in judge(made, outputs)]
+    assert not wrong, "\n".join(wrong)

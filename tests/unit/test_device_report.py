@@ -129,7 +129,7 @@ def test_damaged_reports_are_one_sentence(tmp_path: Path, plain: Any, said: str)
         ({"work_group_items_below": 1}, "work_group_items_below"),
         ({"work_group_items_below": 3}, "max_work_group_size"),
         ({"image_extent_below": 64}, "image2d_max_width_texels"),
-        ({"local_bytes_below": 1}, "local_bytes_below"),
+        ({"local_bytes_below": 0}, "local_bytes_below"),
         ({"local_bytes_below": 64}, "local_mem_bytes"),
         ({"text": ""}, "text"),
     ],
@@ -138,6 +138,12 @@ def test_quirks_that_none_can_have_are_refused(quirk: dict[str, Any], said: str)
     report = replace(REPORT, quirks=(replace(QUIRK, **quirk),))
     with pytest.raises(TargetError, match=said):
         apply_report(load_target("adreno:640"), report, Path("device.json"))
+
+
+def test_a_driver_may_have_to_do_without_local_memory() -> None:
+    report = replace(REPORT, quirks=(replace(QUIRK, local_bytes_below=1),))
+    target = apply_report(load_target("adreno:640"), report, Path("device.json"))
+    assert target.limits.local_mem_bytes == 0
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

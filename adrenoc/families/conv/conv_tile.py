@@ -10,6 +10,7 @@ that `scripts/bench_kernels` asks, so that its figures can be held against each 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -57,12 +58,13 @@ def conv_clocks(_node: Node, work: ConvWork, costs: CostModel) -> float:
 
 
 def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
-    """The least estimate of a convolution as one kernel.
+    """The least estimate of a convolution as one kernel; infinite where no tile suits it.
 
     With a prologue, of the tiles that suit it best without: what it costs differs little.
     """
     plain = replace(work, texel_work=0, block_texels=0)
-    return min(estimate_clocks(work, t, machine) for t in _best_tiles(plain, limits, machine))
+    tiles = _best_tiles(plain, limits, machine)
+    return min((estimate_clocks(work, tile, machine) for tile in tiles), default=math.inf)
 
 
 @lru_cache(maxsize=512)

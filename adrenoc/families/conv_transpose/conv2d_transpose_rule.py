@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -41,7 +42,9 @@ def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
     dilation = (int(node.attrs["dilation"][0]), int(node.attrs["dilation"][1]))
     geometry = transposed_geometry(context.graph, node)
     phases = phases_of(geometry)
-    if geometry.groups == 1 and dilation == (1, 1) and geometry.taps[1] <= WIDEST_ROW:
+    by_phases = geometry.groups == 1 and dilation == (1, 1) and geometry.taps[1] <= WIDEST_ROW
+    # Those tiles share their weights through local memory.
+    if by_phases and context.limits.local_mem_bytes:
         return _convolve_by_phases(
             context, node, phases, partial(_split_into_phases, layout=layout, phases=phases)
         )
@@ -74,11 +77,11 @@ def phases_of(geometry: TransposedGeometry) -> Phases:
 
 
 def least_phase_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
-    """Clocks of a transposed convolution of one group in its best tile."""
+    """Clocks of a transposed convolution of one group in its best tile, if there is any."""
     phases = phases_of(transposed_geometry(graph, node))
     work, of_phase = _work(graph, node, phases, costs.options)
     tiles = phase_candidates(work, phases, of_phase, costs.limits, costs.machine.cost)
-    return min(estimate_clocks(work, tile, costs.machine) for tile in tiles)
+    return min((estimate_clocks(work, tile, costs.machine) for tile in tiles), default=math.inf)
 
 
 def _work(

@@ -54,8 +54,9 @@ def depthwise(
     sums_of: type[TapSums] | None = None,
     tap_dtype: str | None = None,
     finished: Callable[[Expr, Expr], Expr] | None = None,
+    shares: bool = True,
 ) -> None:
-    """Emit a depthwise convolution with packed weights (`pack_taps`).
+    """Emit a depthwise convolution with packed weights (`pack_taps`), which threads share or not.
 
     `sums_of` multiplies and adds (None: floats) taps of `tap_dtype` (None: that of the arithmetic);
     `finished` makes floats of a sum and its block.
@@ -72,18 +73,17 @@ def depthwise(
         work_group=tile.work_group,
         cooperate=True,
     )
-    kind = tap_dtype or builder.compute
-    shared = _bring(builder, weight, kind, taps, e.blocks, e.n, tile.work_group)
-    if (
-        e.n * e.blocks % tile.work_group[2]
-    ):  # threads beyond the last block read it too, for a buffer has an end
+    run = RunTaps(builder=builder, run=weight, kind=tap_dtype or builder.compute)
+    shared = _bring(run, taps, e.blocks, e.n, tile.work_group) if shares else run
+    # Threads beyond the last block read it too, for a buffer has an end.
+    if e.n * e.blocks % tile.work_group[2]:
         gz = builder.let(minimum(gz, iconst(e.n * e.blocks - 1)), "z")
     n, block = (iconst(0), gz) if e.n == 1 else (floordiv(gz, e.blocks), floormod(gz, e.blocks))
     top = builder.let(gy * iconst(tile.rows), "y")
     left = builder.let(gx * iconst(tile.pixels), "x")
     row0 = builder.let(top * iconst(geometry.strides[0]) - iconst(geometry.padding[0]), "row")
     col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
-    first_tap = builder.let(builder.local[2] * iconst(taps), "wi")
+    first_tap = builder.let((builder.local[2] if shares else block) * iconst(taps), "wi")
     taps_of = (sums_of or TapSums)(
         builder=builder,
         geometry=geometry,
@@ -94,13 +94,13 @@ def depthwise(
         rolled=rolls(geometry, tap_dtype),
     )
     sums = taps_of.rectangle(n, block, row0, col0, first_tap)
-    finish = finished or (lambda value, _block: value)
     with builder.when(builder.inside):
         for r, p in product(range(tile.rows), range(tile.pixels)):
             in_column = top + iconst(r) < iconst(e.h) if r and e.h % tile.rows else None
             in_row = left + iconst(p) < iconst(e.w) if p and e.w % tile.pixels else None
             with builder.when(in_column), builder.when(in_row):
-                value = finish(sums[r * tile.pixels + p], block)
+                total = sums[r * tile.pixels + p]
+                value = total if finished is None else finished(total, block)
                 epilogue.write(n, block, top + iconst(r), left + iconst(p), value)
 
 
@@ -130,16 +130,35 @@ class SharedPixels:
         return widen(self.builder.let(self.shared[self.base + h * iconst(self.columns) + w], "v"))
 
 
+class Taps(Protocol):
+    """Taps one after the other."""
+
+    def __getitem__(self, index: Expr) -> Expr:
+        """One of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTaps:
+    """The packed weights where they lie, for a target without local memory."""
+
+    builder: KernelBuilder
+    run: Access
+    kind: str
+
+    def __getitem__(self, index: Expr) -> Expr:
+        return load_run(self.builder, self.run, index, 0, self.kind)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TapSums:
-    """What the taps in local memory make of rectangles of `rows` x `pixels` of one block."""
+    """What taps make of rectangles of `rows` x `pixels` of one block."""
 
     builder: KernelBuilder
     geometry: ConvGeometry
     rows: int
     pixels: int
     x: Pixels
-    shared: SharedArray
+    shared: Taps
     rolled: bool = False
     """Whether compilers are asked to keep the loop over kernel rows."""
 
@@ -213,16 +232,9 @@ def _rows_read(geometry: ConvGeometry, rows: int) -> dict[int, list[tuple[int, i
     return dict(sorted(uses.items()))
 
 
-def _bring(
-    builder: KernelBuilder,
-    weight: Access,
-    kind: str,
-    taps: int,
-    blocks: int,
-    images: int,
-    group: tuple[int, int, int],
-) -> SharedArray:
-    """The taps of the work-group's blocks, in local memory, of dtype `kind`."""
+def _bring(run: RunTaps, taps: int, blocks: int, images: int, group: tuple[int, int, int]) -> Taps:
+    """The taps of the work-group's blocks, in local memory."""
+    builder, weight, kind = run.builder, run.run, run.kind
     wx, wy, wz = group
     shared = builder.allocate_shared(wz * taps, dtype=kind)
     lx, ly, lz = builder.local

@@ -33,6 +33,8 @@ def depthwise_dot(
     rest: Access,
     out: Access,
     epilogue: Epilogue,
+    *,
+    shares: bool = True,
 ) -> None:
     """Emit a depthwise convolution of bytes with packed weights (`pack_tap_words`).
 
@@ -56,6 +58,7 @@ def depthwise_dot(
         sums_of=_DotSums,
         tap_dtype="uint32",
         finished=finish_sums,
+        shares=shares,
     )
 
 

@@ -66,7 +66,8 @@ def depthwise_rule(
         kernel, node.inputs[1], f"depthwise{wz}", pack, dtype=ACCUMULATOR, texels=texels
     )
     out, epilogue = kernel.output()
-    depthwise(kernel.builder, work.geometry, tile, x, weight, out, epilogue)
+    shares = bool(context.limits.local_mem_bytes)
+    depthwise(kernel.builder, work.geometry, tile, x, weight, out, epilogue, shares=shares)
     return kernel.call()
 
 
@@ -90,7 +91,10 @@ def _dot_rule(
     )
     rest = bias.operand(kernel, family, low, oihw)
     out, epilogue = kernel.output()
-    depthwise_dot(kernel.builder, work.geometry, tile, x, weight, rest, out, epilogue)
+    shares = bool(context.limits.local_mem_bytes)
+    depthwise_dot(
+        kernel.builder, work.geometry, tile, x, weight, rest, out, epilogue, shares=shares
+    )
     return kernel.call()
 
 
@@ -99,7 +103,12 @@ def _pack(weight: np.ndarray, oihw: Callable[[np.ndarray], np.ndarray], blocks: 
 
 
 def blocks_held(taps: int, limits: Limits) -> int:
-    """Blocks of channels whose taps local memory holds at once."""
+    """Blocks of channels whose taps a work-group can have at once.
+
+    Those of local memory bound it; where there is none, threads read them where they lie.
+    """
+    if not limits.local_mem_bytes:
+        return limits.max_work_group_size
     return limits.local_mem_bytes // (taps * LANES * bytes_of(ACCUMULATOR))
 
 
