@@ -58,3 +58,11 @@ def test_an_output_keeps_its_kernel(device: Any) -> None:
     made = _block(ops, x, 8, scaled=True)
     ops.output(made, ops("MaxPool", made, kernel_shape=[2, 2]))
     ops.check(device, "fp32")
+
+
+@pytest.mark.parametrize("reader", ["GlobalAveragePool", "ReduceMax", "Softmax"])
+def test_what_folds_it_reads_the_result(device: Any, reader: str) -> None:
+    ops = Ops()
+    x = ops("Relu", ops("Conv", ops.input(1, 3, 6, 6), ops.weight(8, 3, 1, 1)))
+    ops.output(ops(reader, _block(ops, x, 8, scaled=True)))
+    ops.check(device, "fp32")

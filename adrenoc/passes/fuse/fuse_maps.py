@@ -202,6 +202,7 @@ class _Fuser:
         if (
             producer is None
             or not producer.is_map
+            or name in self._turned
             or producer.body is None
             or producer.epilogue is not None
             or not self._only_reader(name, node.output)
