@@ -45,7 +45,11 @@ def test_what_a_bucket_was_packed_of_goes(monkeypatch: pytest.MonkeyPatch) -> No
             params={"p0": value},
             packings={
                 "p0": Packing(
-                    constant=constant, pack=np.asarray, make_rounded=list, move=np.asarray
+                    constant=constant,
+                    prepare=np.asarray,
+                    pack=np.asarray,
+                    make_rounded=list,
+                    move=np.asarray,
                 )
             },
             param_specs=(ParamSpec(name="p0", shape=(64,), dtype="float32"),),

@@ -85,7 +85,10 @@ def test_less_local_memory_is_tried_where_kernels_share_more(texels: int, bounds
         source=f"__local float4 held[{texels}];",
     )
     tried = [form.of(CASES[0], [kernel]) for form in FORMS]
-    assert {quirk.local_bytes_below for quirk in tried if quirk is not None} - {None} == bounds
+    # 1 is none at all, which is tried where barriers may be at fault, however little is shared.
+    assert {quirk.local_bytes_below for quirk in tried if quirk is not None} - {None} == bounds | {
+        1
+    }
 
 
 @pytest.mark.parametrize(
