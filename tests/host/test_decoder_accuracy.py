@@ -224,7 +224,8 @@ def test_recurrent_states_are_examined_token_by_token(
     assert report.passed and log.told == []  # no layer in float32 is another than the reference's
     assert found.score is not None and found.score.equal >= TOKENS - 1
     assert {layer.part_of for layer in found.layers} >= {"embedding", "0", "1", "head"}
-    assert all(layer.total_error < 1e-2 for layer in found.layers)
+    # Of norms of keys, which differ little, a half's rounding is a larger part of the range.
+    assert all(layer.total_error < 2e-2 for layer in found.layers)
 
 
 class _Warnings(SilentReporter):
