@@ -176,8 +176,8 @@ FORMS: tuple[Form, ...] = (
     Form(applies=_always, of=_other_groups),
     *map(_few_threads_form, FEW_THREADS),
     *LESS_MEMORY,
-    Form(applies=lambda case, _: case.family not in NEED_LOCAL, of=_no_local),
     _avoid_form("Dot products are wrong.", DOT_PRODUCTS, lambda case, _: bool(case.kernel)),
+    Form(applies=lambda case, _: case.family not in NEED_LOCAL, of=_no_local),
     _avoid_form("The kernel of {family} is wrong.", "operator:{family}", _is_light),
     _avoid_form(
         "Half arithmetic is wrong.", "half-arithmetic", lambda _, suite: suite.precision == "fp16"
