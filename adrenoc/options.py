@@ -33,6 +33,15 @@ OLDEST_ANDROID_API = 21  # the first level of arm64 Android
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
+SWITCHES = (
+    "textures",
+    "winograd",
+    "native_functions",
+    "check_ir",
+    "expose_layers",
+    "pool_textures",
+)
+"""Options that are true or false."""
 ONLY_OF_DECODERS = ("states", "caches", "recurrent", "slack", "end_tokens")
 """Options that are not told of where they are empty."""
 
@@ -58,6 +67,9 @@ class CompileOptions:
     """Put tensors into textures where they fit; else all lie in buffers."""
     winograd: bool = True
     """Split 3x3 convolutions into Winograd's transforms where the cost model says that it wins."""
+    native_functions: bool = True
+    """Exponentials and reciprocals of kernels that store halves are the GPU's own, as far as halves
+    tell them apart; else OpenCL's, which are right to the last bits."""
     shapes: Shapes = ()
     """(input name, dimensions) for inputs with dynamic dimensions."""
     states: tuple[tuple[str, str], ...] = ()
@@ -96,7 +108,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         for name in ("storage_dtype", "compute_dtype"):
             _require(name, getattr(self, name), getattr(self, name) in DTYPES, " or ".join(DTYPES))
-        for name in ("textures", "winograd", "check_ir", "expose_layers", "pool_textures"):
+        for name in SWITCHES:
             _require(name, getattr(self, name), type(getattr(self, name)) is bool, "true or false")
         _require(
             "forbid",
@@ -170,6 +182,8 @@ class CompileOptions:
             del values["max_memory_mib"]
         if not self.pool_textures:
             del values["pool_textures"]
+        if self.native_functions:
+            del values["native_functions"]
         del values["tuning_log"]
         if self.tuning_log is not None:
             values["tuning_log"] = _digest_of(self.tuning_log)

@@ -9,16 +9,19 @@ take.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from adrenoc.calibrate.calibrate import FAILED, Row
 from adrenoc.calibrate.derive import MOST_DOUBT
 from adrenoc.calibrate.differences import NAMED
-from adrenoc.target.avoid import HALF_DENORMALS
+from adrenoc.calibrate.measures import functions
+from adrenoc.target.avoid import HALF_DENORMALS, NATIVE_FUNCTIONS
 
 EXTENSION = "extension."
 _RECORDED = "recordings are not to be trusted: adrenoc run --no-record"
+_WITHIN_HALF = f"off by 2^{math.log2(functions.MOST_ERROR):.0f} a call at most"
 _UNUSED = "no kernel uses it"
 _FP16 = "no half arithmetic, and floats in buffers: limits.fp16 is false"
 _DOT = "quantised models are computed in floats: no bytes are multiplied as they are"
@@ -70,6 +73,17 @@ ASSUMPTIONS = (
     ),
     Assumption(
         rows=("denormal.float",), expected="kept", means="nothing: no kernel counts on such floats"
+    ),
+    Assumption(
+        rows=tuple(f"function.{function.name}" for function in functions.CALLED),
+        expected=_WITHIN_HALF,
+        means="kernels that store halves call OpenCL's own functions, which take longer",
+        avoid=NATIVE_FUNCTIONS,
+    ),
+    Assumption(
+        rows=tuple(f"function.{function.name}" for function in functions.OTHERS),
+        expected=_WITHIN_HALF,
+        means=_UNUSED,
     ),
     Assumption(rows=(f"{EXTENSION}cl_khr_fp16",), expected="works", means=_FP16),
     Assumption(

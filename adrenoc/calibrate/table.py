@@ -13,6 +13,7 @@ from adrenoc.calibrate.measures import (
     copies,
     extensions,
     features,
+    functions,
     latency,
     launches,
     local,
@@ -25,6 +26,7 @@ from adrenoc.calibrate.measures import (
 MEASURES: tuple[Measure, ...] = (
     *borders.MEASURES,
     *numbers.MEASURES,
+    *functions.MEASURES,
     *extensions.MEASURES,
     *features.MEASURES,
     *arithmetic.MEASURES,

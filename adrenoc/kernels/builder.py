@@ -36,10 +36,11 @@ from adrenoc.tvmapi import (
 class KernelBuilder(Statements):
     """The statements of one kernel, with its parameters and threads."""
 
-    def __init__(self, family: str, *, compute: str, limits: Limits) -> None:
+    def __init__(self, family: str, *, compute: str, limits: Limits, coarse: bool = True) -> None:
         super().__init__(compute=compute)
         self.family = family
         self.limits = limits
+        self._coarse = coarse
         self._params: list[Expr] = []
         self._specs: list[OperandSpec] = []
         self._outputs = 0
@@ -134,7 +135,7 @@ class KernelBuilder(Statements):
         body = sequence([*self._prologue, body])
         for axis, extent in reversed(self._thread_axes):
             body = AttrStmt(axis, "thread_extent", iconst(extent), body)
-        if self._stores_halves:
+        if self._coarse and self._stores_halves:
             body = coarsen(body)
         func = PrimFunc(self._params, body)
         return func.with_attr("global_symbol", name).with_attr("tirx.noalias", True)

@@ -16,7 +16,13 @@ from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.operator import Kind
 from adrenoc.prove.case import Case
 from adrenoc.prove.suite import Suite
-from adrenoc.target.avoid import DOT_PRODUCTS, FUSIONS, HALF_DENORMALS, OVERRIDES
+from adrenoc.target.avoid import (
+    DOT_PRODUCTS,
+    FUSIONS,
+    HALF_DENORMALS,
+    NATIVE_FUNCTIONS,
+    OVERRIDES,
+)
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target
 
@@ -106,6 +112,12 @@ def _no_local(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
     return none if any(local_bytes(kernel.source) for kernel in kernels) else None
 
 
+def _exact_functions(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
+    text = "The GPU's own exponential or reciprocal is too coarse."
+    exact = quirk(text, avoid=(NATIVE_FUNCTIONS,))
+    return exact if any("native_" in kernel.source for kernel in kernels) else None
+
+
 def told_limits(device: Device, target: Target) -> list[Quirk]:
     """What the device says that it takes, where that is less than the target has."""
     limits, said = target.limits, "by what it says"
@@ -158,6 +170,7 @@ FORMS: tuple[Form, ...] = (
         HALF_DENORMALS,
         lambda case, suite: case.feature == HALF_DENORMALS and suite.precision != "fp32",
     ),
+    Form(applies=lambda _, suite: suite.precision != "fp32", of=_exact_functions, is_broad=True),
     _avoid_form(
         "{family} is wrong where it is fused so.",
         "fusion:{fusion}",

@@ -13,11 +13,15 @@ from typing import Any
 
 from adrenoc.target.gpu import Quirk
 
+NATIVE_FUNCTIONS = "native-functions"
+"""The GPU's own exponential and reciprocal, of kernels that store halves
+(`adrenoc/kernels/coarse.py`)."""
 OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "textures": {"textures": False},
     "half-storage": {"storage_dtype": "float32", "compute_dtype": "float32"},
     "half-arithmetic": {"compute_dtype": "float32"},
     "winograd": {"winograd": False},
+    NATIVE_FUNCTIONS: {"native_functions": False},
 }
 """Feature -> the options that do without it."""
 OPERATOR, FUSION = "operator", "fusion"

@@ -26,6 +26,11 @@ static int4 __attribute__((overloadable)) faulty_column(int4 at) {
 #define faulty_wide(i, sampler, at) read_imagef(i, sampler, faulty_column(at))
 // Barriers do not wait.
 #define faulty_pass(flags)
+// The GPU's own functions are coarse.
+#define faulty_exp(x) (native_exp(x) * 1.00390625f)
+#define faulty_recip(x) (native_recip(x) * 0.99609375f)
+// What is beyond every float has no reciprocal.
+#define faulty_endless(x) (native_recip(x) + (0.0f * (x)))
 // The signs of bytes are lost.
 #define faulty_signs(a, b, sum) DOT_PRODUCTS((a) & 0x7F7F7F7F, b, sum)
 )";

@@ -89,16 +89,49 @@ def test_the_file_does_without(spoilt: tuple[Calibration, Target]) -> None:
 def test_what_is_compiled_for_it_is_right_there(
     spoilt: tuple[Calibration, Target], layer: Path, tmp_path: Path
 ) -> None:
-    case = next(case for case in CASES if case.title == WITHIN)
+    assert _wrong_there(WITHIN, EDGE, spoilt[1], layer, tmp_path) == {
+        "listed": True,
+        "measured": False,
+    }
+
+
+def _wrong_there(
+    title: str, fault: str, measured: Target, layer: Path, folder: Path
+) -> dict[str, bool]:
+    """Whether a case is wrong on a driver, compiled for what is listed and what was measured."""
+    case = next(case for case in CASES if case.title == title)
     suite = Suite(precision="mixed", memory="textures", cases=(case,))
     wrong = {}
-    for name, target in (("listed", load_target("host:a640")), ("measured", spoilt[1])):
-        folder = tmp_path / name
-        folder.mkdir()
-        made = make_suite(suite, target, folder)
-        with misbehaving(layer, EDGE), local_server() as address:
+    for name, target in (("listed", load_target("host:a640")), ("measured", measured)):
+        place = folder / name
+        place.mkdir()
+        made = make_suite(suite, target, place)
+        with misbehaving(layer, fault), local_server() as address:
             runs = RemoteBench(replace(address, timeout_s=60.0), "").run(made)
         wrong[name] = bool(judge(made, runs.last))
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("fault", "row", "said", "case"),
+    [
+        ("edit||native_exp(|faulty_exp(", "exp", "off by 2^-7.", "near zero"),
+        ("edit||native_recip(|faulty_recip(", "recip", "off by 2^-7.", "near zero"),
+        ("edit||native_recip(|faulty_endless(", "logistic", "nan for ", "far from zero"),
+    ],
+)
+def test_coarse_functions_are_named_and_done_without(
+    fault: str, row: str, said: str, case: str, layer: Path, tmp_path: Path
+) -> None:
+    with misbehaving(layer, fault):
+        done = _calibrate(f"function.{row}", "function.exp2")
+    fact = _facts(done)[f"function.{row}"]
+    assert fact.measured.startswith(said) and fact.avoid == "native-functions"
+    assert not _facts(done)["function.exp2"].means
+    path = tmp_path / "phone.toml"
+    path.write_text(done.toml)
+    title = f"map: Sigmoid that a half stores, {case}"
+    wrong = _wrong_there(title, fault, load_target(f"host:{path}"), layer, tmp_path)
     assert wrong == {"listed": True, "measured": False}
 
 

@@ -127,6 +127,9 @@ def test_launches_that_compute_nothing_from_some_time_on(layer: Path) -> None:
     [
         ("edit||DOT_PRODUCTS(|faulty_signs(", "730", "conv2d: bytes, 1x1", "dot-products"),
         ("images|write_imagef(|faulty_flush(", "640", "a small half", "half-denormals"),
+        ("edit||native_exp(|faulty_exp(", "640", "near zero", "native-functions"),
+        ("edit||native_recip(|faulty_recip(", "640", "near zero", "native-functions"),
+        ("edit||native_recip(|faulty_endless(", "640", "far from zero", "native-functions"),
         ("large|128", "640", "softmax: along rows", "of 129 threads"),
         ("local_says|8191", "640", "separable_conv2d", "has 8191 bytes of local memory"),
         ("images_say|4096\nwide|4096", "640", "16384", "takes images of 4096 texels"),

@@ -11,6 +11,7 @@ from adrenoc.calibrate.calibrate import Row
 from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.facts import Fact, find_facts
 from adrenoc.calibrate.measure import name_steps
+from adrenoc.calibrate.measures.functions import CALLED, OTHERS
 from adrenoc.calibrate.page import calibration_html
 from adrenoc.calibrate.session import Calibration
 from adrenoc.errors import OptionError, TargetError
@@ -30,8 +31,13 @@ HALVES, DOT, OWN_DOT = (
     f"extension.{name}"
     for name in ("cl_khr_fp16", "cl_khr_integer_dot_product", "cl_qcom_dot_product8")
 )
+FUNCTIONS = {
+    f"function.{f.name}": f.exact(f.points.astype(np.float64)).astype(np.float32)
+    for f in (*CALLED, *OTHERS)
+}
 KEPT = np.full(4, 2.0**-15, np.float32)
 RIGHT: dict[str, np.ndarray] = {
+    **FUNCTIONS,
     "border": np.concatenate([np.zeros(40), np.ones(4)]).astype(np.float32),
     "denormal.read_imagef": KEPT,
     "denormal.half": KEPT[:2].astype(np.float16),
@@ -232,3 +238,35 @@ def test_images_of_buffers_are_asked_where_their_rows_fit():
     narrow = Device.from_facts({**FACTS, "extensions": listed, "images": images})
     assert BY_ROWS.lacks(narrow) == "rows are multiples of 768 texels"
     assert not BY_ROWS.lacks(Device.from_facts({**FACTS, "extensions": listed}))
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "recip", "logistic"])
+def test_coarse_functions_of_a_gpu_are_left_alone(tmp_path: Path, name: str) -> None:
+    row = f"function.{name}"
+    right = FUNCTIONS[row]
+    _, done = calibrated(tmp_path, planted(**{f"function__{name}": right * (1 + 2.0**-12)}))
+    assert not facts_of(done)[row].avoid and not facts_of(done)[row].means
+    target, done = calibrated(tmp_path, planted(**{f"function__{name}": right * (1 + 2.0**-8)}))
+    fact = facts_of(done)[row]
+    assert fact.measured.startswith("off by 2^-8.0 of the result at ")
+    assert fact.beside == "off by 2^-11 a call at most"
+    assert "OpenCL's own functions" in fact.means
+    assert "off by 2^-8.0" in target.avoided["native-functions"]
+    resolved = resolve_options(target)
+    assert not resolved.options.native_functions
+    assert "measured-native-functions" in dict(resolved.origins)["native_functions"]
+
+
+def test_a_reciprocal_of_what_is_beyond_every_float_is_zero(tmp_path: Path) -> None:
+    wrong = FUNCTIONS["function.logistic"].copy()
+    wrong[-4] = np.nan
+    target, done = calibrated(tmp_path, planted(function__logistic=wrong))
+    assert facts_of(done)["function.logistic"].measured.startswith("nan for ")
+    assert "native-functions" in target.avoided
+
+
+def test_functions_that_no_kernel_calls_change_nothing(tmp_path: Path) -> None:
+    wrong = FUNCTIONS["function.rsqrt"] * np.float32(1.5)
+    target, done = calibrated(tmp_path, planted(function__rsqrt=wrong))
+    assert facts_of(done)["function.rsqrt"].means == "no kernel uses it"
+    assert "native-functions" not in target.avoided

@@ -71,6 +71,7 @@ def test_later_layers_win_and_leave_their_name():
         ("compute_dtype", "float32", "preset fp32"),
         ("textures", True, "preset fp32"),
         ("winograd", True, "default"),
+        ("native_functions", True, "default"),
         ("shapes", (), "default"),
         ("states", (), "default"),
         ("caches", (), "default"),

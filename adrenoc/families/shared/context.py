@@ -104,12 +104,12 @@ class RuleContext:
     def kernel(self, node: Node, family: str, *, half: bool = False) -> NodeKernel:
         """Start the kernel of a node; `half` is whether it multiplies and adds in halves.
 
-        Only what waits for arithmetic gains by halves: long products.  All else computes in float
-        whatever the preset, so that nothing in between is rounded or overflows; the texture unit
-        converts as it reads and writes.
+        Only long products gain by halves.  All else computes in float whatever the preset: nothing
+        in between is rounded or overflows, and the texture unit converts as it reads and writes.
         """
         compute = "float16" if half else "float32"
-        builder = KernelBuilder(family, compute=compute, limits=self.limits)
+        coarse = self.options.native_functions
+        builder = KernelBuilder(family, compute=compute, limits=self.limits, coarse=coarse)
         builder.pick_group = partial(self._pick_group, node, family)
         return NodeKernel(context=self, node=node, builder=builder)
 

@@ -8,10 +8,17 @@ import numpy as np
 
 from adrenoc.prove.case import Case
 from adrenoc.prove.net import Net
+from adrenoc.target.avoid import NATIVE_FUNCTIONS
 
 
 def _functions(net: Net, *, op: str) -> str:
     return net(op, net("Relu", net.input(1, 7, 5, 9)))
+
+
+def _sigmoid_of_halves(net: Net, *, most: float) -> str:
+    """Of numbers up to `most`: a narrow range shows errors.  A pool has the result stored."""
+    found = net("Sigmoid", net.feed(net.values(1, 7, 6, 10) * np.float32(most)))
+    return net("MaxPool", found, kernel_shape=[1, 2])
 
 
 def _broadcast(net: Net) -> str:
@@ -57,6 +64,15 @@ CASES: tuple[Case, ...] = (
     *(
         Case(family="map", name=op, build=partial(_functions, op=op))
         for op in ("Tanh", "Sigmoid", "Exp", "Erf", "Sqrt")
+    ),
+    *(
+        Case(
+            family="map",
+            name=f"Sigmoid that a half stores, {where}",
+            build=partial(_sigmoid_of_halves, most=most),
+            feature=NATIVE_FUNCTIONS,
+        )
+        for where, most in (("near zero", 0.5), ("far from zero", 200.0))
     ),
     Case(family="map", name="sums of unlike shapes", build=_broadcast),
     Case(family="map", name="joined channels, 3, 5 and 8", build=_concat),
