@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.bundle.compiled_model import CompiledModel
+from adrenoc.bundle.deflated import inflate_files
 from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
 from adrenoc.bundle.manifest import (
     FileEntry,
@@ -228,6 +229,14 @@ def open_bundle(path: Path) -> Bundle:
     manifest = read_manifest(root, shown=path)
     for entry in manifest.files:
         _verify(root, entry, shown=path)
+    if any(entry.inflated_bytes for entry in manifest.files):
+        if unpacked is None:
+            raise BundleError(
+                f"{path} was unpacked from a tar file for apps, whose files are deflated",
+                hint="give the tar file itself",
+            )
+        inflate_files(root, manifest, path)
+        manifest = read_manifest(root, shown=path)
     return Bundle(path=path, root=root, manifest=manifest, unpacked=unpacked)
 
 

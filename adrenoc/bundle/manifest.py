@@ -15,6 +15,11 @@ from adrenoc.text.decode import Decoder, mark_name
 from adrenoc.text.json_text import read_json
 
 SCHEMA_VERSION = 1
+DEFLATED_VERSION = 2
+"""Of manifests with files that are stored deflated: in tar files for apps alone."""
+
+# The most that DEFLATE makes of one byte.
+_MOST_OF_ONE_BYTE = 1032
 
 _REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _NOT_IN_JSON = {"json": False}
@@ -204,11 +209,20 @@ class LibraryInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class FileEntry:
-    """One file of the bundle, by its path inside it."""
+    """One file of the bundle, by its path inside it, as it is stored.
+
+    `inflated_bytes` is what it holds where it is stored deflated (`adrenoc.bundle.deflated`).
+    """
 
     path: str = field(metadata=mark_name(names.PATH))
     bytes: int
     sha256: str = field(metadata=mark_name(names.SHA256))
+    inflated_bytes: int = field(default=0, metadata=_MAY_BE_LEFT_OUT)
+
+    @property
+    def most_bytes(self) -> int:
+        """The most that it can hold, whatever the manifest says."""
+        return min(max(self.bytes, self.inflated_bytes), _MOST_OF_ONE_BYTE * self.bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,9 +270,10 @@ class Manifest:
         except ValueError as error:
             raise BundleError(f"{where} is not JSON: {error}", hint=_REBUILD_HINT) from error
         version = plain.get("schema_version") if isinstance(plain, dict) else None
-        if version != SCHEMA_VERSION:
+        if version not in (SCHEMA_VERSION, DEFLATED_VERSION) or isinstance(version, bool):
             raise BundleError(
-                f"{where} has schema version {version!r}; this adrenoc reads {SCHEMA_VERSION}",
+                f"{where} has schema version {version!r}; this adrenoc reads {SCHEMA_VERSION} and "
+                f"{DEFLATED_VERSION}",
                 hint=_REBUILD_HINT,
             )
         manifest = from_plain(Manifest, plain, where)

@@ -85,7 +85,7 @@ def unpack_tar(path: Path, root: Path) -> None:
             parts = [(entry, _verify_member(stream, members, entry, path)) for entry in listed]
         except OSError as error:
             raise _unreadable(path, error) from error
-        wanted = sum(entry.bytes for entry in listed) + len(text)
+        wanted = sum(entry.most_bytes for entry in listed) + len(text)
         free = shutil.disk_usage(root).free
         if wanted > free:
             raise _full(path, root, f"{free >> 20} MiB left, expected {wanted >> 20}")

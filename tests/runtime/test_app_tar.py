@@ -24,7 +24,10 @@ def _pack(bundle: Bundle, folder: Path) -> Bundle:
     write_app_tar(bundle.root, tar, name=bundle.manifest.name)
     assert {path: path.read_bytes() for path in before} == before
     with tarfile.open(tar) as archive:
-        assert not [name for name in archive.getnames() if name.endswith(".cl")]
+        stored = {member.name.partition("/")[2]: member.size for member in archive.getmembers()}
+    assert not [name for name in stored if name.endswith(".cl")]
+    libraries = [file for file in bundle.manifest.files if file.path.endswith("model.so")]
+    assert all(stored[file.path] * 3 < file.bytes for file in libraries)
     assert [path.name for path in folder.iterdir() if path.name.startswith(".app-")] == []
     return open_bundle(tar)  # with digests of all that it lists
 

@@ -11,6 +11,7 @@ import pytest
 
 import adrenoc
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.for_apps import write_app_tar
 from tests.one_unit import write_unit
 from tests.runtime.programs import Finished
 
@@ -40,6 +41,7 @@ READERS = (
             "editions",
             "elf_extents",
             "filter_transform",
+            "inflate",
             "manifest",
             "moves",
             "names",
@@ -71,6 +73,7 @@ def damage(work: Path) -> Path:
     return build_damage(work)
 
 
+@pytest.mark.parametrize("for_app", [False, True])
 @pytest.mark.parametrize("kind", ["bundle", "shapes"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_damaged_bundles_are_refused(
@@ -79,10 +82,14 @@ def test_damaged_bundles_are_refused(
     tmp_path: Path,
     seed: int,
     kind: str,
+    for_app: bool,
     request: pytest.FixtureRequest,
 ) -> None:
     whole: Bundle = request.getfixturevalue(kind)
     tar = whole.path.with_suffix(".tar")
+    if for_app:
+        tar = tmp_path / "app.tar"
+        write_app_tar(whole.root, tar, name=whole.manifest.name)
     accepted = int(execute(damage, tar, seed, ROUNDS, tmp_path).out)
     # Some damage does not matter (a letter of a kernel's name in the manifest, blanks); what lies
     # behind a digest and most of the rest does.

@@ -13,6 +13,7 @@
 #include "base/machine.h"
 #include "base/sha256.h"
 #include "bundle/elf_extents.h"
+#include "bundle/inflate.h"
 #include "bundle/tar.h"
 
 namespace adrenoc_runtime {
@@ -97,18 +98,18 @@ void Bundle::read() {
                   "), this machine is " + kMachine);
   }
   params_ = read_safetensors(checked(kParams), kParams);
-  if (manifest_.files.count(kMoves) != 0) moves_ = read_moves(checked(kMoves));
+  if (manifest_.files.count(kMoves) != 0) moves_ = read_moves(inflated(kMoves));
   for (const auto& [path, entry] : manifest_.files) {
     // Built kernels carry a digest of their own, which is checked when they are used.
     if (path.rfind(kPrograms, 0) == 0) programs_[path.substr(std::strlen(kPrograms))] = find_(path);
   }
   if (manifest_.files.count(kFallback) != 0) {
-    fallback_file_.emplace(library_in_memory(checked(kFallback), kFallback));
+    fallback_file_.emplace(library_in_memory(inflated(kFallback), kFallback));
     fallback_path_ = path_of(*fallback_file_);
   }
   // A copy: it is read when somebody asks, and what the bundle came from may be gone by then.
-  if (manifest_.files.count(kProof) != 0) proof_ = checked(kProof);
-  if (manifest_.files.count(kDevices) != 0) editions_ = read_editions(checked(kDevices));
+  if (manifest_.files.count(kProof) != 0) proof_ = inflated(kProof);
+  if (manifest_.files.count(kDevices) != 0) editions_ = read_editions(inflated(kDevices));
   open_folder("");
 }
 
@@ -135,7 +136,7 @@ void Bundle::open_folder(const std::string& prefix) {
   std::vector<std::string> folders = {kHere};
   batch_ = {};
   if (manifest_.files.count(prefix + kBuckets) != 0) {
-    BucketList list = read_buckets(checked(prefix + kBuckets));
+    BucketList list = read_buckets(inflated(prefix + kBuckets));
     folders = std::move(list.folders);
     batch_ = std::move(list.batch);
   }
@@ -149,12 +150,12 @@ void Bundle::open_folder(const std::string& prefix) {
 
 void Bundle::add_bucket(const std::string& prefix) {
   Bucket bucket;
-  bucket.manifest = prefix.empty() ? manifest_ : read_manifest(checked(prefix + kManifest));
+  bucket.manifest = prefix.empty() ? manifest_ : read_manifest(inflated(prefix + kManifest));
   check_params(bucket.manifest);
   // Always a copy: a library keeps the address of the one module that it belongs to, and the
   // dynamic loader would give two models of one file the same library.
   const std::string library = prefix + kLibrary;
-  library_files_.push_back(library_in_memory(checked(library), library));
+  library_files_.push_back(library_in_memory(inflated(library), library));
   bucket.library_path = path_of(library_files_.back());
   buckets_.push_back(std::move(bucket));
 }
@@ -186,6 +187,12 @@ std::string_view Bundle::checked(const std::string& path) const {
     refuse_bundle(path + " is not what was compiled (its SHA-256 differs)");
   }
   return content;
+}
+
+std::string Bundle::inflated(const std::string& path) const {
+  const std::string_view content = checked(path);
+  const uint64_t bytes = manifest_.files.at(path).inflated_bytes;
+  return bytes == 0 ? std::string(content) : inflate(content, bytes, path);
 }
 
 std::optional<std::string_view> Bundle::programs(const std::string& name) const {

@@ -63,7 +63,9 @@ class Bundle {
   void add_bucket(const std::string& prefix);
   void check_params(const Manifest& manifest) const;
   void read_archive(std::string_view archive);
+  // A file as it is stored, and what it holds.
   [[nodiscard]] std::string_view checked(const std::string& path) const;
+  [[nodiscard]] std::string inflated(const std::string& path) const;
 
   bool verify_;
   FindFile find_;

@@ -12,6 +12,7 @@ namespace adrenoc_runtime {
 namespace {
 
 constexpr int64_t kSchemaVersion = 1;
+constexpr int64_t kDeflatedVersion = 2;  // some files may be stored deflated
 constexpr const char* kWhere = "manifest.json";
 
 std::vector<int64_t> read_integers(const Json::List& list) {
@@ -59,7 +60,9 @@ std::map<std::string, FileEntry> read_files(const Json& entries) {
   std::map<std::string, FileEntry> files;
   for (const Json& entry : entries.list()) {
     const std::string& path = read_name(entry.at("path"), check_path);
-    FileEntry file{entry.at("bytes").count(), entry.at("sha256").text()};
+    const bool is_deflated = entry.object().count("inflated_bytes") != 0;
+    FileEntry file{entry.at("bytes").count(), entry.at("sha256").text(),
+                   is_deflated ? entry.at("inflated_bytes").count() : 0};
     if (!files.emplace(path, std::move(file)).second) {
       refuse_bundle(entry.where() + " lists " + path + " again");
     }
@@ -90,9 +93,10 @@ std::vector<std::string> read_states(const Json& json, const char* key,
 Manifest read_manifest(std::string_view text) {
   const Json json = Json::parse(text, kWhere);
   const int64_t version = json.at("schema_version").integer();
-  if (version != kSchemaVersion) {
+  if (version != kSchemaVersion && version != kDeflatedVersion) {
     refuse_bundle(std::string(kWhere) + " has schema version " + std::to_string(version) +
-                  "; this runtime reads " + std::to_string(kSchemaVersion));
+                  "; this runtime reads " + std::to_string(kSchemaVersion) + " and " +
+                  std::to_string(kDeflatedVersion));
   }
   std::vector<TensorSpec> inputs = read_tensors(json.at("inputs"));
   std::vector<std::string> states = read_states(json, "states", inputs);

@@ -25,9 +25,11 @@ struct ParamSpec {
   std::string scope;  // "global" or "global.texture"
 };
 
+// As it is stored.
 struct FileEntry {
   uint64_t bytes;
   std::string sha256;
+  uint64_t inflated_bytes;  // of what it holds, where it is stored deflated, else 0
 };
 
 struct Manifest {

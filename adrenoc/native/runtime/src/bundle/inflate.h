@@ -1,0 +1,18 @@
+// Takes apart what was compressed by DEFLATE (RFC 1951).
+#ifndef ADRENOC_RUNTIME_BUNDLE_INFLATE_H_
+#define ADRENOC_RUNTIME_BUNDLE_INFLATE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace adrenoc_runtime {
+
+// The content of the file `name`, which is stored as `deflated` and has to have `bytes`.
+// Throws Failure (bad bundle) where that is not so.
+[[nodiscard]] std::string inflate(std::string_view deflated, uint64_t bytes,
+                                  const std::string& name);
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_RUNTIME_BUNDLE_INFLATE_H_
