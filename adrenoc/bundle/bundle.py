@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ from adrenoc.bundle.manifest import (
     ParamSpec,
 )
 from adrenoc.bundle.moves import MOVES, Move, read_moves
-from adrenoc.bundle.params import read_params, write_params
+from adrenoc.bundle.params import read_params, walk_params, write_params
 from adrenoc.bundle.tar import (
     MANIFEST,
     REBUILD_HINT,
@@ -116,6 +116,11 @@ class Bundle:
         wanted = self.manifest.params if specs is None else specs
         where = f"{self.path}: {PARAMS}"
         return read_params(self.file(PARAMS), wanted, where=where, moves=self.moves())
+
+    def walk_params(self, specs: Sequence[ParamSpec]) -> Iterator[np.ndarray]:
+        """The packed constants that `specs` say, in their order; each is read as it comes."""
+        where = f"{self.path}: {PARAMS}"
+        return walk_params(self.file(PARAMS), specs, where=where, moves=self.moves())
 
     def moves(self) -> dict[str, Move]:
         """How constants that it does not hold come of those that it holds, by name."""

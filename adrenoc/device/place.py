@@ -102,8 +102,8 @@ class LocalPlace:
     def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
         """See `Place`."""
         wanted = bundle.manifest.params if specs is None else specs
-        device, arrays = self.device(), bundle.params(wanted) if wanted else {}
-        return [upload(spec, arrays[spec.name], device) for spec in wanted]
+        device, arrays = self.device(), bundle.walk_params(wanted)
+        return [upload(spec, next(arrays), device) for spec in wanted]
 
     def embedded_folder(self, bundle: Bundle) -> str:
         """See `Place`."""

@@ -76,15 +76,17 @@ class RemotePlace:
         moves = bundle.moves()
         # What comes of others in another order is made here: the server reads what is in the file.
         sent = [s for s in specs if stored is None or not digest or s.name in moves]
-        arrays = bundle.params(sent) if sent else {}
-        self.sent_bytes += sum(array.nbytes for array in arrays.values())
+        arrays, names = bundle.walk_params(sent), {spec.name for spec in sent}
         device, kind = self.device(), _device_type()
-        return [
-            upload(spec, arrays[spec.name], device)
-            if stored is None or spec.name in arrays
-            else stored(digest, spec.name, kind, self.number, spec.scope)
-            for spec in specs
-        ]
+        brought = []
+        for spec in specs:
+            if stored is None or spec.name in names:
+                array = next(arrays)
+                self.sent_bytes += array.nbytes
+                brought.append(upload(spec, array, device))
+                continue
+            brought.append(stored(digest, spec.name, kind, self.number, spec.scope))
+        return brought
 
     def embedded_folder(self, bundle: Bundle) -> str:
         """See `Place`; the server has a cache of its own."""
