@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import tvm
@@ -64,6 +65,8 @@ def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
 
 # Names that TVM's block builder makes up.
 _ANONYMOUS = re.compile(r"[lg]v\d*(_\d+)?$")
+_MOST_FACTORS = 8
+"""Powers up to this one are products."""
 
 
 class _Cleaner:
@@ -228,8 +231,8 @@ def _power(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     value = exponent.item()
     if value == 1:
         return call.args[0]
-    if value == 2:
-        return relax.op.multiply(call.args[0], call.args[0])
+    if value in range(2, _MOST_FACTORS + 1):  # a power function's logarithm costs more than these
+        return reduce(relax.op.multiply, [call.args[0]] * int(value))
     return relax.op.sqrt(call.args[0]) if value == 0.5 else call
 
 

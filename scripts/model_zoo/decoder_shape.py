@@ -24,7 +24,9 @@ class DecoderShape:
     every other layer; `slides` lets their caches slide; `conv_taps` makes every other layer, from
     the first on, a short convolution of so many, or `linear` attention behind one; `streams` has
     three positions a token; `cache_bits` 8 or 4 keeps keys and values in so many; `open_heads`
-    leaves the last axis of caches open, as newer builders do.
+    leaves the last axis of caches open, as newer builders do; with `latent` the first cache has so
+    many numbers a row, of which keys and values of all heads are made, and the second one what is
+    rotated of keys, half a head (MLA).
     """
 
     kind: str = "qwen3"
@@ -61,11 +63,17 @@ class DecoderShape:
     streams: bool = False
     cache_bits: int = 0
     open_heads: bool = False
+    latent: int = 0
     seed: int = 0
 
     @property
     def float_type(self) -> np.dtype[Any]:
         return np.dtype(np.float16 if self.half else np.float32)
+
+    @property
+    def turned(self) -> int:
+        """How many numbers of a head are rotated."""
+        return self.head // 2 if self.latent else self.head
 
     @property
     def has_positions(self) -> bool:

@@ -363,7 +363,10 @@ class Decoder:
                 ):
                     slides = s.slides and s.has_window(layer)
                     axis = rows.replace("sequence", "sliding") if slides else rows
-                    extents = ["batch_size", s.kv_heads, axis, width if not s.open_heads else name]
+                    heads, numbers = s.kv_heads, width
+                    if s.latent:
+                        heads, numbers = 1, s.latent if kind == "key" else s.turned
+                    extents = ["batch_size", heads, axis, numbers if not s.open_heads else name]
                     found.append(value(name, kept, extents))
         graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, self.constants)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]

@@ -9,6 +9,7 @@ import onnx
 
 from model_zoo.decoder_shape import DecoderShape
 from model_zoo.decoders import Decoder
+from model_zoo.latent_decoders import make_latent_decoder
 from model_zoo.plain_decoders import make_plain_decoder
 
 _INT4 = {**asdict(DecoderShape()), "context": 4096, "embedding_bits": 4}
@@ -103,6 +104,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def make_decoder(shape: DecoderShape) -> onnx.ModelProto:
     """Make the model; it takes its weights with it."""
+    if shape.latent:
+        return make_latent_decoder(shape)
     if shape.plain:
         return make_plain_decoder(shape)
     return Decoder(shape).make()

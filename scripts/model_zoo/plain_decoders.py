@@ -64,7 +64,7 @@ class PlainDecoder(Decoder):
 
     def _angles_at_positions(self) -> None:
         s = self.shape
-        frequencies = s.theta ** (-np.arange(0, s.head, 2) / s.head)
+        frequencies = s.theta ** (-np.arange(0, s.turned, 2) / s.turned)
         self.constant("frequencies", frequencies.astype(np.float32))
         self.node("Cast", ["position_ids"], ["positions"], to=TensorProto.FLOAT)
         self.node("Unsqueeze", ["positions", "axis2"], ["positions3"])
@@ -154,7 +154,7 @@ class PlainDecoder(Decoder):
         if s.plain >= 23:
             self.node("RotaryEmbedding", [x, "Cos", "Sin"], [out], interleaved=0)
             return out
-        half = self.constant(f"{x}/half", np.array([s.head // 2], np.int64))
+        half = self.constant(f"{x}/half", np.array([s.turned // 2], np.int64))
         end = self.constant(f"{x}/end", np.array([2**31], np.int64))
         self.node("Mul", [x, "Cos"], [f"{x}/cos"])
         self.node("Slice", [x, "axis0", half, "axis-1"], [f"{x}/first"])

@@ -135,6 +135,15 @@ CASES = {
     ),
     DIVIDED: (DecoderShape(**TINY, plain=14, bits=0), JOINED),
     MERGED: (DecoderShape(**TINY, plain=14, bits=0, kind="llama"), JOINED),
+    "latent": (DecoderShape(**TINY, plain=17, bits=0, kind="llama", latent=24), ""),
+    "latent, in halves": (
+        DecoderShape(**{**TINY, "layers": 2}, plain=17, bits=0, kind="llama", half=True, latent=20),
+        "",
+    ),
+    "latent, the standard's attention": (
+        DecoderShape(**TINY, plain=23, bits=0, kind="llama", latent=24),
+        "computed apart",
+    ),
     "the standard's attention": (DecoderShape(**TINY, plain=23, bits=0), JOINED),
     "the standard's in 4 bits and halves": (
         DecoderShape(**TINY, plain=23, kind="llama", half=True, window=5),

@@ -268,3 +268,18 @@ def test_logic_on_constants_is_computed() -> None:
         return builder.emit(op.where(both, x, const(2, 3)))
 
     assert set(operators(simplified((2, 3), build))) == {"where"}
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 5.0, 8.0])
+def test_powers_of_few_factors_are_products(exponent: float) -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return bb.emit(op.power(x, relax.const(np.float32(exponent))))
+
+    assert operators(simplified((1, 4, 5, 5), build)) == {"multiply": int(exponent) - 1}
+
+
+def test_powers_of_many_factors_stay() -> None:
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return bb.emit(op.power(x, relax.const(np.float32(9.0))))
+
+    assert operators(simplify(module((1, 4, 5, 5), build))[0])["power"] == 1

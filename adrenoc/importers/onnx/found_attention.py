@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
+from adrenoc.importers.onnx.found_latent import FoundLatent, LatentFinder
 from adrenoc.importers.onnx.found_scores import (
     MOST_STEPS,
     FoundMask,
@@ -64,7 +65,8 @@ class FoundAttention:
     Where it is not `flat` it may also be [heads, tokens, head].  `sinks` are scores of no row, one
     a head; `bias` is added to queries, new keys and new values, whose numbers it has one behind the
     other.  With `causal` it masks by itself: rows after each token, or, where the past is joined
-    `before` it, rows after as many as there are new tokens.
+    `before` it, rows after as many as there are new tokens.  Where it is `latent`, keys and values
+    are made of both caches together.
     """
 
     query: str
@@ -79,13 +81,17 @@ class FoundAttention:
     bias: np.ndarray | None = None
     causal: bool = False
     before: bool = False
+    latent: FoundLatent | None = None
 
 
 class AttentionFinder:
     """Looks for attentions over `caches`, by what holds them with the new rows."""
 
-    def __init__(self, graph: OnnxGraph, caches: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, graph: OnnxGraph, caches: Sequence[tuple[str, str]], latents: LatentFinder
+    ) -> None:
         self.graph = graph
+        self._latents = latents
         self.makers = {name: node for node in graph.nodes for name in node.output if name}
         self.readers: dict[str, list[onnx.NodeProto]] = {}
         for node in graph.nodes:
@@ -154,15 +160,22 @@ class AttentionFinder:
         values = None if mixed is None else self._cache_behind(mixed.input[1], turned=False)
         scores = Scores(graph=self.graph, makers=self.makers)
         product = scores.read(name)
-        if mixed is None or values is None or product is None:
+        if mixed is None or product is None:
             return None
         keys = self._cache_behind(product.input[1], turned=True)
-        if keys is None or values[1] != 1.0:
+        latent = None
+        if values is None or keys is None:
+            latent = self._find_latent(product.input[1], mixed.input[1], turned=True)
+            if latent is None:
+                return None
+            keys, values = ((self.caches[name], 1.0) for name in latent.sources)
+        if values[1] != 1.0:
             return None
         query, before = self._unscaled(product.input[0])
         scale = scores.scale * keys[1] * before
         return FoundAttention(
             query=query,
+            latent=latent,
             keys=keys[0],
             values=values[0],
             out=self._take_apart(mixed.output[0]),
@@ -171,6 +184,10 @@ class AttentionFinder:
             masks=scores.masks,
             sinks=sinks,
         )
+
+    def _find_latent(self, keys: str, values: str, *, turned: bool) -> FoundLatent | None:
+        """What two tensors are of two caches together; `turned` where the keys are."""
+        return self._latents.find(self.graph, self.caches, keys, values, turned=turned)
 
     def _take_apart(self, name: str) -> str:
         """What a tensor [heads, tokens, head] is with its batch, where that alone is read."""
@@ -199,9 +216,14 @@ class AttentionFinder:
                 if inside in self.caches
                 else self._cache_behind(name, turned=False)
             )
-            if held is None or held[1] != 1.0:
+            if held is not None and held[1] == 1.0:
+                found.append(held[0])
+        latent = None
+        if len(found) != 2:
+            latent = self._find_latent(node.input[1], node.input[2], turned=False)
+            if latent is None:
                 return None
-            found.append(held[0])
+            found = [self.caches[name] for name in latent.sources]
         masks = [FoundMask(name=n) for n in node.input[3:4] if n]
         if any(mask.name not in self.graph.constants for mask in masks):
             return None
@@ -209,6 +231,7 @@ class AttentionFinder:
         cap: object = own.get("softcap", 0.0)
         return FoundAttention(
             query=node.input[0],
+            latent=latent,
             keys=found[0],
             values=found[1],
             out=node.output[0],
@@ -295,7 +318,7 @@ class AttentionFinder:
             return None
         numbers = np.random.default_rng(0).standard_normal(made.shape)
         held = numbers.astype(made.dtype)
-        seen = evaluate_chain(self.graph, chain, source, held, result) if chain else held
+        seen = evaluate_chain(self.graph, chain, {source: held}, result) if chain else held
         if seen is None or seen.ndim not in (3, 4):
             return None
         if heads and seen.ndim == 3 and seen.shape[2] % heads == 0:

@@ -34,9 +34,11 @@ from adrenoc.importers.onnx.found_attention import (
     FoundAttention,
     FoundCache,
 )
+from adrenoc.importers.onnx.found_latent import LatentFinder
 from adrenoc.importers.onnx.found_rotation import FoundRotation, find_rotation
 from adrenoc.importers.onnx.found_rows import RowReader, RowsSeen
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes, node_label
+from adrenoc.importers.onnx.join_latent import hand_out_latent, read_latent, widen_caches
 from adrenoc.importers.onnx.not_covered import AS_IT_IS, NotCovered, NotCoveredError
 from adrenoc.importers.onnx.position_tables import PositionTables
 from adrenoc.importers.onnx.probe import Prober, choose_pasts
@@ -68,7 +70,7 @@ def join_attention(
     prober = Prober(graph=graph, caches=frozenset(past for past, _ in caches))
     pasts = choose_pasts(tokens, rows)
     base = prober.fold(tokens, pasts[0])
-    finder = AttentionFinder(base, caches)
+    finder = AttentionFinder(base, caches, LatentFinder(prober=prober, tokens=tokens))
     found = finder.find()
     refused = NotCovered(others=[*_find_unread(finder, found, caches), *_find_shared(found)])
     tables = PositionTables(graph=base, prober=prober, tokens=tokens, rows=rows, pasts=pasts)
@@ -80,8 +82,11 @@ def join_attention(
         except NotCoveredError as error:
             refused.add(one.out, error)
     refused.raise_if_any()
+    latent = [one for one in found if one.latent is not None]
     tables.read_at_positions()
     _check_readers(base, caches)
+    for one in latent:  # from here on nobody looks at the graph of the file any more
+        widen_caches(graph, base, one)
     given = {spec.name: graph.types[spec.name] for spec in graph.inputs}
     graph.nodes, graph.constants = base.nodes, base.constants
     graph.types = {**base.types, **given}
@@ -95,6 +100,11 @@ def join_attention(
             reason="products, masks and softmax are those of an attention over the rows up to "
             "each token"
             + (f", of the last {windows[0]} in some" if windows else "")
+            + (
+                f"; {len(latent)} over rows that stand for keys and values of all heads"
+                if latent
+                else ""
+            )
             + (f"; {joiner.biased} add a bias by how far rows lie apart" if joiner.biased else ""),
         ),
         *joiner.decisions,
@@ -113,10 +123,14 @@ def _find_unread(
     if not missing:
         return []
     names = list_first((f"'{present}'" for _, present in missing), between=", ")
-    maker = finder.makers.get(missing[0][1])
+    past, present = missing[0]
+    maker, readers = finder.makers.get(present), finder.readers.get(present, [])
+    what = f"made by {'nothing' if maker is None else maker.op_type}"
+    if maker is not None and past in maker.input and readers:  # it grows as others do
+        what = f"read by {readers[0].op_type} {node_label(readers[0])}"
     return [
         f"{len(missing)} of {len(caches)} caches are read by no attention that is known: {names}, "
-        f"the first made by {'nothing' if maker is None else maker.op_type}; expected "
+        f"the first {what}; expected "
         "MatMul(Softmax(MatMul(queries, keys) + mask), values) or the standard's Attention"
     ]
 
@@ -191,10 +205,14 @@ class _Joiner:
         )
         window = seen.window
         self.windows.append(window)
-        q, (k, v) = one.query, (one.keys.new, one.values.new)
-        kept, head = self._extents_of(one.keys)
-        heads = self._width(q, flat=one.flat) // head
         nodes: list[onnx.NodeProto] = []
+        if one.latent is None:
+            q, (k, v) = one.query, (one.keys.new, one.values.new)
+            kept, head = self._extents_of(one.keys)
+        else:
+            q, k = read_latent(nodes, self.tables, one)
+            v, kept, head = k, 1, one.latent.width
+        heads = self._width(q, flat=one.flat) // head
         turned = [find_rotation(self.finder, name) for name in (q, k)]
         tables = [self.tables.of_rotation(rotation) for rotation in turned]
         if tables[0] is not None and tables[0] == tables[1]:
@@ -230,6 +248,8 @@ class _Joiner:
         nodes.append(node)
         if one.flat:
             node.output[0] = one.out
+        elif one.latent is not None:
+            hand_out_latent(nodes, self.tables, one, mixed, self._reshape)
         else:
             self._hand_out(nodes, one.out, mixed, heads, head)
         self._insert(nodes, one)

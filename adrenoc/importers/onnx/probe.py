@@ -6,7 +6,7 @@ and a mask of ones all of that is constants, whichever way they took.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -86,19 +86,23 @@ class Prober:
 
 
 def evaluate_chain(
-    graph: OnnxGraph, nodes: Sequence[onnx.NodeProto], given: str, value: np.ndarray, result: str
+    graph: OnnxGraph,
+    nodes: Sequence[onnx.NodeProto],
+    given: Mapping[str, np.ndarray],
+    result: str,
 ) -> np.ndarray | None:
-    """What `nodes` make of `value` in place of the tensor `given`; None where they do more."""
+    """What `nodes` make of the values `given` in place of tensors; None where they do more."""
     held = {n: graph.constants[n] for node in nodes for n in node.input if n in graph.constants}
-    element = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
     types = {n: graph.types[n] for n in held}
-    types[given] = TensorType(element=element, shape=value.shape)
+    for name, value in given.items():
+        element = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        types[name] = TensorType(element=element, shape=value.shape)
     part = OnnxGraph(
         nodes=[_copy(node) for node in nodes],
         inputs=[],
         outputs=[result],
         opset=graph.opset,
-        constants={**held, given: value},
+        constants={**held, **given},
         types=types,
     )
     fold_constants(part)
