@@ -30,6 +30,7 @@ from adrenoc.cli.prove import prove_command
 from adrenoc.cli.report import report_command
 from adrenoc.cli.run import run_command
 from adrenoc.cli.runtime import runtime_command
+from adrenoc.cli.sections import SectionedGroup
 from adrenoc.cli.serve import serve_command
 from adrenoc.cli.targets import targets_command
 from adrenoc.cli.terminal import (
@@ -56,7 +57,10 @@ INTERNAL_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 130
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=SectionedGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(adrenoc.__version__, prog_name="adrenoc")
 def cli() -> None:
     """Compile ONNX and TFLite models for the Adreno GPU of Android phones.
@@ -68,33 +72,28 @@ def cli() -> None:
     """
 
 
-for _command in (
-    compile_command,
-    build_command,
-    check_command,
-    check_accuracy_command,
-    run_command,
-    inspect_command,
-    view_command,
-    diff_command,
-    compare_command,
-    targets_command,
-    presets_command,
-    devices_command,
-    doctor_command,
-    runtime_command,
-    package_command,
-    serve_command,
-    tune_command,
-    tune_log_command,
-    calibrate_command,
-    fleet_command,
-    report_command,
-    prove_command,
-    verify_device_command,
-    warm_command,
-):
-    cli.add_command(_command)
+cli.add_sections(
+    {
+        "Compile": (compile_command, build_command, tune_command, tune_log_command),
+        "Ask before compiling": (
+            check_command,
+            check_accuracy_command,
+            targets_command,
+            presets_command,
+        ),
+        "Run": (run_command, serve_command, warm_command, compare_command),
+        "Look into bundles": (inspect_command, view_command, diff_command),
+        "Prove devices": (
+            devices_command,
+            verify_device_command,
+            calibrate_command,
+            fleet_command,
+            report_command,
+        ),
+        "Ship": (runtime_command, package_command, prove_command),
+        "This installation": (doctor_command,),
+    }
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

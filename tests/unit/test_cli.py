@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,18 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
     for name in (groups.get(name, name) for name in cli.commands):
         assert main([*name.split(), "--help"]) == 0
         assert "--json" in capsys.readouterr().out
+
+
+def test_help_lists_each_command_once_with_its_whole_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    listed = re.findall(r"^  ([a-z][a-z-]*)  +[A-Z]", text, re.M)
+    assert sorted(listed) == sorted(cli.commands)
+    words = " ".join(text.split())
+    for command in cli.commands.values():
+        assert " ".join((command.help or "").split("\n\n")[0].split()) in words, command.name
 
 
 def test_compile_writes_a_bundle_and_then_takes_it_from_the_cache(
