@@ -149,7 +149,7 @@ def _move(
             window[axis] = slice(begin, None if end < -x.shape[axis] else end, step)
         value = x[tuple(window)]
     elif name == "take" and len(operands) == 2 and call.attrs.axis is not None:
-        value = np.take(x, operands[1], axis=int(call.attrs.axis))
+        value = _take(x, operands[1], call)
     elif name == "gather_nd" and int(call.attrs.batch_dims) == 0:
         value = _gather_nd(x, operands[1])
     elif name in _REDUCTIONS and not (name in _ROUNDED and x.dtype.kind == "f"):
@@ -157,6 +157,17 @@ def _move(
         along = None if axes is None else tuple(int(a) for a in axes)
         value = _REDUCTIONS[name](x, axis=along, keepdims=bool(call.attrs.keepdims))
     return value
+
+
+def _take(x: np.ndarray, places: np.ndarray, call: relax.Call) -> np.ndarray | None:
+    """What lies at places along an axis; None where one lies outside, unless the mode clips."""
+    axis, mode = int(call.attrs.axis), str(call.attrs.mode)
+    last = x.shape[axis] - 1
+    if mode == "clip" and last >= 0:
+        places = np.clip(places, 0, last)
+    if (places < 0).any() or (places > last).any():
+        return None
+    return np.take(x, places, axis=axis)
 
 
 def _gather_nd(x: np.ndarray, places: np.ndarray) -> np.ndarray | None:

@@ -223,6 +223,20 @@ def test_factors_that_no_axis_can_be_resized_by(
     assert "for axis 2 of 5 elements; expected a number above 0" in said
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_nothing_cannot_be_enlarged(tmp_path: Path, mode: str) -> None:
+    """An axis of no elements, which a slice left, has nothing to make elements of."""
+    nodes = [
+        node("Slice", ["x", "from", "to", "axes"], ["none"]),
+        node("Resize", ["none", "", "", "sizes"], ["y"], mode=mode),
+    ]
+    constants = {"from": np.array([4]), "to": np.array([4]), "axes": np.array([2])}
+    constants["sizes"] = np.array([1, 3, 6, 8])
+    model = graph(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants, opset=18)
+    said = refused(write(model, tmp_path), errors.AdrenocError)
+    assert "axis 2 of 6 elements is made from one of none" in said
+
+
 def test_wrong_rank(tmp_path: Path) -> None:
     said = refused(write(relu("n", 3), tmp_path), errors.ShapeError, x=(1, 3, 4))
     assert "3 dimensions" in said

@@ -128,6 +128,21 @@ def test_constants_are_folded() -> None:
     assert operators(simplified((3, 4), build)) == {"matmul": 1, "add": 1}
 
 
+@pytest.mark.parametrize("place", [-1, 2, 3])
+@pytest.mark.parametrize("mode", ["clip", "fast"])
+def test_reads_of_constants_fold_where_their_place_is_known(place: int, mode: str) -> None:
+    places = relax.const(np.array([place], np.int64))
+
+    def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+        return bb.emit(op.add(x, bb.emit(op.take(const(3), places, axis=0, mode=mode))))
+
+    before = module((1,), build)
+    stays = mode == "fast" and place != 2
+    assert ("take" in operators(simplify(before)[0])) is stays
+    if not stays:
+        simplified((1,), build)
+
+
 def test_movements_that_move_nothing_go() -> None:
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         y = bb.emit(op.reshape(bb.emit(op.expand_dims(x, [0])), (2, 12)))

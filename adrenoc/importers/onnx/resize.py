@@ -68,6 +68,7 @@ def convert_resize(node: Node) -> relax.Expr:
         matrices = _keep_aspect(matrices, shape, policy)
     if not matrices:
         return node.inputs[0]
+    _check_sources(matrices, shape)
     if attrs["mode"] != b"nearest" and (is_whole(node) or is_dequantised(node)):
         same = _mix_neighbours(node, matrices, shape, attrs)
         if same is not None or is_whole(node):
@@ -101,6 +102,13 @@ def _keep_aspect(
         axis: (ratio, int(np.floor(ratio * shape[axis] + 0.5)), part)
         for axis, (_, _, part) in wanted.items()
     }
+
+
+def _check_sources(wanted: dict[int, Wanted], shape: tuple[int, ...]) -> None:
+    for axis, (scale, size, _) in wanted.items():
+        extent = _extent(shape[axis], scale, size)
+        if shape[axis] == 0 and extent > 0:
+            raise ValueError(f"axis {axis} of {extent} elements is made from one of none")
 
 
 def _extent(extent: int, scale: float | None, size: int | None) -> int:
