@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from adrenoc.families.winograd.winograd_matrices import Winograd
+from adrenoc.families.winograd.winograd_rows import quotient, remainder
 from adrenoc.ir.layout import Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.tvmapi import Expr, fconst, floordiv, floormod, iconst, splat
+from adrenoc.tvmapi import Expr, fconst, iconst, splat
 
 MOST_ROWS = 4
 """The most rows of a tile that one thread transforms: 4 x 4 vectors beside the texels that it
@@ -146,12 +147,12 @@ def _times(builder: KernelBuilder, value: Expr, factor: float) -> Expr:
 
 def place(builder: KernelBuilder, tiling: Tiling, tile: Expr) -> tuple[Expr, Expr, Expr]:
     """Image, row and column of a tile."""
-    col = builder.let(floormod(tile, tiling.cols), "tx")
-    over = floordiv(tile, tiling.cols)
+    col = builder.let(remainder(tile, tiling.cols), "tx")
+    over = quotient(tile, tiling.cols)
     if tiling.images == 1:
         return iconst(0), builder.let(over, "ty"), col
-    row = builder.let(floormod(over, tiling.rows), "ty")
-    return builder.let(floordiv(over, tiling.rows), "n"), row, col
+    row = builder.let(remainder(over, tiling.rows), "ty")
+    return builder.let(quotient(over, tiling.rows), "n"), row, col
 
 
 def combinations(

@@ -31,7 +31,13 @@ from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.conv_weights import unpack_texels
 from adrenoc.families.shared.shared_weights import bring_weights, vectors_a_load, vectors_held
 from adrenoc.families.winograd.winograd import Tiling, combinations, place
-from adrenoc.families.winograd.winograd_rows import pick, signs_of, two_terms
+from adrenoc.families.winograd.winograd_rows import (
+    pick,
+    quotient,
+    remainder,
+    signs_of,
+    two_terms,
+)
 from adrenoc.families.winograd.winograd_tile import WinogradTile
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
@@ -181,10 +187,10 @@ class _Kernel:
             if done + tile.threads > items:
                 item = minimum(item, iconst(items - 1))
             item = builder.share(item, "item")
-            at = builder.share(floormod(item, tile.group_tiles), "at")
-            rest = builder.share(floordiv(item, tile.group_tiles), "rest")
-            u = builder.share(floormod(rest, side), "u")
-            block = builder.share(floordiv(rest, side), "of")
+            at = builder.share(remainder(item, tile.group_tiles), "at")
+            rest = builder.share(quotient(item, tile.group_tiles), "rest")
+            u = builder.share(remainder(rest, side), "u")
+            block = builder.share(quotient(rest, side), "of")
             number = builder.share(
                 minimum(self.first_tile + at, iconst(self.tiling.tiles - 1)), "tile"
             )
@@ -308,10 +314,10 @@ class _Kernel:
         """A row of the pixels of a tile and block."""
         builder, tile, e = self.b, self.tile, self.out.extents
         transform = self.tiling.transform.output_transform
-        at = builder.let(floormod(item, tile.group_tiles), "at")
-        rest = builder.let(floordiv(item, tile.group_tiles), "rest")
-        i = builder.let(floormod(rest, OUTPUTS), "row")
-        band = builder.let(floordiv(rest, OUTPUTS), "of")
+        at = builder.share(remainder(item, tile.group_tiles), "at")
+        rest = builder.share(quotient(item, tile.group_tiles), "rest")
+        i = builder.share(remainder(rest, OUTPUTS), "row")
+        band = builder.share(quotient(rest, OUTPUTS), "of")
         number = builder.let(self.first_tile + at, "tile")
         block = builder.let(
             self.b.group[2] * iconst(tile.group_blocks)
@@ -325,7 +331,7 @@ class _Kernel:
         with builder.when(self._test_inside(number, block, y)), builder.computing(ACCUMULATOR):
             # The rows of the transform are 1 1 1 0 and 0 1 -1 1.
             signs = [int(row[2]) for row in transform]
-            sign = builder.let(signs_of(i, signs, 1, ACCUMULATOR), "sign")
+            sign = builder.share(signs_of(i, signs, 1, ACCUMULATOR), "sign")
             larger = splat(fconst(self.growth, ACCUMULATOR))
             by_column = []
             for v in range(self.side):

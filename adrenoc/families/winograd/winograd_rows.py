@@ -1,17 +1,35 @@
-"""Rows of Winograd's matrices whose number is not known while compiling."""
+"""Rows of Winograd's matrices, and tiles, whose number is not known while compiling."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
 
-from adrenoc.tvmapi import Expr, fconst, iconst, select
+from adrenoc.tvmapi import Expr, fconst, iconst, select, tirx
 
 
 def two_terms(row: Sequence[Fraction]) -> tuple[int, int, int]:
     """A row of the transform as `a + sign * b`: a, b, sign."""
     first, second = sorted((u for u, c in enumerate(row) if c), key=lambda u: row[u], reverse=True)
     return first, second, int(row[second])
+
+
+def quotient(number: Expr, by: int) -> Expr:
+    """`number // by` of what is never negative, which TVM does not know of a name.
+
+    Before -> after:
+        t0 / 6 + (t0 % 6 >> 31)    t0 / 6
+    """
+    return tirx.truncdiv(number, iconst(by))
+
+
+def remainder(number: Expr, by: int) -> Expr:
+    """What `quotient` leaves.
+
+    Before -> after:
+        t0 % 6 + (6 & t0 % 6 >> 31)    t0 % 6
+    """
+    return tirx.truncmod(number, iconst(by))
 
 
 def pick(index: Expr, values: Sequence[int]) -> Expr:
