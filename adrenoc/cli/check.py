@@ -129,7 +129,7 @@ def check_command(
         if broken:
             ctx.exit(_policy_error(broken).exit_code)
         return
-    _show(verdicts, written, show_all=show_all)
+    _show(model, verdicts, written, show_all=show_all)
     if broken:
         raise _policy_error(broken)
 
@@ -164,15 +164,17 @@ def _print_json(verdicts: Sequence[Verdict]) -> None:
     console.print_json(verdicts[0] if len(verdicts) == 1 else {"devices": verdicts})
 
 
-def _show(verdicts: Sequence[Verdict], written: tuple[Path, ...], *, show_all: bool) -> None:
+def _show(
+    model: Path, verdicts: Sequence[Verdict], written: tuple[Path, ...], *, show_all: bool
+) -> None:
     """The whole verdict of one device; of several a row each."""
     from adrenoc.cli import console
     from adrenoc.cli.show_check import show_devices, show_verdict
 
     if len(verdicts) > 1:
-        show_devices(verdicts)
+        show_devices(model, verdicts)
         return
-    show_verdict(verdicts[0], show_all=show_all)
+    show_verdict(model, verdicts[0], show_all=show_all)
     console.print_fields([("written", str(path)) for path in written])
 
 

@@ -11,13 +11,15 @@ from adrenoc.cli.show_regions import show_regions
 from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from adrenoc.check.verdict import DecoderVerdict, NodeVerdict, Totals, Verdict
 
 _TOP = 10
 
 
-def show_verdict(verdict: Verdict, *, show_all: bool) -> None:
-    """Print how a model would run; with `show_all` every node."""
+def show_verdict(model: Path, verdict: Verdict, *, show_all: bool) -> None:
+    """Print how the file `model` would run; with `show_all` every node."""
     console.blank()
     console.print_title(verdict.model, f"on {verdict.target_title}, preset {verdict.preset}")
     console.print_fields(_summary(verdict))
@@ -51,12 +53,12 @@ def show_verdict(verdict: Verdict, *, show_all: bool) -> None:
             ("delicate in half", "at", "why"),
             [(part.kind, console.short(part.subject), part.seen) for part in verdict.delicate],
         )
-        next_one = f"adrenoc compile {quote_word(verdict.model)} --accuracy 1e-2"
+        next_one = f"adrenoc compile {quote_word(model)} --accuracy 1e-2"
         console.print_fields([("next", f"{next_one} measures it, and mends what it has to")])
     console.blank()
 
 
-def show_devices(verdicts: Sequence[Verdict]) -> None:
+def show_devices(model: Path, verdicts: Sequence[Verdict]) -> None:
     """Print how a model would run on each of several devices, a row each."""
     console.blank()
     first = verdicts[0]
@@ -67,7 +69,7 @@ def show_devices(verdicts: Sequence[Verdict]) -> None:
         [_row(verdict) for verdict in verdicts],
         right=("textures", "buffers", "CPU", "copies", "launches", "memory", "time, at least"),
     )
-    one = f"adrenoc check {quote_word(first.model)} --device {first.target}"
+    one = f"adrenoc check {quote_word(model)} --device {first.target}"
     console.print_fields([("next", f"{one} shows one of them whole")])
 
 

@@ -25,7 +25,8 @@ class Floor:
     largest number where it is stored in half, `float_steps` are eight where it is a float, of which
     sums in another order differ; `spread` is the largest difference between the reference's
     `kernels` and those that it is compared with, `rms_spread` the root mean square between those
-    that differ most.
+    that differ most.  `span` is the output's range; 0 where it holds labels, of which each is right
+    or wrong by itself.
     """
 
     quantum: float = 0.0
@@ -34,6 +35,12 @@ class Floor:
     spread: float = 0.0
     rms_spread: float = 0.0
     kernels: str = ""
+    span: float = 0.0
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether the reference is off itself by all that there is: anything would be near it."""
+        return 0 < self.span <= self.spread
 
     def accepts(self, max_error: float, rmse: float) -> str:
         """Why errors of that size say nothing about ours; empty where they do."""
@@ -43,6 +50,9 @@ class Floor:
             return f"within one step of half at its largest number, {self.half_step:.3g}"
         if max_error <= self.float_steps:
             return f"within eight float steps of its largest number, {self.float_steps:.3g}"
+        return "" if self.tells_nothing else self._accepts_spread(max_error, rmse)
+
+    def _accepts_spread(self, max_error: float, rmse: float) -> str:
         if self.spread and max_error <= self.spread * _ONE:
             return f"within {self.spread:.3g}, by which the reference's {self.kernels} are off"
         if max_error <= self.spread * _LARGEST_OF_MORE and rmse <= self.rms_spread * _RMS_OF_MORE:
@@ -82,8 +92,16 @@ def floors_of(
             float_steps=_steps(array, np.float32, _FLOAT_STEPS),
             spread=worst[1],
             kernels=worst[0],
+            span=0.0 if holds_choices(array) else _span_of(array),
         )
     return floors
+
+
+def _span_of(array: np.ndarray) -> float:
+    import numpy as np
+
+    finite = array[np.isfinite(array)].astype(np.float64)
+    return float(finite.max() - finite.min()) if finite.size else 0.0
 
 
 def _steps(array: np.ndarray, dtype: type, count: int) -> float:
@@ -197,6 +215,13 @@ def _hold_against(checked: TensorCheck, floor: Floor) -> TensorCheck:
         accepted = floor.accepts(checked.max_error, checked.rmse)
     if accepted:
         return replace(checked, passed=True, reason="", floor=floor, accepted_as=accepted)
+    if not checked.passed and not checked.bad_values and floor.tells_nothing:
+        reason = (
+            f"{checked.reason}, and nothing tells whether that is wrong: the reference's "
+            f"{floor.kernels} are off by {floor.spread:.3g}, its whole range. Give it inputs that "
+            "matter (--input)"
+        )
+        return replace(checked, reason=reason, floor=floor)
     return replace(checked, floor=floor)
 
 

@@ -16,6 +16,7 @@ from adrenoc.errors import PolicyError
 from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
+from adrenoc.text.spelling import quote_word
 from tests.models import graph, write
 
 BOTH = ["--device", "adreno:660,adreno:750"]
@@ -43,6 +44,14 @@ def test_each_device_has_its_own_verdict(model: str, capsys: pytest.CaptureFixtu
     assert main(["check", model, *BOTH]) == 0
     said = capsys.readouterr().out
     assert "on 2 devices" in said and "adreno:a660" in said and "adreno:a750" in said
+
+
+def test_the_next_command_names_the_file_as_it_was_given(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", model, *BOTH]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"adrenoc check {quote_word(model)} --device adreno:a660 shows" in said
 
 
 def test_limits_hold_on_each_device(model: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,26 @@ def test_what_the_reference_is_off_by_itself_is_told_and_allowed() -> None:
     assert not compare({"y": QUANTA + 0.31}, expected, tolerance=1e-4, floors=floors).passed
 
 
+def test_a_reference_that_moves_by_its_whole_range_agrees_with_nothing() -> None:
+    """Zeros would agree with it, as would its opposite."""
+    expected = {"y": QUANTA - QUANTA.mean()}
+    floors = floors_of(expected, {"draws": {"y": -expected["y"]}}, {})
+    assert floors["y"].tells_nothing
+    for seen in (QUANTA * 0, -expected["y"] + np.float32(0.01)):
+        (tensor,) = compare({"y": seen}, expected, tolerance=1e-4, floors=floors).tensors
+        assert not tensor.passed
+        assert "the reference's draws are off by 0.35, its whole range" in tensor.reason
+    same = compare({"y": expected["y"]}, expected, tolerance=1e-4, floors=floors)
+    assert same.passed
+
+
+def test_labels_have_no_range_to_move_by() -> None:
+    """Of two that are as likely either is right, however far apart their numbers are."""
+    expected = {"y": np.array([3, 900], np.int64)}
+    floors = floors_of(expected, {"draws": {"y": np.array([900, 3], np.int64)}}, {})
+    assert compare({"y": expected["y"][::-1]}, expected, tolerance=1e-4, floors=floors).passed
+
+
 def test_a_floor_does_not_hide_what_is_no_number() -> None:
     seen = QUANTA.copy()
     seen[0] = np.nan
