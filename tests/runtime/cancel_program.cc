@@ -125,7 +125,10 @@ double run_pieces(const std::string& path, adrenoc::Options options,
   model.draw(2);
   model.model.run_async();
   const adrenoc_times meanwhile = model.model.times();
+  const adrenoc_launching launching = model.model.launching();
   expect(!model.model.wait(0) && meanwhile.compute_ms > 0, "times wait for no run that goes on");
+  expect(launching.submissions > 4 && launching.launches > 4,
+         "how the run before was launched is told as soon");
   model.model.cancel();
   expect(is_cancelled(answer_of([&] { (void)model.model.wait(); })),
          "who cancels after run_async means that run");

@@ -318,7 +318,8 @@ ADRENOC_API void adrenoc_cancellation_free(adrenoc_cancellation* cancellation);
 /* Times of the load and of the last run that has ended; waits for none that goes on. */
 ADRENOC_API adrenoc_status adrenoc_get_times(const adrenoc_model* model, adrenoc_times* times);
 
-/* How the last run was launched; the texts are good until the next call of this for the model. */
+/* How the last run that has ended was launched; waits for none that goes on.  The texts are good until
+ * the next call of this for the model. */
 ADRENOC_API adrenoc_status adrenoc_get_launching(adrenoc_model* model,
                                                  adrenoc_launching* launching);
 

@@ -85,8 +85,9 @@ ffi::Any BoundRun::run() {
   const uint64_t launches = kernel_launches();
   is_steady_ = true;
   ffi::Any result = compute();
-  report_.launches = kernel_launches() - launches;
-  note_run(ms_between(start), api_calls() - calls);
+  history_->note({mode_, reason_, kernel_launches() - launches, api_calls() - calls,
+                  ms_between(start), pieces_},
+                 is_steady_);
   return result;
 }
 

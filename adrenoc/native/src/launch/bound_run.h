@@ -45,6 +45,19 @@ struct LaunchReport {
   [[nodiscard]] tvm::ffi::json::Object to_json() const;
 };
 
+// How runs reached the device, told from any thread while the next one goes on.
+class LaunchHistory {
+ public:
+  // A run that has ended; `is_steady` if it did nothing but what the next will do.
+  void note(const LaunchReport& run, bool is_steady);
+  [[nodiscard]] LaunchReport report() const;
+
+ private:
+  LaunchReport report_;
+  std::vector<double> host_ms_;
+  mutable std::mutex mutex_;
+};
+
 // The arguments stay the same tensors from run to run, though not with the same content, until one
 // is bound to another.  A tensor that is given by DLTensor* (as over RPC) must live as long as
 // this.  The first run goes through the virtual machine and is noted; later ones launch the same
@@ -67,7 +80,9 @@ class BoundRun {
   // recorded again once the arguments stay the same for some runs.
   void rebind(size_t index, const tvm::runtime::Tensor& tensor);
 
-  [[nodiscard]] LaunchReport report() const;
+  [[nodiscard]] LaunchReport report() const { return history_->report(); }
+  // It may outlive the runs.
+  [[nodiscard]] std::shared_ptr<const LaunchHistory> history() const { return history_; }
 
   // Gives the memory between the launches back; the next run notes them anew.
   void forget();
@@ -96,7 +111,6 @@ class BoundRun {
   void prepare(const QueueLock& queue);
   void record(const QueueLock& queue);
   void drop_recordings();
-  void note_run(double host_ms, uint64_t calls);
 
   const tvm::ffi::Function main_;
   Device& device_;
@@ -127,9 +141,8 @@ class BoundRun {
   std::string reason_;
   bool is_steady_ = false;  // the run did nothing but what the next will do
   Pieces pieces_;
-  LaunchReport report_;
-  std::vector<double> host_ms_;
-  mutable std::mutex mutex_;
+  const std::shared_ptr<LaunchHistory> history_ = std::make_shared<LaunchHistory>();
+  std::mutex mutex_;
 };
 
 }  // namespace opencl

@@ -35,24 +35,22 @@ ffi::json::Object LaunchReport::to_json() const {
   return json;
 }
 
-void BoundRun::note_run(double host_ms, uint64_t calls) {
+void LaunchHistory::note(const LaunchReport& run, bool is_steady) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   // A run that is profiled, or makes what later runs use, says nothing about those.
-  if (mode_ != report_.mode) host_ms_.clear();
-  report_.mode = mode_;
-  report_.pieces = pieces_;
-  report_.reason = reason_;
-  if (!is_steady_ && !host_ms_.empty()) return;
-  if (!is_steady_) {
-    report_.host_ms = host_ms;
-    report_.api_calls = calls;
-    return;
-  }
+  if (run.mode != report_.mode) host_ms_.clear();
+  const bool says_nothing = !is_steady && !host_ms_.empty();
+  const double host_ms = is_steady || says_nothing ? report_.host_ms : run.host_ms;
+  const uint64_t calls = says_nothing ? report_.api_calls : run.api_calls;
+  report_ = run;
+  report_.host_ms = host_ms;
   report_.api_calls = calls;
+  if (!is_steady) return;
   if (host_ms_.size() == kMostSamples) host_ms_.clear();
-  host_ms_.push_back(host_ms);
+  host_ms_.push_back(run.host_ms);
 }
 
-LaunchReport BoundRun::report() const {
+LaunchReport LaunchHistory::report() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   LaunchReport report = report_;
   if (!host_ms_.empty()) {

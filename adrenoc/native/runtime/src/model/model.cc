@@ -95,7 +95,7 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
   }
   // What a program that knows of one shape only expects: the bundle's own.
   choose(whole_bucket(buckets(), buckets().size() - 1));
-  show_times();
+  show_last_run();
   if (cpu_ != nullptr || device_.device_type != kDLOpenCL) return;
   resident_bytes_ = resident_bytes();
   Residency::global().add(this);
@@ -362,19 +362,15 @@ adrenoc_times Model::times() const {
   return shown_times_;
 }
 
-void Model::show_times() noexcept {
+void Model::show_last_run() noexcept {
   const std::lock_guard<std::mutex> lock(shown_mutex_);
   shown_times_ = times_;
+  shown_history_ = cpu_ == nullptr ? programs_[chosen_.bucket].history() : nullptr;
 }
 
 adrenoc_launching Model::launching() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (cpu_ != nullptr) {
-    launching_ = {};
-    launching_.mode = "none";
-  } else {
-    launching_ = programs_[chosen_.bucket].report();
-  }
+  const std::lock_guard<std::mutex> lock(shown_mutex_);
+  launching_ = shown_history_ == nullptr ? opencl::LaunchReport{} : shown_history_->report();
   adrenoc_launching told{};
   told.launches = static_cast<uint32_t>(launching_.launches);
   told.api_calls = static_cast<uint32_t>(launching_.api_calls);

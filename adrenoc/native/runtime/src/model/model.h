@@ -145,7 +145,7 @@ class Model final : public Resident {
     Turn& operator=(const Turn&) = delete;
     ~Turn() {
       model_->settle();
-      model_->show_times();
+      model_->show_last_run();
       lock_.unlock();
       model_->pay_what_is_owed();
     }
@@ -189,8 +189,8 @@ class Model final : public Resident {
   void return_to_device();
   bool give_up_locked(Part part);
   void settle() noexcept;
-  // To who asks for times while the next call goes on.
-  void show_times() noexcept;
+  // To who asks for times and launches while the next call goes on.
+  void show_last_run() noexcept;
   void pay_what_is_owed() noexcept;
   void forget_launches();
   // Of the chosen bucket; all buckets share the memory.
@@ -253,9 +253,10 @@ class Model final : public Resident {
   std::vector<BoundInput> bound_inputs_;
   std::vector<BoundOutput> bound_outputs_;
   std::vector<char> scratch_;
-  opencl::LaunchReport launching_;
-  adrenoc_times times_{};        // of whoever works
-  adrenoc_times shown_times_{};  // of what has ended
+  opencl::LaunchReport launching_;  // told last
+  adrenoc_times times_{};           // of whoever works
+  adrenoc_times shown_times_{};     // of what has ended, as the next
+  std::shared_ptr<const opencl::LaunchHistory> shown_history_;
   std::string profile_;
   std::string unsaved_programs_;
   std::string notes_;

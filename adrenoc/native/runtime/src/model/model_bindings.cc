@@ -50,6 +50,7 @@ void Model::set_shapes(const std::vector<std::optional<Shape>>& shapes) {
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   choose(choose_bucket(buckets(), bundle_->batch(), shapes));
+  show_last_run();
 }
 
 void Model::bind_input(size_t index, const void* data, size_t bytes) {

@@ -50,7 +50,6 @@ void Program::take_constants(const Manifest& manifest, Constants* constants) {
 }
 
 void Program::drop_constants() {
-  last_report_ = report();
   bound_run_.reset();
   inputs_.clear();
   constants_.clear();
@@ -70,6 +69,7 @@ ffi::Any Program::compute(const std::vector<Tensor>& inputs) {
   if (bound_run_ == nullptr) {
     bound_run_ =
         std::make_unique<opencl::BoundRun>(main_, views, device_.device_id, recording_);
+    history_ = bound_run_->history();
     inputs_ = inputs;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -89,10 +89,6 @@ std::vector<Tensor> Program::launch(const std::vector<Tensor>& inputs) {
 
 void Program::forget() {
   if (bound_run_ != nullptr) bound_run_->forget();
-}
-
-opencl::LaunchReport Program::report() const {
-  return bound_run_ == nullptr ? last_report_ : bound_run_->report();
 }
 
 }  // namespace adrenoc_runtime

@@ -41,8 +41,8 @@ class Program {
   // Gives back what is kept for the next launch.
   void forget();
 
-  // How the last launch reached the device.
-  [[nodiscard]] opencl::LaunchReport report() const;
+  // How launches reached the device; null before the first.
+  [[nodiscard]] std::shared_ptr<const opencl::LaunchHistory> history() const { return history_; }
 
  private:
   // Throws Failure (bad bundle).
@@ -57,7 +57,7 @@ class Program {
   std::vector<tvm::runtime::Tensor> constants_;
   std::vector<tvm::runtime::Tensor> inputs_;  // of the last launch
   std::unique_ptr<opencl::BoundRun> bound_run_;
-  opencl::LaunchReport last_report_;  // of one that is gone
+  std::shared_ptr<const opencl::LaunchHistory> history_;  // of it, or of one that is gone
 };
 
 }  // namespace adrenoc_runtime
