@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import tvm
 from tvm import sym, tirx
 from tvm.ir import Call, Op, PrimType, StringImm
@@ -108,12 +107,6 @@ if TYPE_CHECKING:
 
 else:
     Expr = Stmt = Buffer = Any
-
-NUMPY_DTYPES = frozenset(
-    ["bool", "float16", "float32", "float64"]
-    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-)
-"""Dtypes that NumPy has itself and shares memory in; others are guests in it."""
 
 IF_THEN_ELSE = "prim.if_then_else"
 """The operator that evaluates one of two values."""
@@ -391,12 +384,3 @@ def texture_store(buffer: Buffer, layer: Expr, row: Expr, col: Expr, value: Expr
     return Evaluate(
         call("tirx.texture2d_store", [buffer.data, col, row, layer, width_bits, value], "void")
     )
-
-
-def array_view(tensor: Any) -> np.ndarray:
-    """The memory of a tensor of the CPU as an array that cannot be written."""
-    if str(tensor.dtype) not in NUMPY_DTYPES:
-        return np.asarray(tensor.numpy())
-    value = np.from_dlpack(tensor)
-    value.flags.writeable = False
-    return value

@@ -17,40 +17,33 @@ NAME.adrenoc/
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from adrenoc.bundle.compiled_model import CompiledModel
 from adrenoc.bundle.deflated import inflate_files
-from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
+from adrenoc.bundle.launches import LaunchInfo, launches_from_json
 from adrenoc.bundle.manifest import (
     FileEntry,
     KernelInfo,
-    LibraryInfo,
     Manifest,
     ParamSpec,
 )
 from adrenoc.bundle.moves import MOVES, Move, read_moves
-from adrenoc.bundle.params import read_params, walk_params, write_params
+from adrenoc.bundle.params import read_params, walk_params
 from adrenoc.bundle.tar import (
     MANIFEST,
     REBUILD_HINT,
     check_paths,
     guess_suffix,
     unpack_tar,
-    write_tar,
 )
 from adrenoc.errors import BundleError, DiskFullError
-from adrenoc.files.outputs import write_folder_atomically
 from adrenoc.files.owned_folder import Digests, FolderKind
 from adrenoc.files.read import read_plain, sha256_file
 from adrenoc.files.temporary import TemporaryFolder
-from adrenoc.host.time_trace import section
 from adrenoc.text.json_text import read_json
 from adrenoc.text.spelling import quote_word
 
@@ -72,7 +65,6 @@ PROOF = "proof.json"
 _OF_THE_WHOLE = (PARAMS, MOVES, PROGRAMS, PROOF, TOKENIZER)
 """Files that parts of a bundle share."""
 _DECISION_KEYS = ("stage", "subject", "taken", "reason")
-_COPY_BYTES = 1 << 20
 # What the manifest of a bundle has had in every version.
 _ALWAYS = frozenset({"schema_version", "name", "model", "target", "kernels", "library", "files"})
 
@@ -155,7 +147,7 @@ class Bundle:
         )
 
     def _kernel_source(self, kernel: KernelInfo) -> str:
-        file = _kernel_file(self.root, kernel)
+        file = kernel_file(self.root, kernel)
         listed = {entry.path for entry in self.manifest.files}
         if file.relative_to(self.root).as_posix() not in listed:
             raise BundleError(
@@ -163,59 +155,6 @@ class Bundle:
                 hint=REBUILD_HINT,
             )
         return _text(file, self.path)
-
-
-def fill_bundle(
-    root: Path,
-    compiled: CompiledModel,
-    *,
-    library: LibraryInfo,
-    manifest: Mapping[str, Any],
-    params: FileEntry | None = None,
-) -> Manifest:
-    """Write all files of a bundle into the folder `root`, in which `model.so` lies already.
-
-    `library` are its facts; `manifest` gives what a compiled model does not know of itself:
-    `name`, `model`, `target`, `options` and `versions` of `Manifest`; `params` is the file of the
-    constants where that was written elsewhere.  Returns the whole manifest.
-    """
-    if params is None:
-        with section("write constants", "file"):
-            write_params(root / PARAMS, compiled.params)
-    (root / KERNELS).mkdir()
-    for kernel in compiled.kernels:
-        _kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")
-    decisions = json.dumps(compiled.decisions.to_json(), indent=1, ensure_ascii=False)
-    (root / DECISIONS).write_text(decisions + "\n", encoding="utf-8")
-    (root / LAUNCHES).write_text(launches_to_json(compiled.launches), encoding="utf-8")
-    given = [params] if params else []
-    written = {root / entry.path for entry in given}
-    paths = [path for path in root.rglob("*") if path.is_file() and path not in written]
-    files = [*(file_entry(root, path) for path in paths), *given]
-    whole = Manifest(
-        **manifest,
-        inputs=compiled.inputs,
-        outputs=compiled.outputs,
-        states=compiled.states,
-        params=compiled.param_specs,
-        kernels=compiled.kernels,
-        memory=compiled.memory,
-        statistics=compiled.statistics,
-        regions=compiled.regions,
-        library=library,
-        files=tuple(sorted(files, key=lambda entry: Path(entry.path))),
-    )
-    (root / MANIFEST).write_text(whole.to_json(), encoding="utf-8")
-    return whole
-
-
-def file_entry(root: Path, path: Path) -> FileEntry:
-    """What the manifest of the bundle in `root` says of the file at `path`."""
-    return FileEntry(
-        path=path.relative_to(root).as_posix(),
-        bytes=path.stat().st_size,
-        sha256=sha256_file(path),
-    )
 
 
 def open_bundle(path: Path) -> Bundle:
@@ -227,7 +166,7 @@ def open_bundle(path: Path) -> Bundle:
     if not os.path.lexists(path):
         message = f"there is no bundle at {path}{guess_suffix(path)}"
         raise BundleError(message, hint=f"adrenoc compile MODEL --output {quote_word(path)}")
-    unpacked = None if path.is_dir() else _temporary(path)
+    unpacked = None if path.is_dir() else make_temporary(path)
     root = path if unpacked is None else unpacked.path
     if unpacked is not None:
         unpack_tar(path, root)
@@ -283,68 +222,8 @@ def read_manifest(root: Path, *, shown: Path) -> Manifest:
     return manifest
 
 
-def move_bundle(source: Path, output: Path) -> None:
-    """Put the bundle folder `source`, which lies beside `output`, in its place.
-
-    Raises:
-        OutputError: `output` cannot be written, or something else is in its place.
-    """
-    with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
-        for path in source.iterdir():
-            path.rename(folder / path.name)
-
-
-def copy_files(source: Path, target: Path) -> None:
-    """Copy the files below `source` to the folder `target`.
-
-    Raises:
-        OSError: the first that goes wrong, with its own errno (`shutil.copytree` hides it).
-    """
-    for path in sorted(source.rglob("*")):
-        copy = target / path.relative_to(source)
-        if path.is_dir():
-            copy.mkdir(parents=True, exist_ok=True)
-            continue
-        with path.open("rb") as reading, copy.open("xb") as writing:
-            shutil.copyfileobj(reading, writing, _COPY_BYTES)
-
-
-def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
-    """Put kernels that were built for a device into a bundle, folder or tar, all or nothing.
-
-    `programs` maps file names to contents; those that the bundle has under other names stay.
-
-    Raises:
-        OutputError: the bundle cannot be written.
-    """
-    put_files(bundle, {f"{PROGRAMS}/{name}": content for name, content in programs.items()})
-
-
-def put_files(bundle: Bundle, contents: Mapping[str, bytes]) -> None:
-    """Put files into a bundle, folder or tar, by their paths in it, all or nothing.
-
-    Raises:
-        OutputError: the bundle cannot be written.
-    """
-    with _temporary(bundle.path) as scratch:
-        root = scratch / "bundle"
-        shutil.copytree(bundle.root, root)
-        for path, content in contents.items():
-            (root / path).parent.mkdir(exist_ok=True)
-            (root / path).write_bytes(content)
-        kept = [entry for entry in bundle.manifest.files if entry.path not in contents]
-        made = [file_entry(root, root / path) for path in contents]
-        files = sorted([*kept, *made], key=lambda entry: entry.path)
-        manifest = replace(bundle.manifest, files=tuple(files))
-        (root / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-        if bundle.unpacked is not None:
-            write_tar(root, bundle.path, name=manifest.name)
-            return
-        with write_folder_atomically(bundle.path, BUNDLE_FOLDER) as folder:
-            shutil.copytree(root, folder, dirs_exist_ok=True)
-
-
-def _temporary(path: Path) -> TemporaryFolder:
+def make_temporary(path: Path) -> TemporaryFolder:
+    """A folder for the files of the bundle at `path`, which goes with the process at the latest."""
     try:
         return TemporaryFolder("bundle")
     except OSError as error:
@@ -409,5 +288,6 @@ def _verify(root: Path, entry: FileEntry, *, shown: Path) -> None:
         )
 
 
-def _kernel_file(root: Path, kernel: KernelInfo) -> Path:
+def kernel_file(root: Path, kernel: KernelInfo) -> Path:
+    """Where the source of a kernel lies in the bundle folder `root`."""
     return root / KERNELS / f"{kernel.name}.cl"

@@ -7,19 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import (
-    PARAMS,
-    PROGRAMS,
-    PROOF,
-    TOKENIZER,
-    Bundle,
-    file_entry,
-    read_manifest,
-)
+from adrenoc.bundle.bundle import PARAMS, PROGRAMS, PROOF, TOKENIZER, Bundle, read_manifest
 from adrenoc.bundle.editions import DEVICES_FILE, DEVICES_FOLDER, Edition, open_edition
 from adrenoc.bundle.moves import MOVES
 from adrenoc.bundle.params import write_params
 from adrenoc.bundle.tar import MANIFEST
+from adrenoc.bundle.write_bundle import file_entry
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,18 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.android.link import Linker, find_linker, link_library
-from adrenoc.bundle.bundle import (
-    BUNDLE_FOLDER,
-    LIBRARY,
-    TARGET,
-    TOKENIZER,
-    Bundle,
-    fill_bundle,
-    move_bundle,
-    open_bundle,
-)
+from adrenoc.bundle.bundle import BUNDLE_FOLDER, LIBRARY, TARGET, TOKENIZER, Bundle, open_bundle
 from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
 from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
+from adrenoc.bundle.write_bundle import fill_bundle, move_bundle
 from adrenoc.compile.bundle_options import values_of
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
 from adrenoc.compile.known_digests import find_digest

@@ -21,9 +21,10 @@ from adrenoc.bundle.buckets import (
     Buckets,
     folder_name,
 )
-from adrenoc.bundle.bundle import PARAMS, file_entry
+from adrenoc.bundle.bundle import PARAMS
 from adrenoc.bundle.manifest import FileEntry, Manifest
 from adrenoc.bundle.params import write_params
+from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.compile.constant_store import ConstantStore
 from adrenoc.host.free_memory import return_large_blocks, return_memory

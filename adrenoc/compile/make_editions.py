@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from adrenoc.bundle.bundle import PARAMS, file_entry
+from adrenoc.bundle.bundle import PARAMS
 from adrenoc.bundle.editions import COMMON, DEVICES_FILE, Edition, Editions
 from adrenoc.bundle.manifest import FileEntry, Manifest
 from adrenoc.bundle.moves import MOVES, moves_to_json
 from adrenoc.bundle.params import write_params
+from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.compile.constant_store import ConstantStore
 from adrenoc.compile.edition_plan import EditionPlan

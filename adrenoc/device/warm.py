@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import Bundle, add_programs
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.write_bundle import add_programs
 from adrenoc.device.choose_edition import choose_edition
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.remote import RemoteAddress, remote_place

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adrenoc.bundle.bundle import Bundle, move_bundle, open_bundle
+from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.editions import name_parts
 from adrenoc.bundle.figures import Figures, figures_of
 from adrenoc.bundle.gates import list_broken
+from adrenoc.bundle.write_bundle import move_bundle
 from adrenoc.compile.cache import tool_versions
 from adrenoc.errors import AdrenocError, LockError
 from adrenoc.files.outputs import output_error, scratch_folder_for, write_atomically

@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import PROOF, Bundle, put_files
+from adrenoc.bundle.bundle import PROOF, Bundle
 from adrenoc.bundle.manifest import Manifest, TensorSpec
+from adrenoc.bundle.write_bundle import put_files
 from adrenoc.check.own_rounding import OwnRounding, find_own_rounding
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import reference_version

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from adrenoc.tvmapi import NUMPY_DTYPES, array_view
+NUMPY_DTYPES = frozenset(
+    ["bool", "float16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+"""Dtypes that NumPy has itself and shares memory in; others are guests in it."""
+
+
+def array_view(tensor: Any) -> np.ndarray:
+    """The memory of a tensor of the CPU as an array that cannot be written."""
+    if str(tensor.dtype) not in NUMPY_DTYPES:
+        return np.asarray(tensor.numpy())
+    value = np.from_dlpack(tensor)
+    value.flags.writeable = False
+    return value
 
 
 def constant_value(expr: object) -> np.ndarray | None:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 from adrenoc.android.link import find_linker, link_library
-from adrenoc.bundle.bundle import LIBRARY, fill_bundle, open_bundle
+from adrenoc.bundle.bundle import LIBRARY, open_bundle
 from adrenoc.bundle.manifest import (
     MemoryPlan,
     ModelInfo,
@@ -25,6 +25,7 @@ from adrenoc.bundle.manifest import (
     TargetInfo,
     TensorSpec,
 )
+from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
 from adrenoc.decision import DecisionLog
 from adrenoc.device.opencl import list_devices, pick_device

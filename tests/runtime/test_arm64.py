@@ -22,7 +22,7 @@ from adrenoc.android.elf import read_elf
 from adrenoc.android.link import find_linker, link_library
 from adrenoc.android.runtime_build import LIBRARY as RUNTIME_LIBRARY
 from adrenoc.android.runtime_build import NAME_LIBRARY, RUNNER, SERVER, Runtime, build_runtime
-from adrenoc.bundle.bundle import LIBRARY, fill_bundle, write_tar
+from adrenoc.bundle.bundle import LIBRARY
 from adrenoc.bundle.manifest import (
     MemoryPlan,
     ModelInfo,
@@ -32,6 +32,8 @@ from adrenoc.bundle.manifest import (
     TargetInfo,
     TensorSpec,
 )
+from adrenoc.bundle.tar import write_tar
+from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import DependencyError

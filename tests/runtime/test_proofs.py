@@ -14,8 +14,9 @@ from onnx import helper
 
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import PROOF, Bundle, file_entry, open_bundle
+from adrenoc.bundle.bundle import PROOF, Bundle, open_bundle
 from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.cli.main import main
 from adrenoc.errors import BundleError
 from adrenoc.prove.proof import DrawnInput

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.bundle.bundle import LIBRARY, fill_bundle
+from adrenoc.bundle.bundle import LIBRARY
 from adrenoc.bundle.launches import LaunchInfo
 from adrenoc.bundle.manifest import (
     KernelInfo,
@@ -21,6 +21,7 @@ from adrenoc.bundle.manifest import (
     TargetInfo,
     TensorSpec,
 )
+from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.decision import DecisionLog
 
 

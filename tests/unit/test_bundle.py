@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-from adrenoc.bundle.bundle import BUNDLE_FOLDER, copy_files, open_bundle, write_tar
+from adrenoc.bundle.bundle import BUNDLE_FOLDER, open_bundle
+from adrenoc.bundle.tar import write_tar
+from adrenoc.bundle.write_bundle import copy_files
 from adrenoc.compile.bundle_options import options_of
 from adrenoc.errors import BundleError, DiskFullError, OutputError
 from adrenoc.files.outputs import write_folder_atomically

@@ -1,4 +1,4 @@
-"""No function is longer than sixty lines, from its `def` to its end.
+"""No function is longer than sixty lines, from its `def` to its end; no module than four hundred.
 
 Decorators stand apart: the options of a command are a table, and its function takes them as one
 record (`adrenoc/cli/options.py`, `give_options`).
@@ -12,6 +12,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _MOST = 60
+_MOST_OF_A_MODULE = 400
 _LONGER = {
     "adrenoc/cli/compile.py: compile_command": "its options still come one by one",
     "adrenoc/cli/run.py: run_command": "its options still come one by one",
@@ -50,3 +51,13 @@ def test_what_is_too_long() -> None:
     long = "@option(\n)\ndef f(\n    a,\n):\n" + "    a\n" * (_MOST - 2)
     assert list(_long_functions(long)) == [("f", _MOST + 1)]
     assert not list(_long_functions(long.replace("    a,\n", "")))
+
+
+def test_modules_are_short() -> None:
+    """One idea a file; what has outgrown it becomes two."""
+    lengths = {
+        str(path.relative_to(_ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in sorted((_ROOT / "adrenoc").rglob("*.py"))
+    }
+    assert len(lengths) > 700
+    assert {name: lines for name, lines in lengths.items() if lines > _MOST_OF_A_MODULE} == {}

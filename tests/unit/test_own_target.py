@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from adrenoc.bundle.bundle import TARGET, Bundle, file_entry
+from adrenoc.bundle.bundle import TARGET, Bundle
+from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.cli.main import cli
 from adrenoc.device.compiled_for import other_gpu_notes, target_of
 from adrenoc.errors import BundleError, TargetError

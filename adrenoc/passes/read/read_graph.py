@@ -30,7 +30,8 @@ from adrenoc.passes.read.expansions import expand_call
 from adrenoc.passes.read.fold_nests import FOLD_NESTS
 from adrenoc.passes.read.mirror_nest import is_mirror, mirror_nest
 from adrenoc.passes.read.whole_operators import refusal
-from adrenoc.tvmapi import array_view, tirx, tvm
+from adrenoc.relax.values import array_view
+from adrenoc.tvmapi import tirx, tvm
 
 _HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
 

@@ -1,0 +1,146 @@
+"""How bundles come to be: their files in a folder, and what is put into one that is there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from adrenoc.bundle.bundle import (
+    BUNDLE_FOLDER,
+    DECISIONS,
+    KERNELS,
+    LAUNCHES,
+    PARAMS,
+    PROGRAMS,
+    Bundle,
+    kernel_file,
+    make_temporary,
+)
+from adrenoc.bundle.compiled_model import CompiledModel
+from adrenoc.bundle.launches import launches_to_json
+from adrenoc.bundle.manifest import FileEntry, LibraryInfo, Manifest
+from adrenoc.bundle.params import write_params
+from adrenoc.bundle.tar import MANIFEST, write_tar
+from adrenoc.files.outputs import write_folder_atomically
+from adrenoc.files.read import sha256_file
+from adrenoc.host.time_trace import section
+
+_COPY_BYTES = 1 << 20
+
+
+def fill_bundle(
+    root: Path,
+    compiled: CompiledModel,
+    *,
+    library: LibraryInfo,
+    manifest: Mapping[str, Any],
+    params: FileEntry | None = None,
+) -> Manifest:
+    """Write all files of a bundle into the folder `root`, in which `model.so` lies already.
+
+    `library` are its facts; `manifest` gives what a compiled model does not know of itself:
+    `name`, `model`, `target`, `options` and `versions` of `Manifest`; `params` is the file of the
+    constants where that was written elsewhere.  Returns the whole manifest.
+    """
+    if params is None:
+        with section("write constants", "file"):
+            write_params(root / PARAMS, compiled.params)
+    (root / KERNELS).mkdir()
+    for kernel in compiled.kernels:
+        kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")
+    decisions = json.dumps(compiled.decisions.to_json(), indent=1, ensure_ascii=False)
+    (root / DECISIONS).write_text(decisions + "\n", encoding="utf-8")
+    (root / LAUNCHES).write_text(launches_to_json(compiled.launches), encoding="utf-8")
+    given = [params] if params else []
+    written = {root / entry.path for entry in given}
+    paths = [path for path in root.rglob("*") if path.is_file() and path not in written]
+    files = [*(file_entry(root, path) for path in paths), *given]
+    whole = Manifest(
+        **manifest,
+        inputs=compiled.inputs,
+        outputs=compiled.outputs,
+        states=compiled.states,
+        params=compiled.param_specs,
+        kernels=compiled.kernels,
+        memory=compiled.memory,
+        statistics=compiled.statistics,
+        regions=compiled.regions,
+        library=library,
+        files=tuple(sorted(files, key=lambda entry: Path(entry.path))),
+    )
+    (root / MANIFEST).write_text(whole.to_json(), encoding="utf-8")
+    return whole
+
+
+def file_entry(root: Path, path: Path) -> FileEntry:
+    """What the manifest of the bundle in `root` says of the file at `path`."""
+    return FileEntry(
+        path=path.relative_to(root).as_posix(),
+        bytes=path.stat().st_size,
+        sha256=sha256_file(path),
+    )
+
+
+def move_bundle(source: Path, output: Path) -> None:
+    """Put the bundle folder `source`, which lies beside `output`, in its place.
+
+    Raises:
+        OutputError: `output` cannot be written, or something else is in its place.
+    """
+    with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
+        for path in source.iterdir():
+            path.rename(folder / path.name)
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copy the files below `source` to the folder `target`.
+
+    Raises:
+        OSError: the first that goes wrong, with its own errno (`shutil.copytree` hides it).
+    """
+    for path in sorted(source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir(parents=True, exist_ok=True)
+            continue
+        with path.open("rb") as reading, copy.open("xb") as writing:
+            shutil.copyfileobj(reading, writing, _COPY_BYTES)
+
+
+def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
+    """Put kernels that were built for a device into a bundle, folder or tar, all or nothing.
+
+    `programs` maps file names to contents; those that the bundle has under other names stay.
+
+    Raises:
+        OutputError: the bundle cannot be written.
+    """
+    put_files(bundle, {f"{PROGRAMS}/{name}": content for name, content in programs.items()})
+
+
+def put_files(bundle: Bundle, contents: Mapping[str, bytes]) -> None:
+    """Put files into a bundle, folder or tar, by their paths in it, all or nothing.
+
+    Raises:
+        OutputError: the bundle cannot be written.
+    """
+    with make_temporary(bundle.path) as scratch:
+        root = scratch / "bundle"
+        shutil.copytree(bundle.root, root)
+        for path, content in contents.items():
+            (root / path).parent.mkdir(exist_ok=True)
+            (root / path).write_bytes(content)
+        kept = [entry for entry in bundle.manifest.files if entry.path not in contents]
+        made = [file_entry(root, root / path) for path in contents]
+        files = sorted([*kept, *made], key=lambda entry: entry.path)
+        manifest = replace(bundle.manifest, files=tuple(files))
+        (root / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+        if bundle.unpacked is not None:
+            write_tar(root, bundle.path, name=manifest.name)
+            return
+        with write_folder_atomically(bundle.path, BUNDLE_FOLDER) as folder:
+            shutil.copytree(root, folder, dirs_exist_ok=True)
