@@ -171,7 +171,7 @@ class Bench:
             told = repr((tensor.shape, tensor.dtype)).encode() + tensor.value.tobytes()
             path = self._scratch / f"{sha256_bytes(told)[:24]}.npy"
             if not path.exists():
-                np.save(path, np.ascontiguousarray(tensor.value))
+                np.save(path, np.asarray(tensor.value, order="C"))
             file = str(path)
         return Argument(
             shape=tensor.shape,

@@ -258,7 +258,7 @@ def _fit(array: np.ndarray, spec: TensorSpec, path: Path) -> np.ndarray:
             f"{path} holds {array.dtype}; input '{spec.name}' takes {wanted}",
             hint=f"array.astype('{wanted}')",
         )
-    return np.ascontiguousarray(array, wanted)
+    return np.asarray(array, wanted, order="C")  # a scalar stays one
 
 
 def _read_image(path: Path, spec: TensorSpec, options: ImageOptions) -> np.ndarray:

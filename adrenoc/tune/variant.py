@@ -138,7 +138,7 @@ class VariantBuilder:
             there = self._rows_there(task)
             if there and value is None and not spec.dtype.startswith("float"):
                 made = np.full(spec.shape, there, spec.dtype)
-            np.save(path, np.ascontiguousarray(made))
+            np.save(path, np.asarray(made, order="C"))
         return path
 
 

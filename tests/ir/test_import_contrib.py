@@ -56,6 +56,12 @@ S, Z = scale(0.02), zero(120)
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
 
 CASES = {
+    "Attention after others": Case(
+        x=(2, 3, 8),
+        operands=[rand(8, 24), rand(24), MASK, rand(2, 2, 2, 2, 4)],
+        attrs={"num_heads": 2, "unidirectional": 1},
+        outputs=2,
+    ),
     "Attention": Case(x=(2, 5, 8), operands=[rand(8, 24), rand(24)], attrs={"num_heads": 2}),
     "Attention masked": Case(
         x=(2, 5, 8), operands=[rand(8, 24), rand(24), MASK], attrs={"num_heads": 2}
@@ -148,6 +154,21 @@ CASES = {
         operands=[rand(2, 5, 8), rand(2, 5, 8), None, MASK],
         attrs={"num_heads": 2, "scale": 0.7},
     ),
+    "MultiHeadAttention after others": Case(
+        x=(2, 3, 8),
+        operands=[
+            *(rand(2, 3, 8), rand(2, 3, 8), rand(24), MASK[:, :5]),
+            *(None, rand(2, 2, 2, 4), rand(2, 2, 2, 4)),
+        ],
+        attrs={"num_heads": 2, "unidirectional": 1},
+        outputs=3,
+    ),
+    "MultiHeadAttention of split heads": Case(
+        x=(2, 3, 8),
+        operands=[rand(2, 2, 5, 4), rand(2, 2, 5, 4)],
+        attrs={"num_heads": 2},
+        outputs=1,
+    ),
     "QGemm": Case(
         x=(3, 6),
         operands=[S, Z, quanta(6, 4), scale(0.01), zero(100), None, scale(0.05), zero(128)],
@@ -227,6 +248,7 @@ CASES = {
         quantum=1 / 255,
     ),
     "QuickGelu": Case(x=(2, 5, 7), attrs={"alpha": 1.5}),
+    "Trilu": Case(x=(2, 5, 4), operands=[np.array(-1)], attrs={"upper": 0}),
     "SimplifiedLayerNormalization": Case(
         x=(2, 5, 7), operands=[rand(7)], attrs={"axis": -1, "epsilon": 1e-5}, domain=""
     ),
@@ -300,10 +322,10 @@ def test_norm_that_is_newer_than_the_opset_of_an_optimised_model(tmp_path: Path)
 def test_refusal_says_why(tmp_path: Path) -> None:
     past = Case(
         x=(1, 2, 8),
-        operands=[rand(8, 24), rand(24), None, rand(2, 1, 2, 3, 4)],
-        attrs={"num_heads": 2},
+        operands=[rand(8, 24), rand(24), None, rand(2, 1, 2, 3, 4), None, np.array([3], np.int32)],
+        attrs={"num_heads": 2, "past_present_share_buffer": 1},
         outputs=2,
     )
     save("Attention", past, tmp_path / "contrib.onnx")
-    with pytest.raises(CustomDomainError, match=r"com.microsoft.Attention \(1x\).*past keys"):
+    with pytest.raises(CustomDomainError, match=r"com.microsoft.Attention \(1x\).*longer than"):
         import_model(tmp_path / "contrib.onnx", shapes={})

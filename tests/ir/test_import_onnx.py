@@ -149,6 +149,19 @@ CASES = {
         "Resize", IMAGE, None, None, ints(1, 5, 22, 26), mode="linear",
         coordinate_transformation_mode="align_corners",
     ),
+    **{
+        f"resize-{policy}-{size}-{coordinates}": one(
+            "Resize", (1, 3, 9, 7), None, None, ints(size, 30), axes=[2, 3], opset=18,
+            mode=mode, keep_aspect_ratio_policy=policy, coordinate_transformation_mode=coordinates,
+        )
+        for mode, policy, size, coordinates in (
+            ("linear", "not_larger", 12, "half_pixel"),
+            ("cubic", "not_larger", 11, "pytorch_half_pixel"),  # 8.6 columns are 9
+            ("linear", "not_smaller", 11, "asymmetric"),  # 38.6 rows are 39
+            ("linear", "not_larger", 12, "align_corners"),
+            ("nearest", "not_larger", 11, "half_pixel"),
+        )
+    },
     "upsample": one("Upsample", IMAGE, np.array([1, 1, 2, 2], np.float32), opset=9),
     "split-uneven": graph(
         [node("Split", ["x", "s"], ["a", "b"], axis=1), node("Relu", ["b"], ["y"])],

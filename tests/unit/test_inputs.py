@@ -58,6 +58,17 @@ def test_npz_with_one_array_serves_the_only_input(tmp_path: Path) -> None:
     assert make_inputs([MASK], [InputFile(path=tmp_path / "x.npz")])["mask"].all()
 
 
+def test_a_scalar_of_a_file_stays_one(tmp_path: Path) -> None:
+    flag = TensorSpec(name="flag", shape=(), dtype="bool")
+    step = TensorSpec(name="step", shape=(), dtype="float32")
+    np.savez(tmp_path / "all.npz", flag=np.array(True), step=np.array(2.5))
+    np.save(tmp_path / "flag.npy", np.array(True))
+    found = make_inputs([flag, step], [InputFile(path=tmp_path / "all.npz")])
+    alone = make_inputs([flag], [InputFile(path=tmp_path / "flag.npy")])
+    assert found["flag"].shape == found["step"].shape == alone["flag"].shape == ()
+    assert (found["flag"], found["step"]) == (True, 2.5)
+
+
 def test_name_may_hold_an_equals_sign() -> None:
     assert InputFile.parse("a=b=c.npy") == InputFile(name="a=b", path=Path("c.npy"))
     assert InputFile.parse("c.npy") == InputFile(path=Path("c.npy"))

@@ -145,7 +145,7 @@ class HeldStates:
     def _upload(self, name: str, value: np.ndarray) -> Any:
         """In the dtype that the program has for it, which is a state's own, or the model's."""
         kept = value.astype(self._graph.operand(name).dtype, copy=False)
-        return tvm.runtime.tensor(np.ascontiguousarray(kept), self._device)
+        return tvm.runtime.tensor(np.asarray(kept, order="C"), self._device)
 
 
 class MachineVariant:

@@ -18,12 +18,13 @@ from adrenoc.relax.fold import check_grown
 
 _FAR = -10000.0
 """What the operators add where a mask is zero, unless told otherwise."""
+_SHARED = "its caches are longer than what they hold (past_sequence_length)"
 
 
 def _attention(write: Writer) -> None:
     x, weight = write.input(0), write.input(1)
-    if write.input(4) or write.input(6) or write.output(1):
-        raise CannotWriteError("it keeps past keys and values, whose length grows at run time")
+    if write.input(6):
+        raise CannotWriteError(_SHARED)
     if write.number("do_rotary", 0):
         raise CannotWriteError("it rotates inside (do_rotary)")
     batch, length, _ = write.shape(x)
@@ -33,7 +34,16 @@ def _attention(write: Writer) -> None:
     projected = write("MatMul", x, weight)
     if write.input(2):
         projected = write("Add", projected, write.input(2))
-    attend(write, projected, (batch, length), sizes, mask=write.input(3), bias=write.input(5))
+    attend(
+        write,
+        projected,
+        (batch, length),
+        sizes,
+        mask=write.input(3),
+        bias=write.input(5),
+        past=write.input(4),
+        present=write.output(1),
+    )
 
 
 def attend(
@@ -44,28 +54,49 @@ def attend(
     *,
     mask: str,
     bias: str = "",
+    past: str = "",
+    present: str = "",
 ) -> None:
     """Attention of queries, keys and values [batch, length, sum of sizes] in one tensor.
+
+    `past` holds the keys and the values before them, [2, batch, heads, past, head], and `present`
+    is the name that both are wanted by together with the new ones.
 
     Raises:
         CannotWriteError: the mask has a shape that says nothing here.
     """
     batch, length = extents
-    q, k, v = write.split(projected, sizes, 2)
+    q, k, v = (_split_heads(write, p, batch, length) for p in write.split(projected, sizes, 2))
+    total = length
+    if past:
+        _, _, heads, before, head = write.shape(past)
+        total += before
+        k, v = (
+            write("Concat", write.reshape(half, batch, heads, before, head), new, axis=2)
+            for half, new in zip(write.split(past, [1, 1], 0), (k, v), strict=True)
+        )
+    if present:
+        heads = int(write.number("num_heads", 1))
+        both = (write.reshape(x, 1, batch, heads, total, -1) for x in (k, v))
+        write("Concat", *both, out=present, axis=0)
     _heads(
         write,
-        *(_split_heads(write, part, batch, length) for part in (q, k, v)),
-        mask=_mask(write, mask, batch, length, length),
+        q,
+        k,
+        v,
+        mask=_mask(write, mask, batch, length, total),
         bias=bias,
         causal=bool(write.number("unidirectional", 0)),
-        shapes=(batch, length, length, sizes[0], sizes[2]),
+        shapes=(batch, length, total, sizes[0], sizes[2]),
     )
 
 
 def _multi_head_attention(write: Writer) -> None:
     query, key, value, bias = (write.input(index) for index in range(4))
-    if any(write.input(index) for index in (6, 7)) or any(write.output(i) for i in (1, 2)):
-        raise CannotWriteError("it keeps past keys and values, whose length grows at run time")
+    if any(write.input(index) for index in (8, 9)):
+        raise CannotWriteError(_SHARED)
+    if write.output(3):
+        raise CannotWriteError("it gives its scores, too")
     if len(write.shape(query)) != 3 or not key or not value:
         raise CannotWriteError("query, key and value come packed in one tensor")
     batch, length, hidden = write.shape(query)
@@ -87,6 +118,12 @@ def _multi_head_attention(write: Writer) -> None:
         part if apart and index else _split_heads(write, part, batch, extents[index])
         for index, part in enumerate(parts)
     ]
+    for index, (past, present) in enumerate(((6, 1), (7, 2)), start=1):
+        if write.input(past):
+            total = write.shape(write.input(past))[2] + extents[index]
+            split[index] = write("Concat", write.input(past), split[index], axis=2)
+        if write.output(present):
+            write("Identity", split[index], out=write.output(present))
     _heads(
         write,
         *split,

@@ -213,6 +213,7 @@ _REWRITES: dict[str, Callable[[Writer], None]] = {
     "SkipLayerNormalization": _skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": _skip_simplified,
     "TransposeMatMul": _rewrite_fused_matmul,
+    "Trilu": _standard,
 }
 
 _ALL_EXPERTS = "each token reads the weights of all experts, of which most have no share in it"

@@ -272,15 +272,33 @@ def _reference_factor(extent: int, scale: float | None) -> np.float32:
     return np.nextafter(factor, np.float32(np.inf)) if short else factor
 
 
+def _lengthen(rows: np.ndarray, count: int, attrs: dict[str, Any]) -> np.ndarray:
+    """Rows with the last element repeated, which is what samples beyond it read anyway.
+
+    Raises:
+        ValueError: the mode asks where the end is.
+    """
+    mode = attrs["coordinate_transformation_mode"].decode()
+    if mode not in ("half_pixel", "pytorch_half_pixel", "asymmetric") or attrs["exclude_outside"]:
+        raise ValueError(f"keep_aspect_ratio_policy rounds an extent up, with {mode} samples")
+    return np.pad(rows, ((0, 0), (0, count)), mode="edge")
+
+
 def _resize_rows(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
     """Rows [count, extent], each resized as ONNX's reference does."""
     from onnx.reference import ReferenceEvaluator
 
     (count, extent), (scale, size, part) = rows.shape, wanted
-    single = _extent(extent, scale, size) == 1  # of which ONNX says so; its reference does not
+    target = _extent(extent, scale, size)
+    single = target == 1  # of which ONNX says so; its reference does not
     mode = attrs["coordinate_transformation_mode"]
-    by_scale = scale is not None and size is None
-    by_scale = by_scale and not (single and mode == b"pytorch_half_pixel")
+    by_scale = scale is not None and not (single and mode == b"pytorch_half_pixel")
+    if scale is not None and size is not None:
+        # A policy of aspect: one scale for all axes, whose results it rounds to whole numbers.
+        by_scale = by_scale and mode != b"align_corners"
+        if by_scale and int(extent * _reference_factor(extent, scale)) < size:
+            rows = _lengthen(rows, int(np.ceil(1 / scale)), attrs)
+            return _resize_rows(rows, (scale, None, part), attrs)[:, :size]
     operands = ["x", "r" if part else "", "s"] if by_scale else ["x", "r" if part else "", "", "s"]
     resize = onnx.helper.make_node(
         "Resize", operands, ["y"], **{**attrs, "extrapolation_value": 0.0}
@@ -291,6 +309,6 @@ def _resize_rows(rows: np.ndarray, wanted: Wanted, attrs: dict[str, Any]) -> np.
     if by_scale:
         feeds["s"] = np.array([1.0, _reference_factor(extent, scale)], np.float32)
     else:
-        feeds["s"] = np.array([count, _extent(extent, scale, size)], np.int64)
+        feeds["s"] = np.array([count, target], np.int64)
     result = ReferenceEvaluator(resize, opsets={"": 18}).run(None, feeds)
     return np.asarray(result[0])
