@@ -140,7 +140,7 @@ class _Folder:
         self._used.update(graph.outputs)
         self._inlined = 0
         self._conditions = 0
-        self._rewritten: Counter[str] = Counter()
+        self._rewritten: Counter[tuple[str, str]] = Counter()
         self._selected: dict[str, onnx.NodeProto] = {}
         self._loops: dict[str, LoopState] = {}
         self._room = Room(graph)
@@ -181,7 +181,7 @@ class _Folder:
     def _rewrite_contributed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         written = rewrite_contrib(self.graph, node)
         if written is not None:
-            self._rewritten[node.op_type] += 1
+            self._rewritten[node.domain or DOMAIN, node.op_type] += 1
         return written
 
     def _scatter(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -232,11 +232,11 @@ class _Folder:
         """What was written by standard operators, by type."""
         return [
             Decision(
-                subject=f"{DOMAIN}.{op_type}",
+                subject=f"{domain}.{op_type}",
                 taken=f"written {count} times as standard operators",
-                reason=WHAT_IT_TAKES.get(op_type, "onnxruntime defines it by them"),
+                reason=WHAT_IT_TAKES.get(op_type, "it is defined by them"),
             )
-            for op_type, count in sorted(self._rewritten.items())
+            for (domain, op_type), count in sorted(self._rewritten.items())
         ]
 
     def _find_forwarded(self, node: onnx.NodeProto) -> str:
