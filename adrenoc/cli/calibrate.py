@@ -98,7 +98,9 @@ def calibrate_command(
 
     `adrenoc compile MODEL --device FILE` then reckons with what was measured.
     """
+    from adrenoc.cli import console
     from adrenoc.cli.place_options import choose_place, reach
+    from adrenoc.device import remote
     from adrenoc.files.outputs import check_file_can_be_written
     from adrenoc.target.own_file import check_output_name
 
@@ -127,7 +129,12 @@ def calibrate_command(
         fitted = None
         if validation is not None and fit:
             fitted = _fit_and_write(asked, validation, address)
+        tells_next = asked.writes and not asked.quiet
+        is_like_here = tells_next and (address is None or remote.is_like_here(address))
     _report(asked, done, validation, fitted, page)
+    if tells_next:
+        file = quote_word(f"host:{asked.output}" if is_like_here else str(asked.output))
+        console.print_fields([("next", f"adrenoc compile MODEL --device {file}")])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,10 +289,8 @@ def _report(
         show_validation(validation)
     if fitted is not None:
         show_fit(fitted)
-    fields = [("report", str(page))] if page is not None else []
-    if asked.writes:
-        fields.append(("next", f"adrenoc compile MODEL --device {quote_word(asked.output)}"))
-    console.print_fields(fields)
+    if page is not None:
+        console.print_fields([("report", str(page))])
 
 
 def _write_page(path: Path, done: Calibration | None, validation: Validation | None) -> None:

@@ -45,6 +45,14 @@ def target_of(bundle: Bundle) -> Target:
     return load_own_target(file, host=is_for_host(name))
 
 
+def twin_name(bundle: Bundle) -> str:
+    """The device to compile for, so that this computer has the kernels of a bundle."""
+    try:
+        return target_of(bundle).host_name
+    except (TargetError, BundleError):  # of another version of adrenoc
+        return "host"
+
+
 def other_gpu_notes(bundle: Bundle, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """A note where a bundle for one Adreno GPU runs on another, with what would be faster.
 

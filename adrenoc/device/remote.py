@@ -7,6 +7,7 @@ loaded.  Every wait has a limit.
 from __future__ import annotations
 
 import json
+import platform
 import re
 import shlex
 import time
@@ -19,6 +20,7 @@ from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.choose_edition import Chosen, choose_edition, run_with_edition
+from adrenoc.device.compiled_for import twin_name
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnose, first_sentence
 from adrenoc.device.fit import check_device, check_inputs, check_version
@@ -28,7 +30,7 @@ from adrenoc.device.result import Progress, RunOptions, RunResult, ms_since
 from adrenoc.device.rpc_line import LOOPBACK, Line
 from adrenoc.device.rpc_refusal import refusal
 from adrenoc.device.tracker import HostPort, Tracker
-from adrenoc.errors import BundleError, RemoteError
+from adrenoc.errors import AdrenocError, BundleError, RemoteError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,6 +79,17 @@ class RemoteAddress:
             text, what="the tracker", example="adrenoc run BUNDLE --tracker 127.0.0.1:9190 --key K"
         )
         return RemoteAddress(where=where, key=key, tracked=True, timeout_s=timeout_s)
+
+
+def is_like_here(address: RemoteAddress) -> bool:
+    """Whether a server's machine is of this computer's kind, which `host:DEVICE` compiles for.
+
+    It is not known to be where the server no longer answers.
+    """
+    try:
+        return describe(address).machine == platform.machine()
+    except AdrenocError:
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,11 +280,12 @@ def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) ->
     wanted = bundle.manifest.library.machine
     machine = remote_function(session, "adrenoc.runtime.machine")
     if machine is not None and machine() != wanted:
+        model, target = bundle.manifest.model.file, bundle.manifest.target.name
+        is_like_this = machine() == platform.machine()
+        device = shlex.quote(twin_name(bundle)) if is_like_this else "DEVICE of that machine"
         raise BundleError(
-            f"{bundle.path} was compiled for {bundle.manifest.target.name} ({wanted}), "
-            f"but {server} is {machine()}",
-            hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} --device DEVICE "
-            "of that machine",
+            f"{bundle.path} was compiled for {target} ({wanted}), but {server} is {machine()}",
+            hint=f"adrenoc compile {shlex.quote(model)} --device {device}",
         )
     version = remote_function(session, "adrenoc.runtime.version")
     if version is not None:

@@ -344,12 +344,15 @@ def test_a_bundle_for_a_phone_does_not_go_to_this_machine(
     bundle: Bundle, case: Case, runtime: Runtime, opencl: str
 ) -> None:
     library = replace(bundle.manifest.library, machine="aarch64")
-    foreign = replace(bundle, manifest=replace(bundle.manifest, library=library))
+    phone = replace(bundle.manifest.target, name="adreno:a750", host=False)
+    manifest = replace(bundle.manifest, library=library, target=phone)
     with (
         native_server(runtime, opencl) as (_, port),
-        pytest.raises(BundleError, match="but the server at"),
+        pytest.raises(BundleError, match="but the server at") as caught,
     ):
-        run_remote(foreign, address_of(port), inputs=case.arrays)
+        run_remote(replace(bundle, manifest=manifest), address_of(port), inputs=case.arrays)
+    # The hint can be typed: the server is like this machine.
+    assert caught.value.hint.endswith("--device host:a750")
 
 
 @pytest.mark.parametrize("text", ["", "9090", "host:", "host:x", "host:70000"])

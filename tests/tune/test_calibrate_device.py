@@ -133,6 +133,21 @@ def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:
     assert "mad.float4" in page.read_text()
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_the_next_command_is_for_the_machine_that_was_measured(
+    is_here: bool, tmp_path: Path
+) -> None:
+    """A server of another computer of this kind takes bundles that are made as those for here."""
+    file = tmp_path / "one.toml"
+    with local_server() as address:
+        words = [] if is_here else ["--rpc", str(address.where), "--key", address.key]
+        outcome = CliRunner().invoke(
+            cli, ["calibrate", "--only", "rounding.vstore", "-o", str(file), *words]
+        )
+    assert outcome.exit_code == 0, outcome.output
+    assert f"adrenoc compile MODEL --device host:{file}" in outcome.output.replace("\n", "")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
