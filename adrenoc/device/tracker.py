@@ -1,7 +1,8 @@
 """TVM's tracker: servers offer themselves there under a key, clients ask it for one.
 
-A message is its length in four bytes, then JSON.  Each offer is good for one session, whose key is
-the server's with a random part.
+A message is its length in four bytes, then JSON.  An offer is good for one client, which gets the
+server's key with a random part, and may come again by it: what is proven or measured takes many
+sessions.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class TrackedServer:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A server that a tracker gave us for one session, which asks for `key`."""
+    """A server that a tracker gave us, which asks for `key`."""
 
     address: HostPort
     key: str
@@ -132,7 +133,7 @@ class Tracker:
             raise self._strange()
 
     def put(self, key: str, *, host: str | None, port: int, session_key: str) -> None:
-        """Offer a server for one session; without `host` at the address that the tracker sees."""
+        """Offer a server to one client; without `host` at the address that the tracker sees."""
         if self._ask([_PUT, key, [port, session_key], host]) != _SUCCESS:
             raise self._strange()
 
@@ -193,13 +194,14 @@ class TrackerEntry:
         self._port = port
         self._tracker: Tracker | None = None
         self._ticks_taken = 0
-        self.session_key = ""
+        self.session_key = f"{self._key}:{secrets.token_hex(16)}"
 
     def offer(self) -> str:
-        """Offer the server for one session; returns what went wrong, or nothing."""
-        self.session_key = f"{self._key}:{secrets.token_hex(16)}"
+        """Offer the server to one client; returns what went wrong, or nothing."""
         self._ticks_taken = 0
         try:
+            if self._is_pending():
+                return ""  # who had a session before came back by the key, and the offer stands
             if self._tracker is None:
                 self._tracker = Tracker(self._where, timeout_s=TICK_S)
                 self._tracker.introduce(self._key, host=self._host, port=self._port)
@@ -213,17 +215,18 @@ class TrackerEntry:
 
     def keep(self) -> None:
         """Keep the entry alive; to be called every `TICK_S` while nobody comes."""
+        is_pending = self._is_pending()
+        self._ticks_taken = 0 if is_pending else self._ticks_taken + 1
+        if self._tracker is None or self._ticks_taken > _PATIENCE_TICKS:
+            self.offer()
+
+    def _is_pending(self) -> bool:
+        """Whether no client has been given the key that was offered last."""
         try:
-            if self._tracker is None:
-                raise ConnectionError
-            pending = self.session_key in self._tracker.pending_keys()
+            return self._tracker is not None and self.session_key in self._tracker.pending_keys()
         except (RemoteError, OSError):
             self._leave()
-            self.offer()
-            return
-        self._ticks_taken = 0 if pending else self._ticks_taken + 1
-        if self._ticks_taken > _PATIENCE_TICKS:
-            self.offer()
+            return False
 
     def _leave(self) -> None:
         if self._tracker is not None:

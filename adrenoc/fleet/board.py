@@ -17,6 +17,8 @@ from adrenoc.fleet.work import COMPILE, RUN, Job, Result
 
 MOST_ATTEMPTS = 3
 """Commands that die of themselves before the job counts as failed."""
+MOST_LOSSES = 10
+"""Times that a device which a tracker knows may be lost in one job, before that job is to blame."""
 _BUSY_S = 1.0
 FAILED, LEFT, WAITING, DONE = "failed", "left", "waiting", "done"
 
@@ -66,6 +68,7 @@ class Board:
         self._results: dict[str, Result | None] = {}
         self._under_way: set[str] = set()
         self._attempts: dict[str, int] = {}
+        self._losses: dict[str, int] = {}
 
     def meet(self, name: str, *, kind: str = "") -> Standing:
         """A device is there: now, and perhaps for the first time."""
@@ -77,11 +80,11 @@ class Board:
             return found
 
     def take(self, name: str) -> Job | None:
-        """The next job for a device that is free; None while there is none."""
+        """The next job for a device; None while there is none, or it is at work."""
         with self._lock:
             device = self._devices[name]
             job = next((job for job in self._open_jobs(device) if self._is_ready(job)), None)
-            if job is None:
+            if job is None or self._is_at_work(device):
                 return None
             self._under_way.add(job.key)
             device.at_work += 1
@@ -102,6 +105,7 @@ class Board:
             return any(
                 self._is_ready(job)
                 for device in self._devices.values()
+                if not self._is_at_work(device)
                 for job in self._open_jobs(device)
             )
 
@@ -137,7 +141,7 @@ class Board:
         with self._lock:
             now = time.monotonic()
             for device in self._devices.values():
-                if device.at_work:
+                if self._is_at_work(device):
                     continue
                 if not any(self._is_ready(job) for job in self._open_jobs(device)):
                     device.seen_s = now  # one that waits for its bundles is not away
@@ -205,6 +209,13 @@ class Board:
         can_run = bundle is None or (made is not None and made.exit_code == 0)
         return can_run and job.key not in self._under_way and not self._store.is_busy(job)
 
+    def _is_at_work(self, device: Standing) -> bool:
+        """Whether a job is done there now, by this process or by one whose fleet has died.
+
+        Between the sessions of a job a tracker takes its device for free.
+        """
+        return device.at_work > 0 or any(self._store.is_busy(job) for job in device.jobs)
+
     def _is_lost(self, job: Job) -> bool:
         """Whether the bundle of a job could not be made."""
         bundle = self._bundle(job)
@@ -254,17 +265,21 @@ class Board:
         device.is_missed = is_lost
 
     def _judge_lost(self, job: Job, result: Result, device: Standing | None) -> Result | None:
-        """A command without an end: the device left, or the command died once too often."""
-        if result.exit_code >= 0:
-            if device is not None:
-                device.word = result.error
+        """A command without an end: the device left, or it ended so once too often.
+
+        A device that a tracker knows is there again whenever it is met: only the count ends that.
+        """
+        has_died = result.exit_code < 0
+        if device is not None and not has_died:
+            device.word = result.error
+            if not device.kind:
+                return None
+        counts = self._attempts if has_died else self._losses
+        most = MOST_ATTEMPTS if has_died else MOST_LOSSES
+        counts[job.key] = counts.get(job.key, 0) + 1
+        if counts[job.key] < most:
             return None
-        self._attempts[job.key] = self._attempts.get(job.key, 0) + 1
-        if self._attempts[job.key] < MOST_ATTEMPTS:
-            return None
-        return Result(
-            exit_code=1,
-            took_s=result.took_s,
-            ended=result.ended,
-            error=f"the command died of signal {-result.exit_code}, {MOST_ATTEMPTS} times",
-        )
+        told = f"the device was lost {most} times in it: {result.error}"
+        if has_died:
+            told = f"the command died of signal {-result.exit_code}, {most} times"
+        return Result(exit_code=1, took_s=result.took_s, ended=result.ended, error=told)

@@ -37,7 +37,7 @@ class Tracked:
             return tuple(server.address for server in tracker.servers() if server.key == self.key)
 
     def next_free(self) -> Member:
-        """Wait for a device that has nothing to do, and take it for one session.
+        """Wait for a device that has nothing to do, and take it.
 
         Raises:
             RemoteError: no tracker is there, or none becomes free in time.

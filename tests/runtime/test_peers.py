@@ -23,6 +23,7 @@ from tests.runtime.servers import (
     python_server,
     tvm_process,
     tvm_server,
+    wait_until,
 )
 
 pytest.importorskip("tornado", reason="TVM's tracker and server want it")
@@ -74,6 +75,29 @@ def test_servers_of_a_tracker(
         known = Tracker(HostPort(host="127.0.0.1", port=tracker), timeout_s=WAIT_S)
         assert kind in {entry.key for entry in known.servers()}
         known.close()
+
+
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_who_was_given_a_server_may_come_again(
+    kind: str, runtime: Runtime, opencl: str, tracker: int
+) -> None:
+    """What a fleet proves on a device takes many sessions there; it stays free for one client."""
+    key = f"again-{kind}"
+    options = ("--tracker", f"127.0.0.1:{tracker}", "--key", key)
+    known = Tracker(HostPort(host="127.0.0.1", port=tracker), timeout_s=WAIT_S)
+    served = (
+        native_server(runtime, opencl, *options) if kind == "native" else python_server(*options)
+    )
+    with served as (server, _):
+        offer = known.request(key)
+        for _ in range(3):
+            assert describe(address_of(offer.address.port, key=offer.key)).devices
+        wait_until(lambda: sum("ended" in line for line in server.heard) == 3)
+        time.sleep(0.5)  # it looks whether its offer stands
+        assert known.request(key).key == offer.key
+        with pytest.raises(RemoteError, match="no free server"):
+            describe(_tracked(tracker, key, timeout_s=1.0))
+    known.close()
 
 
 def test_two_clients_take_turns(

@@ -14,13 +14,13 @@ from adrenoc.cli.main import main
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdbError, InputError, OutputError, RemoteError
 from adrenoc.fleet import runner
-from adrenoc.fleet.board import DONE, FAILED, LEFT, MOST_ATTEMPTS, WAITING, Board
+from adrenoc.fleet.board import DONE, FAILED, LEFT, MOST_ATTEMPTS, MOST_LOSSES, WAITING, Board
 from adrenoc.fleet.fleet import FleetReport, places_to_tune
 from adrenoc.fleet.members import Tracked, phone, server
 from adrenoc.fleet.plan import Plan, target_of
 from adrenoc.fleet.store import Store, hold_lock, write_result
 from adrenoc.fleet.table import lines_of
-from adrenoc.fleet.work import COMPILE, IDENTIFY, RUN, Result
+from adrenoc.fleet.work import COMPILE, IDENTIFY, RUN, VERIFY, Result
 from adrenoc.target.device_set import load_device_set
 from tests.fleet_yard import PHONE, Yard, give_good_result, make_result
 from tests.hostile.models import relu
@@ -142,6 +142,41 @@ def test_a_device_that_leaves_in_a_long_job_may_come_back(yard: Yard, clock: lis
     yard.finish(job, Result(exit_code=AdbError.exit_code, took_s=1.0, ended="", error="gone"))
     assert not yard.board.settle()
     assert len(yard.walk("x")) == 5
+
+
+def test_a_device_that_is_lost_by_one_job_alone_fails_it(yard: Yard) -> None:
+    """A tracker has it again each time: that would go on for ever."""
+    yard.board.meet("x", kind="phones")
+    lost = Result(exit_code=RemoteError.exit_code, took_s=1.0, ended="", error="it left")
+    for _ in range(MOST_LOSSES):
+        yard.board.meet("x", kind="phones")
+        job = yard.board.take("x")
+        assert job is not None
+        yard.finish(job, lost)
+    assert yard.board.take("x") is None
+    assert yard.board.settle()
+    (row,) = yard.board.rows()
+    assert row.state == FAILED
+    assert row.result is not None
+    assert row.result.error == f"the device was lost {MOST_LOSSES} times in it: it left"
+    assert not yard.store.result_path(row.job).exists()  # the next fleet tries it again
+
+
+def test_a_device_does_one_job_at_a_time(tmp_path: Path) -> None:
+    """Between the sessions of a job its tracker offers it to others."""
+    yard = Yard(tmp_path, target="adreno:750", deeds=(RUN, VERIFY), check=False)
+    yard.board.meet("x", kind="phones")
+    for _ in yard.models:
+        made = yard.board.take_compile()
+        assert made is not None
+        yard.finish(made, give_good_result(made, yard.plan))
+    first = yard.board.take("x")
+    assert first is not None
+    assert not yard.board.has_ready() and yard.board.take("x") is None
+    yard.finish(first, give_good_result(first, yard.plan))
+    with hold_lock(yard.store.lock_path(yard.board.rows()[1].job)):  # of a fleet that died
+        assert not yard.board.has_ready() and yard.board.take("x") is None
+    assert yard.board.has_ready() and yard.board.take("x") is not None
 
 
 def test_a_device_that_waits_for_a_bundle_is_not_away(yard: Yard, clock: list[float]) -> None:

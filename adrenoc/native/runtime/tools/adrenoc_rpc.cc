@@ -6,7 +6,7 @@
 //
 // Each session runs in a process of its own, one after the other: a crash or a time-out ends that
 // session and not the server, and so does a peer that leaves a session which does not end.  With a
-// tracker, it gives clients a key for one session; without, they need KEY; without KEY it listens to
+// tracker, it gives one client at a time the key; without, they need KEY; without KEY it listens to
 // this machine alone unless --open says that everybody may run code here.  Sessions have their
 // folders in FOLDER; without it beside this program, in $TMPDIR, /data/local/tmp or /tmp, whichever
 // is the first that can be written to.  Prints {"port": N, "folder": FOLDER} when it listens (port 0

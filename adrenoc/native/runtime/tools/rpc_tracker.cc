@@ -38,7 +38,8 @@ TrackerEntry::TrackerEntry(std::string host, int tracker_port, std::string key, 
       tracker_port_(tracker_port),
       key_(std::move(key)),
       address_(std::move(address)),
-      server_port_(server_port) {}
+      server_port_(server_port),
+      session_key_(key_ + ":" + random_text()) {}
 
 bool TrackerEntry::connect() {
   Socket tracker = connect_to(host_, tracker_port_, kWaitSeconds);
@@ -68,9 +69,16 @@ bool TrackerEntry::ask(const std::string& request, std::string* answer) {
   return done;
 }
 
+bool TrackerEntry::is_pending() {
+  std::string pending;
+  return ask(std::string("[") + kPendingKeys + "]", &pending) &&
+         pending.find(quoted(session_key_)) != pending.npos;
+}
+
 void TrackerEntry::offer() {
   ticks_taken_ = 0;
-  session_key_ = key_ + ":" + random_text();
+  // Who had a session before came back by the key, and the offer stands.
+  if (is_offered_ && is_pending()) return;
   const std::string address = address_.empty() ? "null" : quoted(address_);
   std::string answer;
   is_offered_ = (tracker_.is_open() || connect()) &&
@@ -83,14 +91,10 @@ void TrackerEntry::offer() {
 }
 
 void TrackerEntry::keep() {
-  std::string pending;
-  if (!is_offered_ || !ask(std::string("[") + kPendingKeys + "]", &pending)) {
-    offer();
-    return;
-  }
-  const bool is_pending = pending.find(quoted(session_key_)) != pending.npos;
-  ticks_taken_ = is_pending ? 0 : ticks_taken_ + 1;
-  if (ticks_taken_ > kPatienceTicks) offer();
+  const bool is_waiting = is_offered_ && is_pending();
+  ticks_taken_ = is_waiting ? 0 : ticks_taken_ + 1;
+  const bool has_tracker = is_offered_ && tracker_.is_open();
+  if (!has_tracker || ticks_taken_ > kPatienceTicks) offer();
 }
 
 }  // namespace adrenoc_rpc

@@ -8,7 +8,8 @@
 
 namespace adrenoc_rpc {
 
-// This server's entry in a tracker.  The tracker gives each client a key for one session.
+// This server's entry in a tracker.  The tracker gives one client at a time the key, by which that
+// client may also come again: what is proven or measured takes many sessions.
 class TrackerEntry {
  public:
   // `address` is where clients reach this server; empty for the address that the tracker sees.
@@ -29,6 +30,8 @@ class TrackerEntry {
 
  private:
   [[nodiscard]] bool connect();
+  // Whether no client has been given the key that was offered last.
+  [[nodiscard]] bool is_pending();
   // Sends one request; returns false, and leaves the tracker, when no answer comes.
   bool ask(const std::string& request, std::string* answer);
 
