@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import reduce
 
 import numpy as np
 import tvm
@@ -228,12 +227,15 @@ def _power(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     exponent = constant_value(call.args[1])
     if exponent is None or exponent.size != 1 or static_shape(call.args[0]) != static_shape(var):
         return call
-    value = exponent.item()
+    value, base = exponent.item(), call.args[0]
     if value == 1:
-        return call.args[0]
+        return base
     if value in range(2, _MOST_FACTORS + 1):  # a power function's logarithm costs more than these
-        return reduce(relax.op.multiply, [call.args[0]] * int(value))
-    return relax.op.sqrt(call.args[0]) if value == 0.5 else call
+        product = base
+        for _ in range(int(value) - 2):  # a name of its own each: others may have TVM's already
+            product = cleaner.emit(var, relax.op.multiply(product, base), var.ty)
+        return relax.op.multiply(product, base)
+    return relax.op.sqrt(base) if value == 0.5 else call
 
 
 def _maximum(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:

@@ -293,6 +293,18 @@ def test_powers_of_few_factors_are_products(exponent: float) -> None:
     assert operators(simplified((1, 4, 5, 5), build)) == {"multiply": int(exponent) - 1}
 
 
+def test_products_of_powers_have_names_of_their_own() -> None:
+    """Graphs know tensors by names: a second `lv`, as TVM calls what nobody names, is another's."""
+
+    def build(bb: relax.BlockBuilder, x: relax.Var) -> relax.Var:
+        before = bb.emit(op.add(x, relax.const(np.float32(1.5))), "lv")
+        return bb.emit(op.multiply(before, bb.emit(op.power(before, relax.const(np.float32(4))))))
+
+    simplified, _ = simplify(module((1, 4, 5, 5), build))
+    names = [b.var.name for block in simplified["main"].body.blocks for b in block.bindings]
+    assert len(names) == len(set(names))
+
+
 def test_powers_of_many_factors_stay() -> None:
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
         return bb.emit(op.power(x, relax.const(np.float32(9.0))))
