@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -64,6 +65,20 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
 
 MappedFile::~MappedFile() {
   if (start_ != nullptr) munmap(start_, mapped_bytes_);
+}
+
+void MappedFile::forget(std::string_view part) const {
+  const auto begin = reinterpret_cast<uintptr_t>(part.data());
+  const auto first = reinterpret_cast<uintptr_t>(start_);
+  if (start_ == nullptr || part.empty() || begin < first ||
+      begin + part.size() > first + mapped_bytes_) {
+    return;
+  }
+  // Whole pages: those that it shares with a neighbour are read again where that one is.
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t from = begin - begin % page;
+  // A hint: where it is not taken, the memory stays in use as before.
+  (void)madvise(reinterpret_cast<void*>(from), begin + part.size() - from, MADV_DONTNEED);
 }
 
 void MappedFile::map(int descriptor, int64_t offset, int64_t bytes, const std::string& shown) {

@@ -44,6 +44,9 @@ class MappedFile {
   ~MappedFile();
 
   [[nodiscard]] std::string_view content() const { return content_; }
+  // Gives back the memory of a part of it, which counts as the process's once read; whoever reads
+  // there again gets it from the file.  Nothing where `part` lies elsewhere.
+  void forget(std::string_view part) const;
 
  private:
   void map(int descriptor, int64_t offset, int64_t bytes, const std::string& shown);

@@ -97,7 +97,9 @@ void Bundle::read() {
     refuse_bundle("the bundle is for " + manifest_.machine + " (" + manifest_.target +
                   "), this machine is " + kMachine);
   }
-  params_ = read_safetensors(checked(kParams), kParams);
+  const std::string_view params = checked(kParams);
+  params_ = read_safetensors(params, kParams);
+  forget(params);  // its digest was made of all of it
   if (manifest_.files.count(kMoves) != 0) moves_ = read_moves(inflated(kMoves));
   for (const auto& [path, entry] : manifest_.files) {
     // Built kernels carry a digest of their own, which is checked when they are used.
@@ -173,6 +175,10 @@ void Bundle::check_params(const Manifest& manifest) const {
                     " has another shape or dtype than the manifest gives");
     }
   }
+}
+
+void Bundle::forget(std::string_view data) const {
+  for (const MappedFile& file : mapped_) file.forget(data);
 }
 
 std::string_view Bundle::checked(const std::string& path) const {

@@ -41,6 +41,8 @@ class Bundle {
   [[nodiscard]] const std::map<std::string, StoredTensor>& params() const { return params_; }
   // Whether their data is: what came from memory is the caller's.
   [[nodiscard]] bool keeps_constants() const { return !mapped_.empty(); }
+  // Gives back the memory of a constant's data, which is read again from its file if need be.
+  void forget(std::string_view data) const;
   // How constants that are not there come of those that are, by name.
   [[nodiscard]] const std::map<std::string, Move>& moves() const { return moves_; }
   // Of the edition that is open, at first the common one.  The smallest first; a bundle for one

@@ -27,16 +27,18 @@ Tensor Constants::get(const ParamSpec& spec) {
   if (found != moved_.end()) return found->second;
   opencl::end_if_cancelled();
   std::vector<char> brought;
-  std::string_view data;
   const auto move = bundle_.moves().find(spec.name);
-  if (move == bundle_.moves().end()) {
-    data = bundle_.params().at(spec.name).data;
-  } else {
-    brought = bring(move->second, bundle_.params().at(move->second.source), spec.name);
+  const bool is_moved = move != bundle_.moves().end();
+  const StoredTensor& stored = bundle_.params().at(is_moved ? move->second.source : spec.name);
+  std::string_view data = stored.data;
+  if (is_moved) {
+    brought = bring(move->second, stored, spec.name);
     data = {brought.data(), brought.size()};
   }
   Tensor tensor = empty_tensor(spec.shape, spec.dtype, device_, spec.scope);
   if (!data.empty()) tensor.CopyFromBytes(data.data(), data.size());
+  // It is on the device: a language model's would else be in memory twice.
+  bundle_.forget(stored.data);
   moved_.emplace(key, tensor);
   return tensor;
 }

@@ -1,0 +1,70 @@
+"""What a load takes beside the device's memory: constants are in memory once, in the device's.
+
+The software device's memory is this machine's, so that a process has each constant there; the file
+that it came from counts as the process's too, as long as its pages are held.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from adrenoc.android.runtime_build import Runtime
+from adrenoc.cli.main import main
+from tests.models import graph, write
+
+KIB = 1024
+ROWS = {"small": 16, "large": 1 << 17}
+WIDTH = 256
+BYTES = ROWS["large"] * WIDTH * 4
+
+
+@pytest.mark.parametrize("suffix", [".adrenoc", ".tar"])
+def test_a_constant_is_in_memory_once(
+    runtime: Runtime, opencl: str, tmp_path: Path, suffix: str
+) -> None:
+    peaks = {}
+    for name, rows in ROWS.items():
+        table = np.ones((rows, WIDTH), np.float32)
+        nodes = [
+            helper.make_node("Cast", ["at"], ["index"], to=TensorProto.INT64),
+            helper.make_node("Gather", ["table", "index"], ["row"]),
+        ]
+        made = graph(nodes, {"at": (3,)}, ["row"], {"table": table})
+        model = write(made, tmp_path, f"{name}.onnx")
+        bundle = tmp_path / f"{name}{suffix}"
+        command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
+        tar = ["--tar"] if suffix == ".tar" else []
+        assert main([*command, *tar, "--output", str(bundle)]) == 0
+        peaks[name] = measure_peak_bytes(runtime.runner, bundle, "--opencl", opencl)
+    assert 0.8 * BYTES < peaks["large"] - peaks["small"] < 1.3 * BYTES
+
+
+def measure_peak_bytes(*command: object) -> int:
+    """The most memory that a program had.
+
+    Another one starts it, which is small: a program's peak counts what had been before it in its
+    process, here all that pytest holds.
+    """
+    folder = Path(sys.prefix) / "lib"
+    environment = {"LD_LIBRARY_PATH": str(folder)}
+    environment["OCL_ICD_FILENAMES"] = str(folder / "libintelocl.so")
+    measure = (
+        "import resource, subprocess, sys\n"
+        "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", measure, *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    )
+    return int(done.stdout) * KIB
