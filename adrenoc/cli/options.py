@@ -295,6 +295,7 @@ def inputs_option(text: str) -> Decorator:
 
 
 _MOST_EFFORT = 1000.0
+_MOST_MIB = 1 << 30
 
 
 def effort_option(before: str = "") -> Decorator:
@@ -348,7 +349,7 @@ def memory_option() -> Decorator:
     """`--max-memory-mib`: what the GPU may hold while the model runs."""
     return click.option(
         "--max-memory-mib",
-        type=click.IntRange(min=1),
+        type=click.IntRange(min=1, max=_MOST_MIB),
         metavar="M",
         help="GPU memory to stay within: beyond it, plan again or fail.",
     )

@@ -9,14 +9,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from adrenoc.errors import ToolError
 
 _SHOWN_LINES = 40
 _GENTLE_S, _TICK_S = 0.5, 0.01
+_SHORT_S = 1.0
+"""What ends sooner needs nobody who watches over it."""
+# Told that all is well it ends; where nobody can tell it any more, what it watches over does.
+_WATCH = 'read -r _ && exit; kill -s TERM -- "$1"; sleep 1; kill -s KILL -- "$1"'
 # `-m` alone looks for modules in the working folder first, which may be anybody's: a `json.py`
 # there would run.
 _AS_MODULE = (
@@ -73,11 +77,49 @@ def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
     )
     with process:
         try:
-            output, errors = process.communicate(timeout=timeout_s)
+            output, errors = _wait(process, timeout_s)
         finally:
             if process.returncode is None:  # a time-out, or a signal of ours
                 _end(process)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _wait(process: subprocess.Popen[str], timeout_s: float) -> tuple[str, str]:
+    try:
+        return process.communicate(timeout=min(_SHORT_S, timeout_s))
+    except subprocess.TimeoutExpired:
+        if timeout_s <= _SHORT_S:
+            raise
+    with ending_with_us(-process.pid):
+        return process.communicate(timeout=timeout_s - _SHORT_S)
+
+
+@contextmanager
+def ending_with_us(target: int) -> Iterator[None]:
+    """While this is open, a process (a group by its negative number) ends when ours is killed.
+
+    After SIGKILL nothing of ours runs: a shell waits for the end of a pipe that we hold.
+    """
+    watch = _start_watch(target)
+    try:
+        yield
+    finally:
+        if watch is not None:
+            with suppress(OSError):
+                watch.communicate(b"\n")
+
+
+def _start_watch(target: int) -> subprocess.Popen[bytes] | None:
+    try:
+        return subprocess.Popen(
+            ("/bin/sh", "-c", _WATCH, "sh", str(target)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:  # without a shell, or room for one more process, nobody watches
+        return None
 
 
 def _end(process: subprocess.Popen[str]) -> None:

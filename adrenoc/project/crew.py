@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from adrenoc.host.proc import own_module
+from adrenoc.host.proc import ending_with_us, own_module
 from adrenoc.text.json_text import read_json
 
 _TICK_S = 0.2
@@ -71,7 +71,8 @@ def open_crew() -> Iterator[Run]:
             if over.is_set():  # set before the process was there to be ended
                 process.terminate()
             try:
-                said, aside = process.communicate()
+                with ending_with_us(process.pid):
+                    said, aside = process.communicate()
             finally:
                 with lock:
                     running.discard(process)

@@ -137,6 +137,7 @@ def read_project(path: Path) -> Project:
     file: _File = Decoder(_wrong, defaults=True).read(_File, plain, str(path))
     if not file.model:
         raise OptionError(f"{path} lists no model; expected [[model]] with a file", hint=_HINT)
+    _check_values(file, path)
     recipes = [recipe for model in file.model for recipe in _recipes(path.parent, file, model)]
     names = [recipe.name for recipe in recipes]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -150,6 +151,22 @@ def read_project(path: Path) -> Project:
 
 def _wrong(where: str, what: str) -> OptionError:
     return OptionError(f"{where} {what}", hint=_HINT)
+
+
+def _check_values(file: _File, path: Path) -> None:
+    """Refuse what no command line could say: limits below nothing, and names that end early."""
+    tables: list[tuple[str, Any]] = [("", file), ("defaults.", file.defaults)]
+    tables += [("gates.", file.gates)]
+    for number, model in enumerate(file.model):
+        tables += [(f"model[{number}].", model), (f"model[{number}].gates.", model.gates)]
+    for where, table in tables:
+        for item in fields(table):
+            value = getattr(table, item.name)
+            texts = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(text, str) and "\0" in text for text in texts):
+                raise _wrong(f"{path}: {where}{item.name}", "holds a character of number 0")
+            if isinstance(table, Limits) and isinstance(value, int | float) and value < 0:
+                raise _wrong(f"{path}: {where}{item.name}", f"is {value}, expected 0 or more")
 
 
 def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:

@@ -120,7 +120,7 @@ class Decoder:
 
     def _expect(self, good: bool, seen: Any, expected: str, where: str) -> None:
         if not good:
-            shown = json.dumps(seen)
+            shown = json.dumps(seen, default=str)  # TOML has dates, too
             shown = shown if len(shown) <= _MOST_SHOWN else shown[: _MOST_SHOWN - 3] + "..."
             raise self._wrong(_format_place(where), f"is {shown}, expected {expected}")
 

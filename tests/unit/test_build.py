@@ -205,6 +205,11 @@ def test_one_that_fails_does_not_stop_the_others(
         ONE + ONE,
         "[gates]\ngrow = 'speed'\n" + ONE,
         ONE + "tuning_log = 'missing.json'\n",
+        ONE.replace("net", "ne\\u0000t"),
+        ONE + 'shapes = ["x:1\\u0000"]\n',
+        ONE + "preset = 1979-05-27\n",
+        ONE + "[model.gates]\nlaunches = -1\n",
+        "[gates]\nsize_mib = -0.5\n" + ONE,
     ],
 )
 def test_wrong_projects_are_one_sentence(

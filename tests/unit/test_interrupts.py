@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,81 @@ def test_threads_of_drivers_do_not_crash_a_process_that_ends(
     assert done.returncode == 128 + number, done.stderr
     assert done.stderr.endswith("nothing half-written was left\n")
     assert list(tmp_path.iterdir()) == []
+
+
+_INTERRUPTED_WHILE_LOADING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "adrenoc.cli.main":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from adrenoc.__main__ import run_command
+run_command()
+"""
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_prints_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_WHILE_LOADING],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+_KILLED = """
+import os, signal, threading, time
+from adrenoc.host.proc import {uses}
+
+def kill():
+    while not os.path.exists("started"):
+        time.sleep(0.01)
+    time.sleep({after})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+threading.Thread(target=kill).start()
+{does}
+"""
+_TOOL = "sleep 60 & echo $! > helper; echo $$ > tool; touch started; wait"
+
+
+@pytest.mark.parametrize(
+    ("uses", "does", "after"),
+    [
+        ("run_tool", f"run_tool(['/bin/sh', '-c', '{_TOOL}'], deed='wait')", 1.5),
+        (
+            "ending_with_us",
+            "import subprocess\n"
+            f"tool = subprocess.Popen(['/bin/sh', '-c', 'exec {_TOOL.partition(' &')[0]}'])\n"
+            "open('tool', 'w').write(str(tool.pid)); open('helper', 'w').write(str(tool.pid))\n"
+            "with ending_with_us(tool.pid):\n    open('started', 'w'); tool.wait()",
+            0.3,
+        ),
+    ],
+)
+def test_what_a_killed_process_has_started_ends(
+    tmp_path: Path, uses: str, does: str, after: float
+) -> None:
+    """After SIGKILL, too, which is how systems end a process when memory runs out."""
+    program = _KILLED.format(uses=uses, does=does, after=after)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    assert done.returncode == -signal.SIGKILL
+    started = [int((tmp_path / name).read_text()) for name in ("tool", "helper")]
+    until = time.monotonic() + 20
+    while any(_is_running(number) for number in started):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _is_running(number: int) -> bool:
+    """Whether there is such a process; one that has ended and that nobody asked is none."""
+    try:
+        state = Path(f"/proc/{number}/stat").read_text()
+    except OSError:
+        return False
+    return state.rpartition(")")[2].split()[0] != "Z"
