@@ -12,6 +12,7 @@ import click
 
 from adrenoc.cli.guarded import InputPath
 from adrenoc.cli.options import MOST_SECONDS, Decorator, FiniteRange, join_options
+from adrenoc.errors import OutputError
 
 if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
@@ -151,13 +152,23 @@ def reach(place: PlaceChoice) -> Iterator[RemoteAddress | None]:
 
 
 def program_folder(place: PlaceChoice) -> str:
-    """Where built kernels are kept: in the cache folder here, and where a server wants there."""
+    """Where built kernels are kept: in the cache folder here, and where a server wants there.
+
+    Raises:
+        OutputError: the cache folder is not there and cannot be made.
+    """
     from adrenoc.files.read import cache_folder
 
     if place.is_remote:
         return ""
     folder = cache_folder() / "programs"
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"the cache folder {folder.parent} cannot be made: {error.strerror or error}",
+            hint="export ADRENOC_CACHE_DIR=/a/folder/of/yours",
+        ) from error
     return str(folder)
 
 

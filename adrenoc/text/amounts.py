@@ -21,6 +21,8 @@ def show_ms(time_ms: float) -> str:
     """A duration with three digits that matter."""
     if time_ms >= 1000:
         return f"{time_ms / 1000:.2f} s"
+    if 0 < time_ms < 0.001:
+        return f"{time_ms * 1000:.2g} µs"
     if time_ms < 1:
         return f"{time_ms * 1000:.0f} µs"
     return f"{time_ms:.{2 if time_ms < 10 else 1 if time_ms < 100 else 0}f} ms"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
+from itertools import zip_longest
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --quiet: #57606a; --line: #d0d7de;
@@ -16,9 +18,11 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 84em;
 table { border-collapse: collapse; margin: 0.6em 0 2em; }
 td, th { padding: 0.2em 0.9em 0.2em 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); }
-td { overflow-wrap: break-word; } td:last-child { min-width: 14em; overflow-wrap: anywhere; }
+td { overflow-wrap: break-word; }
+td:last-child:not(.number) { min-width: 14em; overflow-wrap: anywhere; }
 td:first-child { white-space: nowrap; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.number, th.number { text-align: right; }
+td.number { min-width: 0; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .good { color: var(--good); } .bad { color: var(--bad); } .quiet { color: var(--quiet); }
 pre { overflow-x: auto; padding: 0.8em; background: var(--box); }
 svg { margin: 0 1.5em 1em 0; } svg text { font-size: 11px; fill: var(--quiet); }
@@ -47,6 +51,10 @@ details table { margin: 0.4em 0 1em; } :focus-visible { outline: 2px solid var(-
 """
 
 
+_NUMBER = " class='number'"
+_CELL = re.compile(r"<td( class='number')?")
+
+
 def page(title: str, *sections: str) -> str:
     """The whole file; sections are HTML."""
     return (
@@ -57,8 +65,15 @@ def page(title: str, *sections: str) -> str:
 
 
 def table(names: Sequence[str], body: str) -> str:
-    """A table of these columns, which scrolls where it is too wide; `body` is its rows."""
-    head = "".join(f"<th scope='col'>{safe(name)}</th>" for name in names)
+    """A table of these columns, which scrolls where it is too wide; `body` is its rows.
+
+    The name of a column stands above its figures, as they are set in the first row.
+    """
+    kinds = _CELL.findall(body.partition("</tr>")[0])
+    head = "".join(
+        f"<th scope='col'{_NUMBER if kind == _NUMBER else ''}>{safe(name)}</th>"
+        for name, kind in zip_longest(names, kinds[: len(names)], fillvalue="")
+    )
     return f"<div class='wide'><table><tr>{head}</tr>\n{body}</table></div>\n"
 
 

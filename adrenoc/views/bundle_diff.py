@@ -16,6 +16,7 @@ from adrenoc.bundle.figures import Figures, figures_of
 from adrenoc.bundle.gates import Gate, list_broken
 from adrenoc.bundle.launches import LaunchInfo
 from adrenoc.bundle.manifest import KernelInfo, TensorSpec
+from adrenoc.text.amounts import count_of
 from adrenoc.views.kernel_pairs import (
     NAME,
     KernelChange,
@@ -243,7 +244,9 @@ def _forms(
         forms[launch.node, seen[launch.node]] = NodeForm(
             kernel=launch.kernel,
             family="" if kernel is None else kernel.family,
-            memory=f"{textures} textures, {len(scopes) - textures} buffers",
+            memory=", ".join(
+                (count_of(textures, "texture"), count_of(len(scopes) - textures, "buffer"))
+            ),
             bytes=launch.bytes,
             time_us=launch.floor_us,
         )

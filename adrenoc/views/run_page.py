@@ -173,7 +173,10 @@ def _worst(steps: Sequence[_Step]) -> str:
 
 
 def _times(time_ms: float, floor_ms: float) -> str:
-    return f"{time_ms / floor_ms:.2f}" if floor_ms > 0 else ""
+    if floor_ms <= 0:
+        return ""
+    times = time_ms / floor_ms
+    return f"{times:.{2 if times < 10 else 1 if times < 100 else 0}f}"
 
 
 def _kernels(result: RunResult) -> str:
