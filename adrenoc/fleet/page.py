@@ -7,6 +7,7 @@ from pathlib import Path
 
 from adrenoc.fleet.table import COLUMNS, NUMBERS, Line
 from adrenoc.fleet.work import RUN
+from adrenoc.text.amounts import count_of, show_ms
 from adrenoc.text.html_page import cell, line, number, page, table
 
 _KINDS = {"right": "good", "done": "good", "wrong": "bad", "failed": "bad", "slower": "bad"}
@@ -15,11 +16,11 @@ _KINDS = {"right": "good", "done": "good", "wrong": "bad", "failed": "bad", "slo
 def fleet_html(lines: Sequence[Line]) -> str:
     """The whole page."""
     bad = sum(job.is_bad for job in lines)
-    devices = len({job.device for job in lines})
+    devices = count_of(len({job.device for job in lines if job.device}), "device")
     return page(
         "A fleet",
-        f"<h1>A fleet</h1>\n<p>{devices} devices, {len(lines)} jobs, {bad} that are wrong, slower "
-        f"or failed.</p>\n<h2>p50 of each model</h2>\n{_grid(lines)}"
+        f"<h1>A fleet</h1>\n<p>{devices}, {count_of(len(lines), 'job')}, {bad} wrong, slower or "
+        f"failed.</p>\n<h2>p50 of each model</h2>\n{_grid(lines)}"
         f"<h2>All jobs</h2>\n{_jobs(lines)}",
     )
 
@@ -46,7 +47,7 @@ def _grid(lines: Sequence[Line]) -> str:
 def _time(job: Line | None) -> str:
     if job is None:
         return cell("")
-    time = "" if job.p50_ms is None else f"{job.p50_ms:.2f} ms"
+    time = "" if job.p50_ms is None else show_ms(job.p50_ms)
     if not time or job.is_bad:
         return cell(", ".join(filter(None, (job.status, time))), _KINDS.get(job.status, "quiet"))
     return number(time)
