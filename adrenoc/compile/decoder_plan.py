@@ -69,7 +69,8 @@ def plan_decoder(
             reason="the file takes one token a run"
             if form.single
             else "prompts go through the longest that they fill, their rest through the "
-            "shortest that holds it; the last token through that of one",
+            "shortest that holds it, or through the one before it where runs of that are at most "
+            "half as long; the last token through that of one",
         )
     )
     slack = 0 if whole else _choose_slack(form, rows, lengths[-1])

@@ -136,6 +136,7 @@ class TokenLoop {
   [[nodiscard]] bool has_rows_of(int64_t length) const;
   [[nodiscard]] ContextFill fill() const { return {rows_, length_, pending_, taken_}; }
   [[nodiscard]] Entry& entry_for(size_t left);
+  [[nodiscard]] static bool are_cheaper(const Entry& shorter, const Entry& longer, size_t left);
   void run_entry(Entry& entry, const int64_t* tokens, size_t count);
   void go_back(int64_t length);
   void settle();
