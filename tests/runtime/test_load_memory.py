@@ -42,8 +42,12 @@ def test_a_constant_is_in_memory_once(
         command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
         tar = ["--tar"] if suffix == ".tar" else []
         assert main([*command, *tar, "--output", str(bundle)]) == 0
-        peaks[name] = measure_peak_bytes(runtime.runner, bundle, "--opencl", opencl)
-    assert 0.8 * BYTES < peaks["large"] - peaks["small"] < 1.3 * BYTES
+        # The driver's compiler has tens of MiB more in some runs than in others.
+        peaks[name] = min(
+            measure_peak_bytes(runtime.runner, bundle, "--opencl", opencl) for _ in range(3)
+        )
+    # With the file's pages held, it were twice the constant.
+    assert 0.8 * BYTES < peaks["large"] - peaks["small"] < 1.5 * BYTES
 
 
 def measure_peak_bytes(*command: object) -> int:
