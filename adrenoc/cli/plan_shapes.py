@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.decision import Decision
-    from adrenoc.importers.decoder_form import DecoderForm
+    from adrenoc.importers.decoder_spec import DecoderForm
     from adrenoc.importers.signature import Signature
     from adrenoc.options import Shapes
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 from adrenoc.decision import Decision
 from adrenoc.errors import OptionError
-from adrenoc.importers.decoder_form import GENAI_CONFIG, MAKERS_CONFIG, DecoderForm
+from adrenoc.importers.decoder_form import MAKERS_CONFIG
+from adrenoc.importers.decoder_spec import GENAI_CONFIG, DecoderForm
 from adrenoc.options import Shapes
 
 MOST_ROWS = 4096

@@ -6,20 +6,19 @@ Loads neither TVM nor files of weights beside the model; a TFLite file is read w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.errors import ModelFormatError
 from adrenoc.files.read import read_plain
+from adrenoc.importers.decoder_spec import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec
 from adrenoc.importers.formats import ModelFiles, find_model_files
 from adrenoc.importers.signature import Extent, Port, Signature, read_signature
 from adrenoc.importers.states import names_of_next
 from adrenoc.text.json_text import read_json
 
-GENAI_CONFIG = "genai_config.json"
-"""What onnxruntime-genai's builder writes beside a model."""
 MAKERS_CONFIG = "config.json"
 """What optimum writes beside it: the configuration of the model's makers."""
 _POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
@@ -33,58 +32,6 @@ _RENAMED = (("past_key_values", "present"), ("past", "present"))
 _ENCODERS = ".encoder."
 """In names of keys and values of an encoder's: a merged file's graph for a past gives them back
 empty, though only the first call makes them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CacheSpec:
-    """A cache of keys or values: its input, its output, heads and elements of a row of a head.
-
-    `least` is how many rows the file wants one to have that holds none yet, as those that slide do.
-    """
-
-    past: str
-    present: str
-    heads: int
-    head: int
-    dtype: str
-    least: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateSpec:
-    """A state that every token changes as a whole, as those of recurrent layers."""
-
-    past: str
-    present: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderForm:
-    """Caches of a decoder and its recurrent states, and what its configuration says of it.
-
-    `context` (as the file `source` says) is 0 and `ends`, the tokens after which it has no more to
-    say, are none where no configuration lies beside the model.  Where the file fixes them, `rows`
-    are those that its caches have and `lengths` the tokens of a prompt that it has calls for.
-    `slides` says that caches of a window may have fewer rows than others.  `merged` is of files
-    with a graph for a first call beside that for a past; `single` of those whose runs take one
-    token.  `streams` is how many positions a token has where there are more than one.
-    """
-
-    caches: tuple[CacheSpec, ...]
-    recurrent: tuple[StateSpec, ...] = ()
-    slides: bool = False
-    masked: bool
-    positions: bool
-    streams: int = 1
-    context: int
-    merged: bool = False
-    single: bool = False
-    ends: tuple[int, ...] = ()
-    source: str = GENAI_CONFIG
-    rows: int = 0
-    lengths: tuple[int, ...] = ()
 
 
 def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm | None:

@@ -15,7 +15,8 @@ from adrenoc.cli.plan_shapes import plan_shapes
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.errors import CustomDomainError, OptionError, UnsupportedOperatorError
 from adrenoc.importers import import_model
-from adrenoc.importers.decoder_form import CacheSpec, DecoderForm, find_decoder
+from adrenoc.importers.decoder_form import find_decoder
+from adrenoc.importers.decoder_spec import CacheSpec, DecoderForm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 

@@ -29,7 +29,8 @@ from adrenoc.check.accuracy.truth import fill_token_truth, fill_truth
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.device.opencl import pick_device
 from adrenoc.errors import InputError
-from adrenoc.importers.decoder_form import DecoderForm, find_decoder
+from adrenoc.importers.decoder_form import find_decoder
+from adrenoc.importers.decoder_spec import DecoderForm
 from adrenoc.importers.formats import find_model_files
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target

@@ -20,7 +20,7 @@ from adrenoc.compile.tokenizer import find_tokenizer
 from adrenoc.device.tokenizer import Tokenizer
 from adrenoc.errors import InputError
 from adrenoc.files.read import open_plain
-from adrenoc.importers.decoder_form import DecoderForm
+from adrenoc.importers.decoder_spec import DecoderForm
 
 USUAL_TOKENS = 32
 """Tokens that are enough to see where an error enters; more of them make the perplexity surer."""

@@ -34,7 +34,8 @@ from adrenoc.check.source.alone import MADE, READ, make_alone, take_products
 from adrenoc.check.source.products import WeightedProduct, find_products
 from adrenoc.check.source.write import write_model
 from adrenoc.errors import InputError
-from adrenoc.importers.decoder_form import DecoderForm, find_decoder
+from adrenoc.importers.decoder_form import find_decoder
+from adrenoc.importers.decoder_spec import DecoderForm
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import load_onnx
 from adrenoc.reporter import Reporter

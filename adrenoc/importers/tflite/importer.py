@@ -7,27 +7,20 @@ here, refuses data in float with weights in integers, and leaves TFLite's roundi
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.errors import CustomDomainError, ShapeError, UnsupportedOperatorError
+from adrenoc.errors import ShapeError, UnsupportedOperatorError
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.shapes import check_names
 from adrenoc.importers.states import check_states
 from adrenoc.importers.tflite.converter import NUMERIC_DTYPES, GraphConverter
+from adrenoc.importers.tflite.decoder.importer import import_call
 from adrenoc.importers.tflite.decoder.roles import is_decoder
-from adrenoc.importers.tflite.file import (
-    GraphInfo,
-    Operator,
-    TensorInfo,
-    TFLiteFile,
-    read_tflite,
-)
-from adrenoc.importers.tflite.ops import CUSTOM_OPS
-from adrenoc.importers.tflite.untranslated import hint_at_custom
+from adrenoc.importers.tflite.file import TensorInfo, TFLiteFile, read_tflite
+from adrenoc.importers.tflite.refusals import check_imported, check_operators
 from adrenoc.text.spelling import list_first
 
 
@@ -53,8 +46,6 @@ def import_tflite(
     content, sha256 = files.read()
     whole = read_tflite(files.paths[0], content)
     if caches:
-        from adrenoc.importers.tflite.decoder.importer import import_call
-
         return import_call(whole, sha256, shapes)
     file = _put_states_last(whole, states)
     main = file.main
@@ -101,48 +92,6 @@ def _check_signatures(file: TFLiteFile) -> None:
             "expected to compile them together",
             hint="adrenoc compile MODEL without --shape and --state",
         )
-
-
-def check_operators(graphs: Iterable[GraphInfo], known: Iterable[str] = ()) -> None:
-    """Refuse custom operators that are neither `known` nor translated.
-
-    Raises:
-        CustomDomainError: naming them all.
-    """
-    known = {*known, *CUSTOM_OPS}
-    custom = [(g, o) for g in graphs for o in g.operators if o.custom and o.kind not in known]
-    if custom:
-        raise CustomDomainError(
-            f"custom operators: {_counts([o for _, o in custom])}; "
-            f"at {list_first((g.label(o) for g, o in custom), between=', ')}",
-            hint=hint_at_custom(o.kind for _, o in custom),
-        )
-
-
-def check_imported(converter: GraphConverter) -> None:
-    """Refuse what could not be translated.
-
-    Raises:
-        UnsupportedOperatorError: naming it all.
-    """
-    if converter.failures:
-        failed = [operator for operator, _, _ in converter.failures]
-        labels: dict[str, list[str]] = {}
-        for operator, label, why in converter.failures:
-            labels.setdefault(why, []).append(label if operator.outputs else operator.kind)
-        where = list_first(
-            f"{list_first(dict.fromkeys(same), between=', ')}: {why}"
-            for why, same in labels.items()
-        )
-        raise UnsupportedOperatorError(
-            f"operators that cannot be imported: {_counts(failed)}; at {where}",
-            hint="convert the model with other operators, or cut it before these",
-        )
-
-
-def _counts(operators: Sequence[Operator]) -> str:
-    kinds = Counter(o.kind for o in operators)
-    return ", ".join(f"{kind} ({count}x)" for kind, count in sorted(kinds.items()))
 
 
 def _apply_shapes(

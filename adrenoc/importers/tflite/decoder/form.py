@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrenoc.importers.decoder_form import CacheSpec, DecoderForm
+from adrenoc.importers.decoder_spec import CacheSpec, DecoderForm
 from adrenoc.importers.tflite.decoder.caches import find_caches
 from adrenoc.importers.tflite.decoder.roles import read_calls
 from adrenoc.importers.tflite.file import TFLiteFile

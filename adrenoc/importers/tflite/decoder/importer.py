@@ -15,7 +15,7 @@ from adrenoc.importers.tflite.decoder.join import PAST_LENGTH, TOKENS, join_call
 from adrenoc.importers.tflite.decoder.own_ops import DECODER_OPS, PRODUCT
 from adrenoc.importers.tflite.decoder.roles import Call, read_calls
 from adrenoc.importers.tflite.file import GraphInfo, TensorInfo, TFLiteFile
-from adrenoc.importers.tflite.importer import check_imported, check_operators
+from adrenoc.importers.tflite.refusals import check_imported, check_operators
 from adrenoc.text.spelling import list_first
 
 
