@@ -62,7 +62,7 @@ class Examined:
     """The outputs of the first run; none where the suite failed."""
     unseen: list[str] = field(default_factory=list)
     once: str = ""
-    """What failed as a whole and not in parts: a failure that did not come again."""
+    """What failed as a whole and not in parts, and whether it came again."""
 
 
 def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examined:
@@ -80,8 +80,21 @@ def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examine
     except (DeviceError, RemoteError) as error:
         _split(bench, suite, target, folder, found, error)
         if not found.findings:
-            found.once = one_line(error)
+            _run_again(bench, found, error)
     return found
+
+
+def _run_again(bench: Bench, found: Examined, error: AdrenocError) -> None:
+    """Run what failed as a whole, and in no part, once more: a network is a whole too."""
+    try:
+        runs = bench.run(found.made)
+    except (DeviceError, RemoteError) as again:
+        found.once = f"{one_line(again)}; each time that all cases run, and not in parts"
+        found.unseen = [case.title for case in found.made.suite.cases]
+        return
+    found.once = f"{one_line(error)}; it did not come again"
+    found.outputs = runs.first
+    found.findings += _judge_runs(found.made, runs)
 
 
 def run_reversed(
@@ -98,7 +111,7 @@ def run_reversed(
     try:
         return _unsteady(turned, examined.outputs, bench.run(turned), set())
     except (DeviceError, RemoteError) as error:
-        examined.once = one_line(error)
+        examined.once = f"{one_line(error)}; in the other order"
         return ()
 
 

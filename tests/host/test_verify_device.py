@@ -235,7 +235,20 @@ def test_a_failure_that_does_not_come_again_is_told(tmp_path: Path) -> None:
     bench.failures = [DeviceError("CL_OUT_OF_RESOURCES", hint="")]
     done = _verified(bench, tmp_path)
     assert done.report.is_right and not done.findings
-    assert done.report.failed_once == ("CL_OUT_OF_RESOURCES",)
+    assert done.report.failed_once == ("CL_OUT_OF_RESOURCES; it did not come again",)
+
+
+def test_what_fails_as_a_whole_each_time_is_not_right(tmp_path: Path) -> None:
+    class Small(PlantedBench):
+        def run(self, made: Made) -> Runs:
+            if len(made.suite.cases) > 1:
+                raise DeviceError("no memory left", hint="")
+            return super().run(made)
+
+    done = _verified(Small(), tmp_path)
+    assert not done.report.is_right and not done.findings
+    (told, *_) = done.report.failed_once
+    assert told == "no memory left; each time that all cases run, and not in parts"
 
 
 def test_what_fails_is_split_down_to_its_case(tmp_path: Path) -> None:
