@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import signal
@@ -11,11 +12,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
-from adrenoc.errors import ToolError
+from adrenoc.errors import DiskFullError, ToolError
+from adrenoc.text.spelling import quote_word
 
 _SHOWN_LINES = 40
+_FULL_WORDS = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 _GENTLE_S, _TICK_S = 0.5, 0.01
 _SHORT_S = 1.0
 """What ends sooner needs nobody who watches over it."""
@@ -38,6 +42,7 @@ def run_tool(command: Sequence[str], *, deed: str, timeout_s: float = 600.0) -> 
     """Run `command` and return its standard output; `deed` says what it is for ("link model.so").
 
     Raises:
+        DiskFullError: the tool says that it had no room to write.
         ToolError: the tool cannot be started, takes longer than `timeout_s`, or does not exit
             with 0.  The message holds the exit code or signal and the last lines of stderr, the
             hint the command line to run again.
@@ -56,12 +61,37 @@ def run_tool(command: Sequence[str], *, deed: str, timeout_s: float = 600.0) -> 
             hint=f"run it by hand: {again}",
         ) from error
     if done.returncode != 0:
+        _refuse_full_disk(done, command, deed)
         raise ToolError(
             f"cannot {deed}: `{Path(command[0]).name}` {_ending(done.returncode)}"
             f"{_quote_output(done.stderr or done.stdout)}",
             hint=f"run it again: {again}",
         )
     return done.stdout
+
+
+def _refuse_full_disk(
+    done: subprocess.CompletedProcess[str], command: Sequence[str], deed: str
+) -> None:
+    """Compilers say it once, and much that follows from it."""
+    text = done.stderr + done.stdout
+    full = next((words for words in _FULL_WORDS if words in text), None)
+    if full is None:
+        return
+    temporary = Path(tempfile.gettempdir())
+    made = (_lasting_folder(Path(word)) for flag, word in pairwise(command) if flag == "-o")
+    folders = [temporary, *(f for f in made if f.is_dir() and temporary not in (f, *f.parents))]
+    asked = " ".join(map(quote_word, folders))
+    raise DiskFullError(
+        f"cannot {deed}: `{Path(command[0]).name}` {_ending(done.returncode)}: {full.lower()}",
+        hint=f"free some space (df -h {asked}), or set TMPDIR and ADRENOC_CACHE_DIR to other "
+        "folders",
+    )
+
+
+def _lasting_folder(made: Path) -> Path:
+    """Where a file goes in the end: outputs are prepared in hidden folders, which go."""
+    return next(folder for folder in made.parents if not folder.name.startswith("."))
 
 
 def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:

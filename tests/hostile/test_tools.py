@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import ToolError
+from adrenoc.errors import DiskFullError, ToolError
 from adrenoc.host.proc import run_tool
 
 
@@ -52,4 +52,23 @@ def test_a_long_report_without_room_for_it(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ToolError, match="100") as caught:
         run_tool(["sh", "-c", "seq 100; exit 1"], deed="count")
     assert "all 100 lines" not in caught.value.message
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    "said", ["No space left on device", "Disk quota exceeded", "File too large"]
+)
+def test_a_tool_without_room_on_the_disk(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Assemblers say so first, then hundreds of lines that follow from it."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    script = f"echo \"a.s: can't write unit0.o: '{said}'\"; seq 100; exit 1"
+    with pytest.raises(DiskFullError) as caught:
+        run_tool(["sh", "-c", script, "-o", "/usr/.made.part/unit0.o"], deed="build the library")
+    assert caught.value.message == (f"cannot build the library: `sh` exited with 1: {said.lower()}")
+    assert caught.value.hint == (
+        f"free some space (df -h {tmp_path} /usr), or set TMPDIR and ADRENOC_CACHE_DIR to other "
+        "folders"
+    )
     assert os.listdir(tmp_path) == []  # noqa: PTH208
