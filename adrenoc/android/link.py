@@ -23,6 +23,7 @@ from adrenoc.android.ndk import MIN_API, Ndk, find_ndk
 from adrenoc.bundle.manifest import LibraryInfo
 from adrenoc.errors import DependencyError, DiskFullError, LinkError
 from adrenoc.files import read
+from adrenoc.files.native_path import spell_native_path
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.host.proc import run_tool
 from adrenoc.host.time_trace import section
@@ -151,6 +152,7 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
             link_objects([Path(o) for o in objects], Path(path), platform=platform, linker=linker)
 
     with TemporaryFolder("link") as folder:
+        spell_native_path(folder, hint="export TMPDIR=/a/folder/of/yours")
         library.export_library(
             str(output), fcompile=link, fpack_imports=_pack_modules, workspace_dir=str(folder)
         )

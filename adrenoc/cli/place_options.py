@@ -13,6 +13,7 @@ import click
 from adrenoc.cli.guarded import InputPath
 from adrenoc.cli.options import MOST_SECONDS, Decorator, FiniteRange, join_options
 from adrenoc.errors import OutputError
+from adrenoc.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
 
 if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
@@ -167,9 +168,9 @@ def program_folder(place: PlaceChoice) -> str:
     except OSError as error:
         raise OutputError(
             f"the cache folder {folder.parent} cannot be made: {error.strerror or error}",
-            hint="export ADRENOC_CACHE_DIR=/a/folder/of/yours",
+            hint=OTHER_CACHE_FOLDER,
         ) from error
-    return str(folder)
+    return spell_native_path(folder, hint=OTHER_CACHE_FOLDER)
 
 
 def programs_of(place: PlaceChoice, keep: bool, qualcomm_rule: bool) -> ProgramOptions | None:

@@ -13,6 +13,7 @@ from adrenoc.bundle.bundle import PROGRAMS, Bundle
 from adrenoc.bundle.manifest import ParamSpec, TensorSpec
 from adrenoc.device.result import ProgramOptions, ProgramReport
 from adrenoc.errors import AdrenocError, BundleError
+from adrenoc.files.native_path import spell_native_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 OPENCL = "opencl"
 # What the runtime takes for "no folder".
 _NO_FOLDER = "none"
+_OTHER_NAME = "mv it to another name, or name it by a link: ln -s BUNDLE my.adrenoc"
 _BUILD_TICK_MS = 250
 _LONGEST_BUILD_S = 3600.0
 # What TVM and the OpenCL runtime raise.
@@ -90,9 +92,10 @@ class LocalPlace:
         """
         import tvm_ffi
 
+        library = spell_native_path(bundle.library, hint=_OTHER_NAME)
         try:
             check_extents(bundle.library)
-            return tvm_ffi.get_global_func("adrenoc.load_library")(str(bundle.library))
+            return tvm_ffi.get_global_func("adrenoc.load_library")(library)
         except (AdrenocError, OSError, RuntimeError, ValueError) as error:
             raise BundleError(
                 f"{bundle.path}: its library cannot be loaded: {error}",
@@ -108,7 +111,7 @@ class LocalPlace:
     def embedded_folder(self, bundle: Bundle) -> str:
         """See `Place`."""
         folder = bundle.file(PROGRAMS)
-        return str(folder) if folder.is_dir() else ""
+        return spell_native_path(folder, hint=_OTHER_NAME) if folder.is_dir() else ""
 
     def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
         """See `Place`."""

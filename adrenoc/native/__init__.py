@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 
 from adrenoc.errors import DependencyError
+from adrenoc.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
 from adrenoc.files.read import cache_folder
 from adrenoc.native.compile_plugin import build
 from adrenoc.text.spelling import quote_word
@@ -50,6 +51,7 @@ def load() -> None:
     Raises:
         DependencyError: there is no C++ compiler, or TVM is missing.
         ToolError: the compiler failed.
+        OptionError: TVM cannot open the cache folder's path.
     """
     import tvm  # noqa: F401  (loads the libraries that ours is linked with)
     import tvm_ffi
@@ -65,7 +67,8 @@ def load() -> None:
             hint=f"rm {quote_word(library)} and run again, which builds it anew",
         ) from error
     # Made on the first tuning run; nothing lies there else.
-    tvm_ffi.get_global_func("adrenoc.clml.set_cache_folder")(str(cache_folder() / "clml"))
+    folder = spell_native_path(cache_folder() / "clml", hint=OTHER_CACHE_FOLDER)
+    tvm_ffi.get_global_func("adrenoc.clml.set_cache_folder")(folder)
 
 
 def use_software_device() -> bool:

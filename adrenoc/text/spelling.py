@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Iterable
+from pathlib import Path
 
 MOST_LISTED = 8
 """The most names that a message lists: a model may have thousands of nodes of one kind."""
@@ -26,5 +27,9 @@ def list_first(items: Iterable[str], *, between: str = "; ", most: int = MOST_LI
 
 
 def quote_word(value: object) -> str:
-    """A path, or what else a user named, as one word of a command to type."""
-    return shlex.quote(str(value))
+    """A path, or what else a user named, as one word of a command to type.
+
+    A path that begins with a dash would be read as an option.
+    """
+    begins = isinstance(value, Path) and str(value).startswith("-")
+    return shlex.quote(f"./{value}" if begins else str(value))

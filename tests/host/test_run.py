@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from adrenoc.cli.main import main
 from adrenoc.decision import DecisionLog
 from adrenoc.device.opencl import list_devices, pick_device
 from adrenoc.device.run import run_bundle
-from adrenoc.errors import BundleError, CheckFailedError, DeviceError, InputError
+from adrenoc.errors import BundleError, CheckFailedError, DeviceError, InputError, OptionError
 from adrenoc.target.target import load_target
 
 SHAPE = (1, 4, 8, 8)
@@ -181,6 +182,15 @@ def test_a_bundle_for_android_is_refused_before_it_is_loaded(bundle: Path) -> No
     other = replace(opened, manifest=replace(opened.manifest, target=android))
     with pytest.raises(BundleError, match="was compiled for adreno"):
         run_bundle(other, inputs={"image": np.zeros(SHAPE, "float32")})
+
+
+def test_a_bundle_whose_path_is_not_utf_8(bundle: Path, tmp_path: Path) -> None:
+    """TVM's strings are UTF-8: the library cannot be opened, and is not damaged."""
+    link = tmp_path / os.fsdecode(b"b\xff.adrenoc")
+    link.symlink_to(bundle)
+    with pytest.raises(OptionError, match="is not UTF-8") as caught:
+        run_bundle(open_bundle(link), inputs={"image": np.zeros(SHAPE, "float32")})
+    assert "compile" not in caught.value.hint
 
 
 def test_devices_by_number_and_name(bundle: Path) -> None:

@@ -13,6 +13,7 @@ from tests.hostile.models import pipe
 
 _CHECK = ("check", "model.onnx")
 _COMPILE = ("compile", "model.onnx", "--no-cache", "--stop-after", "import")
+_NO_UTF_8 = os.fsdecode(b"t\xff")
 _WHOLE = ("compile", "model.onnx", "-o", "out")
 
 
@@ -91,6 +92,14 @@ def _folders() -> Iterator[Case]:
                 codes=ENDED,
                 makes=("out", "nowhere", "cache", "a\nb"),
             )
+    yield Case(
+        family="folders of the user",
+        name="TMPDIR is not UTF-8",
+        make=lambda f: (f / _NO_UTF_8).mkdir(),
+        command=(*_WHOLE, "--no-cache"),
+        environment={"TMPDIR": f"{{work}}/{_NO_UTF_8}"},
+        codes=frozenset({17}),
+    )
     yield Case(
         family="folders of the user",
         name="a working folder that is gone",
