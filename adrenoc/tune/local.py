@@ -13,6 +13,9 @@ from adrenoc.device.serve import RpcServer, ServeOptions
 from adrenoc.device.tracker import HostPort
 from adrenoc.reporter import SilentReporter
 
+_MOST_END_S = 15.0
+"""What a session takes at most that is stopped because its peer has left."""
+
 
 @contextmanager
 def local_server() -> Iterator[RemoteAddress]:
@@ -29,8 +32,11 @@ def local_server() -> Iterator[RemoteAddress]:
             except OSError:  # closed
                 return
 
-    threading.Thread(target=serve, daemon=True).start()
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
     try:
         yield RemoteAddress(where=HostPort(host="127.0.0.1", port=server.port), key=key)
     finally:
         server.close()
+        # Until the last session has ended and its folder is removed.
+        serving.join(_MOST_END_S)

@@ -1,0 +1,24 @@
+"""The server of this machine's own device leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from adrenoc import native
+from adrenoc.device.remote import describe
+from adrenoc.tune.local import local_server
+
+
+def test_the_folder_of_a_session_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends after that, and nothing of it would remove the folder any more."""
+    if not native.use_software_device():
+        pytest.skip("no software OpenCL device: pip install 'adrenoc[opencl]'")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with local_server() as address:
+        assert describe(address)
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
