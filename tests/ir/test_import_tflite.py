@@ -99,6 +99,19 @@ def test_what_keeps_variables_is_told_once(tmp_path: Path) -> None:
     assert "'output': it draws random numbers: make them an input" in caught.value.message
 
 
+def test_weights_that_were_left_out_are_no_states(tmp_path: Path) -> None:
+    """As of a Keras 3 model by from_concrete_functions: variables that nothing ever sets."""
+    kinds = tflite.BuiltinOperator
+    content = network("mixed_small", size=31, width=1.0)
+    content = patched(content, kinds.AVERAGE_POOL_2D, kinds.READ_VARIABLE)
+    path = tmp_path / "m.tflite"
+    path.write_bytes(patched(content, kinds.SOFTMAX, kinds.VAR_HANDLE))
+    with pytest.raises(errors.UnsupportedOperatorError) as caught:
+        import_model(path, shapes={})
+    assert "from run to run" not in caught.value.message
+    assert caught.value.message.count("TFLiteConverter.from_keras_model") == 1
+
+
 def test_a_refusal_says_what_was_seen_and_expected(tmp_path: Path) -> None:
     build = pytest.importorskip("tests.tflite.cases")
     case = build.recipe(

@@ -33,7 +33,7 @@ from adrenoc.importers.tflite.node import (
     value_of,
 )
 from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
-from adrenoc.importers.tflite.untranslated import WHY_NOT
+from adrenoc.importers.tflite.untranslated import why_not
 from adrenoc.relax.values import (
     UniqueNames,
     constant_value,
@@ -198,8 +198,8 @@ class GraphConverter:
     ) -> None:
         convert = self._converter_of(operator)
         if convert is None:
-            expected = "not supported, expected an operator that adrenoc translates"
-            raise NotImplementedError(WHY_NOT.get(operator.kind, expected))
+            others = (other.kind for other in graph.operators)
+            raise NotImplementedError(why_not(operator.kind, others))
         inputs = [self._input(graph, env, i) for i in operator.inputs]
         check_bools(operator.kind, [v.info if v is not None else None for v in inputs])
         node = Node(

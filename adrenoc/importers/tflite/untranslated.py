@@ -13,6 +13,10 @@ _VARIABLE = (
     "it keeps a variable from run to run: convert the model with that as an input and an output, "
     "and compile it with --state"
 )
+_WEIGHTS = (
+    "the file has no values of its variables, which nothing sets: convert the model by "
+    "tf.lite.TFLiteConverter.from_keras_model or from_saved_model, which put weights into the file"
+)
 _TABLE = "it looks up keys in a table: look them up before, and feed the indices"
 _RANDOM = "it draws random numbers: make them an input"
 
@@ -30,6 +34,15 @@ WHY_NOT: Mapping[str, str] = {
     "VAR_HANDLE": _VARIABLE,
 }
 """Operator -> the reason, and the nearest rewrite."""
+
+
+def why_not(kind: str, others: Iterable[str]) -> str:
+    """The reason, and the nearest rewrite, of an operator in a graph with these others."""
+    reason = WHY_NOT.get(kind, "not supported, expected an operator that adrenoc translates")
+    if reason == _VARIABLE and not {"ASSIGN_VARIABLE", "CALL_ONCE"} & set(others):
+        return _WEIGHTS
+    return reason
+
 
 _BUILTINS = "convert the model with TFLITE_BUILTINS alone as supported_ops"
 _FLEX = "Flex"
