@@ -34,6 +34,7 @@ _CAUSES = {
     errno.EPERM: "you have no permission to write there",
     errno.ENOENT: "the folder it should go into does not exist",
     errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EEXIST: "a file of that name is in the way",
     errno.EISDIR: "a folder of that name is in the way",
     errno.ENAMETOOLONG: "the name is too long",
     errno.ELOOP: "its links lead in a circle",
@@ -45,7 +46,7 @@ _FULL_CAUSES = {
 }
 FULL_CODES = frozenset(_FULL_CAUSES)
 """What the system says where there is no room."""
-_OTHER_PLACE = "name another place with --output"
+OTHER_PLACE = "name another place with --output"
 _SPECIAL = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
@@ -60,14 +61,14 @@ def output_error(path: Path, error: OSError) -> OutputError:
     if error.errno in _FULL_CAUSES:
         return DiskFullError(
             f"cannot write {path}: {_FULL_CAUSES[error.errno]}; nothing was left behind",
-            hint=f"free some space (df -h {quote_word(path.parent)}), or {_OTHER_PLACE}",
+            hint=f"free some space (df -h {quote_word(path.parent)}), or {OTHER_PLACE}",
         )
     cause = _CAUSES.get(error.errno or 0, error.strerror or str(error))
-    hint = _OTHER_PLACE
+    hint = OTHER_PLACE
     if error.errno == errno.ENOENT:
         hint = f"mkdir -p {quote_word(path.parent)}"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        hint = f"ls -ld {quote_word(path.parent)}, or {_OTHER_PLACE}"
+        hint = f"ls -ld {quote_word(path.parent)}, or {OTHER_PLACE}"
     return OutputError(f"cannot write {path}: {cause}", hint=hint)
 
 
@@ -89,12 +90,12 @@ def output_place(path: Path) -> Path:
     if owner not in (0, os.geteuid()):
         raise OutputError(
             f"{path} is a link that another user made (number {owner}), and is not followed",
-            hint=_OTHER_PLACE,
+            hint=OTHER_PLACE,
         )
     if not os.path.lexists(place):
         raise OutputError(
             f"{path} is a link to {place}, where nothing is; expected a link to a file",
-            hint=f"rm {quote_word(path)}, or {_OTHER_PLACE}",
+            hint=f"rm {quote_word(path)}, or {OTHER_PLACE}",
         )
     return place
 
@@ -120,7 +121,7 @@ def check_file_can_be_written(path: Path) -> Path:
         raise OutputError(
             f"{path} is {_SPECIAL.get(stat.S_IFMT(mode), 'no file')}, and will not be replaced; "
             "expected a file, or nothing",
-            hint=_OTHER_PLACE,
+            hint=OTHER_PLACE,
         )
     refuse_input(place)
     return place
@@ -221,7 +222,7 @@ def _swap_in(new: Path, place: Path, kind: FolderKind) -> None:
         return
     raise OutputError(
         f"cannot write {place}: other processes keep replacing it",
-        hint=f"wait for the other adrenoc to end, or {_OTHER_PLACE}",
+        hint=f"wait for the other adrenoc to end, or {OTHER_PLACE}",
     )
 
 

@@ -14,7 +14,7 @@ from adrenoc.bundle.gates import list_broken
 from adrenoc.bundle.write_bundle import move_bundle
 from adrenoc.compile.cache import tool_versions
 from adrenoc.errors import AdrenocError, LockError
-from adrenoc.files.outputs import output_error, scratch_folder_for, write_atomically
+from adrenoc.files.outputs import OTHER_PLACE, output_error, scratch_folder_for, write_atomically
 from adrenoc.project.crew import Run, Said, run_side_by_side
 from adrenoc.project.lock import (
     Lock,
@@ -101,7 +101,10 @@ def build_project(
         try:
             recipe.output.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise output_error(recipe.output.parent, error) from error
+            refused = output_error(recipe.output.parent, error)
+            other = f'name another folder in {project.path}: output = "FOLDER"'
+            refused.hint = refused.hint.replace(OTHER_PLACE, other)
+            raise refused from error
     outcomes, locks = [], []
     with ExitStack() as stack:
         # What is locked is made aside: what differs is not to be taken for what was.

@@ -155,6 +155,11 @@ def _wrong(where: str, what: str) -> OptionError:
 
 def _check_values(file: _File, path: Path) -> None:
     """Refuse what no command line could say: limits below nothing, and names that end early."""
+    if file.output.startswith("~"):
+        raise OptionError(
+            f"{path}: output is {file.output!r}, but ~ stands for no folder in this file",
+            hint='write the whole path: output = "/home/you/bundles"',
+        )
     tables: list[tuple[str, Any]] = [("", file), ("defaults.", file.defaults)]
     tables += [("gates.", file.gates)]
     for number, model in enumerate(file.model):

@@ -279,3 +279,23 @@ def test_annotations_stay_one_line() -> None:
     result = BuildResult(bundles=(one,), lock_written=False, lock_is_there=False)
     (line,) = list_annotations(result, Path("t.toml"))
     assert line == "::error file=t.toml,title=a%2Cb%3A failed::100%25%0A::error::x\\u202e"
+
+
+@pytest.mark.parametrize("output", ["net.tflite", "net.tflite/below"])
+def test_a_folder_in_the_way_of_bundles_is_named_by_its_key(
+    build: Build, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`adrenoc build` has no --output."""
+    assert build(f'output = "{output}"\n{ONE}') == OutputError.exit_code
+    said = capsys.readouterr().err
+    assert "File exists" not in said
+    assert "--output" not in said
+    assert 'name another folder in adrenoc.toml: output = "FOLDER"' in said
+
+
+def test_a_home_folder_that_no_shell_spells_out_is_refused(
+    build: Build, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build(f'output = "~/bundles"\n{ONE}') == OptionError.exit_code
+    assert "~ stands for no folder in this file" in capsys.readouterr().err
+    assert not Path("~").exists()
