@@ -28,18 +28,20 @@ def main() -> None:
     """Answer until nobody asks any more."""
     # An interruption is for who asks, and ends this process by the end of the questions.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
+    # Who is killed leaves a question half asked, or an answer with nobody to read it: closing the
+    # pipe would write that once more.
+    with (
+        suppress(BrokenPipeError),
+        os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers,
+    ):
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the runtimes print is no answer
         while True:
             try:
                 question = pickle.load(sys.stdin.buffer)
-            except EOFError:
+            except (EOFError, pickle.UnpicklingError):
                 return
-            try:
-                pickle.dump(_answer(*question), answers, protocol=pickle.HIGHEST_PROTOCOL)
-                answers.flush()
-            except BrokenPipeError:
-                return
+            pickle.dump(_answer(*question), answers, protocol=pickle.HIGHEST_PROTOCOL)
+            answers.flush()
 
 
 def _answer(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from onnx import helper
 from adrenoc.check import reference
 from adrenoc.check.reference import APART, other_kernels, run_reference
 from adrenoc.errors import InputError, ToolError
+from adrenoc.host.proc import own_module
 from tests.models import graph, write
 
 _CRASHES = """
@@ -113,3 +116,20 @@ def test_a_process_that_was_killed_is_started_again(model: Path) -> None:
     os.kill(APART._process.pid, signal.SIGKILL)
     APART._process.wait()
     assert run_reference(model, x)["y"].tolist() == [[-1.0] * 4]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_nobody_who_waits_for_the_answer_is_no_failure(cut: bool, tmp_path: Path) -> None:
+    """As when the command is killed while it asks, or while the reference computes."""
+    question = pickle.dumps((str(tmp_path), "run_reference", Path("m.onnx"), {}, {}))
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        own_module("adrenoc.check.reference_process"),
+        input=question[: len(question) // 2] if cut else question,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
