@@ -8,6 +8,7 @@ from __future__ import annotations
 from adrenoc.passes.fuse.fuse_around_concats import fuse_around_concats
 from adrenoc.passes.fuse.fuse_attention import fuse_attention
 from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
+from adrenoc.passes.fuse.fuse_parts import fuse_parts
 from adrenoc.passes.fuse.fuse_products import fuse_products
 from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
 from adrenoc.passes.fuse.fuse_shuffles import fuse_shuffles
@@ -277,6 +278,12 @@ STAGES: tuple[Stage, ...] = (
         "fuse_steps",
         run_on_graph(fuse_steps, makes=("operator:step_attention", "operator:join_parts")),
         phase=Phase.CHOOSE,
+    ),
+    placed_stage(
+        "fuse_parts",
+        run_on_graph(fuse_parts),
+        phase=Phase.CHOOSE,
+        after={"fuse_steps": "attention is in parts only then"},
     ),
     placed_stage(
         "split_winograd",

@@ -15,6 +15,7 @@ from adrenoc.families.cache import cache_rules
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target, load_target
 from tests.host.run_op import Ops
+from tests.host.test_ops_n_bits import product
 
 DOMAIN = "com.microsoft"
 
@@ -32,9 +33,13 @@ def attention(
     rotated: int = 16,
     sinks: bool = False,
     bits: int = 0,
+    projected: int = 0,
     **attrs: Any,
 ) -> None:
-    """A cache of `rows` rows, in which there are `before`; all that is defined is an output."""
+    """A cache of `rows` rows, in which there are `before`; all that is defined is an output.
+
+    A product of `projected` bits may follow, with a residual.
+    """
     widths = [heads * size, kept * size, kept * size]
     shapes = [sum(widths)] if packed else widths
     qkv = [ops("Relu", ops.input(1, tokens, width)) for width in shapes]
@@ -62,9 +67,22 @@ def attention(
         kv_num_heads=kept,
         **attrs,
     )
-    ops.output(ops("Mul", names[0], ops.weight(heads * size)))
+    if projected:
+        mixed = _project(ops, names[0], heads * size, projected)
+    else:
+        mixed = ops("Mul", names[0], ops.weight(heads * size))
+    ops.output(mixed)
     for name in names[1:]:  # rows behind the last are anything
         ops.output(ops("Slice", name, ops.ints(0), ops.ints(before + tokens), ops.ints(2)))
+
+
+def _project(ops: Ops, x: str, width: int, bits: int) -> str:
+    """A product by weights of few bits, or of floats, and a residual."""
+    if bits < 32:
+        y = product(ops, x, width, 37, zeros="packed" if bits == 8 else "", bits=bits)
+    else:
+        y = ops("MatMul", x, ops.weight(width, 37))
+    return ops("Add", y, ops.input(1, 1, 37))
 
 
 def held_rows(ops: Ops, bits: int, kept: int, rows: int, size: int) -> str:
@@ -171,6 +189,42 @@ def test_attention_of_one_token(device: Any, preset: str) -> None:
     assert ops.kernels.count("step_attention") == ops.kernels.count("join_parts") == len(STEPS)
     assert "append_rows" not in ops.kernels
     assert not ops.fallbacks
+
+
+JOINED: dict[str, dict[str, Any]] = {
+    "four bits": {"rows": 300, "before": 270, "projected": 4},
+    "eight bits, heads of 48": {"rows": 200, "before": 199, "projected": 8, "size": 48},
+    "two bits": {"rows": 90, "before": 3, "projected": 2, "size": 32},
+    "floats": {"rows": 300, "before": 0, "projected": 32},
+    "floats, heads of 80": {"rows": 70, "before": 66, "projected": 32, "size": 80, "rotated": 0},
+    "sinks": {"rows": 300, "before": 270, "projected": 4, "heads": 6, "kept": 1, "sinks": True},
+    "sinks, floats": {"rows": 90, "before": 70, "projected": 32, "smooth_softmax": 1},
+    "capped in a window": {
+        **{"rows": 200, "before": 150, "projected": 4},
+        **{"local_window_size": 7, "softcap": 0.7},
+    },
+}
+"""Products of what attention of one token makes: they join its parts."""
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
+def test_products_join_the_parts_of_attention(device: Any, preset: str) -> None:
+    ops = Ops()
+    for case in JOINED.values():
+        attention(ops, tokens=1, **case)
+    ops.check(device, preset)
+    assert ops.kernels.count("step_attention") == len(JOINED)
+    assert "join_parts" not in ops.kernels, ops.kernels
+    assert not ops.fallbacks
+
+
+def test_products_that_join_caches_of_few_bits(device: Any) -> None:
+    ops = Ops()
+    for name in ("a step, bytes", "one scale", "a step, nibbles"):
+        for projected in (4, 32):
+            attention(ops, **KEPT[name], projected=projected)
+    ops.check(device, "fp32")
+    assert "join_parts" not in ops.kernels, ops.kernels
 
 
 @pytest.mark.parametrize("nests", [False, True], ids=["kernels", "loop nests"])

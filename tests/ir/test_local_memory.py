@@ -37,6 +37,7 @@ from adrenoc.families.separable import separable_tile
 from adrenoc.families.separable.separable import separable
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_work import ConvWork
+from adrenoc.families.shared.mixed_parts import OF_SCORES, MixedParts, mixed_bytes
 from adrenoc.families.winograd import winograd_conv_rule
 from adrenoc.families.winograd.winograd import Tiling
 from adrenoc.families.winograd.winograd_conv import winograd_conv
@@ -379,7 +380,24 @@ def _rows(n: int, rows: int, c: int, dtype: str, memory: Memory) -> OperandSpec:
     return OperandSpec(shape=(n, rows, c), dtype=dtype, memory=memory, layout=Layout("NWC"))
 
 
-FAMILIES = {
+def _mixed(draw: random.Random, _target: Target, _half: bool) -> Claims:
+    splits, queries, head = draw.choice((1, 2, 8)), draw.choice((1, 6, 16)), draw.choice((16, 80))
+    spec = OperandSpec(
+        shape=(splits, queries, head + OF_SCORES),
+        dtype="float32",
+        memory=Memory.BLOCKED,
+        layout=Layout("NWC"),
+    )
+
+    def write(group: tuple[int, int, int], builder: KernelBuilder) -> None:
+        mixed = MixedParts(builder, builder.input(spec), None)
+        builder.threads(*group, work_group=group, cooperate=True)
+        mixed.begin(group)
+
+    return [(mixed_bytes(spec.extents), partial(write, group)) for group in ((8, 4, 1), (64, 2, 1))]
+
+
+FAMILIES: dict[str, list[Any]] = {
     "attention/attention_walk.py": [_attention, _cached],
     "cache/new_heads.py": [_step],
     "cache/step_attention.py": [_step],
@@ -388,6 +406,7 @@ FAMILIES = {
     "expansion/expansion.py": [_expansion],
     "recurrent/recurrent.py": [_recurrent],
     "separable/separable.py": [_separable],
+    "shared/mixed_parts.py": [_mixed],
     "winograd/winograd_conv.py": [_winograd],
 }
 
@@ -403,7 +422,7 @@ def test_tiles_claim_what_kernels_declare(family: Any, half: bool, seed: int) ->
     assert max(claimed for claimed, _ in claims) <= target.limits.local_mem_bytes
     compute = (
         "float16"
-        if half and family not in (_dot, _depthwise, _attention, _cached, _recurrent, _step)
+        if half and family not in (_dot, _depthwise, _attention, _cached, _mixed, _recurrent, _step)
         else "float32"
     )
     largest = max(claims, key=lambda claim: claim[0])

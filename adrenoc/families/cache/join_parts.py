@@ -1,7 +1,6 @@
 """The parts of an attention over a cache, each of some of its rows, put together.
 
-A part is the mix of values by its own powers, and behind that the largest score and the sum of
-these powers: [split, query head, head + OF_SCORES].
+What a part is stands in `mixed_parts.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.tvmapi import construct, fconst, iconst, lane, load_numbers, maximum, splat, tirx
-
-OF_SCORES = LANES
-"""Numbers of a part behind its mix; two are unused."""
 
 
 def write_part(builder: KernelBuilder, mixed: Mixed, parts: Access) -> None:

@@ -15,11 +15,12 @@ from adrenoc.families.cache.cache_rules import (
     rotation_of,
     tokens_of,
 )
-from adrenoc.families.cache.join_parts import OF_SCORES, join_parts, write_part
+from adrenoc.families.cache.join_parts import join_parts, write_part
 from adrenoc.families.cache.step_attention import step_attention
 from adrenoc.families.cache.step_operands import StepOperands, StepTile
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.mixed_parts import OF_SCORES
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.work_group import groups_within, power_of_two
@@ -58,6 +59,11 @@ class StepWork:
 def attends_one_token(graph: Graph, node: Node) -> bool:
     """Whether a node is the attention of one token over a cache."""
     return node.op == "cached_attention" and tokens_of(graph.tensors[node.inputs[0]].shape) == 1
+
+
+def joins_parts(node: Node) -> bool:
+    """Whether a node puts the parts of such an attention together."""
+    return node.op == JOIN
 
 
 def count_splits(kept: int, rows: int, machine: Machine) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from adrenoc.families.shared.row_product import RowNorm, give_gate
+from adrenoc.families.shared.row_product import RowNorm, begin_token, give_gate
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -72,6 +72,7 @@ def gemv(
     """
     places, x, norm = places_of(out.extents), operands.x, operands.norm
     team, block = team_of_block(builder, tile, out.extents.blocks)
+    begin_token(x, tile.work_group)
     count, width = len(places), len(operands.weights)
     sums = builder.registers(count * width, dtype=ACCUMULATOR)
     sums.fill(0.0)

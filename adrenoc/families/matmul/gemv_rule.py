@@ -15,14 +15,24 @@ from adrenoc.families.shared.conv_geometry import Oihw
 from adrenoc.families.shared.dot_products import WORD_BYTES, suits_dot
 from adrenoc.families.shared.integer_bias import split_bias
 from adrenoc.families.shared.machine import Machine
-from adrenoc.families.shared.row_product import declare_gate, declare_norm, read_form
-from adrenoc.ir.graph import Node
+from adrenoc.families.shared.mixed_parts import mix_clocks
+from adrenoc.families.shared.row_product import (
+    bytes_of_mix,
+    declare_gate,
+    declare_norm,
+    declare_token,
+    extents_read,
+    parts_read,
+    read_form,
+)
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
-from adrenoc.ir.operand import WORDS, OperandSpec
+from adrenoc.ir.operand import WORDS
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.flat_access import FlatAccess, flat_order
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.kernels.work_group import groups_within, power_of_two
+from adrenoc.options import CompileOptions
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 from adrenoc.tvmapi import bytes_of
@@ -41,6 +51,10 @@ class GemvWork:
     storage_bytes: int
     matrices: int = 1
     normed: bool = False
+    parts: int = 0
+    """In how many parts the vector comes, each with all of its numbers; 0: whole."""
+    mix_bytes: int = 0
+    """Local memory that the mix of these takes."""
 
 
 def suits_gemv(out: Extents) -> bool:
@@ -61,16 +75,8 @@ def gemv_rule(
 
     Sums are in float whatever the preset: the kernel waits for its weights.
     """
-    x_name, form = node.inputs[0], read_form(node)
-    out_extents = context.graph.operand(node.output).extents
-    work = GemvWork(
-        vectors=out_extents.n * out_extents.h * out_extents.w,
-        in_blocks=_read_blocks(context.graph.operand(x_name), node),
-        out_blocks=out_extents.blocks,
-        storage_bytes=bytes_of(context.options.storage_dtype),
-        matrices=len(form.matrices),
-        normed=bool(form.gains),
-    )
+    form = read_form(node)
+    work = work_of(context.graph, node, context.options)
     if suits_dot(context, node, oihw):
         return _dot_rule(context, node, f"{family}_dot", work, oihw)
     machine = context.machine
@@ -81,7 +87,7 @@ def gemv_rule(
         lambda tile: estimate_clocks(work, tile, machine),
     )
     kernel = context.kernel(node, family)
-    x = kernel.input(x_name)
+    x = declare_token(kernel, node)
     kind, pack = f"{family}1", oihw
     if node.attrs.get(FLATTENED):
         order = flat_order(x.spec)
@@ -104,9 +110,23 @@ def gemv_rule(
     return kernel.call()
 
 
-def _read_blocks(x: OperandSpec, node: Node) -> int:
+def work_of(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
+    """The extents of a product of few vectors."""
+    out, form = graph.operand(node.output).extents, read_form(node)
+    return GemvWork(
+        vectors=out.n * out.h * out.w,
+        in_blocks=_read_blocks(extents_read(graph, node), node),
+        out_blocks=out.blocks,
+        storage_bytes=bytes_of(options.storage_dtype),
+        matrices=len(form.matrices),
+        normed=bool(form.gains),
+        parts=parts_read(graph, node),
+        mix_bytes=bytes_of_mix(graph, node),
+    )
+
+
+def _read_blocks(e: Extents, node: Node) -> int:
     """Blocks of four inputs of each product."""
-    e = x.extents
     return e.blocks * e.h * e.w if node.attrs.get(FLATTENED) else e.blocks
 
 
@@ -149,7 +169,7 @@ def candidates(work: GemvWork, limits: Limits, costs: Cost) -> Iterator[GemvTile
             blocks = min(threads // splits, power_of_two(work.out_blocks))
             folded = work.vectors * (work.matrices + work.normed)
             shared = folded * splits * blocks * LANES * FLOAT_BYTES if splits > 1 else 0
-            if not blocks or shared > limits.local_mem_bytes:
+            if not blocks or shared + work.mix_bytes > limits.local_mem_bytes:
                 continue
             for unroll in cost.unrolls:
                 if unroll == 1 or unroll * splits <= work.in_blocks:
@@ -179,7 +199,8 @@ def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
         + levels * cost.barrier_clocks * (1 + sums / LANES)
     )
     beside = machine.resident_waves(registers)
-    pipes = machine.clocks(waves, busiest, serial, beside)
+    mixing, mix_serial = mix_clocks(work.parts, work.in_blocks, splits * blocks, machine)
+    pipes = machine.clocks(waves, busiest + mixing, serial + mix_serial, beside)
     weights = work.in_blocks * work.out_blocks * LANES * LANES * work.matrices * work.storage_bytes
     resident = beside * threads_a_wave / machine.wave
     return machine.overlap_with_memory(pipes, machine.memory_clocks(weights), resident)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.families.n_bits.opened import place_of, take_number, word_inputs
-from adrenoc.families.shared.row_product import RowNorm, give_gate
+from adrenoc.families.shared.row_product import RowNorm, begin_token, give_gate
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -115,6 +115,7 @@ def n_bits(
         tile.splits, groups, -(-tokens // tile.tokens), work_group=tile.work_group, cooperate=True
     )
     team = Team.make_along_x(builder, tile.work_group)
+    begin_token(operands.x, tile.work_group)
     first = builder.let(by * iconst(tile.blocks), "first")
     blocks = [_keep_within(builder, first + iconst(r), e.blocks) for r in range(tile.blocks)]
     wanted = [bz * iconst(tile.tokens) + iconst(p) for p in range(tile.tokens)]

@@ -33,13 +33,24 @@ from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
 from adrenoc.families.shared.machine import Machine
-from adrenoc.families.shared.row_product import NORMED, declare_gate, declare_norm, read_form
+from adrenoc.families.shared.mixed_parts import mix_clocks
+from adrenoc.families.shared.row_product import (
+    NORMED,
+    bytes_of_mix,
+    declare_gate,
+    declare_norm,
+    declare_token,
+    extents_read,
+    parts_read,
+    read_form,
+)
 from adrenoc.families.shared.shared_weights import vectors_held
-from adrenoc.ir.graph import Node
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.kernels.team import FOLDED_AT_ONCE
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.kernels.work_group import groups_within, power_of_two
+from adrenoc.options import CompileOptions
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
@@ -58,6 +69,10 @@ class NBitsWork:
     zeros: bool
     matrices: int = 1
     normed: bool = False
+    parts: int = 0
+    """In how many parts the token comes, each with all of its numbers; 0: whole."""
+    mix_bytes: int = 0
+    """Local memory that the mix of these takes."""
 
 
 def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -69,17 +84,7 @@ def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
     e = context.graph.operand(node.output).extents
     if not suits_few(e, context.cost):
         return _matrix_rule(context, node)
-    inputs = word_inputs(int(node.attrs["bits"]))
-    work = NBitsWork(
-        tokens=e.n * e.h * e.w,
-        steps=-(-context.graph.operand(node.inputs[0]).extents.c // inputs),
-        word_inputs=inputs,
-        out_blocks=e.blocks,
-        storage_bytes=tvmapi.bytes_of(context.options.storage_dtype),
-        zeros=bool(node.attrs["zeros"]),
-        matrices=len(read_form(node).matrices),
-        normed=bool(node.attrs.get(NORMED)),
-    )
+    work = work_of(context.graph, node, context.options)
     machine = context.machine
     tile = context.choose(
         node,
@@ -92,6 +97,23 @@ def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
     out, epilogue = kernel.output()
     n_bits(kernel.builder, tile, operands, out, epilogue)
     return kernel.call()
+
+
+def work_of(graph: Graph, node: Node, options: CompileOptions) -> NBitsWork:
+    """The extents of a product of few tokens."""
+    e, inputs = graph.operand(node.output).extents, word_inputs(int(node.attrs["bits"]))
+    return NBitsWork(
+        tokens=e.n * e.h * e.w,
+        steps=-(-extents_read(graph, node).c // inputs),
+        word_inputs=inputs,
+        out_blocks=e.blocks,
+        storage_bytes=tvmapi.bytes_of(options.storage_dtype),
+        zeros=bool(node.attrs["zeros"]),
+        matrices=len(read_form(node).matrices),
+        normed=bool(node.attrs.get(NORMED)),
+        parts=parts_read(graph, node),
+        mix_bytes=bytes_of_mix(graph, node),
+    )
 
 
 def suits_few(out: Extents, cost: Cost) -> bool:
@@ -122,7 +144,7 @@ def operands_of(kernel: NodeKernel, node: Node) -> NBitsOperands:
     `attrs` have `gated` where a second matrix is there, whose products `parts` finish, and the
     epsilon as `normed` where there are gains.
     """
-    x = kernel.input(node.inputs[0])
+    x = declare_token(kernel, node)
     weights = tuple(_weights(kernel, node, names) for names in read_form(node).matrices)
     norm = declare_norm(kernel, node)
     return NBitsOperands(
@@ -219,7 +241,8 @@ def candidates(work: NBitsWork, limits: Limits, costs: Cost) -> Iterator[NBitsTi
                 for threads in groups_within(cost.threads, limits):
                     wide = min(threads // splits, power_of_two(-(-work.out_blocks // blocks)))
                     held = (sums + tokens) * splits * wide * LANES * FLOAT_BYTES
-                    if not wide or (splits > 1 and held > limits.local_mem_bytes):
+                    taken = work.mix_bytes + (held if splits > 1 else 0)
+                    if not wide or taken > limits.local_mem_bytes:
                         continue
                     for unroll in cost.unrolls:
                         if unroll == 1 or unroll * splits <= work.steps:
@@ -258,16 +281,18 @@ def estimate_clocks(work: NBitsWork, tile: NBitsTile, machine: Machine) -> float
         + levels * cost.barrier_clocks * (1 + sums / LANES)
     )
     beside = machine.resident_waves(registers)
+    read_blocks = work.steps * work.word_inputs // LANES
+    mixing, mix_serial = mix_clocks(work.parts, read_blocks, splits * wide, machine)
     passes = math.ceil(work.tokens / tile.tokens)
     weights = passes * work.steps * work.out_blocks * work.matrices * LANES * FLOAT_BYTES
     memory = machine.memory_clocks(weights)
     resident = beside * threads_a_wave / machine.wave
     return machine.hedge(
-        busiest,
+        busiest + mixing,
         (sums + tile.tokens * work.normed) * fold_visits(splits) * threads_a_wave / machine.wave,
         LANES * FLOAT_BYTES,
         lambda busy: machine.overlap_with_memory(
-            machine.clocks(waves, busy, serial, beside), memory, resident
+            machine.clocks(waves, busy, serial + mix_serial, beside), memory, resident
         ),
     )
 

@@ -16,7 +16,7 @@ from adrenoc.families.shared.operator import (
     channels_last_at,
     no_operations,
 )
-from adrenoc.families.shared.row_product import read_form
+from adrenoc.families.shared.row_product import JOINED, extents_read, read_form
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import channels_last
 from adrenoc.relax.own import N_BITS
@@ -36,7 +36,11 @@ def _follows_batch(batch: Batch, node: Node) -> Along | None:
 
 
 def _terms(graph: Graph, node: Node) -> int:
-    return graph.tensors[node.inputs[0]].shape[-1]
+    return (
+        extents_read(graph, node).c
+        if node.attrs.get(JOINED)
+        else graph.tensors[node.inputs[0]].shape[-1]
+    )
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:

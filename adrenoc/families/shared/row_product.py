@@ -1,5 +1,7 @@
 """Products of tokens by constant matrices that take in the norm before them, or a gate beside them.
 
+One token may come as the parts in which attention leaves it (`mixed_parts.py`).
+
 Which of its inputs such a product reads as what, and what the kernels of all of them share.
 """
 
@@ -11,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.families.shared.context import NodeKernel
-from adrenoc.ir.graph import Node
+from adrenoc.families.shared.mixed_parts import MixedParts, mixed_bytes, token_of
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.layout import Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Finished
@@ -21,6 +25,8 @@ from adrenoc.tvmapi import Expr, fconst, splat, tirx
 
 GATED, NORMED = "gated", "normed"
 """Attributes: whether a second matrix is there; the epsilon of a norm of what is read."""
+JOINED, SUNK = "joined", "sunk"
+"""Attributes: whether the token comes in parts; whether these have sinks."""
 GATE = "gate"
 """Part of a node: what is made of the second matrix's products."""
 N_BITS = "n_bits"
@@ -29,10 +35,12 @@ N_BITS = "n_bits"
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """Names of inputs: matrices with what belongs to each; gains; `rest` are an epilogue's."""
+    """Names of inputs: matrices with what belongs to each; gains; sinks of a token in parts;
+    `rest` are an epilogue's."""
 
     matrices: tuple[tuple[str, ...], ...]
     gains: str
+    sinks: str
     rest: tuple[str, ...]
 
 
@@ -45,8 +53,46 @@ def read_form(node: Node) -> Form:
     for _ in range(2 if node.attrs.get(GATED) else 1):
         matrices.append(inputs[:width])
         inputs = inputs[width:]
-    count = 1 if node.attrs.get(NORMED) else 0
-    return Form(matrices=tuple(matrices), gains="".join(inputs[:count]), rest=tuple(inputs[count:]))
+    gains, inputs = _take_one(inputs, node.attrs.get(NORMED))
+    sinks, inputs = _take_one(inputs, node.attrs.get(SUNK))
+    return Form(matrices=tuple(matrices), gains=gains, sinks=sinks, rest=inputs)
+
+
+def _take_one(names: tuple[str, ...], there: object) -> tuple[str, tuple[str, ...]]:
+    return (names[0], names[1:]) if there else ("", names)
+
+
+def extents_read(graph: Graph, node: Node) -> Extents:
+    """Extents of the tokens that a product reads."""
+    read = graph.operand(node.inputs[0]).extents
+    return token_of(read) if node.attrs.get(JOINED) else read
+
+
+def bytes_of_mix(graph: Graph, node: Node) -> int:
+    """Local memory for a token that comes in parts."""
+    return mixed_bytes(graph.operand(node.inputs[0]).extents) if node.attrs.get(JOINED) else 0
+
+
+def parts_read(graph: Graph, node: Node) -> int:
+    """In how many parts a token comes, 0 where it is whole."""
+    return graph.operand(node.inputs[0]).extents.n if node.attrs.get(JOINED) else 0
+
+
+def declare_token(kernel: NodeKernel, node: Node) -> Access:
+    """What is multiplied: tokens, or the mix of one's parts."""
+    x = kernel.input(node.inputs[0])
+    if not node.attrs.get(JOINED):
+        return x
+    sinks = None
+    if read_form(node).sinks:
+        sinks = kernel.flat(read_form(node).sinks, "sinks", np.ravel, _widen, "float32")
+    return MixedParts(kernel.builder, x, sinks)
+
+
+def begin_token(x: Access, work_group: tuple[int, int, int]) -> None:
+    """Mix the parts of a token by the threads of a work-group, if it comes so."""
+    if isinstance(x, MixedParts):
+        x.begin(work_group)
 
 
 @dataclass(frozen=True, kw_only=True)
