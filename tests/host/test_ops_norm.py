@@ -86,6 +86,27 @@ def test_cases_without_a_kernel_run_in_parts(device: Any, preset: str) -> None:
     assert "too many extents above one" in in_parts[1]
 
 
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+@pytest.mark.parametrize(
+    "op", ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+)
+def test_factors_are_spread_over_what_is_normed(device: Any, preset: str, op: str) -> None:
+    """Cohere's norms have a factor for each number of each head, other files one for all."""
+    ops = Ops(opset=23)
+    x = ops.input(2, 4, 16)
+    for shape in ([4, 16], [1, 16], [4, 1], [1], [2, 4, 16], [2, 1, 1]):
+        ops.output(ops("Relu", ops(op, x, ops.weight(*shape, around=1.0), axis=-1)))
+    if op == "LayerNormalization":
+        offset = ops.weight(4, 16)
+        ops.output(ops(op, x, ops.weight(16, around=1.0), offset, axis=-1))
+        ops.output(ops(op, x, ops.weight(4, 16, around=1.0), ops.weight(16), axis=1))
+        square = ops.input(3, 5, 5)  # whose axes no shape tells apart
+        ops.output(ops(op, square, ops.weight(5, 5, around=1.0), axis=-1))
+        ops.output(ops(op, square, ops.weight(5, around=1.0), axis=1))
+    ops.check(device, preset)
+    assert not ops.fallbacks
+
+
 def test_norm_with_one_constant_for_factor_and_offset(device: Any) -> None:
     ops = Ops()
     x, z = ops.input(2, 5, 8), ops.input(2, 5, 8)

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.values import constant_value, make_constant, static_shape
+from adrenoc.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 
 def _instance_norm(node: Node) -> relax.Expr:
@@ -60,13 +60,55 @@ def _find_ungrouped(node: Node) -> tuple[relax.Var, np.ndarray, np.ndarray] | No
 
 def _rms_norm(node: Node) -> relax.Expr:
     """TVM puts conversions around it where data is half: a launch each. Kernels sum in float."""
-    axis, epsilon = int(node.attrs.get("axis", -1)), float(node.attrs.get("epsilon", 1e-5))
+    axes, epsilon = _normed_axes(node), float(node.attrs.get("epsilon", 1e-5))
+    gains = _fitting(node, 1, axes)
+    if gains is not None:
+        return relax.op.nn.rms_norm(node.inputs[0], gains, axes, epsilon)
+    ones = _filled(node, axes, 1.0)
+    normed = node.emit(relax.op.nn.rms_norm(node.inputs[0], ones, axes, epsilon))
+    return relax.op.multiply(normed, node.inputs[1])
+
+
+def _layer_norm(node: Node) -> relax.Expr:
+    """TVM takes the axes from the factor's rank: those of a factor that is spread over what is
+    normed are others, whose numbers would be wrong."""
+    axes, epsilon = _normed_axes(node), float(node.attrs.get("epsilon", 1e-5))
+    none = _filled(node, axes, 0.0)
+    gains = _fitting(node, 1, axes)
+    offsets = none if node.input(2) is None else _fitting(node, 2, axes)
+    if gains is not None and offsets is not None:
+        return relax.op.nn.layer_norm(node.inputs[0], gains, offsets, axes, epsilon)
+    ones = _filled(node, axes, 1.0)
+    normed = node.emit(relax.op.nn.layer_norm(node.inputs[0], ones, none, axes, epsilon))
+    scaled = node.emit(relax.op.multiply(normed, node.inputs[1]))
+    return scaled if node.input(2) is None else relax.op.add(scaled, node.inputs[2])
+
+
+def _normed_axes(node: Node) -> list[int]:
     rank = len(node.shape())
-    axes = list(range(axis % rank, rank))
-    return relax.op.nn.rms_norm(node.inputs[0], node.inputs[1], axes, epsilon)
+    return list(range(int(node.attrs.get("axis", -1)) % rank, rank))
+
+
+def _fitting(node: Node, index: int, axes: list[int]) -> relax.Expr | None:
+    """An input with a number for each of those that are normed together; None where it has other
+    ones, which are spread over them."""
+    wanted = [node.shape()[axis] for axis in axes]
+    shape = list(node.shape(index))
+    if shape == wanted:
+        return node.inputs[index]
+    if shape == [1] * (len(shape) - len(wanted)) + wanted:
+        return node.emit(relax.op.reshape(node.inputs[index], wanted))
+    return None
+
+
+def _filled(node: Node, axes: list[int], value: float) -> relax.Expr:
+    """One number for each of those that are normed together."""
+    shape = [node.shape()[axis] for axis in axes]
+    return make_constant(np.full(shape, value, dtype_of(node.inputs[0])))
 
 
 NORM_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "InstanceNormalization": _instance_norm,
+    "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm,
 }
