@@ -11,6 +11,7 @@ from onnx import helper
 
 from adrenoc import errors
 from adrenoc.importers import import_model
+from adrenoc.importers.frontend import quote
 from tests.models import graph, network, write, write_network
 
 node = helper.make_node
@@ -109,6 +110,17 @@ def test_all_nodes_that_fail_in_translation_are_listed(tmp_path: Path) -> None:
     said = refused(path, errors.UnsupportedOperatorError)
     assert "'drop' (float32 [1, 1, 4, 4], float32 [], bool []): it trains" in said
     assert "'crop' (float32 [1, 1, 4, 4], int64 [8]): unknown mode 'odd'" in said
+
+
+def test_refusals_of_tvm_name_their_operator_in_a_word() -> None:
+    from tvm import relax
+
+    x, weight = (relax.Var(name, relax.TensorType((4, 16), "float32")) for name in "xw")
+    builder = relax.BlockBuilder()
+    with pytest.raises(Exception, match=r"ir\.Op\(") as found:
+        builder.normalize(relax.op.nn.rms_norm(x, weight, [-1], 1e-5))
+    said = quote(found.value)
+    assert said.startswith("relax.nn.rms_norm requires the input weight"), said
 
 
 def test_refusals_of_all_kinds_are_listed_at_once(tmp_path: Path) -> None:
