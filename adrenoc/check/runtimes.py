@@ -6,7 +6,7 @@ of its own: a runtime that crashes takes no more than that along.
 
 from __future__ import annotations
 
-import difflib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.check.feeds import check_feed, check_tensor, select_feeds
 from adrenoc.check.inputs import Inputs
 from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.host.onnx_runtime import import_onnxruntime
@@ -45,6 +46,9 @@ PLAIN, REFERENCE_KERNELS, UNSIGNED = "plain kernels", "reference kernels", "unsi
 WIDENED = "floats in place of halves"
 """Other ways in which a runtime computes the same model."""
 
+_DELEGATE = "Delegate"
+"""A part of LiteRT's words where what it hands a network to does not take it."""
+_INSTEAD = "of LiteRT its plain kernels compute the reference"
 _PROTOBUF_MAX_BYTES = 2**31 - 1  # it refuses to serialise more
 
 
@@ -200,7 +204,7 @@ def _open_session(
 def _run_session(
     session: Any, model: Path, inputs: Mapping[str, np.ndarray], *, widen: bool = False
 ) -> dict[str, np.ndarray]:
-    feeds = _select(model, inputs, [value.name for value in session.get_inputs()])
+    feeds = select_feeds(model, inputs, [value.name for value in session.get_inputs()])
     if widen:
         feeds = {name: _widen(array) for name, array in feeds.items()}
     names = [value.name for value in session.get_outputs()]
@@ -288,7 +292,7 @@ def _write_again(model: Path, tensors: tuple[str, ...], *, plain: bool, widen: b
             del node.attribute[:]
             node.attribute.extend(exact)
     for name in tensors:
-        _check_tensor(model, name, known)
+        check_tensor(model, name, known)
         if name not in present:
             proto.graph.output.append(onnx.ValueInfoProto(name=name))
     if proto.ByteSize() > _PROTOBUF_MAX_BYTES:
@@ -298,30 +302,6 @@ def _write_again(model: Path, tensors: tuple[str, ...], *, plain: bool, widen: b
             hint="compare its outputs alone",
         )
     return proto.SerializeToString()
-
-
-def _check_tensor(model: Path, name: str, known: Iterable[str]) -> None:
-    names = list(known)
-    if name in names:
-        return
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    raise InputError(
-        f"{model} computes no tensor '{name}'",
-        hint=f"ask for '{near[0]}'" if near else "list its tensors with netron or onnx",
-    )
-
-
-def _select(
-    model: Path, inputs: Mapping[str, np.ndarray], names: list[str]
-) -> dict[str, np.ndarray]:
-    missing = [name for name in names if name not in inputs]
-    if missing:
-        raise InputError(
-            f"{model} takes {list_first(map(repr, names), between=', ')}; there is no array for "
-            f"{list_first(map(repr, missing), between=', ')}",
-            hint=f"--input {missing[0]}=FILE.npy",
-        )
-    return {name: inputs[name] for name in names}
 
 
 def _run_tflite(
@@ -337,9 +317,9 @@ def _run_tflite(
         model, kernels=kernels if plain else "", keep_all=bool(tensors), threads=threads
     )
     details = interpreter.get_input_details()
-    feeds = _select(model, inputs, [d["name"] for d in details])
+    feeds = select_feeds(model, inputs, [d["name"] for d in details])
     for detail in details:
-        _check_feed(model, detail, feeds[detail["name"]])
+        check_feed(model, detail, feeds[detail["name"]])
         interpreter.set_tensor(detail["index"], feeds[detail["name"]])
     try:
         interpreter.invoke()
@@ -348,7 +328,7 @@ def _run_tflite(
     wanted = {d["name"]: d["index"] for d in interpreter.get_output_details()}
     known = {d["name"]: d["index"] for d in interpreter.get_tensor_details()}
     for name in tensors:
-        _check_tensor(model, name, known)
+        check_tensor(model, name, known)
         wanted.setdefault(name, known[name])
     return {name: np.array(interpreter.get_tensor(index)) for name, index in wanted.items()}
 
@@ -366,12 +346,13 @@ def open_interpreter(
     schema = import_runtime("ai-edge-litert", "ai_edge_litert.schema_py_generated", "TFLite")
     types = runtime.OpResolverType
     chosen = {PLAIN: types.BUILTIN_WITHOUT_DEFAULT_DELEGATES, REFERENCE_KERNELS: types.BUILTIN_REF}
-    arguments = {
-        "num_threads": threads or None,
-        "experimental_preserve_all_tensors": keep_all,
-        "experimental_op_resolver_type": chosen.get(kernels, types.AUTO),
-    }
-    try:
+
+    def start(resolver: Any) -> Any:
+        arguments = {
+            "num_threads": threads or None,
+            "experimental_preserve_all_tensors": keep_all,
+            "experimental_op_resolver_type": resolver,
+        }
         files = find_model_files(model)
         content, _ = files.read()
         if files.part is None:
@@ -382,18 +363,17 @@ def open_interpreter(
         if floats is not None:
             interpreter = runtime.Interpreter(model_content=floats, **arguments)
         interpreter.allocate_tensors()
+        return interpreter
+
+    try:
+        try:
+            return start(chosen.get(kernels, types.AUTO))
+        except RuntimeError as error:
+            if kernels in chosen or _DELEGATE not in str(error):
+                raise
+            print(f"  ! XNNPACK refuses {model}: {_INSTEAD}", file=sys.stderr)
+            return start(chosen[PLAIN])
     except (RuntimeError, ValueError) as error:
         raise ModelFormatError(
             f"LiteRT refuses {model}: {error}", hint="convert or download the model again"
         ) from error
-    return interpreter
-
-
-def _check_feed(model: Path, detail: dict[str, Any], array: np.ndarray) -> None:
-    shape, dtype = tuple(int(d) for d in detail["shape"]), np.dtype(detail["dtype"])
-    if array.shape != shape or array.dtype != dtype:
-        raise InputError(
-            f"the array for '{detail['name']}' of {model} is {array.dtype} {list(array.shape)}; "
-            f"expected {dtype} {list(shape)}",
-            hint=f"--input {detail['name']}=FILE.npy with that shape",
-        )

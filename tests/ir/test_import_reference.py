@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,6 +77,31 @@ def test_what_litert_loads_and_cannot_run(tmp_path: Path) -> None:
     feeds = dict.fromkeys("ab", np.ones(4, np.int16))
     with pytest.raises(InputError, match=r"LiteRT cannot run .*only supports"):
         run_reference(path, feeds)
+
+
+def test_what_xnnpack_refuses_plain_kernels_compute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It does so with whole networks in int8 that LiteRT itself computes."""
+    runtime = pytest.importorskip("ai_edge_litert.interpreter")
+    whole = runtime.Interpreter
+
+    def refusing(**arguments: Any) -> Any:
+        if arguments["experimental_op_resolver_type"] is runtime.OpResolverType.AUTO:
+            raise RuntimeError("Node number 42 (TfLiteXNNPackDelegate) failed to prepare.")
+        return whole(**arguments)
+
+    monkeypatch.setattr(runtime, "Interpreter", refusing)
+    made = ModelBuilder()
+    main = made.graph()
+    main.inputs = [main.add(T(shape=(3, 4)), "x")]
+    main.outputs = main.op("RELU", main.inputs, [T(shape=(3, 4))])
+    path = tmp_path / "model.tflite"
+    path.write_bytes(made.write())
+    array = np.ones((3, 4), np.float32)
+    found = runtimes.run_reference(path, {"x": array})
+    assert np.array_equal(next(iter(found.values())), array)
+    assert "its plain kernels compute the reference" in capfd.readouterr().err
 
 
 def test_misshapen_tflite_input(tmp_path: Path) -> None:
