@@ -330,7 +330,11 @@ def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | 
     if found.starts_at:
         console.print_fields([("starts at", console.short(found.starts_at))])
     if found.remedy is None:
-        why = f"float32 throughout is off by {found.error_in_float32:.1e}: not a matter of half"
+        why = f"float32 throughout is off by {found.error_in_float32:.1e}"
+        if found.error_in_float32 > report.tolerance:
+            why += ": not a matter of half"
+        else:
+            why += ": no policy that was tried holds the tolerance, compile with --preset fp32"
         console.print_fields([("remedy", why)])
         return
     _show_remedy(found.remedy, found.preset, output)

@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 from run_op import Ops
 
+from adrenoc.check.accuracy.doctor import Doctor
 from adrenoc.check.accuracy.examine import check_accuracy
-from adrenoc.check.accuracy.result import AccuracyReport
+from adrenoc.check.accuracy.result import AccuracyReport, Floor
 from adrenoc.cli.main import cli
 from adrenoc.errors import CheckFailedError, OptionError, PrecisionPolicyError
 from adrenoc.reporter import SilentReporter
@@ -130,6 +131,21 @@ def test_a_network_without_weakness_needs_nothing(device: Any, tmp_path: Path) -
     for found in both:
         assert found.passed and found.remedy is None
         assert found.starts_at == "" and found.suspects == ()
+
+
+def test_float32_that_is_off_on_other_inputs_is_no_matter_of_half(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of int8 networks, one quantum off: the truth of layers is kept of few inputs."""
+    measure = Doctor._floor
+
+    def measured(*words: Any) -> Floor:
+        return replace(measure(*words), float32_error=0.5)
+
+    monkeypatch.setattr(Doctor, "_floor", measured)
+    (found,) = _examined(planted.save(planted.overflow(), tmp_path), "mixed").presets
+    assert found.error_in_float32 == 0.5
+    assert found.remedy is None
 
 
 def test_inputs_count(device: Any, tmp_path: Path) -> None:

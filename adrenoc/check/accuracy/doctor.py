@@ -83,9 +83,11 @@ class Doctor:
         ours = self._judge.judge_outputs(outputs)
         error, floor = ours.largest, self._floor(preset, ours)
         passed = error <= self._tolerance
+        # The truth of layers is kept of few inputs; the floor is of all.
+        in_float32 = max(self._in_float32, floor.float32_error)
         remedy, policies = None, None
         effort = Effort(nodes=len(self._bench.fuse(preset).nodes), share=self._share)
-        if not passed and self._in_float32 <= self._tolerance:
+        if not passed and in_float32 <= self._tolerance:
             policies = Policies(
                 self._bench, self._judge, preset, effort=effort, reporter=self._reporter
             )
@@ -101,7 +103,7 @@ class Doctor:
             starts_at=self._start(layers, passed),
             layers=tuple(layers.values()),
             remedy=remedy,
-            error_in_float32=self._in_float32,
+            error_in_float32=in_float32,
             contributions=() if policies is None else policies.contributions(),
             points=() if policies is None else policies.list_points(),
             left=effort.left,
