@@ -123,6 +123,23 @@ def test_those_of_the_standard(device: Any) -> None:
     ops.check(device, "fp32")
 
 
+@pytest.mark.parametrize(
+    ("heads", "kept", "decays"), [(4, 4, (4,)), (8, 4, (4,)), (4, 4, (4, 8))], ids=str
+)
+def test_other_forms_of_the_standard_s(
+    device: Any, heads: int, kept: int, decays: tuple[int, ...]
+) -> None:
+    """A batch, more heads of queries than states, a decay of each key: by its definition."""
+    ops = Ops(opset=27)
+    q, k, v = ops.input(2, 5, heads * 8), ops.input(2, 5, kept * 8), ops.input(2, 5, kept * 8)
+    decay = ops.input(2, 5, int(np.prod(decays)), low=-1.0, high=-0.1)
+    beta = ops.input(2, 5, kept, low=0.1, high=1.0)
+    inputs = [q, k, v, ops.input(2, kept, 8, 8), decay, beta]
+    attrs = {"q_num_heads": heads, "kv_num_heads": kept}
+    ops.output(*ops.several("LinearAttention", inputs, ["y", "next"], **attrs))
+    ops.check(device, "fp32")
+
+
 @pytest.mark.parametrize("activation", ["silu", "sigmoid"])
 def test_gates(device: Any, activation: str) -> None:
     ops = Ops()

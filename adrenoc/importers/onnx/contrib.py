@@ -20,6 +20,7 @@ from adrenoc.importers.onnx.cached import CACHED
 from adrenoc.importers.onnx.classical import CLASSICAL, ML_DOMAIN
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
+from adrenoc.importers.onnx.expand import is_defined
 from adrenoc.importers.onnx.experts import EXPERTS
 from adrenoc.importers.onnx.graph import OnnxGraph
 from adrenoc.importers.onnx.linear_attention import LINEAR
@@ -254,7 +255,8 @@ def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
         graph.untold.add(writer.result)
         return None
     except CannotWriteError as error:
-        graph.refusals[writer.result] = str(error)
+        if not is_defined(graph, node):
+            graph.refusals[writer.result] = str(error)
         return None
     except CONVERTER_ERRORS as error:  # operands of other ranks, sizes that do not fit
         graph.refusals[writer.result] = quote(error)

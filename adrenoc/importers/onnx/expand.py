@@ -33,6 +33,15 @@ def _has_statistics(node: onnx.NodeProto) -> bool:
     return node.op_type == "LayerNormalization" and any(node.output[1:])
 
 
+def is_defined(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+    """Whether the standard defines a node by other operators, in the version that the file asks
+    for."""
+    if not is_standard(node):
+        return False
+    schema = _schema(graph, node)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
 def _schema(graph: OnnxGraph, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
     try:
         return onnx.defs.get_schema(node.op_type, graph.opset, "")
