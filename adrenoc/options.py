@@ -40,11 +40,13 @@ SWITCHES = (
     "check_ir",
     "expose_layers",
     "pool_textures",
+    "int8_prompts",
 )
 """Options that are true or false."""
 ONLY_OF_DECODERS = ("states", "caches", "recurrent", "slack", "end_tokens")
 """Options that are not told of where they are empty."""
 
+OFF_UNLESS_ASKED = ("pool_textures", "int8_prompts")  # which are not told of where they are off
 _EXTENT = re.compile(r"[0-9]{1,10}")
 
 
@@ -90,6 +92,8 @@ class CompileOptions:
     """GPU memory that the plan may take; beyond it the plan is made again, or refused."""
     pool_textures: bool = False
     """Textures are made from parts of one buffer, where that takes less memory."""
+    int8_prompts: bool = False
+    """Many tokens by weights of few bits: round them to 8 bits for dot products, where it wins."""
     expose_layers: bool = False
     """Make every tensor that the model names an output, for `run --check-layers`."""
     float32_tensors: tuple[str, ...] = ()
@@ -180,8 +184,9 @@ class CompileOptions:
                 del values[name]
         if self.max_memory_mib is None:
             del values["max_memory_mib"]
-        if not self.pool_textures:
-            del values["pool_textures"]
+        for name in OFF_UNLESS_ASKED:
+            if not values[name]:
+                del values[name]
         if self.native_functions:
             del values["native_functions"]
         del values["tuning_log"]

@@ -353,6 +353,11 @@ def dot_products(weights: Expr, word: Expr, total: Expr) -> Expr:
     return tirx.call_pure_extern("int32x4", "DOT_PRODUCTS", weights, word, total)
 
 
+def dot_products_of(word: Expr, weights: Expr, total: Expr) -> Expr:
+    """As `dot_products`, of signed bytes in `word` and unsigned ones in the four of `weights`."""
+    return tirx.call_pure_extern("int32x4", "DOT_PRODUCTS_OF", word, weights, total)
+
+
 def words_where(inside: Expr, words: Expr, word: Expr) -> Expr:
     """Four words where a condition holds, else four times the same word; no branch."""
     return tirx.call_extern("uint32x4", "WORDS_WHERE", inside, words, word)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.decoder_options import decoder_options
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     accuracy_options,
@@ -85,32 +86,7 @@ if TYPE_CHECKING:
     help="Make textures from parts of one buffer, where the driver can: less memory, and images "
     "that are linear.  [default: --no-pool-textures]",
 )
-@click.option(
-    "--context",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Of a decoder with caches: their rows.  [default: genai_config.json's, 4096 at most]",
-)
-@click.option(
-    "--prefill",
-    metavar="N,N,...",
-    help="Of a decoder: tokens of a prompt that one run takes.  [default: 16,128]",
-)
-@click.option(
-    "--tokenizer",
-    type=InputPath(),
-    metavar="FILE",
-    help="Of a decoder: the tokenizer.json that goes into the bundle.  [default: the one beside "
-    "MODEL, or in its container]",
-)
-@click.option(
-    "--state",
-    "kept",
-    multiple=True,
-    metavar="PAST=PRESENT",
-    help="Keep an output as the next run's input, in one memory; a * stands for many.  `none`: "
-    "keep nothing.  [default: what exporters' names say]",
-)
+@decoder_options()
 @click.option(
     "--time-trace",
     type=OutputPath(is_file=True),
@@ -163,6 +139,7 @@ def compile_command(
     context: int | None,
     prefill: str | None,
     tokenizer: Path | None,
+    int8_prompts: bool | None,
     kept: tuple[str, ...],
     time_trace: Path | None,
     stop_after: str | None,
@@ -222,6 +199,7 @@ def compile_command(
         "forbid": forbid or None,
         "max_memory_mib": max_memory_mib,
         "pool_textures": pool_textures,
+        "int8_prompts": int8_prompts,
         "winograd": winograd,
         "clml": clml,
         "clml_version": clml_version,

@@ -94,7 +94,7 @@ static float# TANH_FUNCTION#(float# x, int exact) {
 // Dot products of four signed by four unsigned bytes: OpenCL's own where the device has them, else
 // Qualcomm's, which takes the signed ones first (LiteRT's and ggml's kernels; Mesa's disassembly).
 // They saturate, which no sum of `dot_products.MOST_PRODUCTS` does: the hardware's instruction does.
-//: DOT_PRODUCTS(
+//: DOT_PRODUCT
 #if defined(__opencl_c_integer_dot_product_input_4x8bit_packed)
 #define DOT_PRODUCT(weights, word, total) dot_acc_sat_4x8packed_su_int(weights, word, total)
 #elif defined(cl_qcom_dot_product8)
@@ -106,9 +106,17 @@ static float# TANH_FUNCTION#(float# x, int exact) {
 #define DOT_PRODUCT(weights, word, total) DOT_BYTE(weights, word, 0, DOT_BYTE(weights, word, 1, \
   DOT_BYTE(weights, word, 2, DOT_BYTE(weights, word, 3, total))))
 #endif
+
+//: DOT_PRODUCTS(
 #define DOT_PRODUCTS(weights, word, total) ((int4)( \
   DOT_PRODUCT((weights).x, word, (total).x), DOT_PRODUCT((weights).y, word, (total).y), \
   DOT_PRODUCT((weights).z, word, (total).z), DOT_PRODUCT((weights).w, word, (total).w)))
+
+// The same of one word of signed and four of unsigned bytes.
+//: DOT_PRODUCTS_OF(
+#define DOT_PRODUCTS_OF(word, weights, total) ((int4)( \
+  DOT_PRODUCT(word, (weights).x, (total).x), DOT_PRODUCT(word, (weights).y, (total).y), \
+  DOT_PRODUCT(word, (weights).z, (total).z), DOT_PRODUCT(word, (weights).w, (total).w)))
 
 // Where a texel lies in an image whose layers stand beside each other, of `width` columns each.  A
 // column of no layer is beyond the image for every layer: images have half as many columns at most.

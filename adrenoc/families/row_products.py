@@ -28,6 +28,11 @@ def is_row_product(graph: Graph, node: Node) -> bool:
     return is_plain and graph.operand(node.inputs[0]).memory is not Memory.BYTES
 
 
+def may_round_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
+    """Whether a node multiplies many tokens by weights of few bits."""
+    return node.op == N_BITS and not is_of_few_tokens(graph, node, cost)
+
+
 def is_of_few_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
     """Whether a row product has so few tokens that every work-group reads all numbers of each."""
     out = graph.operand(node.output).extents

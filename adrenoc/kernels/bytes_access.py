@@ -105,6 +105,13 @@ class BytesAccess(BlockedAccess):
         place = [layer, row, col, simplify(floormod(block, WORDS))]
         self._statements.emit(store(self.buffer, place, word))
 
+    def put(self, n: Expr, sixteen: Expr, h: Expr, w: Expr, number: int, word: Expr) -> None:
+        """Store a word of four bytes as they are: that of this number among those of sixteen
+        channels."""
+        layers = -(-self.extents.blocks // WORDS)
+        place = [simplify(n * iconst(layers) + sixteen), h, w, iconst(number)]
+        self._statements.emit(store(self.buffer, place, word))
+
     def words(self, n: Expr, sixteen: Expr, h: Expr, w: Expr, *, padded: bool) -> Expr:
         """Sixteen channels as four words; the bytes that mean zero where padded and outside."""
         inside = None

@@ -15,6 +15,7 @@ from adrenoc.passes.fuse.fuse_shuffles import fuse_shuffles
 from adrenoc.passes.fuse.fuse_steps import fuse_steps
 from adrenoc.passes.fuse.read_flattened import read_flattened
 from adrenoc.passes.fuse.read_images import read_images
+from adrenoc.passes.fuse.round_tokens import round_tokens
 from adrenoc.passes.place.assign_layouts import assign_layouts
 from adrenoc.passes.place.assign_memory import assign_memory
 from adrenoc.passes.place.bridge_devices import bridge_devices
@@ -273,6 +274,13 @@ STAGES: tuple[Stage, ...] = (
         "fuse_products",
         run_on_graph(fuse_products),
         phase=Phase.CHOOSE,
+    ),
+    placed_stage(
+        "round_tokens",
+        run_on_graph(round_tokens, makes=("operator:round_tokens", "operator:n_bits_dot")),
+        phase=Phase.CHOOSE,
+        after={"fuse_products": "a product with a norm or a gate is of few tokens"},
+        when=lambda options: options.int8_prompts,
     ),
     placed_stage(
         "fuse_steps",

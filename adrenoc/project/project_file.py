@@ -66,6 +66,7 @@ class Settings:
     clml_version: int | None = None
     max_memory_mib: int | None = None
     pool_textures: bool | None = None
+    int8_prompts: bool | None = None
     winograd: bool | None = None
     context: int | None = None
     prefill: str | None = None

@@ -88,7 +88,11 @@ def make_suite(suite: Suite, target: Target, folder: Path, *, winograd: bool = T
     options = resolve_options(
         target,
         preset=suite.precision,
-        command_line={"textures": suite.memory == "textures", "winograd": winograd},
+        command_line={
+            "textures": suite.memory == "textures",
+            "winograd": winograd,
+            "int8_prompts": True,
+        },
     ).options
     output = folder / f"{digest}_{target.digest()[:12]}_{options.digest()[:12]}.adrenoc"
     if not output.exists():

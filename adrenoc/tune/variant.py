@@ -29,6 +29,10 @@ PATTERN = 16411
 second: a prime, so that rows and blocks differ."""
 
 
+_FINITE_BELOW = 1 << 30
+"""Words below it are floats from zero to two, if they are read as such."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Argument:
     """A tensor on the device: physical shape, dtype, memory scope, and the file of its value.
@@ -157,8 +161,8 @@ def random_value(spec: OperandSpec, seed: str) -> np.ndarray:
     random = np.random.default_rng(list(seed.encode()))
     shape = (PATTERN,) if is_repeated(spec) else spec.shape
     if spec.memory is Memory.BYTES:
-        words = np.iinfo(np.uint32)
-        return random.integers(0, words.max, spec.physical, np.uint32, endpoint=True)
+        # Words beside bytes may be scales (`n_bits/rounded.py`).
+        return random.integers(0, _FINITE_BELOW, spec.physical, np.uint32)
     if spec.dtype.startswith("float"):
         value = random.standard_normal(shape).astype(spec.dtype)
     else:  # small enough for any index

@@ -182,6 +182,8 @@ class Ops:
         self.decisions = DecisionLog()
         self.kernels: list[str] = []
         """The families of the launches of the last run, in order."""
+        self.asked: dict[str, Any] = {}
+        """Options beside those of the preset."""
 
     def input(self, *shape: int, low: float = -1.0, high: float = 1.0) -> str:
         """A graph input with uniform random data."""
@@ -360,7 +362,8 @@ class Ops:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "ops.onnx"
             self.save(path)
-            options = resolve_options(loaded, preset=preset, command_line=CHECKED).options
+            said = {**CHECKED, **self.asked}
+            options = resolve_options(loaded, preset=preset, command_line=said).options
             state = State(model=path, target=loaded, options=options)
             with _launching():
                 state, _ = run_stages(state, reporter=SilentReporter())

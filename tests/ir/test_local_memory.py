@@ -28,8 +28,11 @@ from adrenoc.families.depthwise.depthwise import depthwise
 from adrenoc.families.expansion import expansion_tile
 from adrenoc.families.expansion.expansion import expansion
 from adrenoc.families.n_bits.n_bits import NBitsOperands, NBitsWeights
+from adrenoc.families.n_bits.n_bits_dot import RoundedOperands, n_bits_dot
+from adrenoc.families.n_bits.n_bits_dot_rule import DotWork, dot_bytes, dot_candidates
 from adrenoc.families.n_bits.n_bits_matrix import n_bits_matrix
 from adrenoc.families.n_bits.n_bits_rule import matrix_bytes, matrix_candidates
+from adrenoc.families.n_bits.rounded import Rounding
 from adrenoc.families.recurrent.recurrent import RecurrentOperands, RecurrentTile, recurrent
 from adrenoc.families.recurrent.recurrent_rule import RecurrentWork
 from adrenoc.families.recurrent.recurrent_rule import candidates as recurrent_candidates
@@ -139,6 +142,30 @@ def _in_bits(draw: random.Random, target: Target, half: bool) -> Claims:
 
     tiles = matrix_candidates(work, target.limits, target.cost, bits)
     return [(matrix_bytes(work, tile), partial(write, tile)) for tile in tiles]
+
+
+def _of_rounded(draw: random.Random, target: Target, _half: bool) -> Claims:
+    bits, block = draw.choice((2, 4, 8)), draw.choice((16, 32, 64))
+    rounding = Rounding(inputs=block * draw.randint(1, 12), block=block, bits=bits, zero=0)
+    conv = replace(_conv_work(draw, half=False, kernel=1), words=1)
+    conv = replace(conv, in_blocks=rounding.first_beside)
+    has_zeros = bits < 8 and draw.random() < 0.5
+    work = DotWork(conv=conv, rounding=rounding, zeros=has_zeros)
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        e = conv.out
+        x: Any = builder.input(_tensor(1, rounding.channels, e.h, e.w, "uint32", Memory.BYTES))
+        scales = _image(builder, Extents(1, LANES, e.blocks, rounding.inputs // block))
+        zeros = _image(builder, scales.extents) if has_zeros else None
+        words = _flat(builder, "uint32")
+        matrix = NBitsWeights(
+            words=words, scales=scales, zeros=zeros, zero=0.0, block=block, bits=bits
+        )
+        operands = RoundedOperands(x=x, rounding=rounding, weights=matrix)
+        n_bits_dot(builder, tile, operands, *_ends(builder, e))
+
+    tiles = dot_candidates(work, target.limits, target.cost)
+    return [(dot_bytes(work, tile), partial(write, tile)) for tile in tiles]
 
 
 def _winograd(draw: random.Random, target: Target, half: bool) -> Claims:
@@ -397,6 +424,8 @@ def _mixed(draw: random.Random, _target: Target, _half: bool) -> Claims:
     return [(mixed_bytes(spec.extents), partial(write, group)) for group in ((8, 4, 1), (64, 2, 1))]
 
 
+OF_FLOATS = (_dot, _of_rounded, _depthwise, _attention, _cached, _mixed, _recurrent, _step)
+"""What computes in floats whatever the preset."""
 FAMILIES: dict[str, list[Any]] = {
     "attention/attention_walk.py": [_attention, _cached],
     "cache/new_heads.py": [_step],
@@ -404,6 +433,7 @@ FAMILIES: dict[str, list[Any]] = {
     "conv/local_conv.py": [_local, _dot, _in_bits],
     "depthwise/depthwise.py": [_depthwise],
     "expansion/expansion.py": [_expansion],
+    "n_bits/n_bits_dot.py": [_of_rounded],
     "recurrent/recurrent.py": [_recurrent],
     "separable/separable.py": [_separable],
     "shared/mixed_parts.py": [_mixed],
@@ -420,11 +450,7 @@ def test_tiles_claim_what_kernels_declare(family: Any, half: bool, seed: int) ->
     claims = family(draw, target, half)
     assert claims
     assert max(claimed for claimed, _ in claims) <= target.limits.local_mem_bytes
-    compute = (
-        "float16"
-        if half and family not in (_dot, _depthwise, _attention, _cached, _mixed, _recurrent, _step)
-        else "float32"
-    )
+    compute = "float16" if half and family not in OF_FLOATS else "float32"
     largest = max(claims, key=lambda claim: claim[0])
     for claimed, write in [largest, *draw.sample(claims, min(TILES, len(claims)))]:
         builder = KernelBuilder("tried", compute=compute, limits=target.limits)

@@ -33,7 +33,8 @@ def _planned(case: Case, target: Target, preset: str, folder: Path) -> tuple[Gra
     add_to(net, case)
     model = folder / "case.onnx"
     model.write_bytes(net.model())
-    options = resolve_options(target, preset=preset).options
+    asked = {"int8_prompts": True}
+    options = resolve_options(target, preset=preset, command_line=asked).options
     state, _ = run_stages(
         State(model=model, target=target, options=options),
         reporter=SilentReporter(),
@@ -44,7 +45,8 @@ def _planned(case: Case, target: Target, preset: str, folder: Path) -> tuple[Gra
 
 
 def test_every_family_of_the_registry_has_a_case() -> None:
-    parts = {"winograd_tiles", "winograd_pixels"}  # kernels of the case of `winograd_multiply`
+    # Kernels of the cases of `winograd_multiply` and `n_bits_dot`.
+    parts = {"winograd_tiles", "winograd_pixels", "round_tokens"}
     known = {case.family for case in CASES} | parts | set(NOT_IN_MODELS)
     assert known == set(OPERATORS)
 

@@ -82,6 +82,7 @@ def test_later_layers_win_and_leave_their_name():
         ("forbid", (), "default"),
         ("max_memory_mib", None, "default"),
         ("pool_textures", False, "default"),
+        ("int8_prompts", False, "default"),
         ("expose_layers", False, "default"),
         ("float32_tensors", (), "default"),
         ("clml", "off", "default"),

@@ -58,13 +58,13 @@ def conv2d_dot(
         channel_groups=-(-out.extents.blocks // per_work_group),
         vectors=geometry.kernel[1] * LANES * per_work_group,
     )
-    kernel = _DotConv(builder, geometry, tile, plan, x, weight, out.extents)
+    kernel = DotConv(builder, geometry, tile, plan, x, weight, out.extents)
     kernel.rest, kernel.bytes = rest, x
     kernel.accumulate(weights_by_row=False)
     kernel.write(epilogue, out.extents)
 
 
-class _DotConv(LocalConv):
+class DotConv(LocalConv):
     """One kernel while it is written: integers where `LocalConv` has floats."""
 
     rest: Access
@@ -73,12 +73,15 @@ class _DotConv(LocalConv):
     weight_dtype = "uint32"
 
     def load(self, first: Expr, offset: int) -> Expr:
+        """Load four words of weights: one for each of four output channels."""
         return self.b.let(load_vector(self.weight.buffer, first, offset, "uint32"), "w")
 
     def vectors(self, loaded: Expr) -> list[Expr]:
+        """The one vector that was loaded."""
         return [loaded]
 
     def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
+        """Sixteen channels of a pixel: four words."""
         e, geometry = self.grid, self.geometry
         source = self.x.extents
         plain = geometry.kernel == (1, 1) and geometry.padding == (0, 0)
@@ -94,9 +97,11 @@ class _DotConv(LocalConv):
         return self.bytes.words(self.n, in_block, row, column, padded=not (inside and whole))
 
     def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
+        """`total` and what one word of a pixel adds to four output channels."""
         return dot_products(weights, lane(pixel, channel), total)
 
     def finish_sums(self, total: Expr, block: Expr) -> Expr:
+        """The sums as floats, with what `low` left out of them."""
         rest = load_vector(self.rest.buffer, block, 0, "int32")
         return cast(total + rest, "float32x4")
 

@@ -64,6 +64,8 @@ class LocalConv:
     """The dtype of the weights in local memory."""
     long = False
     """Whether sums in floats have parts too."""
+    part_dtype: str | None = None
+    """The dtype of parts of sums; None takes that of the arithmetic."""
     parts_by_chunk = False
     """Whether parts of sums are those of chunks, not of single k-steps."""
 
@@ -143,6 +145,14 @@ class LocalConv:
         """The sums of an output block as the epilogue takes them."""
         return total
 
+    def begin_step(self, in_block: Expr, done: Expr, row: Expr) -> None:
+        """Read what parts of sums need, before a k-step from this input block on, which is `done`
+        blocks into the chunk."""
+
+    def begin_parts(self, partial: Registers) -> None:
+        """Set the parts of an output block to what they are before a k-step."""
+        partial.fill(0)
+
     def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
         """What the products of such input blocks need, into local memory."""
         self.bring_weights(span * self.plan.vectors, first_load, shared)
@@ -192,7 +202,9 @@ class LocalConv:
         passes = kh * plan.window // tile.unroll
         parts = self.long or (builder.compute == "float16" and passes > tile.split_k)
         blocks = tile.out_blocks if self.parts_by_chunk else 1
-        partial = builder.registers(tile.pixels * blocks) if parts else self.sums
+        partial = self.sums
+        if parts:
+            partial = builder.registers(tile.pixels * blocks, dtype=self.part_dtype)
         with builder.loop(kh, "ky", rolled=True) as ky:
             row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
             row_base = base + ky * iconst(row_loads)
@@ -222,12 +234,13 @@ class LocalConv:
         band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
         by_k_step = partial is not self.sums and not self.parts_by_chunk
         if partial is not self.sums and not by_k_step:
-            partial.fill(0.0)
+            partial.fill(0)
         k_steps = of_split // tile.unroll
         with builder.when(self.reads(row)), builder.loop(k_steps, "i", rolled=True) as i:
             done = mine + i * iconst(tile.unroll)
             in_block = builder.let(start + done, "ib")
             weights = builder.let(done * iconst(plan.vectors) + band, "wi")
+            self.begin_step(in_block, done, row)
             blocks = [self.existing(in_block + iconst(u)) for u in range(tile.unroll)]
             for block in blocks:  # all reads are asked for before one is waited for
                 self._ask(block, row)
@@ -245,17 +258,17 @@ class LocalConv:
                 # next are begun: a thread keeps no more of them than it has pixels.
                 first = 0 if by_k_step else b * tile.pixels
                 if by_k_step:
-                    partial.fill(0.0)
+                    self.begin_parts(partial)
                 for columns, at in zip(texels, starts, strict=True):
                     self._multiply(columns, at, shared, partial, b, first)
                 if by_k_step:
-                    self._add(partial, b * tile.pixels)
+                    self.add_parts(partial, b * tile.pixels)
         if partial is not self.sums and not by_k_step:
-            self._add(partial, 0)
+            self.add_parts(partial, 0)
         if not self.last:
             builder.barrier()
 
-    def _add(self, partial: Registers, first: int) -> None:
+    def add_parts(self, partial: Registers, first: int) -> None:
         """Add parts of the sums to them, from sum `first` on."""
         for at in range(partial.count):
             self.sums[first + at] = self.sums[first + at] + partial[at]

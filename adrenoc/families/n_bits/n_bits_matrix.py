@@ -66,7 +66,7 @@ class _Opening(LocalConv):
         self._blocks_a_word = self._matrix.word_inputs // LANES
         self._row = operands.weights[0].words.spec.shape[0] // (LANES * grid.blocks)
 
-    def _add(self, partial: Registers, first: int) -> None:
+    def add_parts(self, partial: Registers, first: int) -> None:
         for at in range(partial.count):
             self.sums[first + at] = self.sums[first + at] + widen(partial[at])
 

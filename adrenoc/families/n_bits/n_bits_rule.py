@@ -145,7 +145,7 @@ def operands_of(kernel: NodeKernel, node: Node) -> NBitsOperands:
     epsilon as `normed` where there are gains.
     """
     x = declare_token(kernel, node)
-    weights = tuple(_weights(kernel, node, names) for names in read_form(node).matrices)
+    weights = tuple(declare_weights(kernel, node, names) for names in read_form(node).matrices)
     norm = declare_norm(kernel, node)
     return NBitsOperands(
         x=x,
@@ -155,7 +155,8 @@ def operands_of(kernel: NodeKernel, node: Node) -> NBitsOperands:
     )
 
 
-def _weights(kernel: NodeKernel, node: Node, names: tuple[str, ...]) -> NBitsWeights:
+def declare_weights(kernel: NodeKernel, node: Node, names: tuple[str, ...]) -> NBitsWeights:
+    """Declare a matrix, with its scales and zero points, as the next arguments."""
     words, scales, *zeros = names
     return NBitsWeights(
         words=kernel.flat(words, "n_bits_words", pack_words, np.asarray, "uint8"),

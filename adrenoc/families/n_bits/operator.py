@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from adrenoc.families.n_bits.n_bits_dot_rule import ROUNDING, dot_rule, round_rule
 from adrenoc.families.n_bits.n_bits_rule import n_bits_rule
 from adrenoc.families.n_bits.n_bits_typical import typical_n_bits
 from adrenoc.families.shared.batch import Along, Batch
-from adrenoc.families.shared.counts import size_of
+from adrenoc.families.shared.counts import count_per_input_element, size_of
 from adrenoc.families.shared.operator import (
     Kind,
     Numbers,
     Operator,
     channel_of_result,
     channels_last_at,
+    made_by_passes,
     no_operations,
 )
-from adrenoc.families.shared.row_product import JOINED, extents_read, read_form
+from adrenoc.families.shared.row_product import (
+    JOINED,
+    N_BITS_DOT,
+    ROUND_TOKENS,
+    extents_read,
+    read_form,
+)
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import channels_last
 from adrenoc.relax.own import N_BITS
@@ -47,6 +55,10 @@ def _multiply_adds(graph: Graph, node: Node) -> int:
     return size_of(graph, node.output) * _terms(graph, node) * len(read_form(node).matrices)
 
 
+def _multiply_adds_of_rounded(graph: Graph, node: Node) -> int:
+    return size_of(graph, node.output) * int(node.attrs[ROUNDING].inputs)
+
+
 OPERATORS = (
     Operator(
         name="n_bits",
@@ -71,4 +83,13 @@ OPERATORS = (
         channel_weights=None,
         channel_sums=None,
     ),
+    made_by_passes(
+        ROUND_TOKENS,
+        Kind.TRANSFORM,
+        round_rule,
+        numbers=Numbers.COMPUTED,
+        multiply_adds=None,
+        operations=count_per_input_element(2),
+    ),
+    made_by_passes(N_BITS_DOT, Kind.PRODUCT, dot_rule, multiply_adds=_multiply_adds_of_rounded),
 )

@@ -29,8 +29,11 @@ JOINED, SUNK = "joined", "sunk"
 """Attributes: whether the token comes in parts; whether these have sinks."""
 GATE = "gate"
 """Part of a node: what is made of the second matrix's products."""
-N_BITS = "n_bits"
-"""The operator whose matrix has few bits, and with it scales and perhaps zero points."""
+N_BITS, N_BITS_DOT = "n_bits", "n_bits_dot"
+"""The operators whose matrix has few bits, and with it scales and perhaps zero points: of tokens as
+they are, and of such as are rounded to bytes."""
+ROUND_TOKENS = "round_tokens"
+"""The operator that rounds them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,7 @@ class Form:
 def read_form(node: Node) -> Form:
     """The inputs behind the tokens."""
     width = 1
-    if node.op == N_BITS:
+    if node.op in (N_BITS, N_BITS_DOT):
         width = 2 + bool(node.attrs["zeros"])
     inputs, matrices = node.inputs[1:], []
     for _ in range(2 if node.attrs.get(GATED) else 1):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.prove.case import Case
-from adrenoc.prove.net import STEPS, Net
+from adrenoc.prove.net import CONTRIB, STEPS, Net
 
 _LARGEST = 3
 """Weights are twice whole numbers up to this."""
@@ -60,6 +60,24 @@ def _product(net: Net, *, rows: int, depth: int, columns: int) -> str:
     return _round(net, made, _step_of_sums(depth, step * fine), 130)
 
 
+def _product_of_few_bits(net: Net, *, depth: int, bits: int, block: int, zeros: bool) -> str:
+    """A product of many tokens, which bytes hold exactly: of each group the largest is 127."""
+    rows, columns, group = 251, 262, min(block, 32)
+    whole = np.rint(net.values(rows, depth // group, group) * 127)
+    whole[..., -1] = 127
+    x = net("Neg", net.feed(whole.reshape(rows, depth) / 128))
+    blocks = depth // block
+    operands = [
+        x,
+        net.whole((columns, blocks, block * bits // 8), 256),
+        net.weight(columns, blocks, around=2.0, terms=4 ** (bits - 1) * depth),
+    ]
+    if zeros:
+        operands.append(net.whole((columns * -(-blocks * bits // 8),), 256))
+    attrs = {"K": depth, "N": columns, "bits": bits, "block_size": block, "accuracy_level": 1}
+    return net("MatMulNBits", *operands, domain=CONTRIB, **attrs)
+
+
 CASES: tuple[Case, ...] = (
     Case(
         family="conv2d",
@@ -88,6 +106,18 @@ CASES: tuple[Case, ...] = (
         name="bytes, 17 x 33 by 33 x 21",
         build=partial(_product, rows=17, depth=33, columns=21),
         exact=True,
+    ),
+    Case(
+        family="n_bits_dot",
+        kernel="n_bits_dot",
+        name="rounded tokens, 251 x 512 by 512 x 262 in 4 bits",
+        build=partial(_product_of_few_bits, depth=512, bits=4, block=32, zeros=False),
+    ),
+    Case(
+        family="n_bits_dot",
+        kernel="n_bits_dot",
+        name="rounded tokens, 251 x 512 by 512 x 262 in 2 bits with zero points",
+        build=partial(_product_of_few_bits, depth=512, bits=2, block=64, zeros=True),
     ),
     Case(
         family="matmul",

@@ -54,6 +54,8 @@ class NBitsCost:
     """Instructions of four lanes a k-step that make a token's eight numbers ready."""
     open_slots: float
     """Slots that make floats of a number of four outputs, where many tokens share them."""
+    part_vectors: float
+    """Instructions of four lanes that scale the whole sum of a group of inputs, and add it."""
     read_slots: float
     """Slots of each read."""
     loop_slots: float

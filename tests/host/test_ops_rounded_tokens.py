@@ -1,0 +1,133 @@
+"""Products of many tokens that are rounded to bytes, by weights of few bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adrenoc.target.gpu import Quirk
+from adrenoc.target.target import load_target
+from tests.host.run_op import Ops
+from tests.host.test_ops_n_bits import product
+
+CASES = [
+    # tokens, inputs, outputs, bits, block, zero points
+    ((1, 17, 64), 24, 4, 32, ""),
+    ((33, 96), 70, 4, 16, "packed"),
+    ((1, 130, 256), 21, 4, 128, "float"),
+    ((2, 3, 11, 64), 50, 4, 64, "packed"),
+    ((1, 19, 128), 33, 2, 32, ""),
+    ((40, 64), 12, 2, 64, "packed"),
+    ((1, 21, 96), 36, 8, 32, ""),
+]
+
+
+@pytest.fixture(autouse=True)
+def _win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens are rounded whatever it would gain."""
+    module = "adrenoc.passes.fuse.round_tokens"
+    monkeypatch.setattr(f"{module}.least_matrix_clocks", lambda *_: math.inf)
+
+
+def _rounded_ops(seed: int = 0) -> Ops:
+    ops = Ops(seed)
+    ops.asked = {"int8_prompts": True}
+    return ops
+
+
+def _held_by_bytes(shape: tuple[int, ...], group: int, seed: int) -> np.ndarray:
+    """Numbers that a byte and a scale hold exactly: of each group the largest is 127 of them."""
+    random = np.random.default_rng(seed)
+    whole = random.integers(-127, 128, (*shape[:-1], shape[-1] // group, group))
+    whole[..., 3] = random.choice([-127, 127], whole.shape[:-1])
+    scales = 2.0 ** random.integers(-9, -5, (*whole.shape[:-1], 1))
+    return (whole * scales).reshape(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16", "buffer"])
+def test_bytes_give_the_product_of_what_they_hold(device: Any, preset: str) -> None:
+    ops = _rounded_ops()
+    for number, (shape, n, bits, block, zeros) in enumerate(CASES):
+        x = ops.input(*shape)
+        ops.given(x, _held_by_bytes(shape, min(block, 32), number))
+        y = product(ops, x, shape[-1], n, block=block, zeros=zeros, seed=number, bits=bits)
+        ops.output(ops("Add", y, ops.weight(n)))
+    ops.check(device, preset, 2e-5 if preset == "fp32" else None)
+    assert ops.kernels.count("n_bits_dot") == ops.kernels.count("round_tokens") == len(CASES)
+    assert not ops.fallbacks
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 3e4])
+def test_random_tokens_lose_what_bytes_cannot_hold(device: Any, size: float) -> None:
+    ops = _rounded_ops()
+    x = ops.input(64, 512, low=-size, high=size)
+    ops.output(product(ops, x, 512, 96))
+    seen = ops.run(device, "fp32")
+    (name,) = seen
+    expected = ops.reference()[name]
+    error = np.abs(seen[name] - expected).max() / np.ptp(expected)
+    assert 1e-5 < error < 5e-3
+
+
+def test_tokens_of_zeros_give_zeros(device: Any) -> None:
+    ops = _rounded_ops()
+    x = ops.input(20, 64)
+    ops.given(x, np.zeros((20, 64), np.float32))
+    ops.output(product(ops, x, 64, 8, zeros="packed"))
+    (value,) = ops.run(device, "fp32").values()
+    assert not value.any()
+
+
+def test_what_several_products_read_is_rounded_once(device: Any) -> None:
+    ops = _rounded_ops()
+    x = ops.input(24, 64)
+    ops.given(x, np.abs(_held_by_bytes((24, 64), 32, 0)))
+    shared = ops("Relu", x)
+    for seed in range(3):
+        ops.output(product(ops, shared, 64, 20, seed=seed))
+    ops.check(device, "fp32", 2e-5)
+    assert ops.kernels.count("round_tokens") == 1 and ops.kernels.count("n_bits_dot") == 3
+
+
+def _reasons(ops: Ops) -> list[str]:
+    return [d.reason for d in ops.decisions if d.taken == "tokens are not rounded"]
+
+
+def test_what_has_no_kernel_of_dot_products_is_told(device: Any) -> None:
+    ops = _rounded_ops()
+    for number, (k, block, zeros, bits) in enumerate([(72, 32, "", 4), (96, 32, "packed", 8)]):
+        x = ops.input(20, k)
+        ops.output(product(ops, x, k, 8, block=block, zeros=zeros, bits=bits, seed=number))
+    ops.check(device, "fp32")
+    assert _reasons(ops) == [
+        "72 inputs are no whole number of blocks of 32",
+        "zero points of their own beside weights of 8 bits",
+    ]
+    assert "n_bits_dot" not in ops.kernels
+
+
+def test_few_tokens_and_other_gpus_keep_theirs(device: Any) -> None:
+    ops = _rounded_ops()
+    ops.output(product(ops, ops.input(16, 64), 64, 8), product(ops, ops.input(20, 64), 64, 8))
+    host = load_target("host")
+    quirk = Quirk(name="q", text="They are wrong.", source="s", avoid=("dot-products",))
+    ops.check(device, "fp32", target=replace(host, gpu=replace(host.gpu, quirks=(quirk,))))
+    (reason,) = _reasons(ops)
+    assert reason == "quirk q: s" and "n_bits_dot" not in ops.kernels
+    ops.run(device, "fp32")
+    assert ops.kernels.count("n_bits_dot") == 1 and ops.kernels.count("n_bits") == 1
+
+
+def test_nothing_is_rounded_that_would_gain_nothing(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adrenoc.passes.fuse.round_tokens.least_matrix_clocks", lambda *_: 1.0)
+    ops = _rounded_ops()
+    ops.output(product(ops, ops.input(20, 64), 64, 8))
+    ops.check(device, "fp32")
+    (reason,) = _reasons(ops)
+    assert reason.startswith("estimated ") and reason.endswith(", 1 as they are")
