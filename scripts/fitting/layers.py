@@ -188,7 +188,7 @@ def in_bits(tokens: int, depth: int, outputs: int, *, bits: int = 4, block: int 
         weights=(outputs, depth),
         macs=tokens * depth * outputs,
         attrs={"bits": bits, "block_size": block},
-        families="n_bits",
+        families="n_bits|round_tokens",
     )
 
 
