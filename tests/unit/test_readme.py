@@ -48,7 +48,7 @@ def test_commands_and_options_exist() -> None:
         for option in (*parameter.opts, *parameter.secondary_opts)
     }
     text = re.sub(r"`scripts/[^`]*`", "", README)  # those have options of their own
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
     assert named - known - {"--help", "--version"} == set()
 
 
