@@ -91,6 +91,25 @@ def hold_two_graphs(model: Path) -> None:
     onnx.save(proto, model)
 
 
+def bound_scores(model: Path) -> None:
+    """As transformers' OPT and XGLM have it: masked scores are the lowest number at least."""
+    proto = onnx.load(model)
+    nodes = []
+    for node in proto.graph.node:
+        if node.op_type == "Softmax":
+            bounded = f"{node.input[0]}/bounded"
+            nodes.append(onnx.helper.make_node("Max", [node.input[0], "lowest"], [bounded]))
+            node.input[0] = bounded
+        nodes.append(node)
+    assert len(nodes) > len(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    lowest = np.array(np.finfo(np.float32).min)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(lowest, "lowest"))
+    onnx.save(proto, model)
+
+
+BOUNDED = "bounded from below"
 FUSED, BIASED, MERGED, DIVIDED = "norms inside", "biased apart", "merged", "divided by roots"
 CASES = {
     "positions inside": (DecoderShape(**TINY, positions=True), ""),
@@ -133,6 +152,7 @@ CASES = {
         DecoderShape(**TINY, plain=14, kind="learned", bits=0, kv_heads=4),
         "",
     ),
+    BOUNDED: (DecoderShape(**TINY, plain=14, bits=0, kind="learned"), ""),
     DIVIDED: (DecoderShape(**TINY, plain=14, bits=0), JOINED),
     MERGED: (DecoderShape(**TINY, plain=14, bits=0, kind="llama"), JOINED),
     "latent": (DecoderShape(**TINY, plain=17, bits=0, kind="llama", latent=24), ""),
@@ -158,6 +178,8 @@ def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> No
     model = write_decoder(tmp_path, shape)
     if case == "by another table":
         turn_by_another_table(model)
+    if case == BOUNDED:
+        bound_scores(model)
     if case == DIVIDED:
         divide_by_roots(model)
     if case == MERGED:

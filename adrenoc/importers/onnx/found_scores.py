@@ -15,6 +15,8 @@ from adrenoc.importers.onnx.graph import OnnxGraph
 
 FAR = -1e4
 """What is added to scores that are not to count is below."""
+LOWEST = -6e4
+"""What bounds scores from below and bounds none that counts: the lowest half, or beyond."""
 MOST_STEPS = 24
 """Between two tensors that belong together: chains of exporters are far shorter."""
 MOST_MASK_AXES = 4
@@ -72,7 +74,8 @@ class Scores:
         return None
 
     def _mask_before(self, node: onnx.NodeProto) -> str:
-        """The scores that a node masks; empty where it does something else."""
+        """The scores that a node masks or bounds from far below; empty where it does something
+        else."""
         constants = self.graph.constants
         if self.cap:  # what is added before the bound is bounded too
             return ""
@@ -89,6 +92,11 @@ class Scores:
                 if (filled * self.scale <= FAR).all():
                     self.masks.append(FoundMask(name=node.input[0], turned=at == 2))
                     return str(node.input[at])
+        if node.op_type == "Max" and len(node.input) == 2:
+            for at in (0, 1):
+                bound = constants.get(node.input[at])
+                if bound is not None and (bound * self.scale <= LOWEST).all():
+                    return str(node.input[1 - at])
         return ""
 
 
