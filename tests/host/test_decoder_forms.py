@@ -109,6 +109,33 @@ def bound_scores(model: Path) -> None:
     onnx.save(proto, model)
 
 
+def count_positions(model: Path) -> None:
+    """As NLLB's decoders have it: each token that is no padding is one behind the last such one."""
+    proto = onnx.load(model)
+    make, nodes = onnx.helper.make_node, []
+    constants = {"padding": np.array(0), "along": np.array(1), "one": np.array(1)}
+    for node in proto.graph.node:
+        if list(node.output) != ["places/at"]:
+            nodes.append(node)
+            continue
+        nodes += [
+            make("Equal", ["input_ids", "padding"], ["places/padded"]),
+            make("Not", ["places/padded"], ["places/real"]),
+            make("Cast", ["places/real"], ["places/each"], to=onnx.TensorProto.INT64),
+            make("CumSum", ["places/each", "along"], ["places/counted"]),
+            make("Add", ["places/counted", "past/length"], ["places/behind"]),
+            make("Mul", ["places/behind", "places/each"], ["places/kept"]),
+            make("Sub", ["places/kept", "one"], ["places/at"]),
+        ]
+    assert len(nodes) == len(proto.graph.node) + 6
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    held = (onnx.numpy_helper.from_array(value, name) for name, value in constants.items())
+    proto.graph.initializer.extend(held)
+    onnx.save(proto, model)
+
+
+COUNTED = "positions counted by tokens"
 BOUNDED = "bounded from below"
 FUSED, BIASED, MERGED, DIVIDED = "norms inside", "biased apart", "merged", "divided by roots"
 CASES = {
@@ -152,6 +179,7 @@ CASES = {
         DecoderShape(**TINY, plain=14, kind="learned", bits=0, kv_heads=4),
         "",
     ),
+    COUNTED: (DecoderShape(**TINY, plain=14, bits=0, kind="learned"), ""),
     BOUNDED: (DecoderShape(**TINY, plain=14, bits=0, kind="learned"), ""),
     DIVIDED: (DecoderShape(**TINY, plain=14, bits=0), JOINED),
     MERGED: (DecoderShape(**TINY, plain=14, bits=0, kind="llama"), JOINED),
@@ -180,6 +208,8 @@ def test_tokens_are_the_references(device: Any, tmp_path: Path, case: str) -> No
         turn_by_another_table(model)
     if case == BOUNDED:
         bound_scores(model)
+    if case == COUNTED:
+        count_positions(model)
     if case == DIVIDED:
         divide_by_roots(model)
     if case == MERGED:

@@ -2,7 +2,8 @@
 
 A graph that was folded for one length of its past (`probe.py`) has cosines, sines and rows of
 learned positions of the new tokens alone.  What such a constant is for every row is computed once,
-and held against other lengths of the past.
+and held against other lengths of the past.  A number that grows with the past, as of decoders that
+count their tokens, is read at the first position.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import onnx
 from onnx import helper
 
 from adrenoc.bundle.decoder_names import POSITIONS
@@ -122,21 +124,16 @@ class PositionTables:
         graph.drop_unused()
         hanging = self.prober.find_hanging(graph.constants)
         later = self.prober.values(hanging, self.tokens, self.pasts[1]) if hanging else {}
-        nodes, odd = [], []
+        nodes: list[onnx.NodeProto] = []
+        odd = []
         for name in hanging:
             held = graph.constants[name]
             if name in later and np.array_equal(held, later[name]):
                 continue
-            table = self._table(name)
-            if table is None:
+            read = self._read_at_positions(name, nodes)
+            if not read:
                 odd.append(name)
                 continue
-            read = self.name("at positions")
-            flat = self.write_constant(np.array([self.tokens], np.int64))
-            index = self.name("positions")
-            nodes.append(helper.make_node("Reshape", [POSITIONS, flat], [index]))
-            held_table = self.intern(table[0])
-            nodes.append(helper.make_node("Gather", [held_table, index], [read], axis=table[1]))
             for node in graph.nodes:
                 node.input[:] = [read if n == name else n for n in node.input]
             del graph.constants[name]
@@ -148,6 +145,48 @@ class PositionTables:
                 hint=AS_IT_IS,
             )
         graph.nodes = [*nodes, *graph.nodes]
+
+    def _read_at_positions(self, name: str, nodes: list[onnx.NodeProto]) -> str:
+        """Write into `nodes` what reads a constant's table; empty where it has none."""
+        flat = self.write_constant(np.array([self.tokens], np.int64))
+        index, read = self.name("positions"), self.name("at positions")
+        places = helper.make_node("Reshape", [POSITIONS, flat], [index])
+        table = self._table(name)
+        if table is not None:
+            held = self.intern(table[0])
+            nodes += [places, helper.make_node("Gather", [held, index], [read], axis=table[1])]
+            return read
+        lengths = self._count_of_past(name)
+        if lengths is None:
+            return ""
+        begin, first = self.write_constant(np.array([0], np.int64)), self.name("first position")
+        number = self.name("of the past")
+        shape = self.write_constant(np.array(self.graph.constants[name].shape, np.int64))
+        nodes += [
+            places,
+            helper.make_node("Gather", [index, begin], [first], axis=0),
+            helper.make_node("Gather", [self.intern(lengths), first], [number], axis=0),
+            helper.make_node("Reshape", [number, shape], [read]),
+        ]
+        return read
+
+    def _count_of_past(self, name: str) -> np.ndarray | None:
+        """What one number is for each length of the past, where it grows by as much with each row;
+        None where it does not.  It must not hang on how many new tokens there are: a run may have
+        more than were asked for."""
+        held = self.graph.constants[name]
+        pasts = sorted({0, *self.pasts, max(self.rows - self.tokens, *self.pasts)})
+        looks = [(self.tokens, past) for past in pasts] + [(self.tokens + 1, pasts[0])]
+        values = [self.prober.values([name], *look).get(name) for look in looks]
+        if held.size != 1 or any(v is None or v.shape != held.shape for v in values):
+            return None
+        *numbers, with_more = np.array([v for v in values if v is not None]).reshape(-1)
+        if not np.isfinite(numbers).all() or with_more != numbers[0]:
+            return None
+        step = (int(numbers[-1]) - int(numbers[0])) // (pasts[-1] - pasts[0])
+        lengths = int(numbers[0]) + step * np.arange(max(self.rows, pasts[-1] + 1))
+        lengths = lengths.astype(held.dtype)
+        return lengths[: self.rows] if np.array_equal(lengths[pasts], numbers) else None
 
     def intern(self, value: np.ndarray) -> str:
         """A constant, once for all that are the same."""
