@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,6 +87,26 @@ class Bundle:
         if self.whole is not None and name in _OF_THE_WHOLE:
             return self.whole / name
         return self.root / name
+
+    @contextmanager
+    def read_as_one(self) -> Iterator[None]:
+        """While files of it are read: parts of two bundles would make wrong numbers.
+
+        Raises:
+            BundleError: another one lies there by now, as after a compilation beside this.
+        """
+        try:
+            yield
+        except BundleError:
+            self._refuse_replaced()
+            raise
+        self._refuse_replaced()
+
+    def _refuse_replaced(self) -> None:
+        with suppress(BundleError):
+            if read_manifest(self.root, shown=self.path) == self.manifest:
+                return
+        raise BundleError(f"{self.path} was replaced while it was read", hint="run it again")
 
     @property
     def library(self) -> Path:

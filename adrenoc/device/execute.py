@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -134,9 +135,10 @@ def _load(place: Place, bundle: Bundle, options: RunOptions, tracer: Tracer) -> 
 
     device = place.device()
     started = time.perf_counter()
-    with tracer.span("open the library"):
-        module = place.load(bundle)
-    with start_build(place, bundle, module, options.programs) as wait_for_kernels:
+    with bundle.read_as_one(), ExitStack() as stack:
+        with tracer.span("open the library"):
+            module = place.load(bundle)
+        wait_for_kernels = stack.enter_context(start_build(place, bundle, module, options.programs))
         # Bundles count on these two: 0 is the OpenCL device, 1 the CPU.
         machine = relax.VirtualMachine(module, [device, place.cpu()])
         with tracer.span("upload constants"):

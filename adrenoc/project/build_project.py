@@ -97,14 +97,7 @@ def build_project(
     reads = {recipe.name: digest_reads(recipe) for recipe in project.recipes}
     if options.locked:
         _check_reads(project, lock, reads)
-    for recipe in project.recipes:
-        try:
-            recipe.output.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            refused = output_error(recipe.output.parent, error)
-            other = f'name another folder in {project.path}: output = "FOLDER"'
-            refused.hint = refused.hint.replace(OTHER_PLACE, other)
-            raise refused from error
+    _make_folders(project)
     outcomes, locks = [], []
     with ExitStack() as stack:
         # What is locked is made aside: what differs is not to be taken for what was.
@@ -121,6 +114,7 @@ def build_project(
             jobs=options.jobs,
             finished=lambda number, one: progress(project.recipes[number].name, one),
         )
+        said = [replace(one, hint=_by_key(one.hint, project)) for one in said]
         for recipe, one in zip(made_at, said, strict=True):
             held = lock.find(recipe.name) if lock else None
             outcome, made = _judge(recipe, one, reads[recipe.name], held, options)
@@ -223,6 +217,22 @@ def _judge(
             hint = "adrenoc build makes the lock anew; look at what changed with git diff"
             outcome = replace(outcome, status=DIFFERS, notes=(*outcome.notes, *unlike), hint=hint)
     return outcome, made
+
+
+def _make_folders(project: Project) -> None:
+    for recipe in project.recipes:
+        try:
+            recipe.output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            refused = output_error(recipe.output.parent, error)
+            refused.hint = _by_key(refused.hint, project)
+            raise refused from error
+
+
+def _by_key(hint: str, project: Project) -> str:
+    """A hint of `adrenoc compile` as one of a build, which has no --output."""
+    other = f'name another folder in {project.path}: output = "FOLDER"'
+    return hint.replace(OTHER_PLACE, other)
 
 
 def _fail(outcome: Outcome, exit_code: int, message: str, hint: str) -> Outcome:

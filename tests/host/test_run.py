@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 from adrenoc.android.link import find_linker, link_library
-from adrenoc.bundle.bundle import LIBRARY, open_bundle
+from adrenoc.bundle.bundle import LIBRARY, Bundle, open_bundle
 from adrenoc.bundle.manifest import (
     MemoryPlan,
     ModelInfo,
@@ -191,6 +192,29 @@ def test_a_bundle_whose_path_is_not_utf_8(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is not UTF-8") as caught:
         run_bundle(open_bundle(link), inputs={"image": np.zeros(SHAPE, "float32")})
     assert "compile" not in caught.value.hint
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_bundle_that_is_replaced_while_it_is_read(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    """As by a compilation beside the run: the manifest of one, library and constants of another."""
+    place = tmp_path / "b.adrenoc"
+    shutil.copytree(bundle, place)
+    walk = Bundle.walk_params
+
+    def replaced(self: Bundle, specs: Any) -> Any:
+        plain = json.loads((place / "manifest.json").read_text())
+        plain["model"]["sha256"] = "11" * 32
+        (place / "manifest.json").write_text(json.dumps(plain))
+        if not fits:
+            (place / "params.safetensors").write_bytes(b"")
+        return walk(self, specs)
+
+    monkeypatch.setattr(Bundle, "walk_params", replaced)
+    with pytest.raises(BundleError, match="was replaced while it was read") as caught:
+        run_bundle(open_bundle(place), inputs={"image": np.zeros(SHAPE, "float32")})
+    assert caught.value.hint == "run it again"
 
 
 def test_devices_by_number_and_name(bundle: Path) -> None:

@@ -293,6 +293,18 @@ def test_a_folder_in_the_way_of_bundles_is_named_by_its_key(
     assert 'name another folder in adrenoc.toml: output = "FOLDER"' in said
 
 
+def test_hints_of_compilations_name_keys_of_the_file(
+    build: Build, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign = Path("build/net.adrenoc")
+    foreign.mkdir(parents=True)
+    (foreign / "mine.txt").touch()
+    assert build(ONE) == OutputError.exit_code
+    said = capsys.readouterr().err
+    assert "--output" not in said
+    assert 'name another folder in adrenoc.toml: output = "FOLDER"' in said
+
+
 def test_a_home_folder_that_no_shell_spells_out_is_refused(
     build: Build, capsys: pytest.CaptureFixture[str]
 ) -> None:
