@@ -28,9 +28,14 @@ def is_row_product(graph: Graph, node: Node) -> bool:
     return is_plain and graph.operand(node.inputs[0]).memory is not Memory.BYTES
 
 
+def is_of_few_bits(node: Node) -> bool:
+    """Whether a node multiplies by weights of few bits."""
+    return node.op == N_BITS
+
+
 def may_round_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
     """Whether a node multiplies many tokens by weights of few bits."""
-    return node.op == N_BITS and not is_of_few_tokens(graph, node, cost)
+    return is_of_few_bits(node) and not is_of_few_tokens(graph, node, cost)
 
 
 def is_of_few_tokens(graph: Graph, node: Node, cost: Cost) -> bool:

@@ -110,6 +110,17 @@ def test_what_has_no_kernel_of_dot_products_is_told(device: Any) -> None:
     assert "n_bits_dot" not in ops.kernels
 
 
+def test_a_model_without_such_products_is_told(device: Any) -> None:
+    ops = _rounded_ops()
+    ops.output(ops("Relu", ops.input(20, 64)))
+    ops.check(device, "fp32")
+    (told,) = [d for d in ops.decisions if d.subject == "int8 prompts"]
+    assert (told.taken, told.reason) == (
+        "nothing is rounded",
+        "no product by weights of 2, 4 or 8 bits",
+    )
+
+
 def test_few_tokens_and_other_gpus_keep_theirs(device: Any) -> None:
     ops = _rounded_ops()
     ops.output(product(ops, ops.input(16, 64), 64, 8), product(ops, ops.input(20, 64), 64, 8))

@@ -21,7 +21,7 @@ from adrenoc.families.n_bits.n_bits_dot_rule import (
     score_dot_tiles,
 )
 from adrenoc.families.n_bits.rounded import Rounding, explain_not_rounded
-from adrenoc.families.row_products import may_round_tokens
+from adrenoc.families.row_products import is_of_few_bits, may_round_tokens
 from adrenoc.families.shared.row_product import N_BITS_DOT, ROUND_TOKENS
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import TexelOrder
@@ -34,6 +34,9 @@ NO_DOT_PRODUCTS = "no driver seen of this GPU has a dot product of bytes in its 
 
 def round_tokens(graph: Graph, context: Context) -> Graph:
     """Split each such product into the rounding of its tokens and a product of bytes."""
+    if not any(map(is_of_few_bits, graph.nodes)):
+        reason = "no product by weights of 2, 4 or 8 bits"
+        context.log.add("int8 prompts", "nothing is rounded", reason)
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
     placements = dict(graph.placements)
