@@ -8,6 +8,17 @@ from adrenoc.cli.guarded import InputPath
 from adrenoc.cli.options import Decorator, join_options
 
 
+def int8_prompts_option() -> Decorator:
+    """`--int8-prompts`: products of many tokens by bytes."""
+    return click.option(
+        "--int8-prompts/--no-int8-prompts",
+        default=None,
+        help="Round the tokens of prompts to 8 bits, 32 numbers with a scale, where the GPU has "
+        "dot products and weights have 2, 4 or 8 bits: faster prompts, less exact.  "
+        "[default: --no-int8-prompts]",
+    )
+
+
 def decoder_options() -> Decorator:
     """Caches, prompts, the tokenizer, and states."""
     return join_options(
@@ -23,13 +34,7 @@ def decoder_options() -> Decorator:
             metavar="N,N,...",
             help="Of a decoder: tokens of a prompt that one run takes.  [default: 16,128]",
         ),
-        click.option(
-            "--int8-prompts/--no-int8-prompts",
-            default=None,
-            help="Round the tokens of prompts to 8 bits, 32 numbers with a scale, where the GPU "
-            "has dot products and weights have 2, 4 or 8 bits: faster prompts, less exact.  "
-            "[default: --no-int8-prompts]",
-        ),
+        int8_prompts_option(),
         click.option(
             "--tokenizer",
             type=InputPath(),

@@ -157,9 +157,12 @@ def kernel_table(kernels: tuple[KernelProgress, ...]) -> Table:
     return table
 
 
-def show_result(result: TuneProgress, model: Path, device: str, log: Path) -> None:
-    """The end of a tuning."""
+def show_result(
+    result: TuneProgress, model: Path, device: str, log: Path, *, asked: str = ""
+) -> None:
+    """The end of a tuning; `asked` are the options by which the same kernels are compiled."""
     console.print_verdict(True, headline(result))
     console.print_renderable(kernel_table(result.kernels))
-    after = f"adrenoc compile {quote_word(model)} --device {device} --tuning-log {quote_word(log)}"
+    words = f"--device {device}{asked} --tuning-log {quote_word(log)}"
+    after = f"adrenoc compile {quote_word(model)} {words}"
     console.print_fields([("log", str(log)), ("next", after)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.cli.decoder_options import int8_prompts_option
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
@@ -20,6 +21,7 @@ from adrenoc.cli.options import (
     seed_option,
 )
 from adrenoc.cli.place_options import runtime_option
+from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.cli.place_options import PlaceChoice
@@ -39,6 +41,7 @@ class _Given:
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     context: int | None
     prefill: int | None
+    int8_prompts: bool | None
     servers: tuple[str, ...]
     tracker: str | None
     phones: tuple[str, ...]
@@ -61,6 +64,16 @@ class _Given:
         """The log to write, or to go on with."""
         return self.output or Path(f"{self.model.stem}.tune.json")
 
+    @property
+    def asked(self) -> str:
+        """The options that tell which kernels there are, as they are typed."""
+        words = [f"--preset {self.preset}"] if self.preset is not None else []
+        for name, dims in self.shapes:
+            words.append(f"--shape {quote_word(f'{name}:' + ','.join(map(str, dims)))}")
+        words += [f"--context {self.context}"] if self.context is not None else []
+        words += ["--int8-prompts"] if self.int8_prompts else []
+        return "".join(f" {word}" for word in words)
+
 
 @click.command("tune", cls=HeavyCommand)
 @model_options(cores=True)
@@ -78,6 +91,7 @@ class _Given:
     help="Of a decoder: tune runs of so many tokens of a prompt, into the same log.  "
     "[default: runs of one token]",
 )
+@int8_prompts_option()
 @click.option(
     "--rpc",
     "servers",
@@ -191,7 +205,7 @@ def tune_command(ctx: click.Context, given: _Given) -> None:
         return
     with LiveObserver(given.model.name, target.name) as observer:
         result = _run(given, request, places, observer)
-    show_result(result, given.model, target.option, given.log)
+    show_result(result, given.model, target.option, given.log, asked=given.asked)
 
 
 def _request_of(given: _Given, target: Target) -> TuneRequest:
@@ -207,6 +221,7 @@ def _request_of(given: _Given, target: Target) -> TuneRequest:
     said = {
         **shaped.options_of(bucket),
         "end_tokens": shaped.ends or None,
+        "int8_prompts": given.int8_prompts,
     }
     return TuneRequest(
         model=given.model,

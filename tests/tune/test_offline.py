@@ -84,6 +84,14 @@ def test_without_analyser_the_cost_model_ranks(
     assert read_log(tmp_path / "log") == ()
 
 
+def test_the_next_command_compiles_the_kernels_that_were_tuned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _tune(tmp_path, "--offline", "--preset", "fp16", "--int8-prompts") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert " --preset fp16 --int8-prompts --tuning-log " in told
+
+
 def test_candidates_are_in_the_order_of_the_estimate(tmp_path: Path) -> None:
     for task in plan_small(tmp_path).tasks:
         assert list(task.estimates) == sorted(task.estimates)

@@ -5,7 +5,7 @@ number i of a word that is shifted by j numbers is input `i * 8 / bits + j` of i
 a token lie in this order, and no weight has to be moved.
 
 Behind the bytes each group has four words more: its scale; what the zero point of the weights adds
-to the sum of its products; and the sum of its numbers, which zero points of their own multiply.
+to the sum of its products; the sum of its numbers, which zero points of their own multiply; none.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def round_tokens(builder: KernelBuilder, rounding: Rounding, x: Access, out: Byt
         _read_as_word(scale),
         cast(cast(total * fconst(float(-rounding.zero), ACCUMULATOR), "int32"), "uint32"),
         _read_as_word(scale * total),
+        tirx.const(0, "uint32"),  # read by nobody, and the same in each run
     )
     plane = group + iconst(rounding.first_beside)
     for place, word in enumerate(beside):
