@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adrenoc.families.n_bits.rounded import explain_not_rounded
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import load_target
 from tests.host.run_op import Ops
@@ -108,6 +109,14 @@ def test_what_has_no_kernel_of_dot_products_is_told(device: Any) -> None:
         "zero points of their own beside weights of 8 bits",
     ]
     assert "n_bits_dot" not in ops.kernels
+
+
+@pytest.mark.parametrize(
+    ("block", "held"), [(8, False), (16, True), (24, False), (32, True), (48, False), (96, True)]
+)
+def test_groups_are_whole_reads_of_sixteen(block: int, held: bool) -> None:
+    """A blockwise DequantizeLinear may have blocks of any size."""
+    assert (not explain_not_rounded(block * 2, block, 4, zeros=False)) is held
 
 
 def test_a_model_without_such_products_is_told(device: Any) -> None:

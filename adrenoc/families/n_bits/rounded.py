@@ -82,7 +82,7 @@ class Rounding:
 
 def explain_not_rounded(inputs: int, block: int, bits: int, *, zeros: bool) -> str:
     """Why products of this form have no kernel of dot products, if so."""
-    if block < SIXTEEN or block % min(block, MOST_GROUP):
+    if block != SIXTEEN and block % MOST_GROUP:
         return f"blocks of {block} inputs, expected 16 or whole groups of {MOST_GROUP}"
     if inputs % block:
         return f"{inputs} inputs are no whole number of blocks of {block}"
