@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.decoder_options import context_option
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     FiniteRange,
@@ -43,12 +44,7 @@ _COUNT = click.IntRange(min=0)
 )
 @memory_option()
 @clml_options()
-@click.option(
-    "--context",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Of a decoder with caches: their rows.  [default: genai_config.json's, 4096 at most]",
-)
+@context_option()
 @click.option(
     "--max-time-ms",
     type=FiniteRange(min=0, min_open=True),

@@ -8,6 +8,17 @@ from adrenoc.cli.guarded import InputPath
 from adrenoc.cli.options import Decorator, join_options
 
 
+def context_option(more: str = "") -> Decorator:
+    """`--context`: the rows of caches; `more` is what else is to be known of them."""
+    return click.option(
+        "--context",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help=f"Of a decoder with caches: their rows{more}.  [default: genai_config.json's, 4096 at "
+        "most]",
+    )
+
+
 def int8_prompts_option() -> Decorator:
     """`--int8-prompts`: products of many tokens by bytes."""
     return click.option(
@@ -22,13 +33,7 @@ def int8_prompts_option() -> Decorator:
 def decoder_options() -> Decorator:
     """Caches, prompts, the tokenizer, and states."""
     return join_options(
-        click.option(
-            "--context",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Of a decoder with caches: their rows.  [default: genai_config.json's, 4096 at "
-            "most]",
-        ),
+        context_option(),
         click.option(
             "--prefill",
             metavar="N,N,...",

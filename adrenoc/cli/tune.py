@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.decoder_options import int8_prompts_option
+from adrenoc.cli.decoder_options import context_option, int8_prompts_option
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
@@ -77,13 +77,7 @@ class _Given:
 
 @click.command("tune", cls=HeavyCommand)
 @model_options(cores=True)
-@click.option(
-    "--context",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Of a decoder with caches: their rows, half of which are there as kernels are measured.  "
-    "[default: genai_config.json's, 4096 at most]",
-)
+@context_option(", half of which are there as kernels are measured")
 @click.option(
     "--prefill",
     type=click.IntRange(min=1),

@@ -82,6 +82,10 @@ class NBitsWeights:
         """Inputs of a word."""
         return word_inputs(self.bits)
 
+    def words_a_block(self, out_blocks: int) -> int:
+        """Words of each output of a block: those of whole blocks of inputs, if there are fewer."""
+        return int(self.words.spec.shape[0]) // (LANES * out_blocks)
+
 
 @dataclass(frozen=True, kw_only=True)
 class NBitsOperands:
@@ -189,8 +193,7 @@ class _Thread:
     ) -> None:
         self._builder, self._operands = builder, operands
         self._blocks, self._places = blocks, places
-        # The last block of inputs is whole in memory, and there may be fewer of these.
-        self._row = operands.weights[0].words.spec.shape[0] // (LANES * out_blocks)
+        self._row = operands.weights[0].words_a_block(out_blocks)
         count = len(places) * len(blocks) * len(operands.weights)
         self._sums = builder.registers(count, dtype=ACCUMULATOR)
         self._sums.fill(0.0)

@@ -14,13 +14,13 @@ sum.xyzw  += part.xyzw * scale of the token * scales.xyzw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from adrenoc.families.conv.conv2d_dot import DotConv
 from adrenoc.families.conv.local_plan import Plan
 from adrenoc.families.n_bits.n_bits import NBitsWeights
 from adrenoc.families.n_bits.rounded import BYTE_BITS, Rounding, mask_of_bytes
+from adrenoc.families.n_bits.shared_out import find_block, place_weights, share_out
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.families.shared.dot_products import SIXTEEN
@@ -42,7 +42,6 @@ from adrenoc.tvmapi import (
     iconst,
     lane,
     load_vector,
-    minimum,
     splat,
     tirx,
 )
@@ -98,7 +97,7 @@ class _DotProducts(DotConv):
         matrix = operands.weights
         super().__init__(builder, POINT, tile, plan, operands.x, matrix.words, grid)
         self.bytes, self._matrix, self._rounding = operands.x, matrix, operands.rounding
-        self._row = matrix.words.spec.shape[0] // (LANES * grid.blocks)
+        self._row = matrix.words_a_block(grid.blocks)
         self._of_group = per_work_group
         scales = self.span // tile.unroll * per_work_group
         self._scales = builder.allocate_shared(scales, dtype=ACCUMULATOR)
@@ -150,39 +149,25 @@ class _DotProducts(DotConv):
         inputs = self._matrix.word_inputs
         first = self.b.let(floordiv(start * iconst(SIXTEEN), inputs), "first")
         steps = span * SIXTEEN // inputs
-        for item in self._share_out(steps * self._of_group):
+        for item in share_out(self, steps * self._of_group):
             self._bring_word(item, first, steps, shared)
         groups = span // self.tile.unroll
         group = self.b.let(floordiv(start, self.tile.unroll), "group")
-        for item in self._share_out(groups * self._of_group):
+        for item in share_out(self, groups * self._of_group):
             self._bring_scale(item, group, groups)
-
-    def _share_out(self, items: int) -> Iterator[Expr]:
-        """Each thread's numbers of so many items."""
-        for done in range(0, items, self.threads):
-            item = self.b.let(self.thread + iconst(done), "item")
-            with self.b.when(item < iconst(items) if items - done < self.threads else None):
-                yield item
-
-    def _block_of(self, of_group: Expr) -> Expr:
-        """An output block that exists."""
-        block = self.channel_group * iconst(self._of_group) + of_group
-        if self.plan.channel_groups * self._of_group > self.grid.blocks:
-            block = minimum(block, iconst(self.grid.blocks - 1))
-        return self.b.let(block, "block")
 
     def _bring_word(self, item: Expr, first: Expr, steps: int, shared: SharedArray) -> None:
         """One word of four outputs: neighbouring threads read neighbouring words."""
         builder, bits = self.b, self._matrix.bits
         of_group = builder.let(floordiv(item, steps), "of")
         mine = builder.let(floormod(item, steps), "mine")
-        place = self._block_of(of_group) * iconst(self._row) + first + mine
+        place = find_block(self, of_group) * iconst(self._row) + first + mine
         loaded = builder.let(load_vector(self._matrix.words.buffer, place, 0, "uint32"), "word")
         blocks, parts = self.tile.out_blocks, BYTE_BITS // bits
-        band = floordiv(of_group, blocks) * iconst(LANES * blocks) + floormod(of_group, blocks)
         slot = builder.let(mine * iconst(parts), "slot")
         to = floordiv(slot, WORDS) * iconst(self.plan.vectors)
-        to = builder.let(to + floormod(slot, WORDS) * iconst(blocks) + band, "to")
+        to = to + floormod(slot, WORDS) * iconst(blocks) + place_weights(self, of_group)
+        to = builder.let(to, "to")
         mask = tirx.Broadcast(tirx.const(mask_of_bytes(bits), "uint32"), LANES)
         for part in range(parts):
             word = loaded
@@ -199,7 +184,7 @@ class _DotProducts(DotConv):
         of_group = builder.let(floormod(item, self._of_group), "of")
         mine = builder.let(floordiv(item, self._of_group), "mine")
         of_block = matrix.block // self._rounding.group
-        block = self._block_of(of_group)
+        block = find_block(self, of_group)
         at = builder.let(floordiv(first + mine, of_block), "at")
         self._scales[item] = widen(matrix.scales.texel(zero, zero, block, at))
         if matrix.zeros is not None and self._zeros is not None:

@@ -17,12 +17,12 @@ from adrenoc.families.conv.conv_tile_local import (
 )
 from adrenoc.families.conv.split_k import vectors_added
 from adrenoc.families.n_bits.n_bits_dot import RoundedOperands, n_bits_dot
-from adrenoc.families.n_bits.n_bits_rule import declare_weights, matrix_candidates, matrix_clocks
+from adrenoc.families.n_bits.n_bits_rule import declare_weights, matrix_work, score_matrix_tiles
 from adrenoc.families.n_bits.opened import word_inputs
 from adrenoc.families.n_bits.rounded import BYTE_BITS, Rounding, round_tokens
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_tile_shape import ConvTile
-from adrenoc.families.shared.conv_work import ConvWork, pointwise_work
+from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.shared.dot_products import SIXTEEN, WORD_BYTES
 from adrenoc.families.shared.machine import Machine
@@ -62,14 +62,13 @@ def rounding_of(graph: Graph, node: Node) -> Rounding:
 def dot_work(graph: Graph, node: Node, rounding: Rounding, costs: CostModel) -> DotWork:
     """What estimates need of a product, before its tokens are rounded or after."""
     conv = replace(
-        pointwise_work(graph, node, costs.options),
+        matrix_work(graph, node, costs.options),
         in_blocks=rounding.first_beside,
         channels=WORDS,
         storage_bytes=WORD_BYTES,
         half=False,
         texel_work=costs.machine.cost.conv_dot.load_work,
         words=costs.limits.dot_instructions,
-        textures=False,
         image=None,
     )
     return DotWork(conv=conv, rounding=rounding, zeros=bool(node.attrs["zeros"]))
@@ -107,18 +106,8 @@ def dot_rule(context: RuleContext, node: Node) -> KernelCall:
 
 def least_matrix_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
     """Clocks of the product with its weights opened to floats, at best."""
-    work = replace(pointwise_work(graph, node, costs.options), textures=False)
-    return _score_matrix_tiles(work, costs.limits, costs.machine, int(node.attrs["bits"])).least
-
-
-@lru_cache(maxsize=MOST_KNOWN)
-def _score_matrix_tiles(
-    work: ConvWork, limits: Limits, machine: Machine, bits: int
-) -> Scored[ConvTile]:
-    return Scored(
-        lambda: matrix_candidates(work, limits, machine.cost, bits),
-        lambda tile: matrix_clocks(work, tile, machine, bits),
-    )
+    work, bits = matrix_work(graph, node, costs.options), int(node.attrs["bits"])
+    return score_matrix_tiles(work, costs.limits, costs.machine, bits).least
 
 
 @lru_cache(maxsize=MOST_KNOWN)

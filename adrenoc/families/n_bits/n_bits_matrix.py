@@ -10,6 +10,7 @@ from adrenoc.families.conv.local_conv import LocalConv
 from adrenoc.families.conv.local_plan import plan_of
 from adrenoc.families.n_bits.n_bits import NBitsOperands
 from adrenoc.families.n_bits.opened import open_word
+from adrenoc.families.n_bits.shared_out import find_block, place_weights, share_out
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.conv_tile_shape import ConvTile
 from adrenoc.ir.layout import LANES
@@ -64,7 +65,7 @@ class _Opening(LocalConv):
         super().__init__(builder, POINT, tile, plan, x, operands.weights[0].words, grid)
         self._matrix = operands.weights[0]
         self._blocks_a_word = self._matrix.word_inputs // LANES
-        self._row = operands.weights[0].words.spec.shape[0] // (LANES * grid.blocks)
+        self._row = self._matrix.words_a_block(grid.blocks)
 
     def add_parts(self, partial: Registers, first: int) -> None:
         for at in range(partial.count):
@@ -75,22 +76,17 @@ class _Opening(LocalConv):
         steps = span // self._blocks_a_word
         items = steps * self.tile.out_blocks * self.tile.bands
         first = self.b.let(floordiv(start, self._blocks_a_word), "first")
-        for done in range(0, items, self.threads):
-            item = self.b.let(self.thread + iconst(done), "item")
-            with self.b.when(item < iconst(items) if items - done < self.threads else None):
-                self._open(item, first, steps, shared)
+        for item in share_out(self, items):
+            self._open(item, first, steps, shared)
 
     def _open(self, item: Expr, first: Expr, steps: int, shared: SharedArray) -> None:
         """One word: neighbouring threads read neighbouring words of an output block."""
-        builder, tile, operands = self.b, self.tile, self._matrix
+        builder, operands = self.b, self._matrix
         of_group = builder.let(floordiv(item, steps), "of")
         local_step = builder.let(floormod(item, steps), "mine")
         step, there = first + local_step, self.plan.blocks // self._blocks_a_word
         at_step = builder.let(minimum(step, iconst(there - 1)), "step")
-        blocks, last = tile.out_blocks * tile.bands, self.grid.blocks - 1
-        block = builder.let(self.channel_group * iconst(blocks) + of_group, "block")
-        if self.plan.channel_groups * blocks > self.grid.blocks:
-            block = builder.let(minimum(block, iconst(last)), "block")
+        block = find_block(self, of_group)
         place = block * iconst(self._row) + at_step
         word = builder.let(load_vector(operands.words.buffer, place, 0, "uint32"), "word")
         words_a_block, zero = operands.block // operands.word_inputs, iconst(0)
@@ -105,10 +101,8 @@ class _Opening(LocalConv):
             if operands.zeros is not None:
                 offset = widen(operands.zeros.texel(zero, zero, block, group))
             offset = builder.let(scale * offset, "offset")
-        band = floordiv(of_group, tile.out_blocks) * iconst(LANES * tile.out_blocks)
-        beside = band + floormod(of_group, tile.out_blocks)
         vectors = self._blocks_a_word * self.plan.vectors
-        to = builder.let(local_step * iconst(vectors) + beside, "to")
+        to = builder.let(local_step * iconst(vectors) + place_weights(self, of_group), "to")
         for number, value in enumerate(open_word(builder, word, scale, offset, operands.bits)):
-            at = number // LANES * self.plan.vectors + number % LANES * tile.out_blocks
+            at = number // LANES * self.plan.vectors + number % LANES * self.tile.out_blocks
             shared[to + iconst(at)] = cast(value, f"{builder.compute}x{LANES}")

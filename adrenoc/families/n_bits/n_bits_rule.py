@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -44,6 +45,7 @@ from adrenoc.families.shared.row_product import (
     parts_read,
     read_form,
 )
+from adrenoc.families.shared.scored import MOST_KNOWN, Scored
 from adrenoc.families.shared.shared_weights import vectors_held
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
@@ -122,20 +124,30 @@ def suits_few(out: Extents, cost: Cost) -> bool:
 
 
 def _matrix_rule(context: RuleContext, node: Node) -> KernelCall:
-    bits = int(node.attrs["bits"])
-    work = replace(pointwise_work(context.graph, node, context.options), textures=False)
-    machine = context.machine
-    tile = context.choose(
-        node,
-        "n_bits_matrix",
-        matrix_candidates(work, context.limits, machine.cost, bits),
-        lambda tile: matrix_clocks(work, tile, machine, bits),
-    )
+    work = matrix_work(context.graph, node, context.options)
+    tiles = score_matrix_tiles(work, context.limits, context.machine, int(node.attrs["bits"]))
+    tile = context.choose(node, "n_bits_matrix", tiles, tiles)
     kernel = context.kernel(node, "n_bits_matrix", half=work.half)
     operands = operands_of(kernel, node)
     out, epilogue = kernel.output()
     n_bits_matrix(kernel.builder, tile, operands, out, epilogue)
     return kernel.call()
+
+
+def matrix_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
+    """A product of many tokens as the 1x1 convolution that it is."""
+    return replace(pointwise_work(graph, node, options), textures=False)
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def score_matrix_tiles(
+    work: ConvWork, limits: Limits, machine: Machine, bits: int
+) -> Scored[ConvTile]:
+    """The tiles of a product of many tokens, each with its estimate."""
+    return Scored(
+        lambda: matrix_candidates(work, limits, machine.cost, bits),
+        lambda tile: matrix_clocks(work, tile, machine, bits),
+    )
 
 
 def operands_of(kernel: NodeKernel, node: Node) -> NBitsOperands:

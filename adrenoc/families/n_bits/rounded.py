@@ -108,8 +108,8 @@ def round_tokens(builder: KernelBuilder, rounding: Rounding, x: Access, out: Byt
         builder.let(widen(x.texel(n, first + iconst(i), h, w)), "x")
         for i in range(rounding.group // LANES)
     ]
-    largest = texels[0] * splat(fconst(0.0, ACCUMULATOR))
-    for texel in texels:
+    largest = maximum(texels[0], -texels[0])
+    for texel in texels[1:]:
         largest = builder.let(maximum(largest, maximum(texel, -texel)), "largest")
     most = builder.let(_largest_lane(largest), "most")
     nothing = fconst(0.0, ACCUMULATOR)
