@@ -1,4 +1,4 @@
-"""What `adrenoc compile` asks of models that keep something from run to run."""
+"""Options for models that keep something from run to run."""
 
 from __future__ import annotations
 

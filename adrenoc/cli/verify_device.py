@@ -128,7 +128,7 @@ def _show(done: Verification, output: Path) -> None:
     for finding in report.findings:
         console.print_fields([(finding.case, finding.text)])
     for text in report.failed_once:
-        console.print_fields([("failed once", text)])
+        console.print_fields([("failed as a whole", text)])
     for quirk in report.quirks:
         console.print_fields([("avoid", quirk.text)])
     run = report.suites

@@ -104,7 +104,7 @@ def _round(search: Search, suites: tuple[Suite, ...], *, of_first: bool) -> dict
         told = f"{len(suite.cases)} cases, {examined.kernels} kernels: "
         told += "all right" if not count else f"{count} wrong"
         if examined.once:
-            told += f"; failed once: {examined.once}"
+            told += f"; failed as a whole: {examined.once}"
         search.say(suite.name if of_first else f"{suite.name}, with what helps", told)
     return found
 

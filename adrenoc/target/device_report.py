@@ -71,7 +71,7 @@ class DeviceReport:
     quirks: tuple[Quirk, ...] = ()
     findings: tuple[ReportedFinding, ...] = ()
     failed_once: tuple[str, ...] = ()
-    """What the driver said of failures that did not come again."""
+    """What the driver said where a suite failed as a whole alone, and whether it came again."""
 
 
 def report_json(report: DeviceReport) -> str:
