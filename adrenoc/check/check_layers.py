@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import tensor_names
 from adrenoc.compile.bundle_options import options_of
 from adrenoc.compile.make import make_bundle
-from adrenoc.device.compare import CheckResult, TensorCheck, compare
+from adrenoc.device.compare import CheckResult, Floor, TensorCheck, compare
 from adrenoc.device.compiled_for import target_of
 from adrenoc.errors import BundleError, CheckFailedError
 from adrenoc.files.temporary import TemporaryFolder
@@ -92,4 +93,7 @@ def check_layers(
     comparable = {
         name: value for name, value in ordered.items() if expected[name].shape == value.shape
     }
-    return LayerCheck(result=compare(comparable, expected, tolerance=tolerance))
+    stated = read_quanta(model)
+    quanta = {} if stated is None else stated.tensors
+    floors = {name: Floor(quantum=step) for name, step in quanta.items()}
+    return LayerCheck(result=compare(comparable, expected, tolerance=tolerance, floors=floors))

@@ -15,12 +15,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from adrenoc.check.perturb import perturb_array, perturb_constants
-from adrenoc.check.quanta import read_quanta
+from adrenoc.check.quanta import Quantised, read_quanta
 from adrenoc.check.reference import other_kernels, run_reference
 from adrenoc.device.compare import CheckResult, Floor, compare, floors_of
 from adrenoc.errors import InputError, ModelFormatError
@@ -32,24 +33,67 @@ _DRAWS = 3
 """Random directions to perturb in; with the runtime's optimised and its plain kernels each."""
 
 
+class Reference:
+    """What the reference makes of one set of inputs, and how exactly it knows that.
+
+    The one rule by which outputs are right or wrong.  What the rule has to compute is computed
+    where outputs are beyond the tolerance, and once for all of them.
+    """
+
+    def __init__(self, model: Path, inputs: Arrays, expected: Arrays) -> None:
+        self._model, self._inputs, self._expected = model, inputs, expected
+
+    def judge(self, outputs: Arrays, *, tolerance: float) -> CheckResult:
+        """Compare with the reference, and what is beyond with how far that is from itself.
+
+        Raises:
+            DependencyError: the package that runs this format is not installed.
+        """
+        checked = self._compare(outputs, tolerance, self._by_kernels)
+        return checked if checked.passed else self._compare(outputs, tolerance, self.own_rounding)
+
+    def _compare(self, outputs: Arrays, tolerance: float, known: OwnRounding) -> CheckResult:
+        return compare(
+            outputs,
+            self._expected,
+            tolerance=tolerance,
+            floors=known.floors,
+            others=known.draws,
+        )
+
+    @cached_property
+    def _quanta(self) -> Quantised | None:
+        return read_quanta(self._model)
+
+    @cached_property
+    def _kernels(self) -> dict[str, dict[str, np.ndarray]]:
+        return other_kernels(self._model, self._inputs)
+
+    @cached_property
+    def _by_kernels(self) -> OwnRounding:
+        """By what the model states and the runtime's other kernels; of quantised models alone."""
+        if self._quanta is None:
+            return OwnRounding(floors={}, draws={})
+        floors = floors_of(self._expected, self._kernels, self._quanta.quanta)
+        return OwnRounding(floors=floors, draws=self._kernels)
+
+    @cached_property
+    def own_rounding(self) -> OwnRounding:
+        """By all that is looked at where it matters."""
+        quanta = {} if self._quanta is None else self._quanta.quanta
+        draws = {**self._kernels, **run_perturbed(self._model, self._inputs)}
+        return OwnRounding(floors=_widen_floors(self._expected, draws, quanta), draws=draws)
+
+
 def judge_outputs(
     model: Path, inputs: Arrays, outputs: Arrays, expected: Arrays, *, tolerance: float
 ) -> CheckResult:
-    """Compare with the reference, and what is beyond with how far that is from itself.
+    """Compare with the reference as `Reference.judge` does.
 
     Raises:
         DependencyError: the package that runs this format is not installed.
     """
-    known = read_quanta(model)
-    quanta = {} if known is None else known.quanta
-    others = {} if known is None else other_kernels(model, inputs)
-    floors = {} if known is None else floors_of(expected, others, quanta)
-    checked = compare(outputs, expected, tolerance=tolerance, floors=floors, others=others)
-    if checked.passed:
-        return checked
-    others = {**(others or other_kernels(model, inputs)), **run_perturbed(model, inputs)}
-    floors = _widen_floors(expected, others, quanta)
-    return compare(outputs, expected, tolerance=tolerance, floors=floors, others=others)
+    return Reference(model, inputs, expected).judge(outputs, tolerance=tolerance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +111,7 @@ def find_own_rounding(model: Path, inputs: Arrays, expected: Arrays) -> OwnRound
     Raises:
         DependencyError: the package that runs this format is not installed.
     """
-    known = read_quanta(model)
-    draws = {**other_kernels(model, inputs), **run_perturbed(model, inputs)}
-    quanta = {} if known is None else known.quanta
-    return OwnRounding(floors=_widen_floors(expected, draws, quanta), draws=draws)
+    return Reference(model, inputs, expected).own_rounding
 
 
 def _widen_floors(

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.widen_halves import stores_halves
+
+if TYPE_CHECKING:
+    import onnx
 
 _QUANTISED_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _QUANTISED_NAMES = (
@@ -22,18 +25,22 @@ _QUANTISED_NAMES = (
     "QGemm",
     BLOCK_PRODUCT,
 )
+_SCALE_OF_QGEMM = 7
+"""The input that says the scale of what comes out; floats do where it is absent."""
 _MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity")
 """ONNX operators whose results are the numbers that they read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantised:
-    """What is known of a model that rounds: the quanta of its outputs, by name.
+    """What is known of a model that rounds: the quanta of its outputs, and of its `tensors`, by
+    name.
 
-    A whole number counts quanta; a float output has one where it is converted last.
+    A whole number counts quanta; a float has one where it is converted last.
     """
 
     quanta: Mapping[str, float]
+    tensors: Mapping[str, float]
 
 
 def read_quanta(model: Path) -> Quantised | None:
@@ -57,8 +64,18 @@ def _quantised_onnx(model: Path) -> Quantised | None:
     rounds = any(k in _QUANTISED_OPERATORS or k.startswith(_QUANTISED_NAMES) for k in kinds)
     if not rounds and not stores_halves(graph):
         return None
-    makers = {name: node for node in graph.node for name in node.output}
     constants = {c.name: c for c in graph.initializer if not c.external_data}
+    tensors: dict[str, float] = {}
+    for node in graph.node:
+        step = 0.0
+        if node.op_type in _MOVES:
+            step = tensors.get(node.input[0], 0.0)
+        elif _makes_quanta(node):
+            step = 1.0
+        elif node.op_type == "DequantizeLinear" and node.input[1] in constants:
+            step = float(numpy_helper.to_array(constants[node.input[1]]).max())
+        if step:
+            tensors[node.output[0]] = step
     quanta = {}
     for value in graph.output:
         floats = value.type.tensor_type.elem_type in (
@@ -66,21 +83,24 @@ def _quantised_onnx(model: Path) -> Quantised | None:
             onnx.TensorProto.FLOAT16,
             onnx.TensorProto.UNDEFINED,  # a file need not say it
         )
-        maker = makers.get(value.name)
-        while maker is not None and maker.op_type in _MOVES:
-            maker = makers.get(maker.input[0])
         if not floats:
             quanta[value.name] = 1.0
-        elif maker is not None and maker.op_type == "DequantizeLinear":
-            scale = constants.get(maker.input[1])
-            if scale is not None:
-                quanta[value.name] = float(numpy_helper.to_array(scale).max())
-    return Quantised(quanta=quanta)
+        elif value.name in tensors:
+            quanta[value.name] = tensors[value.name]
+    return Quantised(quanta=quanta, tensors={**tensors, **quanta})
+
+
+def _makes_quanta(node: onnx.NodeProto) -> bool:
+    """Whether the first output holds whole numbers that stand for floats."""
+    if node.op_type == "QGemm":
+        return len(node.input) > _SCALE_OF_QGEMM and bool(node.input[_SCALE_OF_QGEMM])
+    return node.op_type.endswith("QuantizeLinear") or node.op_type.startswith("QLinear")
 
 
 def _quantised_tflite(model: Path) -> Quantised | None:
     runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
-    interpreter = runtime.Interpreter(model_path=str(model))
+    content, _ = find_model_files(model).read()
+    interpreter = runtime.Interpreter(model_content=content)
     details = {d["index"]: d for d in interpreter.get_tensor_details()}
 
     def is_quantised(detail: Mapping[str, Any]) -> bool:
@@ -95,11 +115,14 @@ def _quantised_tflite(model: Path) -> Quantised | None:
         for op in interpreter._get_ops_details()
         if op["op_name"] == "DEQUANTIZE"
     }
-    quanta = {}
-    for output in interpreter.get_output_details():
-        source = details.get(converted.get(output["index"], -1))
-        if np.dtype(output["dtype"]).kind in "iu":
-            quanta[output["name"]] = 1.0
+    tensors = {}
+    for index, detail in details.items():
+        source = details.get(converted.get(index, -1))
+        if is_quantised(detail):
+            tensors[detail["name"]] = 1.0
         elif source is not None and is_quantised(source):
-            quanta[output["name"]] = float(max(source["quantization_parameters"]["scales"]))
-    return Quantised(quanta=quanta)
+            tensors[detail["name"]] = float(max(source["quantization_parameters"]["scales"]))
+    outputs = interpreter.get_output_details()
+    whole = {d["name"]: 1.0 for d in outputs if np.dtype(d["dtype"]).kind in "iu"}
+    stated = {d["name"]: tensors[d["name"]] for d in outputs if d["name"] in tensors}
+    return Quantised(quanta={**stated, **whole}, tensors={**tensors, **whole})

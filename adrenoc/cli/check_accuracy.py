@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.decoder_options import int8_prompts_option
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
@@ -66,6 +67,7 @@ _WORST_LAYERS = 8
     help="Largest error over the range of an output.",
 )
 @effort_option()
+@int8_prompts_option()
 @click.option(
     "--cl-device", default="", help="OpenCL device: a number or a part of its name.  [default: any]"
 )
@@ -141,6 +143,7 @@ def check_accuracy_command(
     seed: int,
     tolerance: float,
     effort: float,
+    int8_prompts: bool | None,
     cl_device: str,
     output: Path | None,
     point: int | None,
@@ -156,10 +159,7 @@ def check_accuracy_command(
     as_json: bool,
 ) -> None:
     """Compare each layer of MODEL in half precision with the reference, and find a remedy."""
-    if output is not None and preset == "both":
-        raise click.UsageError("-o takes the policy of one preset: --preset mixed or --preset fp16")
-    if point is not None and preset == "both":
-        raise click.UsageError("--point is of one list: --preset mixed or --preset fp16")
+    _check_one_preset(preset, output, point)
     if source is not None:
         from adrenoc.cli.show_source import compare_source
 
@@ -183,6 +183,7 @@ def check_accuracy_command(
         "tolerance": tolerance,
         "cl_device": cl_device,
         "effort": effort,
+        "int8_prompts": bool(int8_prompts),
         "point": point,
         "wording": _word(text, tokenizer, tokens),
     }
@@ -190,6 +191,13 @@ def check_accuracy_command(
         report = check_accuracy(model, reporter=reporter, **arguments)
     _tell(report, output, (html, explorer), show_all=show_all, as_json=as_json)
     ctx.exit(0 if report.passed else CheckFailedError.exit_code)
+
+
+def _check_one_preset(preset: str, output: Path | None, point: int | None) -> None:
+    if output is not None and preset == "both":
+        raise click.UsageError("-o takes the policy of one preset: --preset mixed or --preset fp16")
+    if point is not None and preset == "both":
+        raise click.UsageError("--point is of one list: --preset mixed or --preset fp16")
 
 
 def _tell(
@@ -320,7 +328,8 @@ def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | 
 
     limit = f"(tolerance {report.tolerance:.0e})"
     said = "agrees: error" if found.passed else "is off by"
-    console.print_verdict(found.passed, f"{found.preset} {said} {found.error:.1e} {limit}")
+    why = f", {found.accepted_as}" if found.accepted_as else ""
+    console.print_verdict(found.passed, f"{found.preset} {said} {found.error:.1e} {limit}{why}")
     console.print_fields([*list_score(found.score), ("floor", floor_text(found.floor))])
     if found.passed:
         return

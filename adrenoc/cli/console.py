@@ -1,7 +1,7 @@
 """What people see: progress on stderr, results on stdout.
 
-Rich is imported here and in `show_tune`.  Every text comes from `shown`, which escapes what a
-terminal would act on.
+Rich is imported here, in `tables` and in `show_tune`.  Every text comes from `show`, which escapes
+what a terminal would act on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from adrenoc.bundle.manifest import to_plain
+from adrenoc.cli import tables
+from adrenoc.cli.tables import make_table
 from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
 from adrenoc.files.read import no_color
 from adrenoc.text import amounts
@@ -29,16 +31,13 @@ _PIPE_WIDTH = 160
 _NAME_COLUMNS = 44
 """Of the model's names in tables, so that a line of 100 columns holds the figures too."""
 
+show = tables.show
+
 
 def _console(*, err: bool) -> Console:
     stream: Any = ForgivingStream(sys.stderr) if err else sys.stdout
     width = None if stream.isatty() else _PIPE_WIDTH
     return Console(file=stream, width=width, no_color=no_color(), highlight=False)
-
-
-def show(text: object, style: str = "") -> Text:
-    """A text that a terminal only shows, whatever it holds."""
-    return Text(printable(str(text)), style)
 
 
 def _print(*what: RenderableType) -> None:
@@ -56,11 +55,6 @@ def _print(*what: RenderableType) -> None:
 def error_console() -> Console:
     """The console of stderr, for what is drawn while work goes on."""
     return _console(err=True)
-
-
-def print_renderable(what: RenderableType) -> None:
-    """Print what rich can draw to stdout."""
-    _print(what)
 
 
 class ConsoleReporter:
@@ -156,16 +150,10 @@ def print_progress(name: str, told: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
 ) -> None:
-    """A table; `right` names the columns of numbers."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in columns:
-        justify: Any = "right" if name in right else "left"
-        table.add_column(show(name), justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*map(show, row))
-    grid = Table.grid()
-    grid.add_row("  ", table)
-    _print(grid)
+    """A table, or a list where it is too narrow for one; `right` names the columns of numbers."""
+    console = _console(err=False)
+    width, may_list = console.width, console.is_terminal
+    _print(make_table(columns, [*rows], right=right, width=width, may_list=may_list))
 
 
 def blank() -> None:

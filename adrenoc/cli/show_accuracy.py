@@ -132,13 +132,15 @@ def show_plan(plan: AccuracyPlan) -> None:
     from adrenoc.cli import console
 
     before, after = plan.before, plan.after
+    why = f", {plan.accepted_as}" if plan.accepted_as else ""
     count = console.count_of(len(plan.float32_tensors), "tensor")
     names = ", ".join(console.short(name) for name in plan.float32_tensors[:_MOST_PARTS])
     more = len(plan.float32_tensors) - _MOST_PARTS
     fields = [
         (
             "accuracy",
-            f"{_error(after)} of the range, {plan.tolerance:g} wanted; {_error(before)} without "
+            f"{_error(after)} of the range{why}, {plan.tolerance:g} wanted; "
+            f"{_error(before)} without "
             f"({plan.inputs}; {plan.device})",
         ),
         ("floor", floor_text(plan.floor)),

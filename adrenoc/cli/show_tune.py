@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 
 from adrenoc.cli import console
+from adrenoc.cli.tables import make_table
 from adrenoc.cli.terminal import say_json
 from adrenoc.text.spelling import quote_word
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from adrenoc.tune.progress import KernelProgress, TuneObserver, TuneProgress
 
 _SHOWN_KERNELS = 12
+_COLUMNS = ("kernel", "calls", "trials", "failed", "untuned", "best", "gain")
 _SHOWN_EVENTS = 5
 _QUIET_S = 10.0
 _REFRESH_S = 0.5
@@ -121,7 +122,13 @@ class LiveObserver:
             console.show(self._title, "bold"),
             bar,
             console.show(headline(progress)),
-            kernel_table(progress.kernels),
+            make_table(
+                _COLUMNS,
+                _kernel_rows(progress.kernels),
+                right=_COLUMNS[1:],
+                width=self._console.width,
+                may_list=False,  # which would be longer than a terminal is high
+            ),
             *(console.show(f"  {event}", "yellow") for event in self._events),
         )
 
@@ -137,24 +144,24 @@ def headline(progress: TuneProgress) -> str:
     )
 
 
-def kernel_table(kernels: tuple[KernelProgress, ...]) -> Table:
+def _kernel_rows(kernels: tuple[KernelProgress, ...]) -> list[tuple[str, ...]]:
     """The kernels in which most time is spent."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("kernel", "calls", "trials", "failed", "untuned", "best", "gain"):
-        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
     longest = sorted(kernels, key=lambda k: -k.calls * k.untuned_us)[:_SHOWN_KERNELS]
+    rows: list[tuple[str, ...]] = []
     for kernel in longest:
         known = kernel.untuned_us > 0 and kernel.best_us > 0
-        table.add_row(
-            console.show(kernel.title[:60]),
-            str(kernel.calls),
-            str(kernel.trials),
-            str(kernel.failed or ""),
-            console.ms(kernel.untuned_us / 1000) if kernel.untuned_us else "",
-            console.ms(kernel.best_us / 1000) if kernel.best_us else "",
-            f"{kernel.untuned_us / kernel.best_us:.2f} x" if known else "",
+        rows.append(
+            (
+                kernel.title[:60],
+                str(kernel.calls),
+                str(kernel.trials),
+                str(kernel.failed or ""),
+                console.ms(kernel.untuned_us / 1000) if kernel.untuned_us else "",
+                console.ms(kernel.best_us / 1000) if kernel.best_us else "",
+                f"{kernel.untuned_us / kernel.best_us:.2f} x" if known else "",
+            )
         )
-    return table
+    return rows
 
 
 def show_result(
@@ -162,7 +169,7 @@ def show_result(
 ) -> None:
     """The end of a tuning; `asked` are the options by which the same kernels are compiled."""
     console.print_verdict(True, headline(result))
-    console.print_renderable(kernel_table(result.kernels))
+    console.print_table(_COLUMNS, _kernel_rows(result.kernels), right=_COLUMNS[1:])
     words = f"--device {device}{asked} --tuning-log {quote_word(log)}"
     after = f"adrenoc compile {quote_word(model)} {words}"
     console.print_fields([("log", str(log)), ("next", after)])

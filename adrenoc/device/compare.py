@@ -44,7 +44,7 @@ class Floor:
 
     def accepts(self, max_error: float, rmse: float) -> str:
         """Why errors of that size say nothing about ours; empty where they do."""
-        if self.quantum and max_error <= self.quantum * _ONE:
+        if self.quantum and max_error <= self.quantum * ONE:
             return f"within one quantum, {self.quantum:.3g}"
         if max_error <= self.half_step:
             return f"within one step of half at its largest number, {self.half_step:.3g}"
@@ -53,7 +53,7 @@ class Floor:
         return "" if self.tells_nothing else self._accepts_spread(max_error, rmse)
 
     def _accepts_spread(self, max_error: float, rmse: float) -> str:
-        if self.spread and max_error <= self.spread * _ONE:
+        if self.spread and max_error <= self.spread * ONE:
             return f"within {self.spread:.3g}, by which the reference's {self.kernels} are off"
         if max_error <= self.spread * _LARGEST_OF_MORE and rmse <= self.rms_spread * _RMS_OF_MORE:
             return (
@@ -66,7 +66,7 @@ class Floor:
 _RMS_OF_MORE, _LARGEST_OF_MORE = 1.2, 1.5
 """By how much one more draw of the same noise may be beyond what a few were."""
 _FLOAT_STEPS = 8
-_ONE = 1 + 1e-5
+ONE = 1 + 1e-5
 """Floats that are multiples of a quantum are not quite that."""
 
 

@@ -44,6 +44,7 @@ class ServeOptions:
     know, or with a `tracker` the kind of device that this server offers there, at the address
     `advertised` (empty: the one that the tracker sees).  `session_s` stops a session, 0 never
     does; `store` keeps what peers sent; a longer message than `max_message_bytes` ends a session.
+    `quiet`: nothing is printed of sessions, as drivers do of each kernel that they refuse.
     """
 
     host: str = "127.0.0.1"
@@ -54,6 +55,7 @@ class ServeOptions:
     session_s: float = 600.0
     store: Path | None = None
     max_message_bytes: int = 1 << 30
+    quiet: bool = False
 
 
 def is_loopback(host: str) -> bool:
@@ -103,7 +105,7 @@ class RpcServer:
     def prepare(self) -> None:
         """Start the process of the next session ahead."""
         if self._standby is None:
-            self._standby = Standby()
+            self._standby = Standby(quiet=self._options.quiet)
 
     def serve_one(self, reporter: Reporter) -> None:
         """Wait for a peer and serve it until it leaves; tell the reporter how that went."""
@@ -177,7 +179,12 @@ class RpcServer:
         if session is None:
             words = (str(number), folder, store, str(longest), str(os.getpid()))
             command = own_module("adrenoc.device.rpc_session", *words)
-            session = subprocess.Popen(command, pass_fds=(number, lock), stdin=subprocess.DEVNULL)
+            session = subprocess.Popen(
+                command,
+                pass_fds=(number, lock),
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if self._options.quiet else None,
+            )
         self._served += 1
         if self._served > 1:
             self.prepare()

@@ -16,13 +16,19 @@ _READY_BYTES = 1 << 12
 class Standby:
     """A process that has loaded what a session needs, and waits for a connection to serve."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool) -> None:
+        """`quiet`: what drivers print of it goes nowhere."""
         self._channel, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
             words = ("--wait", str(number), str(os.getpid()))
             command = own_module("adrenoc.device.rpc_session", *words)
-            self._process = subprocess.Popen(command, pass_fds=(number,), stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(number,),
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if quiet else None,
+            )
 
     def serve(
         self, connection: int, lock: int, folder: str, store: str, max_message_bytes: int

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from adrenoc.errors import DiskFullError, OutputError
@@ -65,7 +65,9 @@ def output_error(path: Path, error: OSError) -> OutputError:
         )
     cause = _CAUSES.get(error.errno or 0, error.strerror or str(error))
     hint = OTHER_PLACE
-    if error.errno == errno.ENOENT:
+    if error.errno == errno.ENOENT and path.parent.is_dir():
+        cause = f"nothing can be made in {path.parent}, which is no folder for files"
+    elif error.errno == errno.ENOENT:
         hint = f"mkdir -p {quote_word(path.parent)}"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         hint = f"ls -ld {quote_word(path.parent)}, or {OTHER_PLACE}"
@@ -112,7 +114,7 @@ def check_file_can_be_written(path: Path) -> Path:
     place = output_place(path)
     try:
         _check_parent(place)
-        mode = place.lstat().st_mode if os.path.lexists(place) else stat.S_IFREG
+        mode = _find_mode(place) or stat.S_IFREG
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except OSError as error:
@@ -144,6 +146,27 @@ def check_folder_can_be_replaced(path: Path, kind: FolderKind) -> Path:
         raise output_error(place, error) from error
     refuse_folder_of_inputs(place)
     return place
+
+
+def check_folder_can_be_made(path: Path) -> None:
+    """Refuse a folder that could not be made or filled, before work is lost on it.
+
+    It may be there, with whatever it holds, and folders above it may be missing.
+
+    Raises:
+        OutputError: something else is in the way, or nothing can be written there.
+    """
+    place = output_place(path)
+    try:
+        above = place
+        while not (mode := _find_mode(above)):
+            above = above.parent
+        if not stat.S_ISDIR(mode):
+            raise OSError(errno.ENOTDIR if above != place else errno.EEXIST, "")
+        with aside_folder(above / "part"):
+            return
+    except OSError as error:
+        raise output_error(place, error) from error
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
@@ -253,10 +276,21 @@ def _check_parent(place: Path) -> None:
     if not parent.is_dir():
         code = errno.ENOTDIR if os.path.lexists(parent) else errno.ENOENT
         raise OSError(code, os.strerror(code))
-    if not os.access(parent, os.W_OK | os.X_OK):
-        # Fails, and its error tells a closed folder from a read-only disk.
-        with aside_folder(place):
-            return
+    _find_mode(place)
+    # Rights tell too little: of /proc or of a share they say that all may be made there.
+    with aside_folder(place):
+        return
+
+
+def _find_mode(place: Path) -> int:
+    """What kind of thing is there, 0 where nothing is.
+
+    Raises:
+        OSError: nothing of that name can be there, as where it is too long.
+    """
+    with suppress(FileNotFoundError):
+        return place.lstat().st_mode
+    return 0
 
 
 def _lies_in(name: object, folder: Path) -> bool:

@@ -22,7 +22,7 @@ def local_server() -> Iterator[RemoteAddress]:
     """Serve on loopback while the block runs; each session is a process of its own."""
     key = secrets.token_hex(16)
     native.build()  # a session would be late that has to compile it first
-    server = RpcServer(ServeOptions(key=key, session_s=0))
+    server = RpcServer(ServeOptions(key=key, session_s=0, quiet=True))
     server.prepare()
 
     def serve() -> None:

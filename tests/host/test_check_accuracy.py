@@ -9,18 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import planted
 import pytest
 from click.testing import CliRunner
 from run_op import Ops
 
+from adrenoc.check.accuracy import examine
+from adrenoc.check.accuracy.deviation import Arrays
 from adrenoc.check.accuracy.doctor import Doctor
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.result import AccuracyReport, Floor
+from adrenoc.check.accuracy.samples import Judge
+from adrenoc.check.accuracy.variant import Variant
 from adrenoc.cli.main import cli
 from adrenoc.errors import CheckFailedError, OptionError, PrecisionPolicyError
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
+from tests.qoperator import QNet
 
 TOLERANCE = 1e-2
 
@@ -30,9 +36,8 @@ def _examined(model: Path, preset: str, **more: Any) -> AccuracyReport:
         model,
         target=load_target("host"),
         presets=(preset,),
-        tolerance=TOLERANCE,
         reporter=SilentReporter(),
-        **more,
+        **{"tolerance": TOLERANCE, **more},
     )
 
 
@@ -133,6 +138,56 @@ def test_a_network_without_weakness_needs_nothing(device: Any, tmp_path: Path) -
         assert found.starts_at == "" and found.suspects == ()
 
 
+def _quantised(folder: Path) -> Path:
+    net = QNet((1, 8, 9, 7))
+    net.conv(16, kernel=3)
+    net.conv(12)
+    onnx.save(net.model(), folder / "whole.onnx")
+    return folder / "whole.onnx"
+
+
+@pytest.mark.parametrize(("quanta", "passes"), [(1, True), (6, False)])
+def test_a_rounding_that_falls_otherwise_is_no_error(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quanta: int, passes: bool
+) -> None:
+    """As `run --check` has it: the reference's own kernels are a quantum apart."""
+    run_compiled = Judge.run_compiled
+
+    def run_off(judge: Judge, variant: Variant) -> list[Arrays]:
+        found = run_compiled(judge, variant)
+        for outputs in found:
+            (value,) = outputs.values()
+            value.flat[value.argmin()] += quanta
+        return found
+
+    monkeypatch.setattr(Judge, "run_compiled", run_off)
+    report = _examined(_quantised(tmp_path), "mixed", tolerance=1e-3, effort=0.0)
+    (found,) = report.presets
+    assert found.error > 1e-3
+    assert found.passed is report.passed is passes
+    assert found.accepted_as == ("within one quantum, 1" if passes else "")
+    assert found.remedy is None and (found.starts_at == "") is passes
+    monkeypatch.setattr(examine, "check_accuracy", lambda *_, **__: report)
+    told = _run("check-accuracy", tmp_path / "whole.onnx", "--preset", "mixed")
+    assert ("within one quantum, 1" in told.output) is passes
+
+
+@pytest.mark.parametrize("quanta", [1, 2])
+def test_a_layer_that_rounds_otherwise_does_not_stand_out(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quanta: int
+) -> None:
+    local_errors = Doctor._local_errors
+
+    def one_off(doctor: Doctor, preset: str) -> dict[str, float]:
+        last = doctor._bench.layers[-1].output
+        step = 1 / float(np.ptp(doctor._samples[0].truth[last]))
+        return {**local_errors(doctor, preset), last: quanta * step}
+
+    monkeypatch.setattr(Doctor, "_local_errors", one_off)
+    (found,) = _examined(_quantised(tmp_path), "mixed", tolerance=1e-3, effort=0.0).presets
+    assert found.passed and (found.suspects == ()) is (quanta == 1)
+
+
 def test_float32_that_is_off_on_other_inputs_is_no_matter_of_half(
     device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +195,7 @@ def test_float32_that_is_off_on_other_inputs_is_no_matter_of_half(
     measure = Doctor._floor
 
     def measured(*words: Any) -> Floor:
-        return replace(measure(*words), float32_error=0.5)
+        return replace(measure(*words), float32_error=0.5, float32_counted=0.5)
 
     monkeypatch.setattr(Doctor, "_floor", measured)
     (found,) = _examined(planted.save(planted.overflow(), tmp_path), "mixed").presets

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
-from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.check.check_layers import check_layers
 from adrenoc.check.reference import run_reference
 from adrenoc.compile.make import make_bundle
@@ -228,31 +228,52 @@ def test_operators_between_conversions_are_of_integers(
     assert taken == {"4 Conv", "1 Add", "1 Flatten", "1 Gemm"}
 
 
-def test_layers_of_parts_are_left_out_of_checks(device: Any, tmp_path: Path) -> None:
-    """What an operator of onnxruntime's own is made of has no reference."""
-    net = residual_network("uint8")
-    path = tmp_path / "network.onnx"
-    onnx.save(net.model(), path)
+def _check_layers(net: QNet, model: onnx.ModelProto, folder: Path, off: dict[str, int]) -> Any:
+    """The check of each layer, of which one element is so many quanta `off`."""
+    path = folder / "network.onnx"
+    onnx.save(model, path)
     target = load_target("host")
     made = make_bundle(
         path,
         target=target,
         options=resolve_options(target, preset="fp32").options,
-        output=tmp_path / "network.adrenoc",
+        output=folder / "network.adrenoc",
         reporter=SilentReporter(),
         use_cache=False,
     )
     inputs = {"x": net.image()}
-    checked = check_layers(
+
+    def run_off(bundle: Bundle) -> dict[str, np.ndarray]:
+        outputs = {n: np.array(v) for n, v in run_bundle(bundle, inputs=inputs).outputs.items()}
+        for name, quanta in off.items():
+            outputs[name].flat[outputs[name].argmin()] += quanta
+        return outputs
+
+    return check_layers(
         open_bundle(made.path),
         path,
         inputs,
-        run=lambda bundle: run_bundle(bundle, inputs=inputs).outputs,
+        run=run_off,
         tolerance=1e-4,
         reporter=SilentReporter(),
     )
+
+
+def test_layers_of_parts_are_left_out_of_checks(device: Any, tmp_path: Path) -> None:
+    """What an operator of onnxruntime's own is made of has no reference."""
+    net = residual_network("uint8")
+    checked = _check_layers(net, net.model(), tmp_path, {})
     assert checked.first_bad is None
     assert [tensor.name for tensor in checked.result.tensors][-1] == net.tensor
+
+
+@pytest.mark.parametrize("quanta", [1, 3])
+def test_layers_are_checked_to_within_a_quantum(device: Any, tmp_path: Path, quanta: int) -> None:
+    net = QNet((1, 8, 9, 7))
+    made = net.conv(12, kernel=3)
+    checked = _check_layers(net, net.model(), tmp_path, {made: quanta})
+    bad = checked.first_bad
+    assert (bad and bad.name) == (made if quanta > 1 else None)
 
 
 @pytest.mark.parametrize("op", ("Mul", "Add"))

@@ -144,6 +144,7 @@ def test_a_quantised_model_tells_its_quanta(tmp_path: Path) -> None:
     found = read_quanta(_with_quanta(tmp_path))
     assert found is not None
     assert found.quanta == {"y": pytest.approx(0.05), "q": 1.0}
+    assert found.tensors == {**found.quanta, "d": pytest.approx(0.05)}
     assert read_quanta(two_steps(tmp_path)) is None
 
 

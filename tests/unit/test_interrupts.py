@@ -156,14 +156,15 @@ run_command()
 """
 
 
-def test_ctrl_c_while_the_command_line_is_loaded_prints_nothing() -> None:
+def test_ctrl_c_while_the_command_line_is_loaded_is_told_in_a_sentence() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _INTERRUPTED_WHILE_LOADING],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    said = "interrupted; nothing half-written was left\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
 
 
 _KILLED = """

@@ -212,7 +212,7 @@ def test_rich_is_where_things_are_drawn() -> None:
         for name, imported in _edges().items()
         if any(other.partition(".")[0] == "rich" for other in imported)
     }
-    assert users == {"adrenoc.cli.console", "adrenoc.cli.show_tune"}
+    assert users == {"adrenoc.cli.console", "adrenoc.cli.show_tune", "adrenoc.cli.tables"}
 
 
 def test_only_files_reads_the_environment() -> None:

@@ -79,6 +79,42 @@ def test_missing_folder_and_a_file_in_the_path(tmp_path):
         outputs.write_atomically(tmp_path / "folder", "")
 
 
+CHECKS = {
+    "file": outputs.check_file_can_be_written,
+    "folder of a kind": lambda path: outputs.check_folder_can_be_replaced(path, KIND),
+    "any folder": outputs.check_folder_can_be_made,
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("n" * 256, "the name is too long"),
+        ("/proc/out", "nothing can be made in /proc|you have no permission to write there"),
+        ("/dev/null/x", "a part of the path is a file"),
+        ("file/x", "a part of the path is a file"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_before_work_is_lost(tmp_path, check, name, sentence):
+    """Of /proc an administrator has all rights, and can make nothing in it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=sentence) as caught:
+        CHECKS[check](tmp_path / name)
+    assert "mkdir" not in caught.value.hint
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_folder_of_packages_may_hold_others_and_be_deep(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "mine").touch()
+    outputs.check_folder_can_be_made(tmp_path / "kept")
+    outputs.check_folder_can_be_made(tmp_path / "no" / "such" / "folder")
+    assert names(tmp_path) == ["kept"] and names(tmp_path / "kept") == ["mine"]
+    with pytest.raises(OutputError, match="a file of that name is in the way"):
+        outputs.check_folder_can_be_made(tmp_path / "kept" / "mine")
+
+
 def test_a_really_full_disk(tmp_path):
     # The process's own file size limit stops a write in the middle, as a full disk does.
     script = (

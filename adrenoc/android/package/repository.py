@@ -9,8 +9,6 @@ so is a model of the same name.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +25,7 @@ from adrenoc.android.package.aar import (
 from adrenoc.android.package.packed import Packed
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.files.outputs import output_error, output_place, write_atomically
+from adrenoc.files.outputs import check_folder_can_be_made, output_error, write_atomically
 
 _POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0"
@@ -93,9 +91,7 @@ def check_repository_place(output: Path) -> None:
     Raises:
         OutputError: something else is there.
     """
-    place = output_place(output)
-    if os.path.lexists(place) and not place.is_dir():
-        raise output_error(output, OSError(errno.ENOTDIR, "it is no folder"))
+    check_folder_can_be_made(output)
 
 
 def write_repository(

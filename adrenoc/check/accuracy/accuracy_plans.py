@@ -45,12 +45,13 @@ def decisions_of(plan: AccuracyPlan) -> tuple[Decision, ...]:
     """A Decision for each tensor that is kept, and one for the whole."""
     limit = f"--accuracy {plan.tolerance:g}"
     before, after = plan.before.device_error, plan.after.device_error
+    why = f" ({plan.accepted_as})" if plan.accepted_as else ""
     whole = Decision(
         subject="accuracy",
         taken=f"{len(plan.float32_tensors)} tensors in float32 for {limit}",
-        reason=f"the largest error over the range of an output is {after:.1e}, {before:.1e} "
-        f"without; ideal rounding gives {plan.floor.error:.1e}; on {plan.device}, {plan.inputs}; "
-        f"{describe_search(plan)}",
+        reason=f"the largest error over the range of an output is {after:.1e}{why}, "
+        f"{before:.1e} without; ideal rounding gives {plan.floor.error:.1e}; on {plan.device}, "
+        f"{plan.inputs}; {describe_search(plan)}",
         stage="accuracy",
     )
     kept = f"kept for {limit}: it is among what a search by error and cost needs"

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.check.accuracy.deviation import step_over_range
 from adrenoc.check.accuracy.ideal import IdealRun, Stored, stored_in_half
 from adrenoc.check.accuracy.variant import (
     Arrays,
@@ -25,11 +27,13 @@ from adrenoc.check.accuracy.variant import (
     Variant,
     can_step,
 )
+from adrenoc.check.quanta import read_quanta
 from adrenoc.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.options import DEFAULT_PRESET, CompileOptions, resolve_options
 from adrenoc.passes.lower.measure_work import measure_work
 from adrenoc.passes.place.assign_memory import rename_inputs
+from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.pipeline import STAGES, State, program_of, run_stages, storage_of
 from adrenoc.pipeline.state import graph_of, imported_of
 from adrenoc.reporter import Reporter
@@ -55,13 +59,16 @@ class Bench:
         chosen: CompileOptions | None = None,
         caches: tuple[tuple[str, str], ...] = (),
         recurrent: tuple[tuple[str, str], ...] = (),
+        int8_prompts: bool = False,
     ) -> None:
         """`chosen` are the options of a compilation, for its own preset; `caches` and `recurrent`
-        are the states of a decoder, of which this is one entry point."""
+        are the states of a decoder, of which this is one entry point; `int8_prompts` rounds the
+        tokens of products of many to bytes."""
         self._said = {
             "shapes": shapes or None,
             "caches": caches or None,
             "recurrent": recurrent or None,
+            "int8_prompts": int8_prompts or None,
         }
         options = resolve_options(target, command_line=self._said).options
         self._chosen = chosen
@@ -79,6 +86,23 @@ class Bench:
     def name_of(self, tensor: str) -> str:
         """The model's own name of a tensor of the graph, if it has one."""
         return self.tensors.get(tensor, tensor)
+
+    def find_quantum(self, tensor: str, truth: np.ndarray) -> float:
+        """One step of a tensor that the model rounds, over its range; 0 of others."""
+        step = 1.0 if tensor in self._rounded else self._stated.get(self.name_of(tensor), 0.0)
+        return step_over_range(step, truth) if step else 0.0
+
+    @cached_property
+    def _rounded(self) -> frozenset[str]:
+        """The tensors of the graph that are rounded to whole numbers, and hold nothing else."""
+        whole = Analysis(self.graph).whole
+        return frozenset(name for name in whole if self.graph.precision(name).rounded)
+
+    @cached_property
+    def _stated(self) -> Mapping[str, float]:
+        """The quanta that the model states, by its own names."""
+        known = read_quanta(self._state.model)
+        return {} if known is None else known.tensors
 
     def rename_inputs(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """The model's inputs under the names that the graph has for them."""

@@ -48,7 +48,7 @@ def floor_of_bundle(
         reporter=reporter,
         chosen=replace(options, shapes=wanted),
     )
-    sample = sample_of(bench, inputs, expected)
+    sample = sample_of(bench, model, inputs, expected)
     seen = {
         tensor: outputs[spec.name]
         for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.device.compare import compare
+from adrenoc.device.compare import ONE, TensorCheck, compare
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -19,10 +19,19 @@ class Deviation:
 
     `largest` is that of the worst element, `rms` the root of the mean square over all elements of
     float outputs: noise of one size gives much the same `rms` each time, and any `largest`.
+    `accepted_as` says why outputs beyond the tolerance are no error of ours, empty where none is;
+    `left` is then the largest error of the others.
     """
 
     largest: float
     rms: float
+    accepted_as: str = ""
+    left: float = 0.0
+
+    @property
+    def counted(self) -> float:
+        """What a tolerance is held against."""
+        return self.left if self.accepted_as else self.largest
 
 
 def deviation(seen: Sequence[Arrays], expected: Sequence[Arrays]) -> Deviation:
@@ -38,8 +47,17 @@ def deviation(seen: Sequence[Arrays], expected: Sequence[Arrays]) -> Deviation:
 
 def range_error(seen: np.ndarray, expected: np.ndarray) -> float:
     """The largest error over the range of what is expected; infinite where one is not finite."""
-    check = compare({"": seen}, {"": expected}, tolerance=1.0).tensors[0]
-    return float("inf") if check.bad_values else check.range_error
+    return error_of(compare({"": seen}, {"": expected}, tolerance=1.0).tensors[0])
+
+
+def error_of(check: TensorCheck) -> float:
+    """The error of one output over its range; infinite where one value is not finite."""
+    return math.inf if check.bad_values else check.range_error
+
+
+def step_over_range(step: float, expected: np.ndarray) -> float:
+    """What a tensor that is one step off in one place is off by over its range."""
+    return range_error(expected.astype(np.float64) + step * ONE, expected)
 
 
 def _mean_square(seen: np.ndarray, expected: np.ndarray) -> float:

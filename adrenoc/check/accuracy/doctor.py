@@ -74,17 +74,17 @@ class Doctor:
         self._share, self._reporter, self._point = effort, reporter, point
         self._in_float32 = examined.truth.error
         self._local: dict[str, dict[str, float]] = {}
-        self._judge = Judge(bench, examined.samples)
+        self._judge = Judge(bench, examined.samples, tolerance=tolerance)
 
     def examine(self, preset: str) -> PresetAccuracy:
         """Layers, causes, and the remedy where one is needed."""
         layers = self._layers(preset)
         outputs = self._judge.run_compiled(self._bench.whole(preset))
         ours = self._judge.judge_outputs(outputs)
-        error, floor = ours.largest, self._floor(preset, ours)
+        error, floor = ours.counted, self._floor(preset, ours)
         passed = error <= self._tolerance
         # The truth of layers is kept of few inputs; the floor is of all.
-        in_float32 = max(self._in_float32, floor.float32_error)
+        in_float32 = max(self._in_float32, floor.float32_counted)
         remedy, policies = None, None
         effort = Effort(nodes=len(self._bench.fuse(preset).nodes), share=self._share)
         if not passed and in_float32 <= self._tolerance:
@@ -97,7 +97,8 @@ class Doctor:
                 remedy = self._remedy(preset, layers, error, effort)
         return PresetAccuracy(
             preset=preset,
-            error=error,
+            error=ours.largest,
+            accepted_as=ours.accepted_as if passed else "",
             floor=floor,
             passed=passed,
             starts_at=self._start(layers, passed),
@@ -143,7 +144,8 @@ class Doctor:
             values = variant.run(sample.inputs)
             for name, value in zip(names, values, strict=True) if sample.truth else ():
                 total[name] = max(total[name], range_error(value, sample.truth[name]))
-        products = self._products([n for n in bench.layers if self._stands_out(local[n.output])])
+        outstanding = {name for name, error in local.items() if self._stands_out(name, error)}
+        products = self._products([n for n in bench.layers if n.output in outstanding])
         parts = find_own_parts(bench, preset, self._samples)
         places = number_layers(bench.layers, bench.name_of) if parts else {}
         layers = {}
@@ -159,7 +161,7 @@ class Doctor:
                 parts=parts.get(name),
                 part_of=places.get(name, ""),
             )
-            if self._stands_out(layer.local_error):
+            if name in outstanding:
                 seen = Observed(
                     graph=bench.graph,
                     node=node,
@@ -183,8 +185,10 @@ class Doctor:
         found = [causes_of(replace(seen, truth=sample.truth)) for sample in self._samples]
         return next((causes for causes in found if causes[0].name != "rounding"), found[0])
 
-    def _stands_out(self, local_error: float) -> bool:
-        return local_error > max(_NOTABLE, self._tolerance / 4)
+    def _stands_out(self, name: str, local_error: float) -> bool:
+        """Whether a layer is off by more than a rounding that fell otherwise makes."""
+        quantum = max(self._bench.find_quantum(name, s.truth[name]) for s in self._samples)
+        return local_error > max(_NOTABLE, self._tolerance / 4, quantum)
 
     def _products(self, nodes: Sequence[Node]) -> dict[str, float]:
         """Tensor -> the largest sum of its layer's products by size, for sums of products.
@@ -253,7 +257,7 @@ class Doctor:
             effort.plan()
             effort.run(self._judge.samples)
             started = time.perf_counter()
-            errors[pins] = self._judge.judge_compiled(self._bench.whole(preset, pins)).largest
+            errors[pins] = self._judge.judge_compiled(self._bench.whole(preset, pins)).counted
             note = f"{len(pins)} tensors in float32: error {errors[pins]:.1e}"
             self._reporter.stage(f"{preset} trial {len(errors)}", _ms_since(started), note)
             return errors[pins] <= self._tolerance

@@ -28,7 +28,7 @@ from adrenoc.check.accuracy.samples import DRAWS, take_samples, take_token_sampl
 from adrenoc.check.accuracy.truth import fill_token_truth, fill_truth
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.device.opencl import pick_device
-from adrenoc.errors import InputError
+from adrenoc.errors import InputError, OptionError
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.decoder_spec import DecoderForm
 from adrenoc.importers.formats import find_model_files
@@ -53,6 +53,7 @@ def check_accuracy(
     tolerance: float,
     cl_device: str = "",
     effort: float = 1.0,
+    int8_prompts: bool = False,
     point: int | None = None,
     wording: Wording | None = None,
     reporter: Reporter,
@@ -63,26 +64,26 @@ def check_accuracy(
     `tolerance` bounds the error over the range of each output; the search for a remedy does
     `effort` of the usual work (`Effort`), for each preset.  `point` takes the policy of that
     number in the list in place of what meets the tolerance.  A decoder whose past grows in the
-    file is examined on the tokens of `wording`, one after the other.
+    file is examined on the tokens of `wording`, one after the other.  With `int8_prompts` products
+    of many tokens round them to bytes, as `compile` does when asked to.
 
     Raises:
         InputError: there is a text and the model is no decoder, or there are files and it is one.
+        OptionError: a decoder is to be examined with `int8_prompts`.
         AdrenocError: the model does not compile, an input does not fit, no device, ...
     """
     model_files = find_model_files(model)  # before a device is got ready, which may take minutes
     form = None if shapes else find_decoder(model)
-    _check_asked(model, form, files, wording)
+    _check_asked(model, form, files, wording, int8_prompts=int8_prompts)
     wording = wording or Wording()
     rows = 0 if form is None else min(wording.most, form.rows or form.context or wording.most)
     passage = None if form is None else read_passage(model, wording, rows=rows)
     number, facts = pick_device(cl_device)
     device = tvm.runtime.device("opencl", number)
     if form is None:
-        bench = Bench(model, target=target, shapes=shapes, device=device, reporter=reporter)
-        drawn = take_samples(bench, model, files=files, seed=seed, draws=DRAWS, reporter=reporter)
-        samples = drawn if files else drawn[:1]  # layers are looked at one by one, which takes long
-        truth = fill_truth(bench, samples, model, reporter)
-        examined = Examined(samples=drawn, truth=truth)
+        more = {"device": device, "reporter": reporter, "int8_prompts": int8_prompts}
+        bench = Bench(model, target=target, shapes=shapes, **more)
+        examined = _take_sets(bench, model, files, seed, tolerance, reporter)
     else:
         bench = _make_decoder_bench(model, form, rows, target, device, reporter)
         passage = passage or draw_passage(rows, vocabulary=_vocabulary_of(bench), seed=seed)
@@ -103,7 +104,12 @@ def check_accuracy(
 
 
 def _check_asked(
-    model: Path, form: DecoderForm | None, files: Sequence[Path], wording: Wording | None
+    model: Path,
+    form: DecoderForm | None,
+    files: Sequence[Path],
+    wording: Wording | None,
+    *,
+    int8_prompts: bool,
 ) -> None:
     if form is None and wording is not None:
         raise InputError(
@@ -115,6 +121,27 @@ def _check_asked(
             f"{model} is a decoder, which is examined on tokens, and not on sets of inputs",
             hint=f"adrenoc check-accuracy {quote_word(model)} --text FILE --tokenizer FILE",
         )
+    if form is not None and int8_prompts:
+        raise OptionError(
+            f"{model} is a decoder, which is examined token by token, and --int8-prompts rounds "
+            "what many tokens are computed of at once",
+            hint=f"adrenoc compile {quote_word(model)} --device host --int8-prompts, then adrenoc "
+            f"run BUNDLE --prompt-ids 1,2,3 --check {quote_word(model)}",
+        )
+
+
+def _take_sets(
+    bench: Bench,
+    model: Path,
+    files: Sequence[Path],
+    seed: int,
+    tolerance: float,
+    reporter: Reporter,
+) -> Examined:
+    """Sets of inputs as samples, and the truth of some of them."""
+    drawn = take_samples(bench, model, files=files, seed=seed, draws=DRAWS, reporter=reporter)
+    samples = drawn if files else drawn[:1]  # layers are looked at one by one, which takes long
+    return Examined(samples=drawn, truth=fill_truth(bench, samples, model, tolerance, reporter))
 
 
 def _make_decoder_bench(

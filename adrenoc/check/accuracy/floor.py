@@ -24,5 +24,6 @@ def floor_of(ours: Deviation, ideal: Deviation, exact: Deviation, tensors: int) 
         ratio=ratio,
         tensors=tensors,
         float32_error=exact.largest,
+        float32_counted=exact.counted,
         float32_rms=exact.rms,
     )

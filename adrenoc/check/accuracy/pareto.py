@@ -147,7 +147,7 @@ class FrontierSearch:
                 self._effort.leave("pinned units to leave out", len(units) - number)
                 break
             held = self._planned(point.tensors).stored
-            if self._judge_rounding(held.together(unit.stored)).largest > limit:
+            if self._judge_rounding(held.together(unit.stored)).counted > limit:
                 continue  # a plan costs more than a run
             rest = self._candidate(tuple(u for u in point.units if u is not unit), point.groups)
             if rest.error <= limit and not _is_slower(rest, point):
@@ -247,7 +247,7 @@ class FrontierSearch:
     def _candidate(self, units: tuple[Unit, ...], groups: tuple[str, ...]) -> Candidate:
         """With the error of rounding all that the plan with these pins holds in half."""
         planned = self._planned(tuple(name for unit in units for name in unit.tensors))
-        error = self._judge_rounding(planned.stored).largest
+        error = self._judge_rounding(planned.stored).counted
         return Candidate(units=units, groups=groups, error=error, cost=planned.cost)
 
     def _plan_counted(self, tensors: tuple[str, ...]) -> Planned:

@@ -81,7 +81,7 @@ class Policies:
         """Run the compiled kernels of a candidate: the candidate with their error."""
         started = time.perf_counter()
         variant = self._bench.whole(self._preset, candidate.tensors)
-        error = self._judge.judge_compiled(variant).largest
+        error = self._judge.judge_compiled(variant).counted
         self._effort.plan()
         self._effort.run(self._judge.samples)
         self.trials += 1

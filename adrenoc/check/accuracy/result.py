@@ -84,6 +84,7 @@ class Floor:
     times the first the second is.  `tensors` counts what is stored in half.  `float32_error` and
     `float32_rms` are of the same kernels in float32 with nothing rounded: where those are off as
     much, as of a model that rounds to whole numbers by itself, there is no floor.
+    `float32_counted` is what of `float32_error` a tolerance is held against.
     """
 
     error: float
@@ -92,6 +93,7 @@ class Floor:
     ratio: float
     tensors: int
     float32_error: float = 0.0
+    float32_counted: float = 0.0
     float32_rms: float = 0.0
 
     @property
@@ -119,11 +121,13 @@ class Cost:
 class PolicyPoint:
     """One policy of a list: what it keeps in float32, what is left of the error, what it costs.
 
-    `error` is by simulation, that is with ideal rounding of the rest; `device_error` that of the
-    compiled kernels, None where they were not run.  `time_us` is the floor of the plan's time with
-    its launches, None where the target's file gives no rates; `time_us`, `moved_bytes` and
-    `memory_bytes` are None where the effort was spent.  `groups` are the parts of the network;
-    `graph_tensors` are the tensors by the names of the planning graph.
+    `error` is by simulation, that is with ideal rounding of the rest; `device_error` that of
+    the compiled kernels, None where they were not run; of both, what a tolerance is held
+    against, which outputs as far off as the reference is itself add nothing to.  `time_us` is
+    the floor of the plan's time with its launches, None where the target's file gives no rates;
+    `time_us`, `moved_bytes` and `memory_bytes` are None where the effort was spent.  `groups`
+    are the parts of the network; `graph_tensors` are the tensors by the names of the planning
+    graph.
     """
 
     float32_tensors: tuple[str, ...]
@@ -153,7 +157,7 @@ class AccuracyPlan:
     Errors are the largest over the range of an output on the device named, of `samples` sets of
     inputs.  Without a need for a policy `float32_tensors` is empty and `after` is `before`.
     `plans` and `runs` are what the search did, `left` what it left untried when its effort was
-    spent.
+    spent.  `accepted_as` says why `before`, which may be beyond the tolerance, is no error of ours.
     """
 
     tolerance: float
@@ -170,6 +174,7 @@ class AccuracyPlan:
     plans: int
     runs: int
     left: tuple[str, ...]
+    accepted_as: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,10 +202,11 @@ class PresetAccuracy:
     `points` are policies from none to all tensors in float32, each with less error and more cost
     than the one before; `contributions` are what they were found by, the worst first.  Both are for
     presets that do not pass.
-    `left` is what the search left untried when its effort was spent.
-    `score` is of decoders alone.
-    `starts_at` is empty where no layer stands out; `remedy` is None where none is needed, or
-    where even float32 throughout does not meet the tolerance (`error_in_float32`).
+    `left` is what the search left untried when its effort was spent. `score` is of decoders
+    alone.  `accepted_as` says why outputs beyond the tolerance pass: the reference knows them no
+    better, as of quantised models whose kernels round each in their own way. `starts_at` is
+    empty where no layer stands out; `remedy` is None where none is needed, or where even
+    float32 throughout does not meet the tolerance (`error_in_float32`).
     """
 
     preset: str
@@ -215,6 +221,7 @@ class PresetAccuracy:
     points: tuple[PolicyPoint, ...] = ()
     left: tuple[str, ...] = ()
     score: TokenScore | None = None
+    accepted_as: str = ""
 
     @property
     def suspects(self) -> tuple[LayerAccuracy, ...]:

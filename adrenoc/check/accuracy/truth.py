@@ -25,15 +25,18 @@ _SAME = 1e-2
 class Truth:
     """What was seen while the truth was collected.
 
-    `error` is that of the outputs in float32; `first_other` the first layer whose float32 kernels
-    are far from the reference, by the model's own name, empty where none is.
+    `error` is that of the outputs in float32, as far as it counts (`Deviation`); `first_other` the
+    first layer whose float32 kernels are far from the reference, by the model's own name, empty
+    where none is.
     """
 
     error: float
     first_other: str
 
 
-def fill_truth(bench: Bench, samples: list[Sample], model: Path, reporter: Reporter) -> Truth:
+def fill_truth(
+    bench: Bench, samples: list[Sample], model: Path, tolerance: float, reporter: Reporter
+) -> Truth:
     """Fill in each sample's truth."""
     started = time.perf_counter()
     variant, names = bench.expose_layers("fp32")
@@ -42,7 +45,7 @@ def fill_truth(bench: Bench, samples: list[Sample], model: Path, reporter: Repor
     errors, others = [], _Others(bench, reporter)
     for sample in samples:
         seen = dict(zip(names, variant.run(sample.inputs), strict=True))
-        errors.append(_worst(seen, sample.expected))
+        errors.append(sample.judge(seen, tolerance).counted)
         reference = run_reference(model, sample.named, tensors=dict.fromkeys(shared))
         others.take({n: reference.get(bench.name_of(n)) for n in seen}, seen)
         sample.truth = {**seen, **sample.inputs}
@@ -100,7 +103,8 @@ class _Others:
             value = stated.get(name)
             if value is None or value.shape != seen[name].shape:
                 continue
-            if range_error(seen[name], value) <= _SAME:
+            quantum = self._bench.find_quantum(name, value)
+            if range_error(seen[name], value) <= max(_SAME, quantum):
                 seen[name] = value
             elif name not in self._told:
                 self._told.add(name)

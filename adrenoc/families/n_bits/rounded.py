@@ -80,14 +80,12 @@ class Rounding:
         return (self.first_beside + self.groups) * SIXTEEN
 
 
-def explain_not_rounded(inputs: int, block: int, bits: int, *, zeros: bool) -> str:
+def explain_not_rounded(inputs: int, block: int) -> str:
     """Why products of this form have no kernel of dot products, if so."""
     if block != SIXTEEN and block % MOST_GROUP:
         return f"blocks of {block} inputs, expected 16 or whole groups of {MOST_GROUP}"
     if inputs % block:
         return f"{inputs} inputs are no whole number of blocks of {block}"
-    if bits == BYTE_BITS and zeros:
-        return "zero points of their own beside weights of 8 bits"
     return ""
 
 

@@ -78,7 +78,7 @@ def _stays(graph: Graph, context: Context, node: Node, rounding: Rounding) -> st
     zeros = bool(node.attrs["zeros"])
     if not zeros and not float(node.attrs["zero"]).is_integer():
         return f"a zero point of {node.attrs['zero']}, expected a whole number"
-    reason = explain_not_rounded(rounding.inputs, rounding.block, rounding.bits, zeros=zeros)
+    reason = explain_not_rounded(rounding.inputs, rounding.block)
     if reason:
         return reason
     costs = context.costs

@@ -120,6 +120,12 @@ CASES: tuple[Case, ...] = (
         build=partial(_product_of_few_bits, depth=512, bits=2, block=64, zeros=True),
     ),
     Case(
+        family="n_bits_dot",
+        kernel="n_bits_dot",
+        name="rounded tokens, 251 x 512 by 512 x 262 in 8 bits with zero points",
+        build=partial(_product_of_few_bits, depth=512, bits=8, block=32, zeros=True),
+    ),
+    Case(
         family="matmul",
         kernel="gemv_dot",
         name="bytes, one row of 130",
