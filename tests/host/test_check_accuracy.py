@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from adrenoc.cli.main import cli
 from adrenoc.errors import CheckFailedError, OptionError, PrecisionPolicyError
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
+from tests.host.test_ops_n_bits import product
 from tests.qoperator import QNet
 
 TOLERANCE = 1e-2
@@ -186,6 +188,22 @@ def test_a_layer_that_rounds_otherwise_does_not_stand_out(
     monkeypatch.setattr(Doctor, "_local_errors", one_off)
     (found,) = _examined(_quantised(tmp_path), "mixed", tolerance=1e-3, effort=0.0).presets
     assert found.passed and (found.suspects == ()) is (quanta == 1)
+
+
+def test_rounded_tokens_are_examined_where_that_is_asked_for(
+    device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "adrenoc.passes.fuse.round_tokens"
+    monkeypatch.setattr(f"{module}.least_matrix_clocks", lambda *_: math.inf)
+    ops = Ops()
+    ops.output(product(ops, ops.input(20, 128), 128, 24, zeros="packed", bits=8))
+    model = planted.save(ops, tmp_path)
+    (plain,) = _examined(model, "mixed").presets
+    (rounded,) = _examined(model, "mixed", int8_prompts=True).presets
+    assert plain.passed and rounded.passed
+    assert rounded.error > 3 * plain.error
+    told = _run("check-accuracy", model, "--preset", "mixed", "--int8-prompts", "--json")
+    assert json.loads(told.stdout)["presets"][0]["error"] == rounded.error
 
 
 def test_float32_that_is_off_on_other_inputs_is_no_matter_of_half(

@@ -21,7 +21,7 @@ from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli
 from adrenoc.device.generate import Decoder, Sampling, Wish
 from adrenoc.device.run import local_place
-from adrenoc.errors import AccuracyError, InputError
+from adrenoc.errors import AccuracyError, InputError, OptionError
 from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
 from adrenoc.reporter import Reporter, SilentReporter
@@ -311,6 +311,9 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     model = write_decoder(tmp_path, SHAPE)
     (tmp_path / "inputs").mkdir()
     np.save(tmp_path / "inputs" / "x.npy", np.zeros(3))
+    with pytest.raises(OptionError, match="examined token by token") as refused:
+        examine(model, int8_prompts=True)
+    assert "--int8-prompts" in refused.value.hint
     with pytest.raises(InputError, match="examined on tokens"):
         run("check-accuracy", model, "--inputs", tmp_path / "inputs")
     refused = run("check-accuracy", model, "--tokenizer", model)
