@@ -312,7 +312,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
     (tmp_path / "inputs").mkdir()
     np.save(tmp_path / "inputs" / "x.npy", np.zeros(3))
     with pytest.raises(OptionError, match="examined token by token") as refused:
-        examine(model, int8_prompts=True)
+        run("check-accuracy", model, "--int8-prompts")
     assert "--int8-prompts" in refused.value.hint
     with pytest.raises(InputError, match="examined on tokens"):
         run("check-accuracy", model, "--inputs", tmp_path / "inputs")
