@@ -1,4 +1,4 @@
-"""Pipelines of scikit-learn and ensembles of trees beside onnxruntime."""
+"""Pipelines of scikit-learn, support vectors and ensembles of trees beside onnxruntime."""
 
 from __future__ import annotations
 
@@ -76,12 +76,35 @@ class Case:
     opset: int = 15
 
 
+def lay_vectors(kind: str, sizes: list[int], **more: Any) -> dict[str, Any]:
+    """The attributes of support vectors, with a coefficient each against each other class."""
+    count, others = sum(sizes), max(1, len(sizes) - 1)
+    return {
+        "kernel_type": kind,
+        "kernel_params": [0.25, 0.5, 3.0],
+        "support_vectors": floats(count, FEATURES),
+        "coefficients": floats(others, count),
+        "rho": floats(len(sizes) * (len(sizes) - 1) // 2 or 1),
+        **({"vectors_per_class": sizes} if len(sizes) > 1 else {"n_supports": count}),
+        **more,
+    }
+
+
 LABELLED = (TensorProto.INT64, TensorProto.FLOAT)
 _LINEAR = {"coefficients": floats(3, FEATURES), "intercepts": floats(3)}
 CASES = {
     "ArrayFeatureExtractor": Case(more=(np.array([[4, 0, 0]]),)),
     "Binarizer": Case(attrs={"threshold": 0.25}),
     "Imputer": Case(attrs={"imputed_value_floats": floats(FEATURES), "replaced_value_float": 0.0}),
+    "LabelEncoder": Case(
+        attrs={"keys_int64s": [1, 0, 1, -1], "values_int64s": [30, 10, 5, 20], "default_int64": 7},
+        outputs=(TensorProto.INT64,),
+        dtype=TensorProto.INT64,
+    ),
+    "LabelEncoder to floats": Case(
+        attrs={"keys_int64s": [1, 0], "values_floats": [0.5, 1.5], "default_float": -2.0},
+        dtype=TensorProto.INT64,
+    ),
     "LinearClassifier": Case(
         attrs={**_LINEAR, "classlabels_ints": [4, 9, 2], "post_transform": "SOFTMAX"},
         outputs=LABELLED,
@@ -94,6 +117,20 @@ CASES = {
     "Normalizer L1": Case(attrs={"norm": "L1"}),
     "Normalizer L2": Case(attrs={"norm": "L2"}),
     "Normalizer MAX": Case(attrs={"norm": "MAX"}, opset=18),
+    "OneHotEncoder": Case(attrs={"cats_int64s": [1, 0, 3]}, dtype=TensorProto.INT64),
+    "OneHotEncoder of floats": Case(attrs={"cats_int64s": [0, 1], "zeros": 1}),
+    "SVMClassifier": Case(
+        attrs=lay_vectors("RBF", [4, 6, 3], classlabels_ints=[2, 0, 9]), outputs=LABELLED
+    ),
+    "SVMClassifier of four": Case(
+        attrs=lay_vectors("SIGMOID", [4, 6, 3, 5], classlabels_ints=[0, 1, 2, 3]), outputs=LABELLED
+    ),
+    "SVMClassifier of two": Case(
+        attrs=lay_vectors("POLY", [5, 4], classlabels_ints=[0, 1]), outputs=LABELLED
+    ),
+    "SVMRegressor": Case(attrs=lay_vectors("RBF", [9])),
+    "SVMRegressor linear": Case(attrs=lay_vectors("LINEAR", [9])),
+    "SVMRegressor of one class": Case(attrs=lay_vectors("POLY", [9], one_class=1)),
     "Scaler": Case(attrs={"offset": floats(FEATURES), "scale": floats(FEATURES)}),
     "Scaler of integers": Case(attrs={"offset": [1.5], "scale": [0.5]}, dtype=TensorProto.INT64),
     "TreeEnsembleRegressor": Case(
@@ -183,6 +220,21 @@ def test_classical_operator(name: str, tmp_path: Path) -> None:
             Case(attrs={**_LINEAR, "classlabels_strings": ["a", "b", "c"]}, outputs=LABELLED),
             "classes are words",
         ),
+        ("OneHotEncoder", Case(attrs={"cats_strings": ["a"]}), "categories are words"),
+        (
+            "LabelEncoder",
+            Case(attrs={"keys_strings": ["a"], "values_floats": [1.0]}),
+            "keys are words",
+        ),
+        (
+            "SVMClassifier",
+            Case(
+                attrs=lay_vectors("RBF", [4, 5], classlabels_ints=[0], prob_a=[1.0], prob_b=[0.0]),
+                outputs=LABELLED,
+            ),
+            "probability=False",
+        ),
+        ("SVMRegressor", Case(attrs=lay_vectors("RBF", [9], n_supports=8)), "8 support vectors"),
         (
             "TreeEnsembleClassifier",
             Case(

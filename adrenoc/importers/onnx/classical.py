@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 
 from adrenoc.importers.onnx.writer import CannotWriteError, Writer
 
@@ -181,6 +182,57 @@ def _feature_vectorizer(write: Writer) -> None:
     write("Concat", *parts, out=write.result, axis=1)
 
 
+def _one_hot_encoder(write: Writer) -> None:
+    """A last axis with one for each category, which is 1 where the number is that one."""
+    _need_opset(write)
+    categories = np.asarray(write.attrs.get("cats_int64s", ()), np.int64)
+    if not categories.size:
+        raise CannotWriteError("its categories are words: encode them before the model")
+    x = write.input(0)
+    if write.dtype(x) != "int64":
+        x = write("Cast", x, to=_INT64)
+    apart = write.reshape(x, *write.shape(write.input(0)), 1)
+    same = write("Equal", apart, write.array(categories))
+    write("Cast", same, out=write.result, to=_FLOAT)
+
+
+def _read_table(write: Writer, name: str) -> np.ndarray:
+    """The keys or the values of a LabelEncoder.
+
+    Raises:
+        CannotWriteError: they are words.
+    """
+    if f"{name}_tensor" in write.attrs:
+        table = onnx.numpy_helper.to_array(write.attrs[f"{name}_tensor"]).reshape(-1)
+    elif f"{name}_int64s" in write.attrs:
+        table = np.asarray(write.attrs[f"{name}_int64s"], np.int64)
+    else:
+        table = np.asarray(write.attrs.get(f"{name}_floats", ()), np.float32)
+    if not table.size or table.dtype.kind not in "fi":
+        raise CannotWriteError(f"its {name} are words: encode them before the model")
+    return table
+
+
+def _label_encoder(write: Writer) -> None:
+    """The value of the first key that a number equals, or the default where none does."""
+    _need_opset(write)
+    keys, values = (_read_table(write, name) for name in ("keys", "values"))
+    if len(keys) != len(values) or (keys.dtype.kind == "f" and np.isnan(keys).any()):
+        raise CannotWriteError(f"it has {len(values)} values for {len(keys)} keys, or keys of NaN")
+    is_whole = values.dtype.kind == "i"
+    default = write.attrs.get("default_int64", -1) if is_whole else write.number("default_float", 0)
+    if "default_tensor" in write.attrs:
+        default = onnx.numpy_helper.to_array(write.attrs["default_tensor"]).reshape(-1)[0]
+    x = write.input(0)
+    apart = write.reshape(x, *write.shape(x), 1)
+    same = write("Cast", write("Equal", apart, write.array(keys)), to=_FLOAT)
+    # Behind all keys stands one that is always equal, but less so.
+    some = write.array(np.full((*write.shape(x), 1), 0.5, np.float32))
+    found = write("ArgMax", write("Concat", same, some, axis=-1), axis=-1, keepdims=0)
+    table = np.append(values, np.asarray(default, values.dtype))
+    write("Gather", write.array(table), found, out=write.result, axis=0)
+
+
 def _zip_map(write: Writer) -> None:
     raise CannotWriteError(
         "it makes maps of words: convert with options={'zipmap': False} (skl2onnx), zipmap=False"
@@ -192,9 +244,11 @@ CLASSICAL: dict[str, Callable[[Writer], None]] = {
     "Binarizer": _binarizer,
     "FeatureVectorizer": _feature_vectorizer,
     "Imputer": _imputer,
+    "LabelEncoder": _label_encoder,
     "LinearClassifier": _linear_classifier,
     "LinearRegressor": _linear_regressor,
     "Normalizer": _normalizer,
+    "OneHotEncoder": _one_hot_encoder,
     "Scaler": _scaler,
     "ZipMap": _zip_map,
 }

@@ -27,6 +27,7 @@ from adrenoc.importers.onnx.linear_attention import LINEAR
 from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
 from adrenoc.importers.onnx.recurrent_layers import RECURRENT
 from adrenoc.importers.onnx.rotary import ROTARY
+from adrenoc.importers.onnx.support_vectors import SUPPORT_VECTORS
 from adrenoc.importers.onnx.trees import TREES
 from adrenoc.importers.onnx.writer import CannotWriteError, UnknownTypeError, Writer
 
@@ -244,7 +245,7 @@ def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
     ours = node.domain == DOMAIN or node.op_type in _IN_STANDARD_DOMAIN
     rewrite = _REWRITES.get(node.op_type) if ours else None
     if node.domain == ML_DOMAIN:
-        rewrite = {**CLASSICAL, **TREES}.get(node.op_type)
+        rewrite = {**CLASSICAL, **SUPPORT_VECTORS, **TREES}.get(node.op_type)
     if rewrite is None:
         return None
     writer = Writer(node, graph)
