@@ -17,6 +17,7 @@ from adrenoc.calibrate.calibrate import FAILED, Row
 from adrenoc.calibrate.derive import MOST_DOUBT
 from adrenoc.calibrate.differences import NAMED
 from adrenoc.calibrate.measures import functions
+from adrenoc.calibrate.measures.local_size import PERCENTS, row_name
 from adrenoc.target.avoid import HALF_DENORMALS, NATIVE_FUNCTIONS
 
 EXTENSION = "extension."
@@ -104,6 +105,11 @@ ASSUMPTIONS = (
         ),
         expected="works",
         means="such hints change nothing: run does not ask for them unless told to",
+    ),
+    Assumption(
+        rows=(row_name(PERCENTS[0]),),
+        expected="works",
+        means="kernels share less: limits.local_mem_bytes is what one was seen to share",
     ),
     Assumption(
         rows=("buffer.largest",),

@@ -12,6 +12,7 @@ from adrenoc.calibrate.calibrate import FAILED, Row
 from adrenoc.calibrate.derive import Value
 from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.facts import EXTENSION, Fact
+from adrenoc.calibrate.measures.local_size import PERCENTS, row_name, share_bytes
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.own_file import OwnFile, clamp_value
 from adrenoc.target.sourced import LEAST
@@ -90,6 +91,7 @@ def target_toml(measured: Measured) -> str:
         if told:
             lines += ["", section, *told]
     lines += _quirks(measured.facts)
+    lines += _quirk_of_no_local(measured)
     return "\n".join(lines) + "\n"
 
 
@@ -127,6 +129,8 @@ def _limits(measured: Measured) -> Iterable[str]:
     for key, seen in told:
         if key == "max_alloc_bytes" and _LARGEST in refused:
             yield f"# {key}: the driver says {seen}, and it failed, so that the base's stands"
+        elif key == "local_mem_bytes" and (local := _find_local(measured)):
+            yield _limit_local(local)
         elif seen > 0:
             kept = clamp_value(f"limits.{key}", seen, cost)
             held = "" if kept == seen else f", which says {seen}; {_HELD}"
@@ -140,6 +144,46 @@ def _limits(measured: Measured) -> Iterable[str]:
         yield f'fp16 = {{ value = {is_listed}, source = "@driver: cl_khr_fp16" }}'
     version = "3.0" if device.c_version >= 300 else "2.0"
     yield f'opencl_c = {{ value = "{version}", source = "@driver: {device.c_version}" }}'
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Local:
+    """What of the local memory that the driver says a kernel could share."""
+
+    kept: int
+    told: str
+
+
+def _find_local(measured: Measured) -> _Local | None:
+    """How much it is, where it is not all of it; None where it is, or where nobody asked."""
+    device, rows = measured.device, {row.name: row for row in measured.rows}
+    tried = {p: rows[row_name(p)] for p in PERCENTS if row_name(p) in rows}
+    best = max((percent for percent, row in tried.items() if _works(row)), default=0)
+    fails = [p for p, row in tried.items() if p > best and _was_tried(row) and not _works(row)]
+    if not fails:
+        return None
+    kept, too_much = share_bytes(device, best), share_bytes(device, min(fails))
+    told = f"a kernel could share {kept}, and not {too_much}, of the {device.local_memory_bytes} "
+    return _Local(kept=kept, told=told + "bytes that the driver says")
+
+
+def _limit_local(local: _Local) -> str:
+    if not local.kept:
+        return "# local_mem_bytes: no kernel could share any, so that none does, by a quirk"
+    return f'local_mem_bytes = {{ value = {local.kept}, source = "@measured: {local.told}" }}'
+
+
+def _quirk_of_no_local(measured: Measured) -> Iterator[str]:
+    local = _find_local(measured)
+    if local is not None and not local.kept:
+        yield from (
+            "",
+            "[[quirks]]",
+            'name = "measured-local-memory"',
+            'text = "No kernel that shares local memory runs, or is right."',
+            f"source = {_text(f'@measured: {local.told}')}",
+            "local_bytes_below = 1",
+        )
 
 
 def _extensions(rows: Sequence[Row]) -> Iterator[str]:

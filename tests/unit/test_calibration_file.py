@@ -6,10 +6,12 @@ import dataclasses
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from adrenoc.calibrate.calibrate import Row
 from adrenoc.calibrate.device import Device, plain
+from adrenoc.calibrate.measures.local_size import PERCENTS, row_name
 from adrenoc.calibrate.page import calibration_html
 from adrenoc.calibrate.session import listed_for
 from adrenoc.calibrate.target_file import base_of, target_toml
@@ -124,6 +126,40 @@ def test_a_device_beyond_all_bounds_still_makes_a_target(tmp_path):
     path.write_text(calibrate_planted(huge, fast).toml)
     assert load_target(str(path)).limits.local_mem_bytes == 1 << 24
     assert "which says 17592186044416" in path.read_text()
+
+
+PARTS = {row_name(percent): np.zeros(64, np.uint32) for percent in PERCENTS}
+
+
+@pytest.mark.parametrize(
+    ("refused", "kept"), [((), 32768), ((100,), 30720), ((100, 94, 75), 16384), (PERCENTS, 0)]
+)
+def test_a_driver_that_counts_local_memory_at_more_than_its_size(tmp_path, refused, kept):
+    """Kernels get what of it a kernel was seen to share, and the file tells why it is less."""
+    device = Planted(planted_ns, clock_mhz=900.0)
+    device.outputs, device.refused = dict(PARTS), {row_name(percent) for percent in refused}
+    done = calibrate_planted(device=device, others=tuple(PARTS))
+    path = tmp_path / "phone.toml"
+    path.write_text(done.toml)
+    target = load_target(str(path))
+    assert target.limits.local_mem_bytes == kept
+    source = target.source_of("limits.local_mem_bytes") or ""
+    facts = {fact.key: fact for fact in done.measured.facts}
+    if not refused:
+        assert "driver" in source and "E031.45.02.06" in source
+        assert facts["local.part.100"].means == ""
+        return
+    assert "measured on QUALCOMM Adreno(TM) 750" in source
+    assert "of the 32768 bytes that the driver says" in source
+    assert "limits.local_mem_bytes" in facts["local.part.100"].means
+
+
+def test_local_memory_that_loses_what_it_holds_is_not_taken(tmp_path):
+    device = Planted(planted_ns, clock_mhz=900.0)
+    device.outputs = {**PARTS, "local.part.100": np.arange(64, dtype=np.uint32)}
+    path = tmp_path / "phone.toml"
+    path.write_text(calibrate_planted(device=device, others=tuple(PARTS)).toml)
+    assert load_target(str(path)).limits.local_mem_bytes == 30720
 
 
 def test_the_page_holds_all_and_asks_nobody():
