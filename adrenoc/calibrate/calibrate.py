@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.measure import Measure, NoisyError, Probe, doubt_of, spread_of
 from adrenoc.calibrate.micro_kernel import Answers, Deed, MicroKernel, ProbeError
 from adrenoc.errors import RemoteError
+from adrenoc.files.resume import Resume
+from adrenoc.text.decode import Decoder
+from adrenoc.text.json_text import read_json
 
 STABLE = 0.02
 """The relative spread of a figure below which it is measured no further."""
@@ -113,8 +117,11 @@ def calibrate(
     budget_s: float,
     say: Callable[[Row], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
+    resume: Resume | None = None,
 ) -> tuple[Row, ...]:
     """Measure all that the budget allows, in order; a device that goes away leaves the rest out.
+
+    What `resume` has of this device is not measured again; its time was spent.
 
     Raises:
         RemoteError: it went away before anything was measured.
@@ -122,7 +129,14 @@ def calibrate(
     end = clock() + budget_s
     gone = ""
     rows: list[Row] = []
+    kept = KeptRows(resume or Resume(None), device)
     for number, measure in enumerate(measures):
+        known = kept.take(measure)
+        if known is not None:
+            end -= known.time_s
+            rows.append(known)
+            say(known)
+            continue
         left_s = end - clock()
         share_s = SHARE * max(left_s, 0.0) / (len(measures) - number)
         try:
@@ -133,8 +147,31 @@ def calibrate(
             gone = error.message
             row = _row(bench, device, measure, 0.0, clock, gone)
         rows.append(row)
+        kept.put(row)
         say(row)
     return tuple(rows)
+
+
+class KeptRows:
+    """The rows of a device in the file of a calibration that was interrupted."""
+
+    def __init__(self, resume: Resume, device: Device) -> None:
+        self._resume, self._device = resume, f"{device.name}, driver {device.driver}"
+
+    def take(self, measure: Measure) -> Row | None:
+        """The row of a measure, where it is there."""
+        came = self._resume.take(f"{measure.name} on {self._device}")
+        if came is None:
+            return None
+        row: Row = Decoder(lambda place, what: ValueError(f"{place} {what}")).read(
+            Row, read_json(came), measure.name
+        )
+        return row
+
+    def put(self, row: Row) -> None:
+        """Keep a row, but for one that may be measured yet."""
+        if row.status != LEFT:
+            self._resume.put(f"{row.name} on {self._device}", json.dumps(asdict(row)))
 
 
 def _row(

@@ -21,6 +21,7 @@ from adrenoc.calibrate.target_file import Measured, base_of, target_toml
 from adrenoc.device.compiled_for import adreno_number
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.errors import DeviceError, TargetError
+from adrenoc.files.resume import Resume
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.target.target import Target, load_target
 from adrenoc.tune.local import local_server
@@ -43,11 +44,13 @@ class Reach:
 class Request(Reach):
     """What to measure where; `listed` is the device to stand beside, found where None.
 
-    `only` are parts of names of measures, all where there is none.
+    `only` are parts of names of measures, all where there is none.  `resume` has what was measured
+    before it was interrupted.
     """
 
     listed: Target | None = None
     only: tuple[str, ...] = ()
+    resume: Resume | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +80,7 @@ def run_calibration(
             measures,
             budget_s=request.budget_s,
             say=lambda row: say(row, len(measures)),
+            resume=request.resume,
         )
     listed = request.listed or listed_for(device)
     measured = measured_of(device, listed, rows)

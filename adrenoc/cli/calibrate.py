@@ -13,14 +13,15 @@ from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import json_option, preset_option
 from adrenoc.cli.place_options import place_options
+from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
 from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
-    from adrenoc.calibrate.calibrate import Row
     from adrenoc.calibrate.session import Calibration
     from adrenoc.calibrate.validate.fit import Fit
     from adrenoc.calibrate.validate.session import Validation
     from adrenoc.device.remote import RemoteAddress
+    from adrenoc.files.resume import Resume
     from adrenoc.target.target import Target
 
 _MOST_BUDGET_S = 3600.0
@@ -81,6 +82,7 @@ _OUTPUT = Path("device.toml")
     metavar="FILE",
     help="The report with its drawings as one HTML file.",
 )
+@resume_option()
 @json_option()
 def calibrate_command(
     listed: Target | None,
@@ -91,6 +93,7 @@ def calibrate_command(
     preset: str | None,
     output: Path | None,
     page: Path | None,
+    resume_file: Path | None,
     as_json: bool,
     **where: Any,
 ) -> None:
@@ -118,13 +121,13 @@ def calibrate_command(
     )
     if budget_s is not None and not 0 < budget_s <= _MOST_BUDGET_S:
         raise click.UsageError("--budget is to be above 0 and at most 1h")
-    _check_words(asked, output)
+    _check_words(asked, output, resume_file)
     if asked.writes:
         check_output_name(asked.output)
         check_file_can_be_written(asked.output)
-    place = choose_place(**where)
+    place, resume = choose_place(**where), open_resume(resume_file)
     with reach(place) as address:
-        done = _calibrate(asked, address) if asked.calibrates else None
+        done = _calibrate(asked, address, resume) if asked.calibrates else None
         validation = _validate(asked, address) if validate else None
         fitted = None
         if validation is not None and fit:
@@ -132,6 +135,7 @@ def calibrate_command(
         tells_next = asked.writes and not asked.quiet
         is_like_here = tells_next and (address is None or remote.is_like_here(address))
     _report(asked, done, validation, fitted, page)
+    finish_resumed(resume, "measures", quiet=as_json)
     if tells_next:
         file = quote_word(f"host:{asked.output}" if is_like_here else str(asked.output))
         console.print_fields([("next", f"adrenoc compile MODEL --device {file}")])
@@ -163,7 +167,7 @@ class _Asked:
         return self.calibrates or self.fit
 
 
-def _check_words(asked: _Asked, output: Path | None) -> None:
+def _check_words(asked: _Asked, output: Path | None, resume_file: Path | None) -> None:
     """Refuse options that do not go with each other.
 
     Raises:
@@ -174,6 +178,8 @@ def _check_words(asked: _Asked, output: Path | None) -> None:
     for name, given in (("--preset", asked.preset is not None), ("--fit", asked.fit)):
         if given and not asked.validate:
             raise click.UsageError(f"{name} goes with --validate")
+    if resume_file is not None and asked.validate:
+        raise click.UsageError("--resume goes without --validate")
     if output is not None and not asked.writes:
         raise click.UsageError(
             "--validate --device without --fit writes no target file, so --output has no use"
@@ -188,9 +194,10 @@ def _check_words(asked: _Asked, output: Path | None) -> None:
         raise click.UsageError(f"no {named} has {' or '.join(asked.only)} in its name")
 
 
-def _calibrate(asked: _Asked, address: RemoteAddress | None) -> Calibration:
+def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> Calibration:
     """Measure with small kernels, and write the target file."""
     from adrenoc.calibrate.session import Request, run_calibration
+    from adrenoc.cli.show_calibration import RowProgress
 
     request = Request(
         place=address,
@@ -199,8 +206,9 @@ def _calibrate(asked: _Asked, address: RemoteAddress | None) -> Calibration:
         limit_s=asked.limit_s,
         listed=asked.listed,
         only=() if asked.validate else asked.only,
+        resume=resume,
     )
-    done = run_calibration(request, say=_Progress(quiet=asked.quiet).say)
+    done = run_calibration(request, say=RowProgress(quiet=asked.quiet).say)
     _write_target(asked.output, done.toml)
     return done
 
@@ -271,12 +279,13 @@ def _report(
 ) -> None:
     """Write the page, and tell what was found."""
     from adrenoc.cli import console
+    from adrenoc.cli.show_calibration import plain_calibration, show_calibration
     from adrenoc.cli.show_validation import plain_fit, plain_validation, show_fit, show_validation
 
     if page is not None:
         _write_page(page, done, validation)
     if asked.quiet:
-        told = {} if done is None else _plain(done, asked.output)
+        told = {} if done is None else plain_calibration(done, asked.output)
         if validation is not None:
             told["validation"] = plain_validation(validation)
         if fitted is not None:
@@ -284,7 +293,7 @@ def _report(
         console.print_json(told)
         return
     if done is not None:
-        _show(done, asked.output)
+        show_calibration(done, asked.output)
     if validation is not None:
         show_validation(validation)
     if fitted is not None:
@@ -308,90 +317,3 @@ def _write_page(path: Path, done: Calibration | None, validation: Validation | N
         sections.append(calibration_sections(done))
         name = done.measured.device.name
     write_atomically(path, page(f"{name}, measured", *sections))
-
-
-class _Progress:
-    """A line for each measure as it ends; a quiet one leaves stdout to JSON."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._done, self._quiet = 0, quiet
-
-    def say(self, row: Row, count: int) -> None:
-        from adrenoc.cli import console
-
-        self._done += 1
-        told = row.figure if row.is_measured else f"{row.status}: {row.reason}"
-        spread = f", spread {100 * row.spread:.0f} %" if row.samples > 1 else ""
-        state = f", {row.state}" if row.state else ""
-        name, text = f"{self._done}/{count} {row.name}", f"{told}{spread}{state}"
-        if self._quiet:
-            console.print_progress(name, text)
-        else:
-            console.print_fields([(name, text)])
-
-
-def _plain(done: Calibration, output: Path) -> dict[str, Any]:
-    measured = done.measured
-    return {
-        "device": measured.device.name,
-        "driver": measured.device.driver,
-        "source": measured.source,
-        "beside": done.listed.name,
-        "target_file": str(output),
-        "values": [
-            {
-                "key": value.key,
-                "value": value.value,
-                "spread": value.spread,
-                "how": value.how,
-                "from": [row.name for row in value.rows],
-            }
-            for value in measured.values
-        ],
-        "differences": done.differences,
-        "facts": measured.facts,
-        "measures": measured.rows,
-    }
-
-
-def _show(done: Calibration, output: Path) -> None:
-    from adrenoc.cli import console
-
-    console.blank()
-    console.print_title(done.measured.device.name, f"beside {done.listed.title}")
-    console.print_table(
-        ("value", "measured", "spread", "listed", "ratio", "what it means for choices"),
-        [
-            (
-                found.key,
-                f"{found.measured:.4g}",
-                f"{100 * found.spread:.0f} %",
-                "" if found.listed is None else f"{found.listed:.4g}",
-                "" if found.ratio is None else f"{found.ratio:.2f}",
-                found.means,
-            )
-            for found in done.differences
-        ],
-        right=("measured", "spread", "listed", "ratio"),
-    )
-    if done.measured.facts:
-        console.blank()
-        console.print_table(
-            ("fact", "measured", "beside", "ratio", "what it means for choices"),
-            [
-                (
-                    fact.key,
-                    fact.measured,
-                    fact.beside,
-                    "" if fact.ratio is None else f"{fact.ratio:.2f}",
-                    fact.means,
-                )
-                for fact in done.measured.facts
-            ],
-            right=("ratio",),
-        )
-    rows = done.measured.rows
-    counted = [sum(row.status == status for row in rows) for status in ("measured", "failed")]
-    console.print_verdict(True, f"{output}: {counted[0]} measured, {counted[1]} failed")
-    if any(row.by_host for row in rows):
-        console.print_fields([("clock", "the device's tells of no time, so the host's was taken")])

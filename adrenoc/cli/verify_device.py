@@ -12,6 +12,7 @@ from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import json_option
 from adrenoc.cli.place_options import place_options
+from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
 from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ _PRECISIONS = ("mixed", "fp32", "fp16")
     metavar="FILE",
     help="The report, for --device-report FILE.",
 )
+@resume_option()
 @json_option()
 @click.pass_context
 def verify_device_command(
@@ -72,6 +74,7 @@ def verify_device_command(
     precisions: tuple[str, ...],
     only: tuple[str, ...],
     output: Path,
+    resume_file: Path | None,
     as_json: bool,
     **where: Any,
 ) -> None:
@@ -89,7 +92,7 @@ def verify_device_command(
 
     if not pick_cases(only):
         raise click.UsageError(f"no case has {' or '.join(only)} in its name")
-    place = choose_place(**where)
+    place, resume = choose_place(**where), open_resume(resume_file)
     with reach(place) as address:
         request = Request(
             place=address,
@@ -99,14 +102,17 @@ def verify_device_command(
             listed=listed,
             only=only,
             precisions=precisions,
+            resume=resume,
         )
         done = run_verification(request, say=console.print_progress if as_json else _say)
     write_atomically(output, report_json(done.report))
     if as_json:  # one object, whatever it says
         console.print_json(_plain(done, output))
-        ctx.exit(CheckFailedError.exit_code if done.left else 0)
+        finish_resumed(resume, "runs of suites", quiet=as_json)
+        ctx.exit(0 if done.report.is_right else CheckFailedError.exit_code)
     _show(done, output)
-    _raise_if_left(done)
+    finish_resumed(resume, "runs of suites", quiet=as_json)
+    _raise_if_wrong(done)
 
 
 def _say(what: str, told: str) -> None:
@@ -144,7 +150,7 @@ def _next(done: Verification, output: Path) -> str:
     return f"adrenoc compile MODEL --device {done.target.option}{option}"
 
 
-def _raise_if_left(done: Verification) -> None:
+def _raise_if_wrong(done: Verification) -> None:
     from adrenoc.errors import CheckFailedError
 
     if done.is_cut:
@@ -158,4 +164,11 @@ def _raise_if_left(done: Verification) -> None:
             f"{len(done.left)} cases stay wrong on {done.device.name}, whatever is left out; the "
             f"first: {done.left[0]}",
             hint="send the report with the driver's name; --device host --preset fp32 runs here",
+        )
+    if not done.report.is_right:
+        failed = "; ".join(done.report.failed_once) or "too many cases of it failed"
+        raise CheckFailedError(
+            f"a suite could not be judged on {done.device.name}: {failed}",
+            hint="adrenoc verify-device --timeout 600 where it is only slow, or --only with a part "
+            "of a case's name",
         )

@@ -35,6 +35,8 @@ from adrenoc.errors import AdrenocError, BundleError, RemoteError
 if TYPE_CHECKING:
     import numpy as np
 
+LATE = "no answer in time"
+"""What the error of a server that does not answer says."""
 _FROM_SERVER = "Error caught from RPC call"
 # What TVM raises as an AttributeError.
 _NO_FUNCTION = "Module has no function"
@@ -257,7 +259,7 @@ def _type_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterato
             ) from error
         why = first_sentence(said)
         if ending is not None:
-            why = "no answer in time" if ending.kind == "late" else ending.reason
+            why = LATE if ending.kind == "late" else ending.reason
         raise RemoteError(
             f"the server at {where} left or did not answer within {address.timeout_s:.0f} s "
             f"(after {ms_since(started) / 1000:.1f} s: {why})",

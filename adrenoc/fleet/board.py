@@ -16,9 +16,10 @@ from adrenoc.fleet.store import Store
 from adrenoc.fleet.work import COMPILE, RUN, Job, Result
 
 MOST_ATTEMPTS = 3
-"""Commands that die of themselves before the job counts as failed."""
+"""Commands that die of themselves, with nothing done since the last, before the job has failed."""
 MOST_LOSSES = 10
-"""Times that a device which a tracker knows may be lost in one job, before that job is to blame."""
+"""Times that a device which a tracker knows may be lost in one job, with nothing done since the
+last, before that job is to blame."""
 _BUSY_S = 1.0
 FAILED, LEFT, WAITING, DONE = "failed", "left", "waiting", "done"
 
@@ -69,6 +70,7 @@ class Board:
         self._under_way: set[str] = set()
         self._attempts: dict[str, int] = {}
         self._losses: dict[str, int] = {}
+        self._progress: dict[str, int] = {}
 
     def meet(self, name: str, *, kind: str = "") -> Standing:
         """A device is there: now, and perhaps for the first time."""
@@ -264,6 +266,12 @@ class Board:
             device.seen_s = time.monotonic()
         device.is_missed = is_lost
 
+    def _has_gone_on(self, job: Job) -> bool:
+        """Whether a job has done more than when its command last ended too early."""
+        before, now = self._progress.get(job.key, 0), self._store.progress_bytes(job)
+        self._progress[job.key] = now
+        return now > before
+
     def _judge_lost(self, job: Job, result: Result, device: Standing | None) -> Result | None:
         """A command without an end: the device left, or it ended so once too often.
 
@@ -274,6 +282,9 @@ class Board:
             device.word = result.error
             if not device.kind:
                 return None
+        if self._has_gone_on(job):
+            self._attempts[job.key] = self._losses[job.key] = 0
+            return None
         counts = self._attempts if has_died else self._losses
         most = MOST_ATTEMPTS if has_died else MOST_LOSSES
         counts[job.key] = counts.get(job.key, 0) + 1

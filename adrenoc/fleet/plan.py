@@ -86,7 +86,12 @@ class Plan:
         words = ("tune", str(model), "--device", target, *self._preset(), *places)
         words += ("--budget", f"{self.options.budget_s:.0f}s", "-o", str(log), "--json")
         return Job(
-            deed=TUNE, model=str(model), target=target, words=words, inputs=(self._digests[model],)
+            deed=TUNE,
+            model=str(model),
+            target=target,
+            words=words,
+            inputs=(self._digests[model],),
+            progress=str(log),
         )
 
     def bundle_path(self, target: str, model: Path) -> Path:
@@ -119,14 +124,21 @@ class Plan:
     def _verify(self, device: str, target: str) -> Job:
         """Every kernel family on a device; what the driver gets wrong goes into a file."""
         file = self._store.folder / "devices" / f"{bundle_name(device)}.json"
-        words = ("verify-device", "--device", target, "-o", str(file), "--json", *self._timeout())
-        return Job(deed=VERIFY, device=device, target=target, words=words)
+        kept = self._progress(VERIFY, device)
+        words = ["verify-device", "--device", target, "-o", str(file), "--json", "--resume", kept]
+        words += self._timeout()
+        return Job(deed=VERIFY, device=device, target=target, words=tuple(words), progress=kept)
 
     def _calibrate(self, device: str) -> Job:
         file = self._store.folder / "devices" / f"{bundle_name(device)}.toml"
         budget = f"{self.options.budget_s:.0f}s"
-        words = ("calibrate", "--budget", budget, "-o", str(file), "--json", *self._timeout())
-        return Job(deed=CALIBRATE, device=device, words=words)
+        kept = self._progress(CALIBRATE, device)
+        words = ["calibrate", "--budget", budget, "-o", str(file), "--json", "--resume", kept]
+        words += self._timeout()
+        return Job(deed=CALIBRATE, device=device, words=tuple(words), progress=kept)
+
+    def _progress(self, deed: str, device: str) -> str:
+        return str(self._store.folder / "progress" / f"{bundle_name(device)}.{deed}")
 
     def _timeout(self) -> tuple[str, str]:
         return ("--timeout", f"{self.options.timeout_s:g}")

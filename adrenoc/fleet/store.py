@@ -26,7 +26,7 @@ from adrenoc.text.spelling import quote_word
 
 MARKER = "fleet.json"
 _MARK = {"adrenoc": "fleet", "version": 1}
-_FOLDERS = ("bundles", "devices", "locks", "logs", "results")
+_FOLDERS = ("bundles", "devices", "locks", "logs", "progress", "results")
 
 
 class Store:
@@ -93,6 +93,13 @@ class Store:
     def forget(self, job: Job) -> None:
         """Let a job be done again."""
         self.result_path(job).unlink(missing_ok=True)
+
+    def progress_bytes(self, job: Job) -> int:
+        """How much a job has kept of what it did, that it would go on from."""
+        try:
+            return Path(job.progress).stat().st_size if job.progress else 0
+        except OSError:
+            return 0
 
     def is_busy(self, job: Job) -> bool:
         """Whether some process does this job now."""

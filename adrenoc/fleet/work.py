@@ -22,7 +22,7 @@ class Job:
     `device` is the id of the device, empty for what runs here; `model` is the path of a model,
     empty where none is meant.  `words` is the command behind `adrenoc` without the options that
     reach the device.  `inputs` are digests of what the command reads: with others it is another
-    job.
+    job.  `progress` is the file in which the command keeps what it has done so far.
     """
 
     deed: str
@@ -31,6 +31,7 @@ class Job:
     target: str = ""
     words: tuple[str, ...]
     inputs: tuple[str, ...] = ()
+    progress: str = ""
 
     @property
     def key(self) -> str:

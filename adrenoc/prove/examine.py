@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from adrenoc.device.remote import LATE
 from adrenoc.errors import AdrenocError, DeviceError, RemoteError
 from adrenoc.prove.judge import FAILED, Finding, differing, judge, stale
 from adrenoc.prove.suite import Made, Suite, make_suite
@@ -74,27 +75,42 @@ def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examine
     made = make_suite(suite, target, folder)
     found = Examined(made=made, kernels=made.kernels(), launches=len(made.bundle.launches()))
     try:
-        runs = bench.run(made)
-        found.outputs = runs.first
-        found.findings += _judge_runs(made, runs)
+        _take_runs(found, bench.run(made))
     except (DeviceError, RemoteError) as error:
-        _split(bench, suite, target, folder, found, error)
-        if not found.findings:
-            _run_again(bench, found, error)
+        # What was cut off at once is as often a server that was ended as a kernel that crashed.
+        again = _run_again(bench, found, error) if _was_cut_off(error) else error
+        if again is not None:
+            _split(bench, suite, target, folder, found, again)
+            if not found.findings:  # a network is a whole too
+                _judge_whole(bench, found, error, again)
     return found
 
 
-def _run_again(bench: Bench, found: Examined, error: AdrenocError) -> None:
-    """Run what failed as a whole, and in no part, once more: a network is a whole too."""
-    try:
-        runs = bench.run(found.made)
-    except (DeviceError, RemoteError) as again:
-        found.once = f"{one_line(again)}; each time that all cases run, and not in parts"
-        found.unseen = [case.title for case in found.made.suite.cases]
-        return
-    found.once = f"{one_line(error)}; it did not come again"
+def _take_runs(found: Examined, runs: Runs) -> None:
     found.outputs = runs.first
     found.findings += _judge_runs(found.made, runs)
+
+
+def _was_cut_off(error: AdrenocError) -> bool:
+    return isinstance(error, RemoteError) and LATE not in error.message
+
+
+def _run_again(bench: Bench, found: Examined, error: AdrenocError) -> AdrenocError | None:
+    """Run what failed as a whole once more; how it failed then, None where it did not."""
+    try:
+        _take_runs(found, bench.run(found.made))
+    except (DeviceError, RemoteError) as again:
+        return again
+    found.once = f"{one_line(error)}; it did not come again"
+    return None
+
+
+def _judge_whole(bench: Bench, found: Examined, error: AdrenocError, again: AdrenocError) -> None:
+    """Say of what failed as a whole, and in no part, whether it does so each time."""
+    last = _run_again(bench, found, error) if again is error else again
+    if last is not None:
+        found.once = f"{one_line(last)}; each time that all cases run, and not in parts"
+        found.unseen = [case.title for case in found.made.suite.cases]
 
 
 def run_reversed(

@@ -15,10 +15,12 @@ from adrenoc.device.opencl import choose_device
 from adrenoc.device.remote import RemoteAddress, RemoteDevice, describe, run_remote
 from adrenoc.device.result import Progress
 from adrenoc.errors import AdrenocError, RemoteError
+from adrenoc.files.resume import Resume
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.prove.case import Case
 from adrenoc.prove.cases.table import CASES
-from adrenoc.prove.examine import GoneError, Runs
+from adrenoc.prove.examine import Bench, GoneError, Runs
+from adrenoc.prove.kept_bench import KeptBench
 from adrenoc.prove.search import Say
 from adrenoc.prove.suite import MEMORIES, PRECISIONS, Made, Suite, all_suites
 from adrenoc.prove.verify_device import Verification, verify_device
@@ -38,6 +40,7 @@ class Request:
     """What to verify where; `listed` is the target, found by what the device calls itself if None.
 
     `only` are parts of cases' names and `precisions` some of `PRECISIONS`; all where there is none.
+    `resume` has the runs of a verification that was interrupted.
     """
 
     place: RemoteAddress | None
@@ -48,6 +51,7 @@ class Request:
     only: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     memories: tuple[str, ...] = MEMORIES
+    resume: Resume | None = None
 
 
 def run_verification(request: Request, *, say: Say = lambda what, told: None) -> Verification:
@@ -67,7 +71,9 @@ def run_verification(request: Request, *, say: Say = lambda what, told: None) ->
         _, facts = choose_device(list(there.devices), request.cl_device)
         device = Device.from_facts(facts)
         target = _target(request.listed or listed_for(device), there, device)
-        bench = RemoteBench(address, request.cl_device)
+        bench: Bench = RemoteBench(address, request.cl_device)
+        if request.resume is not None:
+            bench = KeptBench(bench, request.resume, device)
         suites = pick_suites(request, target)
         try:
             return verify_device(

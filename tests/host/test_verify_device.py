@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from adrenoc.calibrate.device import Device
-from adrenoc.errors import DeviceError, DeviceMemoryError, RemoteError
+from adrenoc.cli.verify_device import _raise_if_wrong
+from adrenoc.errors import CheckFailedError, DeviceError, DeviceMemoryError, RemoteError
 from adrenoc.prove.cases.table import CASES
 from adrenoc.prove.examine import GoneError, Runs
 from adrenoc.prove.judge import judge
@@ -238,6 +239,18 @@ def test_a_failure_that_does_not_come_again_is_told(tmp_path: Path) -> None:
     assert done.report.failed_once == ("CL_OUT_OF_RESOURCES; it did not come again",)
 
 
+def test_a_session_that_is_cut_off_is_opened_again_first(tmp_path: Path) -> None:
+    """A server that was ended, by a user or a system that wants memory, costs one run more."""
+    bench = PlantedBench()
+    bench.failures = [RemoteError("the connection was cut off", hint="")]
+    done = _verified(bench, tmp_path)
+    assert done.report.is_right and not done.findings
+    assert done.report.failed_once == ("the connection was cut off; it did not come again",)
+    whole = PlantedBench()
+    _verified(whole, tmp_path)
+    assert bench.runs == whole.runs + 1
+
+
 def test_what_fails_as_a_whole_each_time_is_not_right(tmp_path: Path) -> None:
     class Small(PlantedBench):
         def run(self, made: Made) -> Runs:
@@ -249,6 +262,8 @@ def test_what_fails_as_a_whole_each_time_is_not_right(tmp_path: Path) -> None:
     assert not done.report.is_right and not done.findings
     (told, *_) = done.report.failed_once
     assert told == "no memory left; each time that all cases run, and not in parts"
+    with pytest.raises(CheckFailedError, match=r"could not be judged on .*: no memory left; each"):
+        _raise_if_wrong(done)
 
 
 def test_what_fails_is_split_down_to_its_case(tmp_path: Path) -> None:

@@ -97,10 +97,12 @@ class Planted:
             return LAUNCH_US
         return LAUNCH_US + work * self.ns(name) * 1e-3
 
-    def rows(self, *names: str, budget_s: float = 1e9, device: Device = DEVICE) -> list[Row]:
+    def rows(
+        self, *names: str, budget_s: float = 1e9, device: Device = DEVICE, **more: Any
+    ) -> list[Row]:
         """What is measured of it."""
         measures = [self.measure(name) for name in names]
-        return list(calibrate(self, device, measures, budget_s=budget_s, clock=self.clock))
+        return list(calibrate(self, device, measures, budget_s=budget_s, clock=self.clock, **more))
 
 
 RATES = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from adrenoc.calibrate.device import Device
 from adrenoc.calibrate.measure import NoisyError, doubt_of, slope, spread_of
 from adrenoc.calibrate.micro_kernel import Answers, MicroKernel, ProbeError
 from adrenoc.errors import RemoteError
+from adrenoc.files.resume import Resume
 from adrenoc.target.target import load_target
 from tests.unit.planted_device import (
     BY_NAME,
@@ -24,6 +27,17 @@ from tests.unit.planted_device import (
     Planted,
     planted_ns,
 )
+
+
+def planted_all(name: str) -> float:
+    return 0.5 if name == "memory.write" else planted_ns(name)
+
+
+def kept_again(path: Path) -> Path:
+    """A copy of what a killed command left."""
+    copy = path.with_name(f"{path.name} again")
+    copy.write_bytes(path.read_bytes())
+    return copy
 
 
 def as_planted(**more: float) -> tuple[Value, ...]:
@@ -203,3 +217,36 @@ def test_spread_and_doubt():
     assert spread_of([1.0]) == 0.0
     assert spread_of([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
     assert doubt_of(0.54, 25) == pytest.approx(0.1)
+
+
+def test_a_calibration_that_was_killed_goes_on(tmp_path):
+    """Its rows are those of one that was not, and no row is measured twice."""
+    names = (*RATES, *NS, "launch.queue", "memory.write")
+    whole = Planted(planted_all).rows(*names)
+    kept = tmp_path / "kept"
+    first = Planted(planted_all)
+    rows = []
+
+    def kill(row: Row) -> None:
+        rows.append(row)
+        if len(rows) == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        first.rows(*names, resume=Resume(kept), say=kill)
+    second = Planted(planted_all)
+    later = second.rows(*names, resume=Resume(kept_again(kept)))
+    assert [replace(row, time_s=0) for row in later] == [replace(row, time_s=0) for row in whole]
+    assert not set(first.requests) & set(second.requests)
+    # What it took is spent.
+    spent_s = sum(row.time_s for row in rows)
+    late = Planted(planted_all).rows(*names, resume=Resume(kept_again(kept)), budget_s=spent_s)
+    assert [row.status for row in late] == ["measured"] * 6 + ["left out"] * (len(names) - 6)
+
+
+def test_rows_of_another_device_are_not_taken(tmp_path):
+    Planted(planted_ns).rows("barrier", resume=Resume(tmp_path / "kept"))
+    other = Device.from_facts({**FACTS, "driver": "another"})
+    device = Planted(planted_ns)
+    device.rows("barrier", resume=Resume(kept_again(tmp_path / "kept")), device=other)
+    assert device.requests

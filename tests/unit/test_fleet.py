@@ -20,7 +20,7 @@ from adrenoc.fleet.members import Tracked, phone, server
 from adrenoc.fleet.plan import Plan, target_of
 from adrenoc.fleet.store import Store, hold_lock, write_result
 from adrenoc.fleet.table import lines_of
-from adrenoc.fleet.work import COMPILE, IDENTIFY, RUN, VERIFY, Result
+from adrenoc.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, VERIFY, Result
 from adrenoc.target.device_set import load_device_set
 from tests.fleet_yard import PHONE, Yard, give_good_result, make_result
 from tests.hostile.models import relu
@@ -200,6 +200,27 @@ def test_a_command_that_dies_is_done_again_so_often(yard: Yard) -> None:
     assert row.state == FAILED
     assert row.result is not None
     assert row.result.error == "the command died of signal 11, 3 times"
+
+
+@pytest.mark.parametrize("code", [-9, RemoteError.exit_code])
+def test_a_command_that_dies_having_done_more_is_not_to_blame(tmp_path: Path, code: int) -> None:
+    """It goes on from what it did: only one that comes no further has failed."""
+    yard = Yard(tmp_path, target="host", deeds=(VERIFY, CALIBRATE))
+    yard.board.meet("x", kind="phones")
+    died = Result(exit_code=code, took_s=1.0, ended="", error="it left")
+    most = MOST_ATTEMPTS if code < 0 else MOST_LOSSES
+    for attempt in range(2 * most):
+        job = yard.board.take("x")
+        assert job is not None
+        assert job.words[job.words.index("--resume") + 1] == job.progress
+        Path(job.progress).write_text("done" * (attempt + 1))
+        yard.finish(job, died)
+    for _ in range(most):
+        again = yard.board.take("x")
+        assert again is not None and again.deed == VERIFY
+        yard.finish(again, died)
+    (row, _) = yard.board.rows()
+    assert row.state == FAILED
 
 
 def test_a_bundle_that_cannot_be_made_fails_its_rows(yard: Yard) -> None:

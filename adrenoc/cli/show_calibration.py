@@ -1,0 +1,98 @@
+"""How a calibration is shown: a line for each measure, then tables, or one JSON object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adrenoc.cli import console
+
+if TYPE_CHECKING:
+    from adrenoc.calibrate.calibrate import Row
+    from adrenoc.calibrate.session import Calibration
+
+
+class RowProgress:
+    """A line for each measure as it ends; a quiet one leaves stdout to JSON."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._done, self._quiet = 0, quiet
+
+    def say(self, row: Row, count: int) -> None:
+        """Tell of a row, of so many."""
+        self._done += 1
+        told = row.figure if row.is_measured else f"{row.status}: {row.reason}"
+        spread = f", spread {100 * row.spread:.0f} %" if row.samples > 1 else ""
+        state = f", {row.state}" if row.state else ""
+        name, text = f"{self._done}/{count} {row.name}", f"{told}{spread}{state}"
+        if self._quiet:
+            console.print_progress(name, text)
+        else:
+            console.print_fields([(name, text)])
+
+
+def plain_calibration(done: Calibration, output: Path) -> dict[str, Any]:
+    """What `--json` says of it."""
+    measured = done.measured
+    return {
+        "device": measured.device.name,
+        "driver": measured.device.driver,
+        "source": measured.source,
+        "beside": done.listed.name,
+        "target_file": str(output),
+        "values": [
+            {
+                "key": value.key,
+                "value": value.value,
+                "spread": value.spread,
+                "how": value.how,
+                "from": [row.name for row in value.rows],
+            }
+            for value in measured.values
+        ],
+        "differences": done.differences,
+        "facts": measured.facts,
+        "measures": measured.rows,
+    }
+
+
+def show_calibration(done: Calibration, output: Path) -> None:
+    """Values and facts beside what is listed, as tables."""
+    console.blank()
+    console.print_title(done.measured.device.name, f"beside {done.listed.title}")
+    console.print_table(
+        ("value", "measured", "spread", "listed", "ratio", "what it means for choices"),
+        [
+            (
+                found.key,
+                f"{found.measured:.4g}",
+                f"{100 * found.spread:.0f} %",
+                "" if found.listed is None else f"{found.listed:.4g}",
+                "" if found.ratio is None else f"{found.ratio:.2f}",
+                found.means,
+            )
+            for found in done.differences
+        ],
+        right=("measured", "spread", "listed", "ratio"),
+    )
+    if done.measured.facts:
+        console.blank()
+        console.print_table(
+            ("fact", "measured", "beside", "ratio", "what it means for choices"),
+            [
+                (
+                    fact.key,
+                    fact.measured,
+                    fact.beside,
+                    "" if fact.ratio is None else f"{fact.ratio:.2f}",
+                    fact.means,
+                )
+                for fact in done.measured.facts
+            ],
+            right=("ratio",),
+        )
+    rows = done.measured.rows
+    counted = [sum(row.status == status for row in rows) for status in ("measured", "failed")]
+    console.print_verdict(True, f"{output}: {counted[0]} measured, {counted[1]} failed")
+    if any(row.by_host for row in rows):
+        console.print_fields([("clock", "the device's tells of no time, so the host's was taken")])
