@@ -202,7 +202,8 @@ def test_wide_rows_of_texels_come_with_weights_in_local_memory(
 ) -> None:
     """Patches of an image: 0.113 ms where texels of weights took 0.296 (Adreno 660, 16 x 16).
 
-    If wide reads of local memory take longer (`local_by_width`), both take as long in float.
+    In float a wide row leaves registers for one pixel: 0.47 ms if wide reads of local memory take
+    longer, and 0.12 if not, where texels take 0.195 either way.
     """
     target = load_target("adreno:a660")
     work = ConvWork(
@@ -217,6 +218,24 @@ def test_wide_rows_of_texels_come_with_weights_in_local_memory(
         work, target.limits, Machine.from_performance(target.performance, target.cost)
     )
     local = [tile for tile in tiles if tile.route is Route.LOCAL]
-    assert min(map(tiles, local)) < 1.04 * min(map(tiles, tiles))
-    if half or kernel < HALF_ONLY:
-        assert min(tiles, key=tiles) in local
+    assert (min(tiles, key=tiles) in local) == (half or kernel < HALF_ONLY)
+
+
+@pytest.mark.parametrize("gpu", ["a618", "a660", "a750"])
+@pytest.mark.parametrize("kernel, stride", [(16, 16), (14, 14), (8, 8), (7, 4)])
+def test_patches_of_floats_stay_in_registers(gpu: str, kernel: int, stride: int) -> None:
+    """A row of seven patches of 16 texels went to memory: 0.96 ms in place of 0.20 (660, mixed)."""
+    target = load_target(f"adreno:{gpu}")
+    machine = Machine.from_performance(target.performance, target.cost)
+    work = ConvWork(
+        geometry=ConvGeometry(kernel=(kernel, kernel), strides=(stride, stride)),
+        out=Extents(1, 192, 14, 14),
+        in_blocks=1,
+        channels=3,
+        storage_bytes=2,
+        half=False,
+        textures=True,
+    )
+    best = next(conv_tile.score_tiles(work, target.limits, machine).rank())
+    if best.route is Route.LOCAL:
+        assert local_counts(work, best, machine).registers <= machine.registers / 2

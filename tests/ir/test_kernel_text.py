@@ -267,3 +267,18 @@ def test_each_kernel_is_printed_without_the_others(monkeypatch: pytest.MonkeyPat
     sources = kernel_sources(plan(_conv(8, 8, 3), until="build").executable)
     assert len(printed) == len(sources) > 2
     assert all(text.count("__kernel void") == 2 for text in printed)  # declared, and defined
+
+
+def test_scores_that_are_masked_stand_once() -> None:
+    """A run that ends behind the last key: what counts for a key is a name, not its expression."""
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        helper.make_node("Mul", ["s", "scale"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shapes = {"q": [1, 3, 197, 64], "k": [1, 3, 64, 197], "v": [1, 3, 197, 64]}
+    scale = {"scale": np.array(0.125, np.float32)}
+    text = _source(graph(nodes, shapes, ["y"], scale), "softmax")
+    assert 0 < text.count("-INFINITY") <= 16  # four rows of four keys
+    assert max(map(len, text.splitlines())) < 1000

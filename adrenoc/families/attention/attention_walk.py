@@ -289,12 +289,20 @@ class AttentionWalk(ABC):
             value = builder.let(construct(by_key), "s")
             value = self.rescore(r, block, value)
             if self._ends_within(keys):
-                value = self._only_keys(value, j, there)
-            rows.append(builder.let(value, "s"))
+                value = self._only_keys(self._hold(value), j, there)
+            rows.append(self._hold(value))
         return rows
 
+    def _hold(self, value: Expr) -> Expr:
+        """A score as the softmax gets it, computed once.
+
+        TVM puts an expression that only has a name into each place that uses it.
+        """
+        held = self.builder.registers(1, dtype=ACCUMULATOR)
+        held[0] = value
+        return held[0]
+
     def _only_keys(self, value: Expr, j: int, there: Expr) -> Expr:
-        value = self.builder.let(value, "s")
         first = (self._x + iconst(j * self._wide)) * iconst(LANES)
         nothing = fconst(-math.inf, ACCUMULATOR)
         return construct(
@@ -310,7 +318,8 @@ class AttentionWalk(ABC):
             value = rows[0][r]
             for block in rows[1:]:
                 value = maximum(value, block[r])
-            largest.append(combine_lanes(self.builder.let(value), maximum))
+            value = value if len(rows) == 1 else self._hold(value)
+            largest.append(combine_lanes(value, maximum))
         self._folds.tell(construct(largest))
 
     def _raise_maximum(self) -> Expr:

@@ -220,6 +220,9 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     serial = machine.slots_a_wave * slots + waits * (
         rates.texture_latency_clocks if as_texels else rates.buffer_latency_clocks
     )
+    # Work-groups of two waves, which start together, get half of the registers each.
+    spills = counts.registers > machine.registers / 2
+    serial = choose(spills, serial * rates.spilled, serial)
     resident = machine.resident_waves(counts.registers)
     waves, memory = waves_of(work, tile, machine.wave), machine.memory_clocks(bytes_of(work, tile))
     stored = counts.loads * vectors_a_load(half=work.half, texels=as_texels)
