@@ -119,6 +119,20 @@ def test_what_nothing_computes_is_the_fault_of_the_model(tmp_path: Path) -> None
         imported(tmp_path, model)
 
 
+@pytest.mark.parametrize("opset", [12, 14, 16])
+@pytest.mark.parametrize("op", ["GreaterOrEqual", "LessOrEqual"])
+def test_shape_of_a_comparison_is_known(op: str, opset: int, tmp_path: Path) -> None:
+    """Inference of opsets 12 to 15 tells none, and what is shaped by it had no shape."""
+    nodes = [
+        node(op, ["x", "bound"], ["is_so"]),
+        node("Shape", ["is_so"], ["shape"]),
+        node("Concat", ["shape", "one"], ["longer"], axis=0),
+        node("Reshape", ["x", "longer"], ["y"]),
+    ]
+    constants = {"bound": np.array(0.5, np.float32), "one": np.array([1])}
+    check(write(graph(nodes, {"x": (3, 4)}, ["y"], constants, opset=opset), tmp_path))
+
+
 def test_inference_that_fails_is_no_fault_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,10 @@ _AXES_FROM_THE_END = frozenset({"Concat", "Squeeze", "Unsqueeze"})
 """Operators that count axes from the end since opset 11, and are the same before.  Source: onnx
 1.23 and onnxruntime, sixteen operators with axes tried in opset 9."""
 
+_SHAPELESS = frozenset({"GreaterOrEqual", "LessOrEqual"})
+"""Operators of which inference tells no shape from opset 12 to 15.  Source: onnx 1.23, operators of
+all versions tried."""
+
 _RESIZING = frozenset({"Resize", "Upsample"})
 _LARGEST_FACTOR = 1e9
 """Of a resize: as an axis has room for."""
@@ -196,6 +200,8 @@ def _schema_opset(graph: OnnxGraph, node: onnx.NodeProto) -> int:
     """
     if node.op_type in _AXES_FROM_THE_END:
         return max(graph.opset, 11)
+    if node.op_type in _SHAPELESS and graph.opset >= 12:
+        return max(graph.opset, 16)
     if node.op_type in ("AveragePool", "MaxPool"):
         return max(graph.opset, min(22, onnx.defs.onnx_opset_version()))
     return max(graph.opset, FIRST_OPSETS.get(node.op_type, 0))
