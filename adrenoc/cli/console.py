@@ -28,6 +28,8 @@ from adrenoc.text.printable import printable
 
 # Wide enough that nothing wraps in a pipe or a file.
 _PIPE_WIDTH = 160
+_STAGE_COLUMNS, _TIME_COLUMNS, _LEAST_NOTE = 26, 9, 8
+"""Of a line about a stage; in a narrow terminal it has no note."""
 _NAME_COLUMNS = 44
 """Of the model's names in tables, so that a line of 100 columns holds the figures too."""
 
@@ -88,9 +90,11 @@ class ConsoleReporter:
     def stage(self, name: str, time_ms: float, note: str) -> None:
         """One line: name, time, note."""
         line = Table.grid(padding=(0, 2))
-        line.add_column(width=26, no_wrap=True)
-        line.add_column(width=9, justify="right", no_wrap=True)
-        line.add_column(overflow="ellipsis", no_wrap=True)
+        line.add_column(width=_STAGE_COLUMNS, no_wrap=True)
+        line.add_column(width=_TIME_COLUMNS, justify="right", no_wrap=True)
+        room = self._console.width - _STAGE_COLUMNS - _TIME_COLUMNS - 4
+        note = note if room >= _LEAST_NOTE else ""
+        line.add_column(overflow="ellipsis", no_wrap=True, max_width=max(1, room))
         line.add_row(
             Text.assemble(("  ✓ ", "green"), show(name)),
             show(ms(time_ms), "cyan"),

@@ -49,7 +49,7 @@ def make_table(
     whole, broken = _least_widths(cells, numbers)
     room = width - _INDENT - _GAP * (len(columns) - 1)
     if may_list and width < _LIST_BELOW and sum(whole) > room:
-        return _make_list(columns, rows)
+        return _make_list(columns, rows, is_titled=not numbers[0])
     widths = [max(cell_len(row[at]) for row in cells) for at in range(len(columns))]
     for least in (whole, broken):
         widths = _shrink(widths, least, room)
@@ -95,24 +95,30 @@ def _shrink(widths: list[int], least: Sequence[int], room: int) -> list[int]:
     return widths
 
 
-def _make_list(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    """The first column as a heading; what is empty of a row is left out."""
+def _make_list(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_titled: bool
+) -> RenderableType:
+    """A text in the first column is a heading; what is empty of a row is left out."""
     listed = Table.grid()
     listed.add_column(overflow="fold")
-    first, *others = columns
-    if first:
-        listed.add_row(show(f"  {first}", "bold"))
-    for title, *values in rows:
-        line = Table.grid()
-        line.add_column()
-        line.add_column(overflow="fold")
-        line.add_row("    ", show(title))
-        listed.add_row(line)
+    if is_titled and columns[0]:
+        listed.add_row(show(f"  {columns[0]}", "bold"))
+    for row in rows:
+        if is_titled:
+            listed.add_row(_indent(show(row[0]), 2 * _INDENT))
         fields = Table.grid(padding=(0, _GAP, 0, 0))
         fields.add_column(no_wrap=True)
         fields.add_column(overflow="fold")
-        for name, value in zip(others, values, strict=False):
+        for name, value in list(zip(columns, row, strict=False))[is_titled:]:
             if value:
-                fields.add_row(show(f"      {name}", "dim"), show(value))
-        listed.add_row(fields)
+                fields.add_row(show(name, "dim"), show(value))
+        listed.add_row(_indent(fields, 3 * _INDENT if is_titled else _INDENT))
     return listed
+
+
+def _indent(what: RenderableType, columns: int) -> Table:
+    line = Table.grid()
+    line.add_column()
+    line.add_column(overflow="fold")
+    line.add_row(" " * columns, what)
+    return line

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,19 @@ def test_a_session_without_a_peer_is_not_waited_for(monkeypatch: pytest.MonkeyPa
         with pytest.raises(serve._StoppedError, match="after its peer had left"):
             serve._wait(session, mine, 0)
         session.kill()
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_what_drivers_print_of_refused_kernels_is_for_a_server_of_its_own(quiet: bool) -> None:
+    """A driver counts the errors of each kernel on standard error; probes expect them."""
+    server = serve.RpcServer(serve.ServeOptions(quiet=quiet))
+    try:
+        server.prepare()
+        assert server._standby is not None
+        goes_to = Path(f"/proc/{server._standby._process.pid}/fd/2").readlink()
+        assert (goes_to == Path(os.devnull)) is quiet
+    finally:
+        server.close()
 
 
 def test_a_peer_that_stays_gets_all_the_time_that_there_is(

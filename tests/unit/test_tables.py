@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from adrenoc.cli import console
 from adrenoc.cli.tables import make_table
 
 COLUMNS = ("output", "shape", "max error", "of the range", "cosine")
@@ -60,3 +61,21 @@ def test_who_reads_columns_gets_no_list() -> None:
 
 def test_a_table_without_rows_has_its_headers() -> None:
     assert _lines(100, [])[0].split()[0] == "output"
+
+
+def test_a_list_of_figures_alone_has_no_heading() -> None:
+    table = make_table(COLUMNS[2:], [("1.1", "2.2", "3.3")], right=COLUMNS, width=20, may_list=True)
+    stream = io.StringIO()
+    Console(file=stream, width=20, color_system=None).print(table)
+    lines = [line.split() for line in stream.getvalue().splitlines()]
+    assert lines == [["max", "error", "1.1"], ["of", "the", "range", "2.2"], ["cosine", "3.3"]]
+
+
+@pytest.mark.parametrize(("columns", "noted"), [("40", False), ("60", True)])
+def test_a_stage_keeps_its_name_and_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str, noted: bool
+) -> None:
+    monkeypatch.setattr(console, "_PIPE_WIDTH", int(columns))
+    console.ConsoleReporter().stage("plan_memory", 1.66, "0.1 MiB, 0.5 with constants")
+    said = capsys.readouterr().err
+    assert "plan_memory" in said and "1.66 ms" in said and ("0.1 MiB" in said) is noted
