@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 
+from adrenoc.cli.early import end_interrupted
+
 
 def run_command() -> int:
-    """Run the command line; while it is loaded, Ctrl-C ends the process with a sentence."""
-    is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored
-    if is_ours:
-        signal.signal(signal.SIGINT, _end_interrupted)
+    """Run the command line; until it hears of Ctrl-C itself, that ends the process."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
+        signal.signal(signal.SIGINT, end_interrupted)
     from adrenoc.cli.main import main
 
-    if is_ours:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     return main()
-
-
-def _end_interrupted(*_: object) -> None:
-    """End at once: nothing was begun."""
-    try:
-        os.write(2, b"interrupted; nothing half-written was left\n")
-    finally:
-        os._exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

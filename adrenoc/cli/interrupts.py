@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from adrenoc.cli.early import end_interrupted
 from adrenoc.files.aside import remove_held
 
 GRACE_S = 1.5
@@ -127,9 +128,10 @@ def interrupts() -> Iterator[Interrupts]:
     if threading.current_thread() is not threading.main_thread():
         yield found
         return
-    expected = {**dict.fromkeys(_ASKED, signal.SIG_DFL), signal.SIGINT: signal.default_int_handler}
+    expected: dict[int, tuple[object, ...]] = dict.fromkeys(_ASKED, (signal.SIG_DFL,))
+    expected[signal.SIGINT] = (signal.default_int_handler, end_interrupted)
     before = {number: signal.getsignal(number) for number in expected}
-    ours = [number for number, usual in expected.items() if before[number] is usual]
+    ours = [number for number, usual in expected.items() if before[number] in usual]
     with found.watch_signals(ours):
         for number in ours:
             signal.signal(number, found)

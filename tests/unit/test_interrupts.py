@@ -141,24 +141,33 @@ def test_threads_of_drivers_do_not_crash_a_process_that_ends(
     assert list(tmp_path.iterdir()) == []
 
 
-_INTERRUPTED_WHILE_LOADING = """
+_INTERRUPTED_EARLY = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
+
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
 
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
         if name == "adrenoc.cli.main":
-            os.kill(os.getpid(), signal.SIGINT)
+            interrupt()
 
-sys.meta_path.insert(0, Interrupt())
 from adrenoc.__main__ import run_command
+{when}
 run_command()
 """
+_EARLY = {
+    "loading": "sys.meta_path.insert(0, Interrupt())",
+    "loaded": "import adrenoc.cli.main as m; m.prepare_streams = interrupt",
+    "about to hear of it": "import threading; threading.Thread.start = interrupt",
+}
 
 
-def test_ctrl_c_while_the_command_line_is_loaded_is_told_in_a_sentence() -> None:
+@pytest.mark.parametrize("when", _EARLY)
+def test_ctrl_c_in_the_first_moments_is_told_in_a_sentence(when: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED_WHILE_LOADING],
+        [sys.executable, "-c", _INTERRUPTED_EARLY.replace("{when}", _EARLY[when])],
         capture_output=True,
         text=True,
         check=False,
