@@ -106,6 +106,10 @@ def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Ar
     return found
 
 
+_GONE_S = 2.0
+"""Between the end of what a process says and its own."""
+
+
 class Apart:
     """The process that computes: started by the first question, and again after it has gone."""
 
@@ -131,10 +135,10 @@ class Apart:
                 raise _explain_end(model, self.end()) from error
             finally:
                 if not is_whole:  # what it still says would be taken for the next answer
-                    self.end()
+                    self.end(after_s=0.0)
 
-    def end(self) -> int:
-        """End it, if it has not gone by itself; its exit code."""
+    def end(self, after_s: float = _GONE_S) -> int:
+        """End it, if it has not gone by itself within some seconds; its exit code."""
         process, self._process = self._process, None
         if process is None or self._owner != os.getpid():
             return 0
@@ -143,7 +147,7 @@ class Apart:
                 if pipe is not None:
                     pipe.close()
         try:
-            return process.wait(timeout=_GONE_S)
+            return process.wait(timeout=after_s)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()
@@ -156,13 +160,12 @@ class Apart:
                 own_module("adrenoc.check.reference_process"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is for us
             )
         return self._process
 
 
 APART = Apart()
-_GONE_S = 2.0
-"""Between the end of what a process says and its own."""
 
 
 def _exchange(process: subprocess.Popen[bytes], question: object) -> Any:

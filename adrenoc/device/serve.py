@@ -184,6 +184,7 @@ class RpcServer:
                 pass_fds=(number, lock),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL if self._options.quiet else None,
+                start_new_session=True,  # Ctrl-C is for the server
             )
         self._served += 1
         if self._served > 1:

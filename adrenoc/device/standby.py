@@ -28,6 +28,7 @@ class Standby:
                 pass_fds=(number,),
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL if quiet else None,
+                start_new_session=True,  # Ctrl-C is for the server
             )
 
     def serve(

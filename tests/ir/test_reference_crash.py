@@ -77,7 +77,8 @@ def test_one_process_serves_all_calls_and_knows_the_folder(
     with pytest.raises(InputError, match="there is no array for 'x'"):
         run_reference(Path("other.onnx"), {})
     assert other_kernels(Path("other.onnx"), x)
-    assert APART._process is first
+    assert APART._process is first and first is not None
+    assert os.getsid(first.pid) == first.pid  # which Ctrl-C at a terminal does not reach
 
 
 def test_a_forked_process_has_one_of_its_own(model: Path) -> None:
