@@ -138,6 +138,34 @@ def test_refusals_of_all_kinds_are_listed_at_once(tmp_path: Path) -> None:
     assert "behind_it" not in said
 
 
+def test_what_reads_a_shape_of_data_is_not_named(tmp_path: Path) -> None:
+    """VITS, Longformer: one cause, and not all that follows from it, in words of no library."""
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Range", ["zero", "most", "one"], ["steps"], name="steps"),
+        helper.make_node("Shape", ["steps"], ["shape"]),
+        helper.make_node("Concat", ["shape", "ones"], ["longer"], axis=0),
+        helper.make_node("Reshape", ["steps", "longer"], ["column"], name="column"),
+        helper.make_node("Transpose", ["column"], ["turned"], perm=[1, 0], name="turned"),
+        helper.make_node("Cast", ["ask"], ["wanted"], to=7),
+        helper.make_node("Reshape", ["x", "wanted"], ["y"], name="other"),
+    ]
+    constants = {
+        "zero": np.array(0, np.float32),
+        "one": np.array(1, np.float32),
+        "ones": np.array([1]),
+    }
+    model = graph(nodes, {"x": (1, 6), "ask": (2,)}, ["turned", "y"], constants)
+    with pytest.raises(errors.UnsupportedOperatorError) as caught:
+        import_model(write(model, tmp_path), shapes={})
+    said = caught.value.message
+    assert "Range (1x), Reshape (1x); at 'steps'" in said
+    assert "'other'" in said
+    assert said.count("the shape of its result depends on data") == 2
+    assert "column" not in said
+    assert "relax" not in said
+
+
 def test_custom_domain(tmp_path: Path) -> None:
     nodes = [node("Magic", ["x"], ["y"], name="spell", domain="com.acme")]
     path = write(graph(nodes, {"x": (4,)}, ["y"], domains=["com.acme"]), tmp_path)

@@ -22,7 +22,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from adrenoc.files.spill import forget_pages
 from adrenoc.host.out_of_memory import is_out_of_memory
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
-from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph
+from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph, all_nodes
 from adrenoc.importers.onnx.index import INDEX_OPS
 from adrenoc.importers.onnx.infer import FIRST_OPSETS
 from adrenoc.importers.onnx.math import MATH_OPS
@@ -98,6 +98,8 @@ _NOT_STATIC = frozenset(
 _OF_AXES = ("Expand", "Pad", "Reshape", "Slice", "Squeeze", "Tile", "Unsqueeze")
 """Operators whose second input has a number, or two, for each axis."""
 
+_SHAPE_OF_DATA = "the shape of its result depends on data, and is not known before the model runs"
+
 
 def supported_operators() -> frozenset[str]:
     """The operators of the standard domain that can be imported."""
@@ -129,6 +131,8 @@ class _Importer(ONNXGraphImporter):
     def __init__(self, graph: OnnxGraph, unknown: frozenset[str]) -> None:
         super().__init__({}, "float32", sanitize=True)
         self._unknown = unknown
+        self._untold: set[str] = set()
+        """Tensors of failed nodes of which no shape is known: what reads them is not named."""
         self.tensors: dict[str, str] = {}
         self.failures: list[Refused] = []
         self._graph = graph
@@ -155,7 +159,7 @@ class _Importer(ONNXGraphImporter):
         printed = io.StringIO()
         for node in graph.node:
             self._current = node
-            if self._unknown.intersection(node.output):
+            if self._unknown.intersection(node.output) or self._reads_untold(node):
                 self._stand_in(node)
                 continue
             try:
@@ -171,6 +175,9 @@ class _Importer(ONNXGraphImporter):
                 self.failures.append(Refused(node=node, reason=quote(error)))
                 self._stand_in(node)
 
+    def _reads_untold(self, node: onnx.NodeProto) -> bool:
+        return any(not self._untold.isdisjoint(inner.input) for inner in all_nodes([node]))
+
     def _convert_operator(
         self, op_name: str, inputs: list[Any], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
@@ -178,6 +185,8 @@ class _Importer(ONNXGraphImporter):
             extents = constant_value(inputs[1])
             if extents is not None and extents.size > 2 * MOST_AXES:
                 raise ValueError(f"numbers for {extents.size} axes; expected up to {MOST_AXES}")
+            if op_name == "Reshape" and extents is None and static_shape(inputs[1]) is not None:
+                raise ValueError(_SHAPE_OF_DATA)
         own = OWN.get(op_name)
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
@@ -203,7 +212,7 @@ class _Importer(ONNXGraphImporter):
         expected = self._graph.types.get(name)
         found = static_shape(value)
         if found is None:
-            raise ValueError("its result has no static shape")
+            raise ValueError(_SHAPE_OF_DATA)
         if expected is not None and expected.shape is not None and expected.shape != found:
             raise ValueError(
                 f"TVM's frontend gives '{name}' the shape {list(found)}, ONNX says "
@@ -215,5 +224,7 @@ class _Importer(ONNXGraphImporter):
         for name in (name for name in node.output if name):
             known = self._graph.types.get(name)
             shape = known.shape if known and known.shape is not None else (1,)
+            if known is None or known.shape is None:
+                self._untold.add(name)
             dtype = known.dtype if known else "float32"
             self._nodes[name] = self.bb.emit(relax.op.zeros(shape, dtype))
