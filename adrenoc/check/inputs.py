@@ -249,16 +249,28 @@ def _fit(array: np.ndarray, spec: TensorSpec, path: Path) -> np.ndarray:
         raise InputError(
             f"{path} has the shape {list(array.shape)}; input '{spec.name}' takes "
             f"{list(spec.shape)}",
-            hint=f"array.reshape({list(spec.shape)}), or compile with --shape {spec.name}:"
-            + ",".join(map(str, array.shape)),
+            hint=_hint_of_shape(array, spec),
         )
     floats = array.dtype.kind == "f" and wanted.kind == "f"
     if array.dtype != wanted and not floats:
         raise InputError(
             f"{path} holds {array.dtype}; input '{spec.name}' takes {wanted}",
-            hint=f"array.astype('{wanted}')",
+            hint=f"array.astype('{wanted}')"
+            if array.dtype.kind in "biuf"
+            else f"save numbers of {wanted} with np.save",
         )
     return np.asarray(array, wanted, order="C")  # a scalar stays one
+
+
+def _hint_of_shape(array: np.ndarray, spec: TensorSpec) -> str:
+    """What an array of another shape could do, or the model."""
+    ways = []
+    if array.size == math.prod(spec.shape):
+        ways.append(f"array.reshape({list(spec.shape)})")
+    if array.size and array.ndim == len(spec.shape):
+        extents = ",".join(map(str, array.shape))
+        ways.append(f"compile with --shape {spec.name}:{extents}")
+    return ", or ".join(ways) or f"save an array of the shape {list(spec.shape)} with np.save"
 
 
 def _read_image(path: Path, spec: TensorSpec, options: ImageOptions) -> np.ndarray:

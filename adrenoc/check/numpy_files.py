@@ -79,7 +79,11 @@ def _load_plain(path: Path, load: Callable[[BinaryIO], T]) -> T:
     except _DAMAGED as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         # numpy takes whatever it does not know for objects, and says how to run them.
-        told = "it begins as none does" if "pickle" in reason[0] else reason[0]
+        told = reason[0]
+        if told.startswith("Object arrays"):
+            told = "it holds objects of Python, which are not loaded"
+        elif "pickle" in told:
+            told = "it begins as none does"
         raise InputError(
             f"{path} is not a NumPy file of numbers: {told}", hint="save it with np.save"
         ) from error

@@ -37,6 +37,11 @@ def floor_text(floor: Floor) -> str:
     from adrenoc.cli import console
 
     tensors = console.count_of(floor.tensors, "tensor")
+    if math.isinf(floor.float32_error):
+        return (
+            "none: float32 with nothing rounded to half gives numbers that are not finite where "
+            "the reference's are, or the other way round; do the inputs hold such numbers?"
+        )
     if math.isinf(floor.rms):
         return f"not finite: half cannot hold all of the {tensors} that are stored in it"
     if not floor.is_of_rounding and floor.float32_rms > _NO_ERROR:

@@ -35,3 +35,9 @@ def test_a_floor_is_what_rounding_adds(ours: float, said: str) -> None:
 def test_what_half_cannot_hold_is_no_floor() -> None:
     of_rounding, text = _floor(math.inf, math.inf, 1e-6)
     assert not of_rounding and "half cannot hold" in text
+
+
+def test_numbers_that_are_not_finite_are_not_blamed_on_half() -> None:
+    """As where NaN is given, of which a device's maximum may make a number."""
+    of_rounding, text = _floor(math.inf, math.inf, math.inf)
+    assert not of_rounding and "do the inputs hold such numbers?" in text

@@ -86,6 +86,30 @@ def test_wrong_shape_names_both(tmp_path: Path) -> None:
     assert "[1, 3, 4, 5]" in error.message
 
 
+@pytest.mark.parametrize(
+    ("shape", "hint"),
+    [
+        ((3, 4, 5), "array.reshape([1, 3, 4, 5])"),
+        ((2, 3, 4, 5), "compile with --shape image:2,3,4,5"),
+        ((1, 3, 5, 4), "array.reshape([1, 3, 4, 5]), or compile with --shape image:1,3,5,4"),
+        ((0, 3, 4, 5), "save an array of the shape [1, 3, 4, 5] with np.save"),
+        ((), "save an array of the shape [1, 3, 4, 5] with np.save"),
+    ],
+)
+def test_a_hint_about_a_shape_can_be_followed(
+    tmp_path: Path, shape: tuple[int, ...], hint: str
+) -> None:
+    np.save(tmp_path / "i.npy", np.ones(shape, np.float32))
+    assert refused([IMAGE], str(tmp_path / "i.npy")).hint == hint
+
+
+def test_what_are_no_numbers_is_told(tmp_path: Path) -> None:
+    np.save(tmp_path / "o.npy", np.array([{}], object), allow_pickle=True)
+    assert "it holds objects of Python" in refused([IMAGE], str(tmp_path / "o.npy")).message
+    np.save(tmp_path / "s.npy", np.full(IMAGE.shape, "a"))
+    assert refused([IMAGE], str(tmp_path / "s.npy")).hint == "save numbers of float32 with np.save"
+
+
 def test_wrong_dtype(tmp_path: Path) -> None:
     np.save(tmp_path / "i.npy", np.ones(IMAGE.shape, np.int64))
     assert (
