@@ -33,8 +33,8 @@ from adrenoc.android.ndk import MIN_API
 from adrenoc.android.runtime_toolchain import HOST, Toolchain, add_clml, find_tool, find_toolchain
 from adrenoc.errors import DependencyError, LinkError
 from adrenoc.files.outputs import (
+    cache_errors,
     check_folder_can_be_replaced,
-    output_error,
     write_folder_atomically,
 )
 from adrenoc.files.owned_folder import LIST_FILE, make_listed_kind, what_is_wrong, write_list
@@ -181,11 +181,9 @@ def _open_places(cache: Path) -> Path:
         OutputError: it cannot be written.
     """
     places = cache / "runtime"
-    try:
+    with cache_errors(places):
         private_folder(places.parent)
         private_folder(places)
-    except OSError as error:
-        raise output_error(places, error) from error
     return places
 
 
@@ -206,13 +204,11 @@ def _work_folder(places: Path, toolchain: Toolchain, sanitize: str) -> Iterator[
     """
     identity = repr((_native_folder(), _tvm_versions(), toolchain, sanitize))
     folder = places / "work" / sha256_bytes(identity.encode())[:24]
-    try:
+    with cache_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield folder
-    except OSError as error:
-        raise output_error(folder, error) from error
 
 
 def open_runtime(folder: Path) -> Runtime:

@@ -12,7 +12,6 @@ import click
 
 from adrenoc.cli.guarded import InputPath
 from adrenoc.cli.options import MOST_SECONDS, Decorator, FiniteRange, join_options
-from adrenoc.errors import OutputError
 from adrenoc.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
 
 if TYPE_CHECKING:
@@ -158,18 +157,14 @@ def program_folder(place: PlaceChoice) -> str:
     Raises:
         OutputError: the cache folder is not there and cannot be made.
     """
+    from adrenoc.files.outputs import cache_errors
     from adrenoc.files.read import cache_folder
 
     if place.is_remote:
         return ""
     folder = cache_folder() / "programs"
-    try:
+    with cache_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"the cache folder {folder.parent} cannot be made: {error.strerror or error}",
-            hint=OTHER_CACHE_FOLDER,
-        ) from error
     return spell_native_path(folder, hint=OTHER_CACHE_FOLDER)
 
 

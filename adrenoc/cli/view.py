@@ -47,10 +47,12 @@ def view_command(bundle: Path, output: Path | None, as_json: bool) -> None:
 
 def _kept_page(name: str) -> Path:
     """Where a page lies that nobody named: a browser reads it after this process has ended."""
+    from adrenoc.files.outputs import cache_errors
     from adrenoc.files.read import cache_folder
 
     folder = cache_folder() / "pages"
-    folder.mkdir(parents=True, exist_ok=True)
+    with cache_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}.html"
 
 

@@ -25,6 +25,7 @@ from adrenoc.files.aside import (
     rename_to_nothing,
 )
 from adrenoc.files.kept import refuse_folder_of_inputs, refuse_input
+from adrenoc.files.native_path import OTHER_CACHE_FOLDER
 from adrenoc.files.owned_folder import FolderKind, refuse_foreign
 from adrenoc.text.spelling import quote_word
 
@@ -72,6 +73,27 @@ def output_error(path: Path, error: OSError) -> OutputError:
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         hint = f"ls -ld {quote_word(path.parent)}, or {OTHER_PLACE}"
     return OutputError(f"cannot write {path}: {cause}", hint=hint)
+
+
+def cache_error(path: Path, error: OSError) -> OutputError:
+    """Say why the cache folder `path`, or one in it, cannot be written: no option names it."""
+    told = output_error(path, error)
+    told.message = told.message.replace("cannot write", "cannot write to the cache folder", 1)
+    told.hint = OTHER_CACHE_FOLDER
+    return told
+
+
+@contextmanager
+def cache_errors(path: Path) -> Iterator[None]:
+    """What the system says in the block of a folder of the cache is an error of ours.
+
+    Raises:
+        OutputError: it cannot be made, or nothing can be written there.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise cache_error(path, error) from error
 
 
 def output_place(path: Path) -> Path:

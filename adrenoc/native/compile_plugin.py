@@ -16,7 +16,7 @@ from pathlib import Path
 import adrenoc
 from adrenoc.errors import DependencyError
 from adrenoc.files.aside import aside_folder, remove_left
-from adrenoc.files.outputs import output_error
+from adrenoc.files.outputs import cache_errors
 from adrenoc.files.read import cache_folder, is_trusted_file, private_folder, sha256_file
 from adrenoc.host.proc import run_tool
 
@@ -43,10 +43,8 @@ def build(*, cache: Path | None = None) -> Path:
     tvm_folder, ffi_folder = package_folder("tvm"), package_folder("tvm_ffi")
     sources = _sources()
     place = cache if cache is not None else cache_folder()
-    try:
+    with cache_errors(place):
         made_of_these = private_folder(private_folder(place) / "native") / _digest(sources)
-    except OSError as error:
-        raise output_error(place, error) from error
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         if (made_before := _whole_one(made_of_these, "*/")) is not None:
@@ -60,10 +58,8 @@ def build(*, cache: Path | None = None) -> Path:
     folder = made_of_these / hashlib.sha256(version.encode()).hexdigest()[:12]
     library = _whole_one(folder)
     if library is None:
-        try:
+        with cache_errors(folder):
             library = _compile(compiler, sources, tvm_folder, ffi_folder, folder)
-        except OSError as error:
-            raise output_error(folder, error) from error
     return library
 
 

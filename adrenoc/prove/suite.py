@@ -16,7 +16,7 @@ import numpy as np
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.check.reference import run_reference
 from adrenoc.compile.make import make_bundle
-from adrenoc.files.outputs import write_atomically
+from adrenoc.files.outputs import cache_errors, write_atomically
 from adrenoc.files.read import cache_folder
 from adrenoc.options import CompileOptions, resolve_options
 from adrenoc.prove.case import Case, add_to
@@ -125,7 +125,8 @@ def _references(suite: Suite, net: Net, model: Path, digest: str) -> dict[str, n
     made = run_reference(model, inputs, threads=1)
     stream = io.BytesIO()
     np.savez(stream, **made)  # type: ignore[arg-type]
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    with cache_errors(kept.parent):
+        kept.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(kept, stream.getvalue())
     return made
 

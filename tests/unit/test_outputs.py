@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.cli.main import main
 from adrenoc.errors import DiskFullError, OutputError
 from adrenoc.files import outputs
 from tests.unit.thing_folders import KIND, MARKER, content_of, make_bundle, names
@@ -246,3 +247,14 @@ def test_a_racing_writer_is_replaced(tmp_path, monkeypatch, can_exchange):
     make_bundle(path, "ours")
     assert content_of(path) == "ours"
     assert names(tmp_path) == ["elsewhere", "net.adrenoc"]
+
+
+@pytest.mark.parametrize("command", [["view", "BUNDLE"], ["run", "BUNDLE"]])
+def test_a_cache_folder_that_cannot_be_used_is_told_with_the_way_to_another(
+    bundle_folder, monkeypatch, capsys, command
+):
+    monkeypatch.setenv("ADRENOC_CACHE_DIR", "/dev/null")
+    assert main([str(bundle_folder) if word == "BUNDLE" else word for word in command]) == 18
+    said = capsys.readouterr().err
+    assert "cannot write to the cache folder /dev/null" in said
+    assert "try: export ADRENOC_CACHE_DIR=" in said

@@ -20,6 +20,7 @@ from tvm_ffi.structural import structural_equal, structural_hash
 
 from adrenoc.codegen.build import build_kernel
 from adrenoc.errors import DeviceError
+from adrenoc.files.outputs import cache_errors
 from adrenoc.files.read import cache_folder
 from adrenoc.ir.operand import TEXTURE, OperandSpec
 from adrenoc.ir.program import Program, Step
@@ -62,7 +63,8 @@ class KernelStore:
     def __init__(self, target: Target, device: Any) -> None:
         self._target, self._number = target, int(device.index)
         self._programs = cache_folder() / "programs"
-        self._programs.parent.mkdir(parents=True, exist_ok=True)
+        with cache_errors(self._programs.parent):
+            self._programs.parent.mkdir(parents=True, exist_ok=True)
         self._built: dict[Any, list[tuple[Any, Any]]] = {}
 
     def function(self, func: Any) -> Any:
