@@ -55,6 +55,8 @@ from adrenoc.host.quick_imports import leave_objects
 
 INTERNAL_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 130
+_ONLY_NAMED = "NoArgsIsHelpError"
+"""What newer versions of Click raise where a group is called without a command: its help."""
 
 
 @click.group(
@@ -140,12 +142,7 @@ def _run(args: list[str], asked: Interrupts) -> int:
     except AdrenocError as error:
         return _show(error, as_json=as_json)
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else _name_command(args)
-        text = error.format_message()
-        message = (text[:1].lower() + text[1:]).rstrip(".")
-        return _tell(
-            type(error).__name__, message, f"{command} --help", error.exit_code, as_json=as_json
-        )
+        return _show_usage(error, args)
     except SystemExit:
         # Click's own way to end where a reader has left, and with 1, which is for defects.
         raise BrokenPipeError(errno.EPIPE, "the reader of the output has left") from None
@@ -160,6 +157,18 @@ def _run(args: list[str], asked: Interrupts) -> int:
     except Exception as error:  # noqa: BLE001
         return _defect(error, as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _show_usage(error: click.UsageError, args: list[str]) -> int:
+    """Say what is wrong with a command line; of a group alone, what it has."""
+    text = error.format_message()
+    if type(error).__name__ == _ONLY_NAMED:
+        say_aside(text)
+        return error.exit_code
+    command = error.ctx.command_path if error.ctx else _name_command(args)
+    message = (text[:1].lower() + text[1:]).rstrip(".")
+    kind, hint = type(error).__name__, f"{command} --help"
+    return _tell(kind, message, hint, error.exit_code, as_json="--json" in args)
 
 
 def _name_command(args: Sequence[str]) -> str:

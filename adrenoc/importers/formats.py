@@ -322,6 +322,11 @@ def _unreadable(path: Path, error: OSError) -> ModelNotFoundError:
     hint = f"check the path: ls {quote_word(path.parent)}"
     if error.errno == errno.ENOENT:
         return ModelNotFoundError(f"model file {path} does not exist", hint=hint)
+    if error.errno == errno.EISDIR and (path / "manifest.json").is_file():
+        return ModelNotFoundError(
+            f"{path} is a bundle, which has been compiled; expected a model file",
+            hint=f"adrenoc run {quote_word(path)}",
+        )
     if error.errno == errno.EISDIR:
         return ModelNotFoundError(f"{path} is a folder; expected a model file", hint=hint)
     return ModelNotFoundError(

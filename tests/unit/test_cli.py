@@ -89,6 +89,16 @@ def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> 
         assert "--json" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [[], ["runtime"], ["tune-log"]])
+def test_a_group_alone_shows_its_help_and_no_error(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    main(words)
+    said = capsys.readouterr()
+    text = said.out + said.err
+    assert text.startswith("Usage: ") and "error: " not in text and "try: " not in text
+
+
 def test_help_lists_each_command_once_with_its_whole_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

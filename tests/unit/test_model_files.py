@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.errors import ModelFormatError, ModelNotFoundError
 from adrenoc.importers import onnx_wire
 from adrenoc.importers.formats import MOST_DATA_BYTES, DataRange, ModelFiles, find_model_files
 from adrenoc.importers.onnx.load import load_onnx
@@ -42,6 +42,14 @@ def put(folder: Path, offset: int, content: bytes) -> None:
     with (folder / "data.bin").open("r+b") as file:
         file.seek(offset)
         file.write(content)
+
+
+def test_a_bundle_in_place_of_a_model_is_told(bundle_folder: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="is a bundle, which has been compiled") as caught:
+        find_model_files(bundle_folder)
+    assert caught.value.hint == f"adrenoc run {bundle_folder}"
+    with pytest.raises(ModelNotFoundError, match="is a folder; expected a model file"):
+        find_model_files(bundle_folder.parent)
 
 
 def test_a_terabyte_is_not_read_where_tensors_name_little_of_it(tmp_path: Path) -> None:
