@@ -300,7 +300,7 @@ def _check_parent(place: Path) -> None:
         raise OSError(code, os.strerror(code))
     _find_mode(place)
     # Rights tell too little: of /proc or of a share they say that all may be made there.
-    with aside_folder(place):
+    with aside_folder(parent / "part"):
         return
 
 

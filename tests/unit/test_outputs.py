@@ -106,6 +106,12 @@ def test_what_cannot_be_made_is_refused_before_work_is_lost(tmp_path, check, nam
     assert names(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize("check", ["file", "folder of a kind"])
+def test_the_root_is_refused(check):
+    with pytest.raises(OutputError):
+        CHECKS[check](Path("/"))
+
+
 def test_a_folder_of_packages_may_hold_others_and_be_deep(tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "mine").touch()
