@@ -18,6 +18,7 @@ from adrenoc.passes.precision.rules.choices import choices
 from adrenoc.passes.precision.rules.constants import constants
 from adrenoc.passes.precision.rules.coordinates import coordinates
 from adrenoc.passes.precision.rules.differences import differences
+from adrenoc.passes.precision.rules.outputs import outputs
 from adrenoc.passes.precision.rules.range import formulas
 from adrenoc.passes.precision.rules.ratios import ratios
 from adrenoc.passes.precision.rules.sizes import factors, weights
@@ -45,6 +46,7 @@ PRECISION_RULES = (
     Rule(keeps="what factors make too large or too small", finds=factors),
     Rule(keeps="tiny channels that count later", finds=channels),
     Rule(keeps="what weights make too large", finds=weights),
+    Rule(keeps="what outputs are moved copies of", finds=outputs),
 )
 """The rules in order: of several reasons for one tensor the first is told."""
 
