@@ -10,6 +10,8 @@ import pytest
 from adrenoc.passes.read.fold_in_parts import FEW_RESULTS, LONG_FOLD, LONG_PART
 from tests.host.run_op import Ops
 
+pytestmark = pytest.mark.operator
+
 NEAR = 1e-6
 """Between two numbers about 1: a half there is a step of 1e-3."""
 

@@ -13,6 +13,8 @@ from adrenoc.families.attention import attention_rule
 from adrenoc.families.attention.attention_rule import AttentionWork
 from adrenoc.families.attention.attention_tile import AttentionTile
 
+pytestmark = pytest.mark.operator
+
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 

@@ -11,6 +11,8 @@ from run_op import Ops
 
 from tests.examples import examples
 
+pytestmark = pytest.mark.operator
+
 Shape = tuple[int, int, int, int]
 CHANNELS = (1, 3, 4, 5, 7, 8, 30)
 MOST_CHANNELS = 40

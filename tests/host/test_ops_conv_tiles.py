@@ -11,6 +11,8 @@ from adrenoc.families.conv import dense_rule as rules
 from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
 from adrenoc.families.shared.scored import Scored
 
+pytestmark = pytest.mark.operator
+
 TILES = (
     ConvTile(pixels=7, out_blocks=2, route=Route.TEXTURE, work_group=(4, 4, 2)),
     ConvTile(pixels=3, out_blocks=4, route=Route.BUFFER, work_group=(4, 8, 1)),

@@ -13,6 +13,8 @@ from adrenoc.families.depthwise.depthwise import DepthwiseTile
 from adrenoc.families.shared.scored import Scored
 from adrenoc.target.target import load_target
 
+pytestmark = pytest.mark.operator
+
 TILES = (
     DepthwiseTile(rows=1, pixels=3, work_group=(4, 2, 8)),
     DepthwiseTile(rows=2, pixels=4, work_group=(4, 4, 2)),

@@ -15,6 +15,8 @@ from adrenoc.families.expansion.expansion_tile import candidates
 from adrenoc.families.shared.scored import Scored
 from adrenoc.passes.fuse import fuse_expansion, fuse_separable
 
+pytestmark = pytest.mark.operator
+
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 

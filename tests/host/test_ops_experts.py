@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from model_zoo.few_bits import quantise
 
+pytestmark = pytest.mark.operator
+
 EXPERTS, HIDDEN, WIDE, TOKENS = 4, 32, 64, 3
 
 CASES: dict[str, dict[str, Any]] = {

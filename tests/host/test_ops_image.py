@@ -15,6 +15,8 @@ from adrenoc.families.matmul.gemv_rule import MAX_PIXELS
 from tests.examples import examples
 from tests.joins import set_joins
 
+pytestmark = pytest.mark.operator
+
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 

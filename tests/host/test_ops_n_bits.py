@@ -10,6 +10,8 @@ import pytest
 
 from tests.host.run_op import Ops
 
+pytestmark = pytest.mark.operator
+
 DOMAIN = "com.microsoft"
 FEW = 16
 """Tokens of a product, at most, whose weights each thread opens by itself."""

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tests.host.run_op import Ops
 
+pytestmark = pytest.mark.operator
+
 EXAMPLES = int(os.environ.get("ADRENOC_PROPERTY_EXAMPLES", "6"))
 PRESETS = ("fp32", "buffer", "fp16")
 
