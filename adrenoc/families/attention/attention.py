@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from adrenoc.families.attention.attention_sizes import AttentionSizes
 from adrenoc.families.attention.attention_tile import AttentionTile
-from adrenoc.families.attention.attention_walk import AttentionSizes, AttentionWalk
+from adrenoc.families.attention.attention_walk import AttentionWalk
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.team import ACCUMULATOR

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
+from adrenoc.families.attention.attention_sizes import AttentionSizes
 from adrenoc.families.attention.attention_tile import ROWS, AttentionTile
 from adrenoc.families.attention.key_parts import Share, merge_parts
 from adrenoc.families.attention.row_folds import Place, RowFolds
@@ -42,23 +42,6 @@ from adrenoc.tvmapi import (
 
 Rows = list[Expr]
 """Four vectors of float: of each row, four keys."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionSizes:
-    """Of one head: rows, keys at most, channels of both, blocks of value channels; the batch."""
-
-    rows: int
-    keys: int
-    depth: int
-    value_blocks: int
-    n: int
-    h: int
-
-    @property
-    def depth_blocks(self) -> int:
-        """Blocks of four channels of a query."""
-        return -(-self.depth // LANES)
 
 
 class AttentionWalk(ABC):

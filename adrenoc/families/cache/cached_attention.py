@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adrenoc.families.attention.attention_sizes import AttentionSizes
 from adrenoc.families.attention.attention_tile import AttentionTile
-from adrenoc.families.attention.attention_walk import AttentionSizes, AttentionWalk
+from adrenoc.families.attention.attention_walk import AttentionWalk
 from adrenoc.families.cache.append_rows import place_row
 from adrenoc.families.cache.head_norm import HeadNorm, norm_head
 from adrenoc.families.cache.quanta import Quanta, load_quanta, open_texel
