@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from adrenoc.cli.options import (
 from adrenoc.cli.place_options import runtime_option
 
 if TYPE_CHECKING:
+    from adrenoc.errors import AdrenocError
     from adrenoc.fleet.members import Member, Tracked
     from adrenoc.fleet.plan import FleetOptions
     from adrenoc.fleet.table import Line
@@ -199,10 +201,10 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
     """Run MODELs on many devices at once: right, how fast, how much memory, in one table.
 
     Each bundle is made once for each kind of GPU.  A device that leaves is a row of the table, and
-    no error; the same command goes on where one was stopped, and measures nothing twice.
+    no error unless none answered; the same command goes on where one was stopped, and measures
+    nothing twice.
     """
     from adrenoc.cli import console
-    from adrenoc.errors import CheckFailedError
     from adrenoc.fleet.fleet import run_fleet
     from adrenoc.fleet.store import Store
     from adrenoc.fleet.table import lines_of, read_fleet_baseline
@@ -222,18 +224,34 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
     )
     lines = lines_of(report, before, slower_percent=given.slower_percent)
     _write_reports(given, lines)
-    bad = [line for line in lines if line.is_bad]
+    error = find_error(lines)
     if given.as_json:
         console.print_json({"fleet": lines})
-        ctx.exit(CheckFailedError.exit_code if bad else 0)
+        ctx.exit(0 if error is None else error.exit_code)
     _show(lines)
+    if error is not None:
+        raise error
+
+
+def find_error(lines: Sequence[Line]) -> AdrenocError | None:
+    """What the command ends with: something is bad, or no device answered at all."""
+    from adrenoc.cli import console
+    from adrenoc.errors import CheckFailedError, RemoteError
+
+    bad = [line for line in lines if line.is_bad]
     if bad:
-        raise CheckFailedError(
+        return CheckFailedError(
             f"{len(bad)} of {console.count_of(len(lines), 'row')} "
             f"{'is' if len(bad) == 1 else 'are'} wrong, slower or failed; the first is "
             f"{_describe_line(bad[0])}",
             hint="--again does again what was wrong or failed; -o OTHER measures all anew",
         )
+    if lines and all(line.status == "left" for line in lines):
+        return RemoteError(
+            f"nothing was measured: no device answered; the first is {_describe_line(lines[0])}",
+            hint="adrenoc devices tells which can be reached; the same command goes on from here",
+        )
+    return None
 
 
 def _check_deeds(given: _Given) -> None:

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from adrenoc.errors import InputError
+from adrenoc.cli.fleet import find_error
+from adrenoc.errors import CheckFailedError, InputError, RemoteError
 from adrenoc.fleet.fleet import FleetReport
 from adrenoc.fleet.junit import junit_xml
 from adrenoc.fleet.page import fleet_html
@@ -114,3 +115,19 @@ def test_junit_and_page_show_any_name_as_a_text() -> None:
     assert "\x1b" not in page
     assert "1.50 ms" in page
     assert "<p>2 devices, 3 jobs, 1 wrong, slower or failed.</p>" in page
+
+
+def test_a_fleet_of_which_no_device_answered_is_an_error() -> None:
+    facts = {"deed": RUN, "target": "adreno", "gpu": "", "took_s": 0.0, "model": "a.onnx"}
+    left = Line(**facts, device="x", status="left", note="gone")
+    right = Line(**facts, device="y", status="right")
+    wrong = Line(**facts, device="z", status="wrong")
+    assert find_error([]) is None
+    assert find_error([left, right]) is None
+    assert isinstance(find_error([left, wrong]), CheckFailedError)
+    error = find_error([left, left])
+    assert isinstance(error, RemoteError)
+    assert (
+        error.message
+        == "nothing was measured: no device answered; the first is a.onnx on x: left, gone"
+    )
