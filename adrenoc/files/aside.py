@@ -141,11 +141,18 @@ def lock_new(name: Callable[[], Path], mode: int = 0o777) -> tuple[Path, int]:
                 continue
             raise
         lock = -1
-        with suppress(FileNotFoundError):
+        try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             # Another process may have taken it for a left one before it was locked.
             if _lock(lock) and folder.exists():
                 return folder, lock
+        except FileNotFoundError:
+            pass
+        except OSError:  # as where no descriptor is left, which removing a tree would need
+            with suppress(OSError):
+                folder.rmdir()
+            _held.pop(folder, None)
+            raise
         _held.pop(folder, None)
         if lock >= 0:
             os.close(lock)

@@ -2,6 +2,9 @@
 
 import fcntl
 import os
+import resource
+
+import pytest
 
 from adrenoc.files import aside, outputs
 from tests.unit.thing_folders import content_of, make_bundle, names
@@ -46,3 +49,17 @@ def test_an_output_that_was_put_aside_comes_back(tmp_path):
     outputs.write_atomically(tmp_path / "other", "new")
     assert content_of(tmp_path / "b") == "one"
     assert names(tmp_path) == ["b", "c", "other"]
+
+
+def test_a_folder_that_no_descriptor_is_left_to_lock_is_not_left(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with (
+            pytest.raises(OSError, match="Too many open files"),
+            aside.aside_folder(tmp_path / "x"),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert names(tmp_path) == []
