@@ -62,6 +62,11 @@ class Device:
             facts=facts,
         )
 
+    @property
+    def with_driver(self) -> str:
+        """The device and its driver, as what was seen on them tells of both."""
+        return f"{self.name}, driver {self.driver}"
+
     def lacks(self, extension: str) -> str:
         """Why an extension cannot be used; empty where it is listed."""
         return "" if extension in self.extensions else f"the driver lists no {extension}"

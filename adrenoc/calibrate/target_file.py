@@ -47,9 +47,7 @@ class Measured:
     @property
     def source(self) -> str:
         """What every value is from."""
-        return (
-            f"measured on {self.device.name}, driver {self.device.driver}, {self.date.isoformat()}"
-        )
+        return f"measured on {self.device.with_driver}, {self.date.isoformat()}"
 
 
 def base_of(target: Target) -> str:

@@ -178,9 +178,12 @@ def _check_usage(
 def _check_outputs(form: str | None, output: Path, sample: Path | None) -> None:
     """Look at what is to be written before a runtime is built, which takes minutes."""
     from adrenoc.android.package.cmake import CMAKE_FOLDER
-    from adrenoc.android.package.repository import check_repository_place
     from adrenoc.android.package.sample import SAMPLE_FOLDER
-    from adrenoc.files.outputs import check_file_can_be_written, check_folder_can_be_replaced
+    from adrenoc.files.outputs import (
+        check_file_can_be_written,
+        check_folder_can_be_made,
+        check_folder_can_be_replaced,
+    )
 
     if sample is not None:
         check_folder_can_be_replaced(sample, SAMPLE_FOLDER)
@@ -189,7 +192,7 @@ def _check_outputs(form: str | None, output: Path, sample: Path | None) -> None:
     elif output.suffix == _ARCHIVE:
         check_file_can_be_written(output)
     else:
-        check_repository_place(output)
+        check_folder_can_be_made(output)
 
 
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:

@@ -25,7 +25,7 @@ from adrenoc.android.package.aar import (
 from adrenoc.android.package.packed import Packed
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.files.outputs import check_folder_can_be_made, output_error, write_atomically
+from adrenoc.files.outputs import output_error, write_atomically
 
 _POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0"
@@ -83,15 +83,6 @@ class Repository:
 
     packed: Packed
     models: tuple[Coordinates, ...]
-
-
-def check_repository_place(output: Path) -> None:
-    """Refuse a place where no folder of packages can be, before anything is built for it.
-
-    Raises:
-        OutputError: something else is there.
-    """
-    check_folder_can_be_made(output)
 
 
 def write_repository(
