@@ -165,19 +165,31 @@ def remove_tree(folder: Path) -> None:
         return
     with suppress(OSError):
         folder.chmod(0o700)
-    for root, inner, _ in os.walk(folder):
+    # By names and from below: `rmtree` holds two descriptors a level, and they may be used up.
+    for root, inner, files in os.walk(folder, topdown=True):
         for name in inner:
             path = Path(root, name)
             with suppress(OSError):
                 if stat.S_ISDIR(path.lstat().st_mode):
                     path.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+        for name in files:
+            with suppress(OSError):
+                Path(root, name).unlink()
+    for root, inner, _ in os.walk(folder, topdown=False):
+        for name in inner:
+            path = Path(root, name)
+            with suppress(OSError):
+                path.unlink() if path.is_symlink() else path.rmdir()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def remove_locked(folder: Path, lock: int) -> None:
     """Remove a folder of `lock_new`."""
     remove_tree(folder)
     os.close(lock)
+    if folder.exists():  # reading it needs a descriptor, and the lock may have been the last one
+        remove_tree(folder)
     _held.pop(folder, None)
 
 

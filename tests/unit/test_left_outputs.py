@@ -3,6 +3,7 @@
 import fcntl
 import os
 import resource
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -51,15 +52,35 @@ def test_an_output_that_was_put_aside_comes_back(tmp_path):
     assert names(tmp_path) == ["b", "c", "other"]
 
 
-def test_a_folder_that_no_descriptor_is_left_to_lock_is_not_left(tmp_path):
+@contextmanager
+def no_more_descriptors():
+    """Within, the process may open nothing whose descriptor is not below those that it has."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
     try:
-        with (
-            pytest.raises(OSError, match="Too many open files"),
-            aside.aside_folder(tmp_path / "x"),
-        ):
-            pass
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_folder_that_no_descriptor_is_left_to_lock_is_not_left(tmp_path):
+    with (
+        no_more_descriptors(),
+        pytest.raises(OSError, match="Too many open files"),
+        aside.aside_folder(tmp_path / "x"),
+    ):
+        pass
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_folder_is_removed_where_its_lock_was_the_last_descriptor(tmp_path, full):
+    with ExitStack() as limits, aside.aside_folder(tmp_path / "x") as folder:
+        if full:
+            (folder / "a" / "b").mkdir(parents=True)
+            (folder / "a" / "c").touch()
+            (folder / "a" / "d").symlink_to(folder)
+        limits.enter_context(no_more_descriptors())
     assert names(tmp_path) == []
