@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 @click.option("--explain", is_flag=True, help="Show where options come from, and all decisions.")
 @click.option(
     "--dump-dir",
-    type=OutputPath(),
+    type=OutputPath(is_folder=True),
     metavar="DIR",
     help="Write the IR after each stage there, under the stage's name.",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,30 @@ class InputPath(click.Path):
 
 
 class OutputPath(click.Path):
-    """A file or folder that a command writes; `is_file` where it can be nothing but a file."""
+    """A file or folder that a command writes.
 
-    def __init__(self, *, is_file: bool = False) -> None:
+    `is_file` where it can be nothing but a file, `is_folder` for a folder to which files are added.
+    """
+
+    def __init__(self, *, is_file: bool = False, is_folder: bool = False) -> None:
         super().__init__(readable=False, path_type=Path)
-        self.is_file = is_file
+        self.is_file, self.is_folder = is_file, is_folder
+
+    def refuse(self, path: Path) -> None:
+        """Say before the work begins that it cannot be written, as far as that is known by then.
+
+        Raises:
+            OutputError: it could not be written, or is an input of the command.
+        """
+        from adrenoc.files.kept import refuse_input
+        from adrenoc.files.outputs import check_file_can_be_written, check_folder_can_be_made
+
+        if self.is_file:
+            check_file_can_be_written(path)
+            return
+        refuse_input(path)
+        if self.is_folder:
+            check_folder_can_be_made(path)
 
 
 class Command(click.Command):
@@ -56,16 +75,13 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Look at the outputs first, then do it."""
-        from adrenoc.files.kept import inputs_kept, refuse_input
-        from adrenoc.files.outputs import check_file_can_be_written
+        from adrenoc.files.kept import inputs_kept
 
         with inputs_kept(lambda: self._inputs(ctx)):
             for param, path in self._paths(ctx):
                 if isinstance(param.type, OutputPath):
-                    if param.type.is_file:
-                        check_file_can_be_written(path)
-                    else:
-                        refuse_input(path)
+                    with _hints_at(param):
+                        param.type.refuse(path)
             return super().invoke(ctx)
 
     def _inputs(self, ctx: click.Context) -> Iterator[Path]:
@@ -99,6 +115,18 @@ class Group(click.Group):
     """Commands of `Command`."""
 
     command_class = Command
+
+
+@contextmanager
+def _hints_at(param: click.Parameter) -> Iterator[None]:
+    """What is refused in the block is hinted at by the option that named it."""
+    from adrenoc.errors import OutputError
+
+    try:
+        yield
+    except OutputError as error:
+        error.hint = error.hint.replace("--output", param.opts[-1])
+        raise
 
 
 def _only_paths(values: Iterable[object], *, texts: bool) -> Iterator[Path]:

@@ -139,3 +139,27 @@ def test_what_another_compile_puts_there_is_not_kept_as_ours(
     assert main(["compile", str(model), "-o", "again", "--preset", "fp32"]) == 0
     assert open_bundle(Path("again")).manifest.options.preset == "fp32"
     assert len(compiled) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "command"),
+    [
+        ("--html", ["check", "net.tflite", "--html"]),
+        ("--save", ["run", "net.adrenoc", "--save"]),
+        ("--dump-dir", ["compile", "net.tflite", "--dump-dir"]),
+        ("--output", ["tune", "net.tflite", "--offline", "-o"]),
+    ],
+)
+def test_an_output_is_refused_before_the_work_by_the_option_that_names_it(
+    model: Path,
+    compiled: list[Any],
+    option: str,
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("file").touch()
+    assert main([*command, "file/out"]) == REFUSED
+    assert not compiled
+    said = capsys.readouterr().err
+    assert "cannot write" in said
+    assert f"name another place with {option}\n" in said
