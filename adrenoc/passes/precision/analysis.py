@@ -245,6 +245,7 @@ def _read_constant(tensor: Tensor) -> Known:
     largest = largest_of(value) if tensor.is_float else 0.0
     return Known(
         interval=interval,
+        above_zero=interval.low > 0,
         size=size_of_number(largest) if largest else ONE,
         hides=tensor.is_float and high <= 0,
         channels=channels,

@@ -36,6 +36,7 @@ from adrenoc.passes.precision.known import (
 from adrenoc.tvmapi import IF_THEN_ELSE, Call, Expr, dtype_of, tirx, tvm
 
 _NEVER_NEGATIVE = (*EXPONENTIALS, "tirx.sqrt", "tirx.rsqrt", "tirx.fabs")
+_KEEPING_ABOVE = ("tirx.pow", "tirx.sqrt", "tirx.rsqrt")
 _ROUNDING = ("tirx.round", "tirx.nearbyint", "tirx.floor", "tirx.ceil", "tirx.trunc")
 _AS_LARGE = ("tirx.fabs", *_ROUNDING)
 _ODD = ("tirx.tanh", "tirx.erf", "tirx.sin", "tirx.atan", "tirx.asin", "tirx.sinh", "tirx.asinh")
@@ -111,6 +112,7 @@ class Forms:
         return replace(
             known,
             interval=ANY if math.isnan(number) else Interval(number, number),
+            above_zero=number > 0,
             whole=math.isfinite(number) and number == round(number),
             size=size_of_number(number) if number else None,
             channels=Channels(abs(number)) if isinstance(value, tirx.FloatImm) else SAME,
@@ -121,6 +123,7 @@ class Forms:
         return replace(
             known,
             interval=a.interval.plus(b.interval),
+            above_zero=_is_above_zero(a, b) or _is_above_zero(b, a),
             whole=a.whole and b.whole,
             size=self._size_of_sum(value),
             ends=a.ends.join(b.ends, up=a.ends.up or b.ends.up, down=a.ends.down or b.ends.down),
@@ -149,6 +152,7 @@ class Forms:
         return replace(
             known,
             interval=FROM_ZERO if squared else a.interval.times(b.interval),
+            above_zero=a.above_zero and b.above_zero,
             size=None if a.size is None or b.size is None else a.size.times(b.size),
             hides=any(number < -HALF_MAX for number in numbers),
             ends=_POWER if squared and a.reads else self._ends_of_product(value),
@@ -168,6 +172,7 @@ class Forms:
         return replace(
             known,
             interval=a.interval.times(b.interval),
+            above_zero=a.above_zero and b.above_zero,
             size=None if a.size is None else a.size.divide(b.size or ONE),
             ends=ends,
             channels=a.channels.divide(b.channels),
@@ -243,6 +248,7 @@ class Forms:
         return replace(
             known,
             interval=interval,
+            above_zero=inner.above_zero,
             whole=whole,
             size=ONE if _is_pixel(value) else inner.size,
             ends=inner.ends,
@@ -266,6 +272,7 @@ class Forms:
         return replace(
             known,
             interval=interval,
+            above_zero=name in EXPONENTIALS or (inner.above_zero and name in _KEEPING_ABOVE),
             whole=name in _ROUNDING,
             size=_size_of_call(name, inner.size),
             ends=self._ends_of_call(call, inner),
@@ -356,6 +363,10 @@ def form_of(kind: type) -> Callable[[Forms, Any, Known], Known] | None:
 
 def _ends_of(a: Known, b: Known) -> tuple[tuple[float, float], tuple[float, float]]:
     return (a.interval.low, b.interval.low), (a.interval.high, b.interval.high)
+
+
+def _is_above_zero(one: Known, other: Known) -> bool:
+    return one.above_zero and other.interval.never_negative
 
 
 def _one_over(numerator: float, least: float | None) -> Ends:

@@ -13,6 +13,7 @@ from adrenoc.ir.graph import Graph
 from adrenoc.ir.half import HALF_NORMAL, HALF_TINY
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
+from adrenoc.passes.precision.rules.cancellations import cancellations
 from adrenoc.passes.precision.rules.channels import channels
 from adrenoc.passes.precision.rules.choices import choices
 from adrenoc.passes.precision.rules.constants import constants
@@ -40,6 +41,7 @@ PRECISION_RULES = (
     Rule(keeps="what says where to read", finds=coordinates),
     Rule(keeps="what is compared for equality", finds=choices),
     Rule(keeps="means that are subtracted, where little is left", finds=differences),
+    Rule(keeps="numbers that may be alike, under weights that cancel", finds=cancellations),
     Rule(keeps="powers, exponentials, reciprocals and long sums", finds=formulas),
     Rule(keeps="products of which ratios or roots alone are read", finds=ratios),
     Rule(keeps="constants that halves cannot hold, and what they scale", finds=constants),

@@ -214,6 +214,8 @@ class Known:
     """What is known of the numbers of a tensor, or of a part of an expression."""
 
     interval: Interval = ANY
+    above_zero: bool = False
+    """Whether a formula keeps all of them above zero, as an exponential does: they may be alike."""
     whole: bool = False
     """Whether all are whole numbers."""
     size: Size | None = ONE
