@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -237,10 +238,13 @@ def test_what_reads_refused_nodes_is_not_named(tmp_path: Path) -> None:
 
 
 def check_assigned(
-    tmp_path: Path, nodes: Sequence[onnx.NodeProto], shapes: dict[str, tuple[int, ...]]
+    tmp_path: Path,
+    nodes: Sequence[onnx.NodeProto],
+    shapes: dict[str, tuple[int, ...]],
+    **constants: Any,
 ) -> None:
     """All entries of `y`, which has a shape of its own, are onnxruntime's."""
-    own = {**CONSTANTS, "none": np.float32(0), "row": ints(8, 6)}
+    own = {**CONSTANTS, "none": np.float32(0), "row": ints(8, 6), **constants}
     path = write(graph(list(nodes), shapes, ["y"], own), tmp_path)
     random = np.random.default_rng(5)
     fed = [random.uniform(-1, 1, shape).astype(np.float32) for shape in shapes.values()]
@@ -322,3 +326,68 @@ def test_one_row_for_all_that_another_mask_found_is_refused(tmp_path: Path) -> N
     own = {**CONSTANTS, "none": np.float32(0), "row": ints(8, 6), "six": ints(6)}
     with pytest.raises(UnsupportedOperatorError, match="'rows' has depends on data"):
         import_model(write(graph(nodes, shapes, ["y"], own), tmp_path), shapes={})
+
+
+def _expanded(name: str, shape: str) -> list[onnx.NodeProto]:
+    """An Expand as PyTorch's exporter writes it, for shapes that may say -1."""
+    return [
+        node("Shape", [shape], [f"{name}_r"]),
+        node("ConstantOfShape", [f"{name}_r"], [f"{name}_1"], value=ONES),
+        node("Mul", [f"{name}_1", "all"], [f"{name}_n"]),
+        node("Equal", [shape, f"{name}_n"], [f"{name}_is"]),
+        node("Where", [f"{name}_is", f"{name}_1", shape], [f"{name}_s"]),
+        node("Expand", [name, f"{name}_s"], [f"{name}_e"]),
+    ]
+
+
+ONES = onnx.numpy_helper.from_array(ints(1))
+
+
+@pytest.mark.parametrize("columns", ("split", "gathered"))
+def test_one_value_where_a_mask_of_the_first_axes_holds(tmp_path: Path, columns: str) -> None:
+    """x[torch.where(x.sum(-1) == 0)] = value, as OneFormer's decoder has it."""
+    split = [
+        node("Transpose", ["n"], ["t"], perm=[1, 0]),
+        node("Split", ["t"], ["ta", "tb"], axis=1),
+        node("Squeeze", ["ta", "one"], ["a"]),
+        node("Squeeze", ["tb", "one"], ["b"]),
+    ]
+    gathered = [
+        node("Gather", ["n", "first"], ["a"], axis=0),
+        node("Gather", ["n", "second"], ["b"], axis=0),
+    ]
+    nodes = [
+        node("ReduceSum", ["x", "two"], ["total"], keepdims=0),
+        node("Greater", ["total", "none"], ["m"]),
+        node("NonZero", ["m"], ["n"]),
+        *(split if columns == "split" else gathered),
+        node("Add", ["a", "b"], ["sum"]),
+        node("Shape", ["sum"], ["count"]),
+        *_expanded("a", "count"),
+        node("Unsqueeze", ["a_e", "all"], ["a_c"]),
+        *_expanded("b", "count"),
+        node("Unsqueeze", ["b_e", "all"], ["b_c"]),
+        node("Concat", ["a_c", "b_c"], ["places"], axis=-1),
+        node("Concat", ["count", "rest"], ["whole"], axis=0),
+        *_expanded("value", "whole"),
+        node("Reshape", ["value_e", "whole"], ["values"]),
+        node("ScatterND", ["x", "places", "values"], ["y"]),
+    ]
+    more = {"first": np.array(0), "second": np.array(1), "rest": ints(6), "value": np.float32(7)}
+    check_assigned(tmp_path, nodes, {"x": (3, 5, 6)}, **more)
+
+
+def test_one_value_at_places_in_another_order_is_refused(tmp_path: Path) -> None:
+    nodes = [
+        node("Greater", ["x", "none"], ["m"]),
+        node("NonZero", ["m"], ["n"]),
+        node("Gather", ["n", "swapped"], ["turned"], axis=0),
+        node("Transpose", ["turned"], ["places"], perm=[1, 0]),
+        node("Shape", ["places"], ["size"]),
+        node("Gather", ["size", "zero"], ["count"]),
+        node("Expand", ["value", "count"], ["values"]),
+        node("ScatterND", ["x", "places", "values"], ["y"]),
+    ]
+    own = {**CONSTANTS, "none": np.float32(0), "swapped": ints(1, 0), "value": np.float32(7)}
+    with pytest.raises(UnsupportedOperatorError, match="depends on data"):
+        import_model(write(graph(nodes, {"x": (4, 4)}, ["y"], own), tmp_path), shapes={})

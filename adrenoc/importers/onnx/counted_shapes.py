@@ -120,6 +120,37 @@ def _gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
     return [whole[i] for i in picked]
 
 
+def _where(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
+    """What PyTorch expands by: Where(shape == -1, 1, shape), of a shape that has no -1."""
+    shape, same = node.input[2], graph.find_maker(node.input[0])
+    if same is None or same.op_type != "Equal" or shape not in same.input:
+        return None
+    others = [name for name in same.input if name != shape]
+    extents = _extents(graph, shape)
+    if len(others) != 1 or not _is_minus_one(graph, others[0]) or extents is None:
+        return None
+    return extents if all(e.most >= 0 for e in extents) else None
+
+
+def _is_minus_one(graph: OnnxGraph, name: str) -> bool:
+    value, node = graph.constants.get(name), graph.find_maker(name)
+    if value is not None:
+        return bool((value == -1).all())
+    if node is None or node.op_type != "Mul":
+        return False
+    factors = [graph.constants.get(n) for n in node.input]
+    filled = [graph.find_maker(n) for n in node.input]
+    negated = any(f is not None and bool((f == -1).all()) for f in factors)
+    return negated and any(f is not None and _is_of_ones(f) for f in filled)
+
+
+def _is_of_ones(node: onnx.NodeProto) -> bool:
+    value: Any = attributes(node).get("value")
+    if node.op_type != "ConstantOfShape" or value is None:
+        return False
+    return bool((onnx.numpy_helper.to_array(value) == 1).all())
+
+
 _RULES: Mapping[str, Callable[[OnnxGraph, onnx.NodeProto], list[_Extent] | None]] = {
     "Cast": _same,
     "Concat": _concat,
@@ -128,4 +159,5 @@ _RULES: Mapping[str, Callable[[OnnxGraph, onnx.NodeProto], list[_Extent] | None]
     "Shape": _shape,
     "Squeeze": _same,
     "Unsqueeze": _same,
+    "Where": _where,
 }

@@ -29,7 +29,7 @@ from adrenoc.passes.precision.analysis import Analysis, channel_weights
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.tvmapi import tirx, tvm
 
-_LEFT = 2.0**-4
+_LEFT = 2.0**-2
 """The share of what independent roundings leave, below which the sum of weights counts as none."""
 
 Sum = tuple[str, str, np.ndarray]
