@@ -16,6 +16,7 @@ from adrenoc.ir.body import Body
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access
+from adrenoc.kernels.expression_parts import any_part
 from adrenoc.kernels.statements import Statements
 from adrenoc.tvmapi import (
     IF_THEN_ELSE,
@@ -57,6 +58,10 @@ _NARROW = 2**31
 """Constants below this are int32 until they meet an int64."""
 
 Texel = Callable[[], Expr]
+
+
+class _LanesDifferError(Exception):
+    """Raised where an index of all lanes at once is read from a place that differs by lane."""
 
 
 class Evaluator:
@@ -155,10 +160,11 @@ class Evaluator:
     def _scalar_load(self, load: Any, lane: int | None) -> Expr:
         source = self._source(load.source)
         if isinstance(source, Access):
-            extents = source.spec.shape
-            value = source.element(
-                [self._safe_index(i, lane, e) for i, e in zip(load.indices, extents, strict=True)]
-            )
+            pairs = zip(load.indices, source.spec.shape, strict=True)
+            index = [self._safe_index(i, lane, e) for i, e in pairs]
+            if lane is None and self._indices and any(map(self._has_lane, index)):
+                raise _LanesDifferError
+            value = source.element(index)
             # Indices and their arithmetic are int32, so an int64 that they are made of is too.
             wide = self._indices and dtype_of(value) == "int64"
             return cast(value, "int32") if wide else value
@@ -188,7 +194,7 @@ class Evaluator:
             source = self._source(part.source)
             return isinstance(source, Access) and not source.safe_outside
 
-        return not _any_part(expr, needs_guard)
+        return not any_part(expr, needs_guard)
 
     def _index(self, expr: Any, lane: int | None) -> Expr:
         self._indices += 1
@@ -229,7 +235,13 @@ class Evaluator:
         if not isinstance(source, Access):
             return self._statements.let(source())
         extents = source.spec.shape
-        index = [self._safe_index(i, None, e) for i, e in zip(load.indices, extents, strict=True)]
+        depth = self._indices
+        try:
+            pairs = zip(load.indices, extents, strict=True)
+            index = [self._safe_index(i, None, e) for i, e in pairs]
+        except _LanesDifferError:
+            self._indices = depth
+            return self._lane_by_lane(load)
         layout = source.spec.layout
         channel = layout.axis("C") if layout is not None else None
         if channel is None or source.spec.extents.c == 1:
@@ -305,7 +317,7 @@ class Evaluator:
 
     def _varies(self, expr: Any) -> bool:
         """Whether lanes can differ: it reads the lane, or the four channels at hand."""
-        return _any_part(expr, self._part_varies)
+        return any_part(expr, self._part_varies)
 
     def _part_varies(self, part: Any) -> bool:
         if isinstance(part, Var):
@@ -315,10 +327,10 @@ class Evaluator:
         return False
 
     def _has_lane(self, expr: Any) -> bool:
-        return _any_part(expr, lambda part: part.same_as(self._lane))
+        return any_part(expr, lambda part: part.same_as(self._lane))
 
     def _loads(self, expr: Any) -> bool:
-        return _any_part(expr, lambda part: isinstance(part, tvm.ir.TensorLoad))
+        return any_part(expr, lambda part: isinstance(part, tvm.ir.TensorLoad))
 
     @staticmethod
     def _has_vector_form(call: Any) -> bool:
@@ -371,27 +383,3 @@ def _fix(value: Expr, var: Expr, lane: int) -> Expr:
     from tvm_ffi.structural import structural_map
 
     return structural_map(value, (Var, lambda v: iconst(lane) if v.same_as(var) else v))
-
-
-def _any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
-    """Whether a predicate holds for any part of an expression."""
-    stack = [expr]
-    while stack:
-        part = stack.pop()
-        if holds(part):
-            return True
-        stack.extend(part.indices if isinstance(part, tvm.ir.TensorLoad) else operands_of(part))
-    return False
-
-
-def operands_of(part: Any) -> tuple[Any, ...]:
-    """The expressions that a part is computed of; of a load none, for its indices say where."""
-    if isinstance(part, tvm.ir.TensorLoad):
-        return ()
-    if isinstance(part, tvm.ir.Call):
-        return tuple(part.args)
-    if isinstance(part, tirx.Select):
-        return part.condition, part.true_value, part.false_value
-    if isinstance(part, tirx.Cast):
-        return (part.value,)
-    return tuple(getattr(part, side) for side in ("a", "b") if hasattr(part, side))

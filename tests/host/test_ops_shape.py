@@ -149,3 +149,26 @@ def test_axes_from_the_end_in_exports_of_old_opsets(device: Any) -> None:
     ops.output(ops("Squeeze", ops("Unsqueeze", both, axes=[-1]), axes=[-1]))
     ops.output(ops("Softmax", ops("Unsqueeze", x, axes=[-2]), axis=3))
     ops.check(device, "fp32")
+
+
+@pytest.mark.parametrize("preset", ("mixed", "fp32"))
+@pytest.mark.parametrize("levels", (1, 2))
+def test_places_that_are_read_at_places(device: Any, levels: int, preset: str) -> None:
+    """Trees as Hummingbird writes them: each level gathers feature and threshold of the next."""
+    ops, random, trees = Ops(), np.random.default_rng(0), 5
+    x = ops.input(8, 6)
+    at = ops("Gather", x, ops.const(random.integers(0, 6, trees), np.int64), axis=1)
+    at = ops("Cast", ops("LessOrEqual", at, ops.weight(trees)), to=7)
+    at = ops("Reshape", ops("Add", at, ops.ints(*range(0, 2 * trees, 2))), ops.ints(-1))
+    for level in range(levels):
+        count = trees * 2 ** (level + 1)
+        nodes = ops.const(random.integers(0, 6, count), np.int64)
+        feature = ops("Reshape", ops("Gather", nodes, at), ops.ints(8, trees))
+        value = ops("Reshape", ops("GatherElements", x, feature, axis=1), ops.ints(-1))
+        threshold = ops("Gather", ops.weight(count), at)
+        right = ops("Cast", ops("LessOrEqual", value, threshold), to=7)
+        at = ops("Add", ops("Mul", at, ops.const(2, np.int64)), right)
+    leaves = ops("Gather", ops.weight(trees * 2 ** (levels + 1), 1), at)
+    leaves = ops("Reshape", ops("Reshape", leaves, ops.ints(-1, 1)), ops.ints(-1, 1, trees))
+    ops.output(ops("Sigmoid", ops("ReduceSum", leaves, ops.ints(2), keepdims=0)))
+    ops.check(device, preset)

@@ -23,7 +23,7 @@ from adrenoc.families.shared.batch import Along, Batch
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.body_cost import loads_of
-from adrenoc.kernels.expression import operands_of
+from adrenoc.kernels.expression_parts import operands_of
 from adrenoc.tvmapi import Var, sym, tirx, tvm
 
 

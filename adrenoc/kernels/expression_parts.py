@@ -1,0 +1,32 @@
+"""The parts of an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from adrenoc.tvmapi import tirx, tvm
+
+
+def any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
+    """Whether a predicate holds for any part of an expression."""
+    stack = [expr]
+    while stack:
+        part = stack.pop()
+        if holds(part):
+            return True
+        stack.extend(part.indices if isinstance(part, tvm.ir.TensorLoad) else operands_of(part))
+    return False
+
+
+def operands_of(part: Any) -> tuple[Any, ...]:
+    """The expressions that a part is computed of; of a load none, for its indices say where."""
+    if isinstance(part, tvm.ir.TensorLoad):
+        return ()
+    if isinstance(part, tvm.ir.Call):
+        return tuple(part.args)
+    if isinstance(part, tirx.Select):
+        return part.condition, part.true_value, part.false_value
+    if isinstance(part, tirx.Cast):
+        return (part.value,)
+    return tuple(getattr(part, side) for side in ("a", "b") if hasattr(part, side))
