@@ -17,6 +17,8 @@ from adrenoc.target.target import Target, load_target
 from tests.host.run_op import Ops
 from tests.host.test_ops_n_bits import product
 
+pytestmark = pytest.mark.operator
+
 DOMAIN = "com.microsoft"
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from run_op import Ops
 
+pytestmark = pytest.mark.operator
+
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.host.run_op import Ops
 from tests.host.test_views import PRESETS, Net
 
+pytestmark = pytest.mark.operator
+
 
 def _norm(net: Net, x: str) -> str:
     """Batch norm and ReLU, as they stand before a convolution."""

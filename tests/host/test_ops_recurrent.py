@@ -11,6 +11,8 @@ from run_op import Ops
 from adrenoc.families.recurrent import recurrent_rule
 from adrenoc.families.recurrent.recurrent import RecurrentTile
 
+pytestmark = pytest.mark.operator
+
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.host.run_op import Ops
 
+pytestmark = pytest.mark.operator
+
 DOMAIN = "com.microsoft"
 CASES: dict[str, tuple[tuple[int, ...], int, list[Any], dict[str, int]]] = {
     "one token": ((1, 1, 64), 16, [[7]], {}),

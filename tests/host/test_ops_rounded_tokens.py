@@ -15,6 +15,8 @@ from adrenoc.target.target import load_target
 from tests.host.run_op import Ops
 from tests.host.test_ops_n_bits import product
 
+pytestmark = pytest.mark.operator
+
 CASES = [
     # tokens, inputs, outputs, bits, block, zero points
     ((1, 17, 64), 24, 4, 32, ""),

@@ -11,6 +11,8 @@ from run_op import Ops, check_relax
 from adrenoc.families.shared import row_tile as rows
 from adrenoc.families.shared.rows import Members, RowTile
 
+pytestmark = pytest.mark.operator
+
 PRESETS = ("fp32", "mixed", "fp16", "buffer")
 EVERY = [(exclusive, reverse) for exclusive in (0, 1) for reverse in (0, 1)]
 

@@ -15,6 +15,8 @@ from adrenoc.families.shared.conv_tile_shape import Route
 from adrenoc.families.shared.scored import Scored
 from adrenoc.passes.fuse import fuse_separable
 
+pytestmark = pytest.mark.operator
+
 WHOLE = 5
 """Input blocks of the tests' tensors."""
 

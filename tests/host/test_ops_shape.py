@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from run_op import Ops
 
+pytestmark = pytest.mark.operator
+
 PRESETS = ("fp32", "buffer")
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.host.run_op import Ops
 
+pytestmark = pytest.mark.operator
+
 
 def _shuffled(ops: Ops, x: str, channels: int, block: int, mode: str, **attrs: Any) -> str:
     """A convolution of 8 channels to pixels of `channels`."""

@@ -14,6 +14,8 @@ from adrenoc.families.shared.rows import Members, RowTile
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 
+pytestmark = pytest.mark.operator
+
 SHAPE = (2, 7, 9, 13)
 
 

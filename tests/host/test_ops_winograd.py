@@ -19,6 +19,8 @@ from adrenoc.passes.precision import analysis
 from adrenoc.target.target import load_target
 from tests.joins import set_joins
 
+pytestmark = pytest.mark.operator
+
 
 @pytest.fixture
 def split(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,182 @@
+"""Run each kernel of the device suite in Oclgrind, which sees what a real device hides.
+
+    scripts/verify races                     the suite of `adrenoc verify-device`, fp32 and mixed
+    scripts/verify races --only attention    its cases with that word
+    scripts/verify races -- COMMAND...       what a command launches on this computer's OpenCL
+
+The command runs on this computer's device; a layer of OpenCL's loader writes each launch down
+(`tests/opencl/record_launches.cc`).  Oclgrind then runs each alone (`replay_launches.py`): it tells
+of threads that race for memory, of barriers that some threads miss, and of reads and writes outside
+of buffers, images and local memory; what a kernel wrote is held against what the device wrote.  It
+has no arithmetic in halves.  Ends with 1 where anything was found.  Needs
+`apt-get install oclgrind`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.opencl.replay_launches import MARK
+
+ROOT = Path(__file__).resolve().parents[2]
+OPENCL = ROOT / "tests" / "opencl"
+SIMULATOR = Path("/usr/lib/oclgrind/liboclgrind-rt.so")
+SUITE = (sys.executable, "-m", "adrenoc", "verify-device", "--output", "device.json")
+PRECISIONS = ("fp32", "mixed")
+ASKED = {
+    "OCLGRIND_DATA_RACES": "1",
+    "OCLGRIND_MAX_ERRORS": "100000",  # of all launches of a process; it is silent behind them
+    "OCLGRIND_NUM_THREADS": "1",
+}
+FAR = 1e-2
+"""Over the range: other roundings of halves stay below it, another number does not."""
+BATCH = 8
+BATCH_S = 900
+_COMPLAINT = re.compile(r"^(?P<what>[A-Z].*)\n\tKernel: ", re.MULTILINE)
+_UNKNOWN = "Unsupported"
+"""How a sentence of Oclgrind's begins about what it cannot simulate."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A launch in the simulator: what is wrong, or why it says nothing."""
+
+    name: str
+    """The kernel's, and the launch's folder."""
+    found: tuple[str, ...] = ()
+    skipped: str = ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", default=[], help="cases of the suite")
+    parser.add_argument("--keep", type=Path, help="a folder that keeps the launches")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("command", nargs="*")
+    options = parser.parse_args()
+    if not SIMULATOR.is_file():
+        print(f"no {SIMULATOR}: apt-get install oclgrind", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="adrenoc-races-") as scratch:
+        folder = options.keep or Path(scratch)
+        command = options.command or list_suite(options.only)
+        launches = record(command, folder / "launches", Path(scratch))
+        rows = list(replay(launches, options.jobs))
+    return report(rows)
+
+
+def list_suite(only: Sequence[str]) -> list[str]:
+    """The command that runs the suite, or its cases with these words."""
+    chosen = [word for precision in PRECISIONS for word in ("--precision", precision)]
+    return [*SUITE, *chosen, *(word for part in only for word in ("--only", part))]
+
+
+def record(command: Sequence[str], folder: Path, scratch: Path) -> list[Path]:
+    """Run a command under the layer; the folders of its launches.
+
+    Raises:
+        subprocess.CalledProcessError: the layer could not be built, or the command failed.
+    """
+    layer = build_layer(scratch)
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OPENCL_LAYERS": str(layer), "ADRENOC_LAUNCHES": str(folder)}
+    subprocess.run(command, check=True, cwd=scratch, env=environment)
+    return sorted(told.parent for told in folder.glob("*/launch.json"))
+
+
+def build_layer(scratch: Path) -> Path:
+    """The layer that writes launches down, compiled.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler refused it.
+    """
+    layer = scratch / "librecord_launches.so"
+    compiler = shutil.which("c++") or "g++"
+    words = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+    include = f"-I{ROOT / 'adrenoc' / 'native' / 'src'}"
+    source = OPENCL / "record_launches.cc"
+    subprocess.run([compiler, *words, include, "-o", str(layer), str(source)], check=True)
+    return layer
+
+
+def replay(launches: Sequence[Path], jobs: int) -> Iterator[Replayed]:
+    """Run launches in the simulator, some in a process and `jobs` processes at once."""
+    batches = [launches[first : first + BATCH] for first in range(0, len(launches), BATCH)]
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in pool.map(replay_batch, batches):
+            yield from done
+
+
+def replay_batch(launches: Sequence[Path]) -> list[Replayed]:
+    """Run launches in one process of the simulator."""
+    command = [sys.executable, str(OPENCL / "replay_launches.py"), str(SIMULATOR)]
+    try:
+        done = subprocess.run(
+            [*command, *map(str, launches)],
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env={**os.environ, **ASKED},
+            timeout=BATCH_S,
+        )
+    except subprocess.TimeoutExpired:
+        late = f"not done in {BATCH_S} s"
+        return [Replayed(name_launch(folder), skipped=late) for folder in launches]
+    answers = {row["launch"]: row for row in map(json.loads, done.stdout.splitlines())}
+    said = dict(
+        part.partition("\n")[::2] for part in done.stderr.split(MARK) if part.partition("\n")[1]
+    )
+    return [
+        judge(folder, answers.get(folder.name), said.get(folder.name, "")) for folder in launches
+    ]
+
+
+def judge(folder: Path, answer: dict[str, object] | None, said: str) -> Replayed:
+    """What a launch's answer and the simulator's words come to."""
+    name = name_launch(folder)
+    titles = [match["what"] for match in _COMPLAINT.finditer(said)]
+    unknown = [title for title in titles if title.startswith(_UNKNOWN)]
+    if answer is None:
+        return Replayed(name, skipped=unknown[0] if unknown else "the simulator crashed")
+    if unknown or "refused" in answer:
+        reason = unknown[0] if unknown else str(answer["refused"]).partition("\n")[0]
+        return Replayed(name, skipped=reason)
+    found = [re.sub(r" at .*| of size .*", "", title) for title in titles]
+    off = float(str(answer["off"]))
+    if not off <= FAR:
+        found.append(f"wrote other numbers than the device: {off:.1e} of the range")
+    return Replayed(name, found=tuple(dict.fromkeys(found)))
+
+
+def name_launch(folder: Path) -> str:
+    """The kernel's name, with the folder's behind it."""
+    told = json.loads((folder / "launch.json").read_text())
+    return f"{told['kernel']} {folder.name}"
+
+
+def report(rows: Sequence[Replayed]) -> int:
+    """Print what was found; 1 where anything was, or where nothing was simulated."""
+    skipped = Counter(row.skipped for row in rows if row.skipped)
+    for reason, count in skipped.most_common():
+        print(f"  not simulated  {count:5}  {reason}")
+    wrong = [row for row in rows if row.found]
+    for row in wrong:
+        print(f"  {row.name}: {'; '.join(row.found)}")
+    ran = len(rows) - skipped.total()
+    print(f"{ran} of {len(rows)} launches simulated, {len(wrong)} with something wrong")
+    return 1 if wrong or not ran else 0
