@@ -211,9 +211,12 @@ class _Step:
         if self._o.bias is not None:
             before = maximum(self._position - at - self._member, iconst(0))
             before = builder.let(before, "before")
-        scores = [self._score(number, before) for number in range(count)]
         none = splat(fconst(NO_SCORE, ACCUMULATOR))
-        scores = [builder.let(if_then_else(seen, s, none), "score") for s in scores]
+        # Held: TVM puts an expression that only has a name into each place that uses it.
+        held = builder.registers(count, dtype=ACCUMULATOR)
+        for number in range(count):
+            held[number] = if_then_else(seen, self._score(number, before), none)
+        scores = [held[number] for number in range(count)]
         largest = self._team.fold(builder, scores, [maximum] * count, held=self._folds)
         faded = []
         for number, score in enumerate(scores):
