@@ -33,7 +33,7 @@ from tests.opencl.replay_launches import MARK
 ROOT = Path(__file__).resolve().parents[2]
 OPENCL = ROOT / "tests" / "opencl"
 SIMULATOR = Path("/usr/lib/oclgrind/liboclgrind-rt.so")
-SUITE = (sys.executable, "-m", "adrenoc", "verify-device", "--output", "device.json")
+SUITE = (sys.executable, "-m", "adrenoc", "verify-device")
 PRECISIONS = ("fp32", "mixed")
 ASKED = {
     "OCLGRIND_DATA_RACES": "1",
@@ -73,16 +73,19 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="adrenoc-races-") as scratch:
         folder = options.keep or Path(scratch)
-        command = options.command or list_suite(options.only)
+        command = options.command or list_suite(options.only, Path(scratch) / "device.json")
         launches = record(command, folder / "launches", Path(scratch))
         rows = list(replay(launches, options.jobs))
     return report(rows)
 
 
-def list_suite(only: Sequence[str]) -> list[str]:
-    """The command that runs the suite, or its cases with these words."""
-    chosen = [word for precision in PRECISIONS for word in ("--precision", precision)]
-    return [*SUITE, *chosen, *(word for part in only for word in ("--only", part))]
+def list_suite(
+    only: Sequence[str], output: Path, precisions: Sequence[str] = PRECISIONS
+) -> list[str]:
+    """The command that runs the suite, or its cases with these words, and writes its report."""
+    chosen = [word for precision in precisions for word in ("--precision", precision)]
+    words = [word for part in only for word in ("--only", part)]
+    return [*SUITE, "--output", str(output), *chosen, *words]
 
 
 def record(command: Sequence[str], folder: Path, scratch: Path) -> list[Path]:
@@ -94,7 +97,7 @@ def record(command: Sequence[str], folder: Path, scratch: Path) -> list[Path]:
     layer = build_layer(scratch)
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OPENCL_LAYERS": str(layer), "ADRENOC_LAUNCHES": str(folder)}
-    subprocess.run(command, check=True, cwd=scratch, env=environment)
+    subprocess.run(command, check=True, env=environment)
     return sorted(told.parent for told in folder.glob("*/launch.json"))
 
 

@@ -16,14 +16,14 @@ from scripts.verifying.races import Replayed, record, replay
 pytestmark = pytest.mark.skipif(
     not races.SIMULATOR.is_file(), reason=f"no {races.SIMULATOR}: apt-get install oclgrind"
 )
-SUITE = [*races.SUITE, "--precision", "fp32", "--only", "softmax", "--only", "norm"]
 
 
 @pytest.fixture(scope="module")
 def launches(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """What the cases of norms and softmax launch: they share local memory."""
     scratch = tmp_path_factory.mktemp("races")
-    return record(SUITE, scratch / "launches", scratch)
+    suite = races.list_suite(("softmax", "norm"), scratch / "device.json", ("fp32",))
+    return record(suite, scratch / "launches", scratch)
 
 
 def test_kernels_that_share_memory_neither_race_nor_stray(launches: list[Path]) -> None:
