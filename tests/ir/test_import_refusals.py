@@ -166,6 +166,21 @@ def test_what_reads_a_shape_of_data_is_not_named(tmp_path: Path) -> None:
     assert "relax" not in said
 
 
+def test_what_fills_a_shape_of_data_is_told_in_our_words(tmp_path: Path) -> None:
+    """FastSpeech2: as many zeros as frames are predicted."""
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=1),
+        helper.make_node("Cast", ["most"], ["frames"], to=7),
+        helper.make_node("Concat", ["frames", "three"], ["shape"], axis=0),
+        helper.make_node("ConstantOfShape", ["shape"], ["y"], name="empty"),
+    ]
+    model = graph(nodes, {"x": (6,)}, ["y"], {"three": np.array([3])})
+    said = refused(write(model, tmp_path), errors.UnsupportedOperatorError)
+    assert "'empty'" in said
+    assert "the shape of its result depends on data" in said
+    assert "Check failed" not in said
+
+
 def test_custom_domain(tmp_path: Path) -> None:
     nodes = [node("Magic", ["x"], ["y"], name="spell", domain="com.acme")]
     path = write(graph(nodes, {"x": (4,)}, ["y"], domains=["com.acme"]), tmp_path)

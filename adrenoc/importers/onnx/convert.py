@@ -172,8 +172,14 @@ class _Importer(ONNXGraphImporter):
             except CONVERTER_ERRORS as error:
                 if is_out_of_memory(error):
                     raise
-                self.failures.append(Refused(node=node, reason=quote(error)))
+                reason = _SHAPE_OF_DATA if self._asks_for_data(node) else quote(error)
+                self.failures.append(Refused(node=node, reason=reason))
                 self._stand_in(node)
+
+    def _asks_for_data(self, node: onnx.NodeProto) -> bool:
+        """Whether a node fills a shape that is computed: TVM says so in words of its own."""
+        asked = self._nodes.get(node.input[0]) if node.op_type == "ConstantOfShape" else None
+        return asked is not None and constant_value(asked) is None
 
     def _reads_untold(self, node: onnx.NodeProto) -> bool:
         return any(not self._untold.isdisjoint(inner.input) for inner in all_nodes([node]))
