@@ -174,3 +174,15 @@ def test_places_that_are_read_at_places(device: Any, levels: int, preset: str) -
     leaves = ops("Reshape", ops("Reshape", leaves, ops.ints(-1, 1)), ops.ints(-1, 1, trees))
     ops.output(ops("Sigmoid", ops("ReduceSum", leaves, ops.ints(2), keepdims=0)))
     ops.check(device, preset)
+
+
+@pytest.mark.parametrize("op", ("ScatterND", "ScatterElements"))
+def test_nothing_scattered_leaves_the_data(device: Any, op: str) -> None:
+    """PyTorch's exporter counts the tokens of each language: of some there are none."""
+    ops = Ops()
+    x = ops("Relu", ops.input(4, 6))
+    rows = ops("Slice", ops("Exp", x), ops.ints(0), ops.ints(0), ops.ints(0))
+    places = (0, 1) if op == "ScatterND" else (0, 6)
+    put = ops(op, x, ops.const(np.zeros(places), np.int64), rows)
+    ops.output(ops("Add", put, x), put)
+    ops.check(device, "fp32")

@@ -263,7 +263,8 @@ class _Folder:
             held = node.input[0] if node.input else ""
             return held if held in self.graph.types else ""
         alone = node.op_type == "Concat" and len(node.input) == 1
-        passes = alone or node.op_type == "Identity" or self._is_idle_cast(node)
+        none = node.op_type in ("ScatterElements", "ScatterND") and self._is_empty(node.input[1])
+        passes = alone or none or node.op_type == "Identity" or self._is_idle_cast(node)
         return str(node.input[0]) if passes else ""
 
     def _is_idle_cast(self, node: onnx.NodeProto) -> bool:
