@@ -71,6 +71,20 @@ def test_norms_of_many_tokens_or_parts_of_blocks_stay(device: Any, tokens: int, 
     assert "rms_norm" in ops.kernels
 
 
+def test_a_norm_that_is_added_to_its_product_stays(device: Any) -> None:
+    """The product's epilogue reads it: it is needed beside what is multiplied."""
+    ops = Ops()
+    norm = ops(
+        "SimplifiedLayerNormalization",
+        *(ops.input(1, 3, 64), ops.weight(64, around=1.0)),
+        axis=-1,
+        epsilon=1e-5,
+    )
+    ops.output(ops("Add", ops("MatMul", norm, ops.weight(64, 64)), norm))
+    ops.check(device, "fp32")
+    assert ops.kernels == ["rms_norm", "gemv"]
+
+
 def test_two_norms_of_one_tensor_are_no_gate(device: Any) -> None:
     """Products of other gains are apart, and each has its norm."""
     ops = Ops()

@@ -74,6 +74,7 @@ def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
             not is_row_product(graph, reader)
             or node.output in reader.inputs[1:]
             or reader.inputs[0] != node.output
+            or any(node.output in body.sources.values() for body in reader.bodies)
             for reader in readers
         ),
         "its numbers are rounded": graph.precision(node.output).rounded,
