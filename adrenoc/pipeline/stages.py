@@ -8,6 +8,7 @@ from __future__ import annotations
 from adrenoc.passes.fuse.fuse_around_concats import fuse_around_concats
 from adrenoc.passes.fuse.fuse_attention import fuse_attention
 from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
+from adrenoc.passes.fuse.fuse_norms import fuse_norms
 from adrenoc.passes.fuse.fuse_parts import fuse_parts
 from adrenoc.passes.fuse.fuse_products import fuse_products
 from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
@@ -273,6 +274,11 @@ STAGES: tuple[Stage, ...] = (
     placed_stage(
         "fuse_products",
         run_on_graph(fuse_products),
+        phase=Phase.CHOOSE,
+    ),
+    placed_stage(
+        "fuse_norms",
+        run_on_graph(fuse_norms),
         phase=Phase.CHOOSE,
     ),
     placed_stage(

@@ -20,6 +20,7 @@ from adrenoc.families.cache.step_attention import step_attention
 from adrenoc.families.cache.step_operands import StepOperands
 from adrenoc.families.cache.step_rules import StepWork
 from adrenoc.families.cache.step_rules import candidates as step_candidates
+from adrenoc.families.conv.centred_conv import centred_conv
 from adrenoc.families.conv.conv2d_dot import conv2d_dot
 from adrenoc.families.conv.conv2d_local import conv2d_local
 from adrenoc.families.conv.conv_tile_local import local_bytes, local_candidates
@@ -111,6 +112,18 @@ def _local(draw: random.Random, target: Target, half: bool) -> Claims:
     def write(tile: Any, builder: KernelBuilder) -> None:
         x, weight = _image(builder, _source(work)), _weights(builder)
         conv2d_local(builder, work.geometry, tile, x, weight, *_ends(builder, work.out))
+
+    tiles = local_candidates(work, target.limits, target.cost)
+    return [(local_bytes(work, tile), partial(write, tile)) for tile in tiles]
+
+
+def _centred(draw: random.Random, target: Target, _half: bool) -> Claims:
+    work = replace(_conv_work(draw, half=False, kernel=1), centred=True)
+
+    def write(tile: Any, builder: KernelBuilder) -> None:
+        x, weight = _image(builder, _source(work)), _weights(builder)
+        columns = _image(builder, Extents(1, LANES, 2, work.out.blocks))
+        centred_conv(builder, tile, x, weight, columns, 1e-5, *_ends(builder, work.out))
 
     tiles = local_candidates(work, target.limits, target.cost)
     return [(local_bytes(work, tile), partial(write, tile)) for tile in tiles]
@@ -424,13 +437,15 @@ def _mixed(draw: random.Random, _target: Target, _half: bool) -> Claims:
     return [(mixed_bytes(spec.extents), partial(write, group)) for group in ((8, 4, 1), (64, 2, 1))]
 
 
-OF_FLOATS = (_dot, _of_rounded, _depthwise, _attention, _cached, _mixed, _recurrent, _step)
+OF_FLOATS = (
+    *(_centred, _dot, _of_rounded, _depthwise, _attention, _cached, _mixed, _recurrent, _step),
+)
 """What computes in floats whatever the preset."""
 FAMILIES: dict[str, list[Any]] = {
     "attention/attention_walk.py": [_attention, _cached],
     "cache/new_heads.py": [_step],
     "cache/step_attention.py": [_step],
-    "conv/local_conv.py": [_local, _dot, _in_bits],
+    "conv/local_conv.py": [_local, _centred, _dot, _in_bits],
     "depthwise/depthwise.py": [_depthwise],
     "expansion/expansion.py": [_expansion],
     "n_bits/n_bits_dot.py": [_of_rounded],

@@ -38,7 +38,7 @@ def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTables[ConvTi
     tables = []
     if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW_OF_TEXELS:
         tables.append(local_candidates(work, limits, costs))
-    if work.image is None:
+    if work.image is None and not work.centred:
         tables.append(texture_candidates(work, limits, costs))
     return TileTables(*tables)
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adrenoc.families.conv.norm_counts import count_norm
+from adrenoc.families.conv.row_statistics import vectors_of_statistics
 from adrenoc.families.conv.split_k import vectors_added
 from adrenoc.families.shared.constant_runs import has_texel_weights
 from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
@@ -165,6 +167,8 @@ def local_bytes(work: ConvWork, tile: ConvTile) -> Column:
     span = smaller(tile.chunk * tile.split_k, whole_k_steps(work.in_blocks, tile.k_step))
     weights = vectors_held(_vectors(work, tile) * span, threads, half=work.half)
     added = vectors_added(tile.pixels * tile.out_blocks, tile.split_k, threads)
+    if work.centred:
+        added = vectors_of_statistics(tile, work.in_blocks, added)
     held = weights + added if work.words else larger(weights, added)
     element = 2 if work.half else FLOAT_BYTES
     return (held * element + work.block_texels * span * FLOAT_BYTES) * LANES
@@ -204,19 +208,22 @@ def local_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     if work.image is not None:
         columns = look_up(tile.pixels, lambda pixels: len(work.geometry.columns(pixels)))
         made = made + cost.numbers_alu * texels + cost.pixel_alu * columns * counts.k_steps
-    alu = counts.alu + made + cost.texel_alu * texels
-    slots = counts.slots + made + (1 + cost.texel_slots) * texels
+    norm = count_norm(work, tile, machine)
+    alu = counts.alu + made + cost.texel_alu * texels + norm.alu
+    slots = counts.slots + made + (1 + cost.texel_slots) * texels + norm.slots
     as_texels = has_texel_weights(work, machine)
     busiest = larger(
         machine.wave * alu / machine.lanes,
-        machine.wave * (texels + counts.loads * as_texels) / machine.texels_of(work.load_bytes),
+        machine.wave
+        * (texels + norm.texels + counts.loads * as_texels)
+        / machine.texels_of(work.load_bytes),
     )
     at_once: float = cost.texels_a_wait
     if work.image is not None:
         at_once = cost.half_loads_a_wait if work.half else cost.float_loads_a_wait
-    waits = counts.waits + counts.k_steps * round_up(counts.texels / at_once)
+    waits = counts.waits + counts.k_steps * round_up(counts.texels / at_once) + norm.waits
     # Only what is under way is waited for: a stem reads little before each barrier.
-    waits = smaller(waits, texels + counts.loads)
+    waits = smaller(waits, texels + norm.texels + counts.loads)
     serial = machine.slots_a_wave * slots + waits * (
         rates.texture_latency_clocks if as_texels else rates.buffer_latency_clocks
     )

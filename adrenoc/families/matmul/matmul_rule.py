@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adrenoc.families.conv.centred_rule import centred_rule
 from adrenoc.families.conv.dense_rule import dense_conv
 from adrenoc.families.matmul.gemv_rule import gemv_rule, suits_gemv
 from adrenoc.families.matmul.matmul import MatmulTile, matmul
 from adrenoc.families.shared.context import KernelCall, RuleContext
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.machine import Machine
+from adrenoc.families.shared.row_product import CENTRED
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.work_group import pick_work_group
@@ -43,6 +45,8 @@ def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
     if b.value is not None and b.value.ndim == 2:
         if suits_gemv(context.graph.operand(node.output).extents):
             return gemv_rule(context, node, "gemv", _reshape_to_oihw)
+        if node.attrs.get(CENTRED):
+            return centred_rule(context, node, _reshape_to_oihw)
         return dense_conv(context, node, "dense", ConvGeometry(kernel=(1, 1)), _reshape_to_oihw)
     work = MatmulWork(
         out=context.graph.operand(node.output).extents,

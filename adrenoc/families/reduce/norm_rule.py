@@ -9,10 +9,13 @@ import numpy as np
 
 from adrenoc.families.reduce.norm import Affine, NormGeometry, norm, sets_of
 from adrenoc.families.shared.context import KernelCall, NodeKernel, RuleContext
-from adrenoc.families.shared.row_tile import RowWork, pick_row_tile
-from adrenoc.ir.graph import Node
+from adrenoc.families.shared.cost_model import CostModel
+from adrenoc.families.shared.row_tile import RowWork, candidates, estimate_clocks, pick_row_tile
+from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import Extents
+from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.weights import pack_blocked
+from adrenoc.tvmapi import bytes_of
 
 
 def is_rms_norm(node: Node) -> bool:
@@ -20,11 +23,40 @@ def is_rms_norm(node: Node) -> bool:
     return node.op == "rms_norm"
 
 
+def is_layer_norm(node: Node) -> bool:
+    """Whether a node takes the mean off and divides by the deviation, along stated axes."""
+    return node.op == "layer_norm"
+
+
+def norm_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
+    """The least clocks of a norm's own kernel, its launch included."""
+    spec, machine = graph.operand(node.inputs[0]), costs.machine
+    geometry, _ = _geometry_of(node, spec)
+    work, element = _work_of(geometry, spec.extents), bytes_of(spec.dtype)
+    computed = min(
+        estimate_clocks(work, tile, machine, element)
+        for tile in candidates(work, costs.limits, machine.cost)
+    )
+    moved = 2 * math.prod(spec.alone.physical) * element
+    return machine.launch_clocks + max(computed, machine.memory_clocks(moved))
+
+
 def norm_rule(context: RuleContext, node: Node) -> KernelCall:
     """One kernel for a norm; gamma and beta are packed as the data lies."""
     kernel = context.kernel(node, node.op)
     x = kernel.input(node.inputs[0])
-    roles, rank = x.spec.roles.roles, len(x.spec.shape)
+    geometry, affine_axes = _geometry_of(node, x.spec)
+    factor = _affine(kernel, node, 1, "scale", affine_axes, 1.0)
+    offset = _affine(kernel, node, 2, "center", affine_axes, 0.0)
+    out, epilogue = kernel.output()
+    tile = pick_row_tile(context, node, node.op, _work_of(geometry, x.extents))
+    norm(kernel.builder, tile, geometry, x, factor, offset, out, epilogue)
+    return kernel.call()
+
+
+def _geometry_of(node: Node, spec: OperandSpec) -> tuple[NormGeometry, list[int]]:
+    """What shares its statistics, and the axes along which factors and offsets differ."""
+    roles, rank = spec.roles.roles, len(spec.shape)
     axes = [a % rank for a in node.attrs["axes"]]
     groups = 1
     shared = axes
@@ -36,7 +68,7 @@ def norm_rule(context: RuleContext, node: Node) -> KernelCall:
             shared = [channel, *axes]
     else:
         affine_axes = axes
-    if groups == x.spec.shape[affine_axes[0]] and node.op == "group_norm":
+    if groups == spec.shape[affine_axes[0]] and node.op == "group_norm":
         groups, shared = 1, axes  # a group of one channel is an instance norm
     geometry = NormGeometry(
         roles="".join(roles[a] for a in shared if roles[a] != "1"),
@@ -45,12 +77,7 @@ def norm_rule(context: RuleContext, node: Node) -> KernelCall:
         group_role=roles[affine_axes[0]],
         centred=node.op != "rms_norm",
     )
-    factor = _affine(kernel, node, 1, "scale", affine_axes, 1.0)
-    offset = _affine(kernel, node, 2, "center", affine_axes, 0.0)
-    out, epilogue = kernel.output()
-    tile = pick_row_tile(context, node, node.op, _work_of(geometry, x.extents))
-    norm(kernel.builder, tile, geometry, x, factor, offset, out, epilogue)
-    return kernel.call()
+    return geometry, affine_axes
 
 
 def _work_of(geometry: NormGeometry, extents: Extents) -> RowWork:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.families.shared.image_row_plan import RowPlan
+from adrenoc.families.shared.row_product import CENTRED
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
@@ -42,6 +43,9 @@ class ConvWork:
     """Whether weights may lie in a texture."""
     image: OperandSpec | None = None
     """The input where it is an image that lies row-major in a buffer, as the model is given it."""
+
+    centred: bool = False
+    """Whether it takes in the layer norm of what it reads."""
 
     def loads(self, pixels: int) -> int:
         """Texels, or loads of numbers of an image, of one input block and kernel row."""
@@ -85,6 +89,7 @@ def conv_work(
         texel_work=_texel_work(node.prologue) if node.prologue else 0,
         block_texels=len(node.prologue.sources) - 1 if node.prologue else 0,
         textures=options.textures,
+        centred=bool(node.attrs.get(CENTRED)),
         image=source if source.memory is Memory.PLAIN else None,
     )
 

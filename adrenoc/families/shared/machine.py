@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adrenoc.families.shared.tile_columns import (
     Column,
@@ -91,6 +91,15 @@ class Machine:
             waves_together=p.wave_granularity or u.wave_granularity,
             cost=cost,
         )
+
+    def end_doubt(self) -> tuple[Machine, Machine]:
+        """The same where wide reads of local memory take longer, and where they do not; itself
+        twice where that is known."""
+        if not 0.0 < self.cost.pipes.local_by_width < 1.0:
+            return self, self
+        sure = (replace(self.cost.pipes, local_by_width=share) for share in (1.0, 0.0))
+        by_width, whatever = (replace(self, cost=replace(self.cost, pipes=pipes)) for pipes in sure)
+        return by_width, whatever
 
     def hedge(
         self,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from adrenoc.families.conv.conv_tile import least_clocks
+from adrenoc.families.conv.conv_tile import estimate_clocks, least_clocks, score_tiles
 from adrenoc.families.shared.conv_geometry import conv_geometry
-from adrenoc.families.shared.conv_work import conv_work
+from adrenoc.families.shared.conv_work import conv_work, pointwise_work
 from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.graph import Graph, Node
@@ -25,6 +25,23 @@ def conv_clocks(graph: Graph, conv: Node, source: str, costs: CostModel) -> floa
     sizes = (_bytes(graph.operand(name)) for name in (source, conv.output))
     moved = costs.machine.memory_clocks(*sizes)
     return max(least_clocks(work, costs.limits, costs.machine), moved)
+
+
+def product_clocks(graph: Graph, product: Node, costs: CostModel) -> tuple[float, float]:
+    """Clocks of the product of many tokens by a constant matrix, with a norm that it takes in.
+
+    The first if a wide read of local memory takes longer than a narrow one, the second if not.
+    """
+    work, machine = pointwise_work(graph, product, costs.options), costs.machine
+    tile = next(iter(score_tiles(work, costs.limits, machine).rank()), None)
+    if tile is None:
+        return math.inf, math.inf
+    sizes = (_bytes(graph.operand(name)) for name in (product.inputs[0], product.output))
+    moved = machine.memory_clocks(*sizes)
+    by_width, whatever = (
+        max(estimate_clocks(work, tile, sure), moved) for sure in machine.end_doubt()
+    )
+    return by_width, whatever
 
 
 def _bytes(spec: OperandSpec) -> int:
