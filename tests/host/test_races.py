@@ -106,3 +106,31 @@ def test_a_command_that_fails_ends_it(tmp_path: Path) -> None:
 
     with pytest.raises(subprocess.CalledProcessError):
         record([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "launches", tmp_path)
+
+
+RACE = """Write-write data race at local memory address 0x10
+\tKernel: a
+
+\tFirst entity:  Global(1,0,0)
+\t  store <4 x float> %x
+\tAt line 5 (column 3) of input.cl:
+\t  shared3_ptr[(to1 + 271)] = x;
+
+\tSecond entity: Global(2,0,0)
+\t  store <4 x float> %x
+\tAt line 5 (column 3) of input.cl:
+\t  shared3_ptr[(to1 + 271)] = x;
+"""
+
+
+@pytest.mark.parametrize(
+    ("complaint", "text", "unread"),
+    [
+        (RACE, "int to1 = (to0 + select(270, at0, (hr0 < 9)));", True),
+        (RACE, "int to1 = (to0 + at0);", False),
+        (RACE.replace("to1", "wi1"), "int wi1 = select(270, at0, (hr0 < 9));", False),
+        (RACE.replace("Write-write", "Read-write"), "int to1 = select(270, at0, 1);", False),
+    ],
+)
+def test_what_nobody_reads_may_be_written_twice(complaint: str, text: str, unread: bool) -> None:
+    assert races.is_unread(complaint, text) is unread
