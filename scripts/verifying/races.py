@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tests.opencl.replay_launches import MARK
@@ -156,7 +157,7 @@ def judge(folder: Path, answer: dict[str, object] | None, said: str) -> Replayed
     """What a launch's answer and the simulator's words come to."""
     name = name_launch(folder)
     starts = [match.start() for match in _COMPLAINT.finditer(said)]
-    complaints = [said[a:b] for a, b in zip(starts, [*starts[1:], len(said)], strict=True)]
+    complaints = [said[a:b] for a, b in pairwise([*starts, len(said)])]
     text = (folder / "kernel.cl").read_text()
     unread = [each for each in complaints if is_unread(each, text)]
     titles = [each.partition("\n")[0] for each in complaints if each not in unread]

@@ -36,11 +36,13 @@ def attention(
     sinks: bool = False,
     bits: int = 0,
     projected: int = 0,
+    added: bool = False,
     **attrs: Any,
 ) -> None:
     """A cache of `rows` rows, in which there are `before`; all that is defined is an output.
 
-    A product of `projected` bits may follow, with a residual.
+    A product of `projected` bits may follow, with a residual, or one that is `added` to what it
+    reads.
     """
     widths = [heads * size, kept * size, kept * size]
     shapes = [sum(widths)] if packed else widths
@@ -69,7 +71,10 @@ def attention(
         kv_num_heads=kept,
         **attrs,
     )
-    if projected:
+    if added:
+        product_of = ops("MatMul", names[0], ops.weight(heads * size, heads * size))
+        mixed = ops("Add", product_of, names[0])
+    elif projected:
         mixed = _project(ops, names[0], heads * size, projected)
     else:
         mixed = ops("Mul", names[0], ops.weight(heads * size))
@@ -218,6 +223,14 @@ def test_products_join_the_parts_of_attention(device: Any, preset: str) -> None:
     assert ops.kernels.count("step_attention") == len(JOINED)
     assert "join_parts" not in ops.kernels, ops.kernels
     assert not ops.fallbacks
+
+
+def test_parts_that_are_added_to_their_product_are_joined_before(device: Any) -> None:
+    """The product's epilogue reads what attention makes: it is needed beside what is multiplied."""
+    ops = Ops()
+    attention(ops, tokens=1, rows=300, before=270, added=True)
+    ops.check(device, "fp32")
+    assert "join_parts" in ops.kernels, ops.kernels
 
 
 def test_products_that_join_caches_of_few_bits(device: Any) -> None:

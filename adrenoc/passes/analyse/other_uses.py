@@ -1,4 +1,4 @@
-"""Does anybody read what a kernel makes by another name than that of its output?
+"""Who reads what a kernel makes: by another name than that of its output, or once more beside it?
 
 A part of a concatenation is read as the whole, a whole as the slices that lie in it, a reshaped
 tensor as what it is reshaped to.  `Graph.consumers` knows those that read a tensor by its name
@@ -8,6 +8,12 @@ alone, so a pass that leaves out a kernel because each of them can do without as
 from __future__ import annotations
 
 from adrenoc.ir.graph import Graph, Node
+
+
+def reads_first_alone(reader: Node, name: str) -> bool:
+    """Whether a node reads a tensor as its first input, and by no other input or expression."""
+    again = any(name in body.sources.values() for body in reader.bodies)
+    return reader.inputs.count(name) == 1 and reader.inputs[0] == name and not again
 
 
 def other_use(graph: Graph, node: Node) -> str | None:

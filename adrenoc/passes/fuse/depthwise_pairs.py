@@ -22,7 +22,7 @@ from adrenoc.ir.operand import Memory
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.moved_reads import mentions
-from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
 from adrenoc.passes.fuse.fuse_prologues import finite_at_zero
 
@@ -167,9 +167,7 @@ def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...], suits: Suits) 
     used = other_use(graph, node)
     obstacles = {
         used or "": used is not None,
-        f"{reader.name} reads it beside its own input": reader.inputs.count(name) != 1
-        or reader.inputs[0] != name
-        or any(name in body.sources.values() for body in reader.bodies),
+        f"{reader.name} reads it beside its own input": not reads_first_alone(reader, name),
         "a prologue": node.prologue is not None or reader.prologue is not None,
         "one of them is kept in float32, or is whole numbers": not _alike(graph, node, reader)
         or out.memory is Memory.BYTES,

@@ -25,7 +25,7 @@ from adrenoc.ir.half import HALF_MAX
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.kernel_price import product_clocks
 
@@ -106,8 +106,7 @@ def _readers_do_without(graph: Graph, context: Context, node: Node) -> str | Non
     for reader in graph.consumers[node.output]:
         if not is_row_product(graph, reader) or is_of_few_bits(reader):
             return f"{reader.op} {reader.name} reads it too"
-        beside = {name for body in reader.bodies for name in body.sources.values()}
-        if node.output in (*reader.inputs[1:], *beside):
+        if not reads_first_alone(reader, node.output):
             return f"{reader.name} reads it beside its own input"
         matrix = graph.tensors[reader.inputs[1]].value
         if matrix is None or gains is None:

@@ -22,7 +22,7 @@ from adrenoc.families.row_products import (
 from adrenoc.families.shared.row_product import JOINED, SUNK, read_form
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.context import Context
 
 
@@ -78,8 +78,7 @@ def _refusal(graph: Graph, context: Context, node: Node, reader: Node) -> str | 
         "it does more than to join them": node.epilogue is not None,
         "they are of several tokens": made.extents.n * made.extents.h * made.extents.w != 1,
         "the product reads many tokens": not is_of_few_tokens(graph, reader, context.target.cost),
-        "the product reads them twice": node.output in reader.inputs[1:]
-        or reader.inputs[0] != node.output,
+        "the product reads them twice": not reads_first_alone(reader, node.output),
         "its numbers are rounded": graph.precision(node.output).rounded,
         "they end within a word of weights": made.extents.c % whole_inputs(reader) > 0,
     }

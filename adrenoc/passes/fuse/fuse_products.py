@@ -23,7 +23,7 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.context import Context
 
 _FORM = ("block", "zero", "zeros")
@@ -71,10 +71,7 @@ def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
         "its gains are computed": graph.tensors[node.inputs[1]].value is None,
         "it is read in another layout": read.roles.roles != made.roles.roles,
         "others read it too": any(
-            not is_row_product(graph, reader)
-            or node.output in reader.inputs[1:]
-            or reader.inputs[0] != node.output
-            or any(node.output in body.sources.values() for body in reader.bodies)
+            not is_row_product(graph, reader) or not reads_first_alone(reader, node.output)
             for reader in readers
         ),
         "its numbers are rounded": graph.precision(node.output).rounded,

@@ -19,7 +19,7 @@ from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.analyse.image_clash import image_clash
-from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.context import Context
 
 
@@ -76,11 +76,7 @@ def _flattens(graph: Graph, node: Node) -> bool:
 
 def _is_product(graph: Graph, reader: Node, name: str) -> bool:
     """Whether a node is a product of one vector, this one, by a constant matrix."""
-    if (
-        not can(reader, Fusion.FLATTENED)
-        or reader.inputs.count(name) != 1
-        or reader.inputs[0] != name
-    ):
+    if not can(reader, Fusion.FLATTENED) or not reads_first_alone(reader, name):
         return False
     weight, out = graph.tensors[reader.inputs[1]], graph.operand(reader.output)
     return (
@@ -88,5 +84,4 @@ def _is_product(graph: Graph, reader: Node, name: str) -> bool:
         and len(weight.shape) == 2
         and out.extents.c == math.prod(out.shape)
         and reader.prologue is None
-        and not any(name in body.sources.values() for body in reader.bodies)
     )

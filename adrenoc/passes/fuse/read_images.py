@@ -30,7 +30,7 @@ from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import OperandSpec
-from adrenoc.passes.analyse.other_uses import other_use
+from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.prologues import attach_prologue, source_of
 from adrenoc.tvmapi import bits_of, tvm
@@ -131,8 +131,7 @@ def _refusal(graph: Graph, node: Node, readers: Sequence[Node], image: _Image) -
 
 def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node) -> str | None:
     """Why this one has to read the copy."""
-    again = any(copy in body.sources.values() for body in reader.bodies)
-    alone = reader.inputs.count(copy) == 1 and reader.inputs[0] == copy and not again
+    alone = reads_first_alone(reader, copy)
     if not can(reader, Fusion.IMAGE) or not alone or reader.prologue is not None:
         return f"{reader.op} {reader.name} reads it too"
     geometry = conv_geometry(graph, reader)
