@@ -165,23 +165,19 @@ def remove_tree(folder: Path) -> None:
         return
     with suppress(OSError):
         folder.chmod(0o700)
-    # By names and from below: `rmtree` holds two descriptors a level, and they may be used up.
-    for root, inner, files in os.walk(folder, topdown=True):
-        for name in inner:
-            path = Path(root, name)
+    # By names: `rmtree` holds two descriptors a level, and they may be used up.
+    folders = [folder]
+    for root, inner, files in os.walk(folder):
+        for path in (Path(root, name) for name in (*inner, *files)):
             with suppress(OSError):
                 if stat.S_ISDIR(path.lstat().st_mode):
+                    folders.append(path)
                     path.chmod(0o700)
-        for name in files:
-            with suppress(OSError):
-                Path(root, name).unlink()
-    for root, inner, _ in os.walk(folder, topdown=False):
-        for name in inner:
-            path = Path(root, name)
-            with suppress(OSError):
-                path.unlink() if path.is_symlink() else path.rmdir()
-    with suppress(OSError):
-        folder.rmdir()
+                else:
+                    path.unlink()
+    for path in reversed(folders):
+        with suppress(OSError):
+            path.rmdir()
 
 
 def remove_locked(folder: Path, lock: int) -> None:

@@ -138,9 +138,10 @@ def replay(device: Device, folder: Path) -> float:
         RuntimeError: it could not be built or launched.
     """
     told = json.loads((folder / "launch.json").read_text())
-    kernel = device.build((folder / "kernel.cl").read_text(), told["kernel"])
+    text, arguments = (folder / "kernel.cl").read_text(), told["arguments"]
+    kernel = device.build(text, told["kernel"])
     handles: dict[int, ctypes.c_void_p] = {}
-    for place, argument in enumerate(told["arguments"]):
+    for place, argument in enumerate(arguments):
         if (memory := argument.get("memory")) is not None:
             if memory["first"] == place:
                 content = np.fromfile(folder / f"{place}.before", np.uint8)
@@ -151,18 +152,13 @@ def replay(device: Device, folder: Path) -> float:
             value = None if "local" in argument else bytes.fromhex(argument["value"])
             device.set(kernel, place, argument["bytes"], value)
     device.launch(kernel, told["global"], told["local"])
-    types = find_types((folder / "kernel.cl").read_text(), told["kernel"], told["arguments"])
-    return max(
-        (
-            compare(np.fromfile(folder / f"{place}.after", np.uint8), seen, types[place])
-            for place, seen in (
-                (place, device.get(memory, handle, (folder / f"{place}.after").stat().st_size))
-                for place, handle in handles.items()
-                for memory in (told["arguments"][place]["memory"],)
-            )
-        ),
-        default=0.0,
-    )
+    types = find_types(text, told["kernel"], arguments)
+    off = 0.0
+    for place, handle in handles.items():
+        expected = np.fromfile(folder / f"{place}.after", np.uint8)
+        seen = device.get(arguments[place]["memory"], handle, expected.nbytes)
+        off = max(off, compare(expected, seen, types[place]))
+    return off
 
 
 def find_types(text: str, kernel: str, arguments: list[dict[str, Any]]) -> list[str]:
