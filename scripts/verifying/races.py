@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,10 +28,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from tests.opencl.layers import compile_layer
 from tests.opencl.replay_launches import MARK
 
-ROOT = Path(__file__).resolve().parents[2]
-OPENCL = ROOT / "tests" / "opencl"
+REPLAY = Path(__file__).resolve().parents[2] / "tests" / "opencl" / "replay_launches.py"
 SIMULATOR = Path("/usr/lib/oclgrind/liboclgrind-rt.so")
 SUITE = (sys.executable, "-m", "adrenoc", "verify-device")
 PRECISIONS = ("fp32", "mixed")
@@ -96,28 +95,16 @@ def record(command: Sequence[str], folder: Path, scratch: Path) -> list[Path]:
     """Run a command under the layer; the folders of its launches.
 
     Raises:
+        FileNotFoundError: there is no C++ compiler.
         subprocess.CalledProcessError: the layer could not be built, or the command failed.
     """
-    layer = build_layer(scratch)
+    layer = compile_layer("record_launches.cc", scratch)
+    if layer is None:
+        raise FileNotFoundError("no C++ compiler: apt-get install g++")
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OPENCL_LAYERS": str(layer), "ADRENOC_LAUNCHES": str(folder)}
     subprocess.run(command, check=True, env=environment)
     return sorted(told.parent for told in folder.glob("*/launch.json"))
-
-
-def build_layer(scratch: Path) -> Path:
-    """The layer that writes launches down, compiled.
-
-    Raises:
-        subprocess.CalledProcessError: the compiler refused it.
-    """
-    layer = scratch / "librecord_launches.so"
-    compiler = shutil.which("c++") or "g++"
-    words = ("-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
-    include = f"-I{ROOT / 'adrenoc' / 'native' / 'src'}"
-    source = OPENCL / "record_launches.cc"
-    subprocess.run([compiler, *words, include, "-o", str(layer), str(source)], check=True)
-    return layer
 
 
 def replay(launches: Sequence[Path], jobs: int) -> Iterator[Replayed]:
@@ -130,7 +117,7 @@ def replay(launches: Sequence[Path], jobs: int) -> Iterator[Replayed]:
 
 def replay_batch(launches: Sequence[Path]) -> list[Replayed]:
     """Run launches in one process of the simulator."""
-    command = [sys.executable, str(OPENCL / "replay_launches.py"), str(SIMULATOR)]
+    command = [sys.executable, str(REPLAY), str(SIMULATOR)]
     try:
         done = subprocess.run(
             [*command, *map(str, launches)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import Any
 import pytest
 
 from adrenoc.errors import DeviceError
+from tests.opencl.layers import compile_layer
 
 VENDORS = Path("/etc/OpenCL/vendors")
 LAYERS = "OPENCL_LAYERS"
-_SOURCE = Path(__file__).with_name("plain_builds.c")
+_LAYER = "plain_builds.c"
 OPTIMISING = {
     "pocl": "as it makes a kernel it asks of each variable in memory whether all threads hold the "
     "same there, and forgets what it learned where one does not (isUniform in its "
@@ -43,7 +43,7 @@ def open_devices(implementation: str, folder: Path) -> list[dict[str, Any]]:
 
     is_there = bool(implementation)
     with pytest.MonkeyPatch.context() as patch:  # processes that are started later have no layer
-        library = None if implementation in OPTIMISING else _build_layer(folder)
+        library = None if implementation in OPTIMISING else compile_layer(_LAYER, folder)
         if library is not None and LAYERS not in os.environ:
             patch.setenv(LAYERS, str(library))
             _held.append(ctypes.CDLL(str(library)))
@@ -98,17 +98,6 @@ def _drivers_in_use() -> set[str]:
 def _library_name(path: str) -> str:
     """A library's name without its version: what is asked for by one is a link to another."""
     return Path(path.strip()).name.split(".so")[0]
-
-
-def _build_layer(folder: Path) -> Path | None:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        return None
-    library = folder / "libplain_builds.so"
-    words = ("-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden")
-    command = [compiler, *words, "-shared", "-fPIC", "-o", str(library), str(_SOURCE)]
-    subprocess.run(command, check=True)
-    return library
 
 
 def asks_for_halves(error: BaseException) -> bool:

@@ -286,7 +286,7 @@ cl_int launch(cl_command_queue queue, cl_kernel handle, cl_uint dimensions, cons
 
 }  // namespace
 
-extern "C" cl_int clGetLayerInfo(cl_uint what, size_t room, void* out, size_t* size) {
+extern "C" __attribute__((visibility("default"))) cl_int clGetLayerInfo(cl_uint what, size_t room, void* out, size_t* size) {
   constexpr cl_uint kLayerVersion = 0x4240;
   constexpr cl_uint kLayerName = 0x4241;
   static const cl_uint kVersion = 100;
@@ -300,7 +300,7 @@ extern "C" cl_int clGetLayerInfo(cl_uint what, size_t room, void* out, size_t* s
   return CL_SUCCESS;
 }
 
-extern "C" cl_int clInitLayer(cl_uint count, void** target, cl_uint* told, void*** made) {
+extern "C" __attribute__((visibility("default"))) cl_int clInitLayer(cl_uint count, void** target, cl_uint* told, void*** made) {
   if (count <= kCreateImage || count > kMostFunctions) return kBadValue;
   std::memcpy(next_table, target, count * sizeof(*target));
   std::memcpy(own_table, target, count * sizeof(*target));
@@ -319,9 +319,9 @@ extern "C" cl_int clInitLayer(cl_uint count, void** target, cl_uint* told, void*
 }
 
 // What newer loaders call in place of it, and at the end.
-extern "C" cl_int clInitLayerWithProperties(cl_uint count, void** target, cl_uint* told,
+extern "C" __attribute__((visibility("default"))) cl_int clInitLayerWithProperties(cl_uint count, void** target, cl_uint* told,
                                             void*** made, const void* /*properties*/) {
   return clInitLayer(count, target, told, made);
 }
 
-extern "C" cl_int clDeinitLayer() { return CL_SUCCESS; }
+extern "C" __attribute__((visibility("default"))) cl_int clDeinitLayer() { return CL_SUCCESS; }
