@@ -27,11 +27,12 @@ _CONVERTED = re.compile(r"convert_int\((\(.*\)|\w+)\)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WORDS = re.compile(r"([A-Za-z_]\w*)")
 """Splits a text: each second part is a word."""
-_LANE = re.compile(r"\((\w+)\)\.s(?=[0-3])")
+# What follows a word in parentheses is what that function is called with: they stay.
+_LANE = re.compile(r"(?<!\w)\((\w+)\)\.s(?=[0-3])")
 _LANES_OF_ONE = re.compile(
-    r"\(\((?:float4|half4)\)\(((?:\w+|\(\w+\[\w+\]\))\.s[0-3]), \1, \1, \1\)\) \* "
+    r"(?<!\w)\(\((?:float4|half4)\)\(((?:\w+|\(\w+\[\w+\]\))\.s[0-3]), \1, \1, \1\)\) \* "
 )
-_SAME_NUMBERS = re.compile(r"\(\((float4|half4)\)\(([\w.+-]+), \2, \2, \2\)\)")
+_SAME_NUMBERS = re.compile(r"(?<!\w)\(\((float4|half4)\)\(([\w.+-]+), \2, \2, \2\)\)")
 _FLOAT = re.compile(r"(\d(?<![\w.]\d)\.\d*?)0*(?:e([+-])0?(\d+))f\b")
 _READ = re.compile(r"as_float4\((read_imagef\(.*\))\);$", re.MULTILINE)
 _OTHER_TYPES = re.compile(r"uint|float|half|char|short|long|[=!<>]=|[<>] ")

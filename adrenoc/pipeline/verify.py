@@ -9,13 +9,16 @@ meant:
     launches   each gives its kernel what the node reads and writes, of the declared shapes
     storage    what a launch reads is still in its slot, and fits there; images within limits
     module     the virtual machine launches these steps in this memory
-    sources    the kernels' texts read and write the images that they are given for it, and the
-               numbers that the runtime gives them are such as it reads
+    sources    the kernels' texts read and write the images that they are given for it, the
+               numbers that the runtime gives them are such as it reads, and all of it is OpenCL C
 """
 
 from __future__ import annotations
 
 from adrenoc.codegen.build import kernel_sources, module_texts
+from adrenoc.codegen.opencl_sharing import read_programs
+from adrenoc.codegen.parse_opencl import find_front_end, parse_opencl
+from adrenoc.decision import DecisionLog
 from adrenoc.ir.program import Program
 from adrenoc.passes.lower.plan_memory import Storage
 from adrenoc.passes.lower.pool_textures import layer_grids
@@ -39,8 +42,20 @@ def verify_step(state: State) -> State:
     check_module(state.module, program, storage)
     grids = layer_grids(program, storage_of(state).places)
     check_sources(program, kernel_sources(state.executable), grids)
-    check_constants(module_texts(state.executable.mod))
+    texts = module_texts(state.executable.mod)
+    check_constants(texts)
+    _parse_texts(texts, state.log)
     return state
+
+
+def _parse_texts(texts: list[str], log: DecisionLog) -> None:
+    front_end = find_front_end()
+    if front_end is None:
+        why = "the package ziglang, whose clang does, is not installed: pip install 'adrenoc[link]'"
+        log.add("texts of kernels", "not parsed", why)
+        return
+    for text in texts:
+        parse_opencl(front_end, read_programs(text))
 
 
 def check_plan(program: Program, storage: dict[str, Storage], limits: Limits) -> None:

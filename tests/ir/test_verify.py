@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnx.numpy_helper
 import pytest
 from branches import Net
 from planning import plan
 
+from adrenoc.codegen.opencl_sharing import Shared
+from adrenoc.codegen.parse_opencl import find_front_end, parse_opencl
 from adrenoc.compile.make import make_bundle
+from adrenoc.decision import DecisionLog
 from adrenoc.errors import DefectError
 from adrenoc.ir.graph import View
 from adrenoc.ir.node_kinds import ALLOC
@@ -294,6 +301,67 @@ def test_constants_of_kernels_are_such_as_the_runtime_reads(
     monkeypatch.setattr(verify, "module_texts", lambda _: planted)
     with pytest.raises(DefectError, match=f"has the constant {number}, beyond its type"):
         verify.verify_step(state)
+
+
+@pytest.mark.parametrize("preset", ["mixed", "fp16", "fp32"])
+def test_the_text_of_kernels_is_parsed(
+    built: Callable[[str, str], State],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    preset: str,
+) -> None:
+    """What is no OpenCL C is said by its line, and kept."""
+    state = built("adreno", preset)
+    texts = verify.module_texts(state.executable.mod)
+    head, written, rest = texts[0].rpartition("write_imagef(")
+    planted = [f"{head}write_imagef(float4)({rest}", *texts[1:]]
+    assert written
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(verify, "module_texts", lambda _: planted)
+    with pytest.raises(DefectError, match="is no OpenCL C: unexpected type name 'float4'") as told:
+        verify.verify_step(state)
+    (kept,) = tmp_path.glob("adrenoc-*.cl")
+    found = re.search(r"line (\d+), column \d+ of (.*?)\)", told.value.message)
+    assert found is not None and found[2] == str(kept)
+    assert "write_imagef(float4)(" in kept.read_text().splitlines()[int(found[1]) - 1]
+
+
+def test_texts_neither_clash_nor_lend_each_other_what_they_define() -> None:
+    own = "static float TWICE(float x) { return 2 * x; }\n#define FOUR 4\n"
+    kernel = "__kernel void {}(__global float* restrict x) {{ x[0] = TWICE(x[FOUR]); }}\n"
+    programs = {
+        name: Shared(program=name, constants=(), text=own + kernel.format(name))
+        for name in ("a_kernel", "b_kernel")
+    }
+    front_end = find_front_end()
+    assert front_end is not None
+    parse_opencl(front_end, programs)
+    alone = Shared(program="c_kernel", constants=(), text=kernel.format("c_kernel"))
+    with pytest.raises(DefectError, match=r"c_kernel is no OpenCL C: .*'(TWICE|FOUR)'"):
+        parse_opencl(front_end, {**programs, "c_kernel": alone})
+
+
+def test_without_a_front_end_a_decision_says_so(
+    built: Callable[[str, str], State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "find_front_end", lambda: None)
+    state = replace(built("adreno", "mixed"), log=DecisionLog())
+    verify.verify_step(state)
+    (decision,) = state.log.find("texts of kernels")
+    assert decision.taken == "not parsed" and "ziglang" in decision.reason
+
+
+@pytest.mark.parametrize("shape", [(1,), (7, 1), (2, 3, 1), (1, 1, 7, 1), (4, 1, 5, 5)])
+def test_a_constant_half_output_of_one_channel_is_opencl(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    value = np.arange(np.prod(shape), dtype=np.float16).reshape(shape)
+    node = onnx.helper.make_node("Constant", [], ["y"], value=onnx.numpy_helper.from_array(value))
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, list(shape))
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [y]))
+    for preset in PRESETS:
+        _compile(model, tmp_path, "host", preset)
 
 
 # It runs in every compilation

@@ -104,3 +104,14 @@ def test_what_is_no_kernel_stays() -> None:
     assert compact("#define X 1\n") == "#define X 1\n"
     own = "__kernel void k(__global int* G0) {\n  G0[0] = 1;\n}\n"
     assert compact(own) == own
+
+
+def test_what_a_function_is_called_with_stays_in_parentheses() -> None:
+    one = "v_.s0, v_.s0, v_.s0, v_.s0"
+    lines = (
+        f"out[0] = convert_half4((float4)({one}));",
+        f"out[1] = native_exp((float4)({one})) * a[1];",
+        "out[2] = convert_float4(v_).s0;",
+        f"out[3] = ((float4)({one})) * a[1];",
+    )
+    assert _body(*lines) == [*lines[:3], "out[3] = v_.s0 * a[1];"]
