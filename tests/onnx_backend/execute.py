@@ -73,18 +73,29 @@ def execute(case: Case) -> Outcome:
     if case.excluded:
         return Outcome(status="excluded", detail=case.excluded)
     try:
-        seen, places = _run(case)
-    except AdrenocError as error:
-        # The path of the model differs from run to run.
-        said = re.sub(rf"\S*/{re.escape(case.file_name)}", case.file_name, error.message)
-        return Outcome(status="refused", detail=_one_line(said))
+        seen, places = compute(case)
     except Exception as error:  # noqa: BLE001 - what any of these says belongs into the table
-        return Outcome(status="error", detail=f"{type(error).__name__}: {_one_line(str(error))}")
+        return refusal(case, error)
     wrong = case.difference(seen)
     return Outcome(status="wrong" if wrong else "passed", detail=wrong, places=places)
 
 
-def _run(case: Case) -> tuple[dict[str, np.ndarray], tuple[int, int, int]]:
+def refusal(case: Case, error: Exception) -> Outcome:
+    """What an exception says of a case: it is refused where the exception is one of adrenoc's."""
+    if not isinstance(error, AdrenocError):
+        said = f"{type(error).__name__}: {_one_line(str(error))}"
+        return Outcome(status="error", detail=said)
+    # The path of the model differs from run to run.
+    said = re.sub(rf"\S*/{re.escape(case.file_name)}", case.file_name, error.message)
+    return Outcome(status="refused", detail=_one_line(said))
+
+
+def compute(case: Case, preset: str = "fp32") -> tuple[dict[str, np.ndarray], tuple[int, int, int]]:
+    """Compile a case and run it; its outputs by name, and the nodes by place.
+
+    Raises:
+        AdrenocError: it cannot be compiled, or the device failed.
+    """
     import tvm
     from tvm import relax
 
@@ -94,7 +105,7 @@ def _run(case: Case) -> tuple[dict[str, np.ndarray], tuple[int, int, int]]:
     # A file cannot tell an extent of zero from one that is open: a user says it.
     empty = tuple((name, v.shape) for name, v in case.inputs.items() if v.size == 0)
     given = {"check_ir": True, "shapes": empty or None}
-    options = resolve_options(target, preset="fp32", command_line=given).options
+    options = resolve_options(target, preset=preset, command_line=given).options
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / case.file_name
         path.write_bytes(case.model)

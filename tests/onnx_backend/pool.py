@@ -9,18 +9,26 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from tests.onnx_backend.execute import Case, Outcome, execute
+from tests.onnx_backend.execute import Outcome, execute
 
 LIMIT_S = 120.0
 """Time for one case; the first of a process also loads TVM."""
 
-Done = Callable[[Any, Outcome], None]
+Done = Callable[[Any, Any], None]
 
 
-def run_cases(cases: Iterable[Case], *, jobs: int, done: Done) -> None:
-    """Run all cases; `done` is told of each as it ends, in any order."""
+def run_cases(
+    cases: Iterable[Any],
+    *,
+    jobs: int,
+    done: Done,
+    work: Callable[[Any], Outcome] = execute,
+    limit_s: float = LIMIT_S,
+) -> None:
+    """Do `work` for all cases; `done` is told of each as it ends, in any order."""
     pending = list(reversed(list(cases)))
-    workers = [_Worker() for _ in range(min(jobs, max(1, len(pending))))]
+    count = min(jobs, max(1, len(pending)))
+    workers = [_Worker(work=work, limit_s=limit_s) for _ in range(count)]
     try:
         while pending or any(w.case for w in workers):
             for worker in workers:
@@ -38,19 +46,21 @@ def run_cases(cases: Iterable[Case], *, jobs: int, done: Done) -> None:
             worker.stop()
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, work: Callable[[Any], Outcome]) -> None:
     while True:
         case = pipe.recv()
         if case is None:
             return
-        pipe.send(execute(case))
+        pipe.send(work(case))
 
 
 @dataclass(kw_only=True)
 class _Worker:
     """One process and the case that it works on."""
 
-    case: Case | None = None
+    work: Callable[[Any], Outcome]
+    limit_s: float
+    case: Any = None
     started: float = 0.0
 
     def __post_init__(self) -> None:
@@ -59,11 +69,11 @@ class _Worker:
     def _launch(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
-        self._process: Any = context.Process(target=_serve, args=(other,), daemon=True)
+        self._process: Any = context.Process(target=_serve, args=(other, self.work), daemon=True)
         self._process.start()
         other.close()
 
-    def start(self, case: Case) -> None:
+    def start(self, case: Any) -> None:
         self.case, self.started = case, time.monotonic()
         self.pipe.send(case)
 
@@ -77,11 +87,11 @@ class _Worker:
                 code = self._process.exitcode
                 self._launch()
                 return Outcome(status="died", detail=f"the process ended with {code}")
-        if time.monotonic() - self.started > LIMIT_S:
+        if time.monotonic() - self.started > self.limit_s:
             self._process.kill()
             self._process.join()
             self._launch()
-            return Outcome(status="timeout", detail=f"more than {LIMIT_S:.0f} s")
+            return Outcome(status="timeout", detail=f"more than {self.limit_s:.0f} s")
         return None
 
     def stop(self) -> None:
