@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
+ASSUMED = "assumed"
+"""How what was `taken` begins where the file says too little, which is told without being asked."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:

@@ -3,24 +3,61 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx
 
 from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.decision import ASSUMED, Decision
 from adrenoc.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
-from adrenoc.text.spelling import list_first
+from adrenoc.importers.onnx.find_batches import find_batches
+from adrenoc.importers.signature import Extent, extent_of
+from adrenoc.text.spelling import list_first, quote_word
 
-# One dimension: a number, a symbol that several inputs may share, or nothing at all.
-Dim = int | str | None
+
+@dataclass(frozen=True, kw_only=True)
+class OpenInputs:
+    """Inputs whose shapes are not known: the `axes` of each, and which of these are `batches`."""
+
+    axes: Mapping[str, Sequence[Extent]]
+    dtypes: Mapping[str, str]
+    batches: frozenset[tuple[str, int]]
+
+
+def list_options(found: OpenInputs, extents: Mapping[str, Sequence[Extent]]) -> str:
+    """An option for each input that those before it leave open, with these extents."""
+    bound: set[str] = set()
+    words = []
+    for name, axes in found.axes.items():
+        if any(d is None or (isinstance(d, str) and d not in bound) for d in axes):
+            shape = ",".join("D" if d is None else str(d) for d in extents[name])
+            words.append(f"--shape {quote_word(f'{name}:{shape}')}")
+        bound.update(d for d in axes if isinstance(d, str))
+    return " ".join(words)
+
+
+def write_options(found: OpenInputs) -> str:
+    """The options to type, with a letter or a name for each extent that only the user knows."""
+    known = {
+        name: [1 if (name, axis) in found.batches else d for axis, d in enumerate(axes)]
+        for name, axes in found.axes.items()
+    }
+    open_axes = [d for axes in known.values() for d in axes if not isinstance(d, int)]
+    names = list_first(dict.fromkeys(str(d or "D") for d in open_axes), between=", ")
+    return f"add {list_options(found, known)} (with the extents that you feed in place of {names})"
 
 
 def fix_input_shapes(
-    graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]
-) -> list[TensorSpec]:
-    """The inputs of `graph` (initialisers left out) with static shapes.
+    graph: onnx.GraphProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    suggest: Callable[[OpenInputs], str] = write_options,
+) -> tuple[list[TensorSpec], list[Decision]]:
+    """The inputs of `graph` (initialisers left out) with static shapes, and what was assumed.
 
-    A symbolic dimension that `shapes` fixes at one input is fixed wherever it occurs.
+    A symbolic dimension that `shapes` fixes at one input is fixed wherever it occurs.  Where
+    batches alone stay open they are 1, or what `shapes` says of other batches.  `suggest` writes
+    the hint of an error for inputs that stay open.
 
     Raises:
         ShapeError: an unknown input, a wrong rank, a contradiction, or a dimension left open.
@@ -28,59 +65,70 @@ def fix_input_shapes(
     constants = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     check_names(shapes, [value.name for value in inputs])
-    dtypes = [_dtype(value) for value in inputs]  # first: what is no tensor has no shape either
+    dtypes = {v.name: _dtype(v) for v in inputs}  # first: what is no tensor has no shape either
     dims = {value.name: _dims(value) for value in inputs}
     symbols: dict[str, int] = {}
     for name, wanted in shapes.items():
         _bind(name, dims[name], wanted, symbols)
-    options = _options(dims, shapes, symbols)
-    if len(options) > 1:
+    ranked = {name: axes for name, axes in dims.items() if axes is not None}
+    still = {
+        name: _known(axes, symbols)
+        for name, axes in ranked.items()
+        if name not in shapes and not _are_fixed(_known(axes, symbols))
+    }
+    batches = find_batches(graph, ranked) if still else frozenset()
+    given = {shapes[name][axis] for name, axis in batches if name in shapes}
+    batch = given.pop() if len(given) == 1 else 1
+    taken = {
+        name: [batch if (name, axis) in batches else d for axis, d in enumerate(axes)]
+        for name, axes in still.items()
+    }
+    if not all(map(_are_fixed, taken.values())):
+        shown = ", ".join(f"'{n}' [{_format(ranked[n])}]" for n in still)
+        what = "inputs have open dimensions: " + shown
+        if len(still) == 1:
+            what = f"input '{next(iter(still))}' has open dimensions [{_format(*still.values())}]"
         raise ShapeError(
-            f"inputs have open dimensions: {_format_open(dims, shapes)}; "
-            "adrenoc compiles for fixed shapes",
-            hint=f"add {' '.join(options)} (with the extents that you feed)",
+            f"{what}; adrenoc compiles for fixed shapes",
+            hint=suggest(OpenInputs(axes=still, dtypes=dtypes, batches=batches)),
         )
+    static: dict[str, tuple[int, ...]] = {**shapes}
+    for name, axes in dims.items():
+        if axes is None and name not in shapes:
+            raise ShapeError(
+                f"input '{name}' has no shape in the model; adrenoc compiles for fixed shapes",
+                hint=f"add --shape {name}:D,D,... with the extents that you feed",
+            )
+        if axes is not None and name not in shapes:
+            extents = taken.get(name) or _known(axes, symbols)
+            static[name] = tuple(d for d in extents if isinstance(d, int))
+    specs = [TensorSpec(name=n, shape=static[n], dtype=dtype) for n, dtype in dtypes.items()]
+    return specs, _tell_batch(still, batches, batch)
+
+
+def _tell_batch(
+    still: Mapping[str, Sequence[Extent]], batches: frozenset[tuple[str, int]], batch: int
+) -> list[Decision]:
+    if not still:
+        return []
+    name, axes = next(iter(still.items()))
+    shown = ",".join("N" if (name, a) in batches else str(d) for a, d in enumerate(axes))
     return [
-        TensorSpec(
-            name=value.name,
-            shape=_static(value.name, dims[value.name], shapes.get(value.name), symbols),
-            dtype=dtype,
+        Decision(
+            subject=", ".join(still),
+            taken=f"{ASSUMED} a batch of {batch}",
+            reason="the file leaves it open; "
+            f"--shape {quote_word(f'{name}:{shown}')} takes another",
         )
-        for value, dtype in zip(inputs, dtypes, strict=True)
     ]
 
 
-def _options(
-    dims: Mapping[str, list[Dim] | None],
-    shapes: Mapping[str, tuple[int, ...]],
-    symbols: Mapping[str, int],
-) -> list[str]:
-    """An option for each input that is still open, with an example of its extents.
-
-    What one of them gives to a symbol holds for those after it.
-    """
-    bound, options = dict(symbols), []
-    for name, axes in dims.items():
-        if name in shapes or axes is None:
-            continue
-        known = _known(axes, bound)
-        if all(isinstance(d, int) for d in known):
-            continue
-        given = _example(known)
-        options.append(f"--shape {name}:{given}")
-        extents = map(int, given.split(","))
-        bound |= {d: e for d, e in zip(axes, extents, strict=True) if isinstance(d, str)}
-    return options
+def _are_fixed(axes: Sequence[Extent]) -> bool:
+    return all(isinstance(d, int) for d in axes)
 
 
-def _format_open(
-    dims: Mapping[str, list[Dim] | None], shapes: Mapping[str, tuple[int, ...]]
-) -> str:
-    return ", ".join(
-        f"'{name}' [{', '.join('?' if d is None else str(d) for d in axes)}]"
-        for name, axes in dims.items()
-        if axes is not None and name not in shapes and not all(isinstance(d, int) for d in axes)
-    )
+def _format(axes: Sequence[Extent]) -> str:
+    return ", ".join("?" if d is None else str(d) for d in axes)
 
 
 def check_names(shapes: Mapping[str, object], known: Sequence[str]) -> None:
@@ -97,41 +145,17 @@ def check_names(shapes: Mapping[str, object], known: Sequence[str]) -> None:
         )
 
 
-def open_dims_error(name: str, dims: Sequence[Dim] | None) -> ShapeError:
-    """The error for an input whose shape is not fixed, with an option to type."""
-    if dims is None:
-        return ShapeError(
-            f"input '{name}' has no shape in the model; adrenoc compiles for fixed shapes",
-            hint=f"add --shape {name}:1,3,224,224 (with the extents that you feed)",
-        )
-    shown = ", ".join(str(d) if d is not None else "?" for d in dims)
-    return ShapeError(
-        f"input '{name}' has open dimensions [{shown}]; adrenoc compiles for fixed shapes",
-        hint=f"add --shape {name}:{_example(dims)} (with the extents that you feed)",
-    )
-
-
-def _example(dims: Sequence[Dim]) -> str:
-    extent = 224 if len(dims) == 4 else 128
-    return ",".join(
-        str(d) if isinstance(d, int) else "1" if axis == 0 else str(extent)
-        for axis, d in enumerate(dims)
-    )
-
-
-def _dims(value: onnx.ValueInfoProto) -> list[Dim] | None:
+def _dims(value: onnx.ValueInfoProto) -> list[Extent] | None:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
-    return [
-        # Some exporters write 0 or -1 for "any".
-        d.dim_value if d.dim_value > 0 else d.dim_param or None
-        for d in tensor.shape.dim
-    ]
+    found = [extent_of(d) for d in tensor.shape.dim]
+    # Some exporters write 0 for "any".
+    return [d or None for d in found]
 
 
 def _bind(
-    name: str, dims: list[Dim] | None, wanted: tuple[int, ...], symbols: dict[str, int]
+    name: str, dims: list[Extent] | None, wanted: tuple[int, ...], symbols: dict[str, int]
 ) -> None:
     given = ",".join(map(str, wanted))
     if any(extent < 0 for extent in wanted):
@@ -140,12 +164,12 @@ def _bind(
         )
     if dims is None:
         return
-    shown = ", ".join(str(d) if d is not None else "?" for d in dims)
+    shown = _format(dims)
     if len(dims) != len(wanted):
         raise ShapeError(
             f"--shape {name}:{given} has {len(wanted)} dimensions, but input '{name}' has "
             f"{len(dims)}: [{shown}]",
-            hint=f"--shape {name}:{_example(_known(dims, symbols))}",
+            hint=f"--shape {name}:{','.join(map(str, _known(dims, symbols)))}".replace("None", "D"),
         )
     for axis, (dim, extent) in enumerate(zip(dims, wanted, strict=True)):
         known = symbols.setdefault(dim, extent) if isinstance(dim, str) else dim
@@ -165,22 +189,8 @@ def _bind(
         )
 
 
-def _known(dims: Sequence[Dim], symbols: Mapping[str, int]) -> list[Dim]:
+def _known(dims: Sequence[Extent], symbols: Mapping[str, int]) -> list[Extent]:
     return [symbols.get(d, d) if isinstance(d, str) else d for d in dims]
-
-
-def _static(
-    name: str, dims: list[Dim] | None, wanted: tuple[int, ...] | None, symbols: dict[str, int]
-) -> tuple[int, ...]:
-    if wanted is not None:
-        return wanted
-    if dims is None:
-        raise open_dims_error(name, None)
-    known = _known(dims, symbols)
-    static = tuple(d for d in known if isinstance(d, int))
-    if len(static) != len(known):
-        raise open_dims_error(name, known)
-    return static
 
 
 def _dtype(value: onnx.ValueInfoProto) -> str:

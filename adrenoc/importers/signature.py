@@ -92,8 +92,15 @@ def _axes(value: Any) -> tuple[Extent, ...] | None:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
-    dims = tensor.shape.dim
-    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims)
+    return tuple(map(extent_of, tensor.shape.dim))
+
+
+def extent_of(dim: Any) -> Extent:
+    """The extent of a dimension of ONNX; names without a letter, as `?` and `-1`, name nothing."""
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    name = str(dim.dim_param)
+    return name if any(map(str.isalpha, name)) else None
 
 
 def _dtype(element: int) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 
 from adrenoc.decision import Decision
+from adrenoc.errors import ShapeError
 from adrenoc.importers.onnx.branch import (
     branch_taken,
     can_select,
@@ -75,6 +76,9 @@ _ON_DEVICE = frozenset({"Expand", "OneHot", "Pad", "Tile"})
 
 Of others TVM makes a constant too, or what reads them would be one: they are refused.
 """
+
+_SLIDING = frozenset({"AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool", "QLinearConv"})
+"""Operators of windows, of which one at least has to fit."""
 
 _MOST_SELECTED = 256
 """Ifs whose branches are both computed: in each other, ten of them have a thousand branches."""
@@ -324,7 +328,14 @@ class _Folder:
         return math.prod(extent or 1 for extent in shape) <= MOST_ADDRESSED
 
     def _set_empty(self, node: onnx.NodeProto) -> None:
-        """What holds no element is known, whatever computes it."""
+        """What holds no element is known, whatever computes it, but where no window fits."""
+        if node.op_type in _SLIDING and not self._is_empty(node.input[0]):
+            shape = self.graph.types[node.output[0]].shape
+            raise ShapeError(
+                f"tensor '{node.output[0]}' has the shape {list(shape or ())}: a window is larger "
+                "than what it slides over",
+                hint="compile for a larger input: --shape NAME:D,D,...",
+            )
         for name in node.output:
             known = self.graph.types.get(name)
             if known is not None and known.shape is not None:

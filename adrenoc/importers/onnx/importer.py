@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx
-from onnx import TensorProto
 
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.decision import Decision
 from adrenoc.errors import (
+    AdrenocError,
     ModelFormatError,
-    ShapeError,
     UnsupportedOperatorError,
 )
 from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
@@ -24,17 +21,13 @@ from adrenoc.importers.onnx.differences import note_differences
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.functions import inline_functions
 from adrenoc.importers.onnx.graph import (
-    MOST_AXES,
-    MOST_ELEMENTS,
-    STANDARD_DOMAINS,
     OnnxGraph,
     TensorType,
-    all_nodes,
-    load_constants,
     sort_nodes,
 )
 from adrenoc.importers.onnx.load import load_onnx
 from adrenoc.importers.onnx.merged_decoder import take_past_branch
+from adrenoc.importers.onnx.prepare import opset_of, prepare
 from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.importers.onnx.refusals import (
     find_dependents,
@@ -45,21 +38,14 @@ from adrenoc.importers.onnx.refusals import (
 )
 from adrenoc.importers.onnx.sound import check_sound
 from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
-from adrenoc.importers.shapes import fix_input_shapes
+from adrenoc.importers.onnx.tensor_limits import check_dtypes, check_extents, check_text
+from adrenoc.importers.shapes import OpenInputs
 from adrenoc.importers.states import check_states
+from adrenoc.importers.suggest_shapes import suggest_shapes
 from adrenoc.text.spelling import list_first
-
-_ONLY_CONSTANT = frozenset(
-    value
-    for name, value in TensorProto.DataType.items()
-    if name.startswith(("BFLOAT", "FLOAT4", "FLOAT8", "INT2", "INT4", "UINT2", "UINT4"))
-)
 
 OLDEST_OPSET = 7
 """The oldest opset that is translated as it is; older models are converted to it first."""
-
-OPSET_OF_OURS = 17
-"""What is written in place of other domains' operators, where the model names no opset."""
 
 
 def import_onnx(
@@ -86,25 +72,26 @@ def import_onnx(
 
     decisions: list[Decision] = []
     model, sha256 = _load(files, decisions)
-    graph = _prepare(model, shapes)
-    decisions += _tell_left_out(model.graph, graph)
+    kept = {"states": states, "caches": caches, "recurrent": recurrent}
+    graph, assumed = prepare(model, shapes, lambda found: _suggest(found, files, shapes, kept))
+    decisions += assumed
     del model  # its weights are in `graph` now
     decisions += _keep_weights_and_caches(graph, caches, recurrent)
-    kept = (*caches, *recurrent, *states)
-    _put_last(graph, [present for _, present in kept])
+    pairs = (*caches, *recurrent, *states)
+    _put_last(graph, [present for _, present in pairs])
     decisions += fuse_qdq(graph)
     decisions += fold_constants(graph)
     graph = _expand_functions(graph, decisions)
     decisions += [*mask_outputs(graph), *note_differences(graph), *note_steps(graph)]
-    _check_text(graph)
+    check_text(graph)
     missing = missing_nodes(graph, supported_operators())
     foreign = leave_out_untold(graph, foreign_nodes(graph), missing)
     if graph.vast:
         raise_refusals(graph, foreign, missing, [])  # before the constants take memory
     unknown = find_dependents(graph, [*foreign, *missing])
     if not unknown:
-        _check_extents(graph)
-        _check_dtypes(graph)
+        check_extents(graph)
+        check_dtypes(graph)
     module, tensors, failed = convert(graph, unknown)
     raise_refusals(graph, foreign, missing, failed)
     check_kept(graph, caches)
@@ -114,13 +101,31 @@ def import_onnx(
         module=module,
         format="onnx",
         inputs=tuple(graph.inputs),
-        outputs=outputs[: len(outputs) - len(kept)],
+        outputs=outputs[: len(outputs) - len(pairs)],
         decisions=tuple(decisions),
         model_sha256=sha256,
         tensors=tensors,
         nodes={name: node.name for node in graph.nodes for name in node.output if node.name},
-        states=kept,
+        states=pairs,
     )
+
+
+def _suggest(
+    found: OpenInputs,
+    files: ModelFiles,
+    shapes: Mapping[str, tuple[int, ...]],
+    kept: Mapping[str, Sequence[tuple[str, str]]],
+) -> str:
+    """A hint for open inputs of which is known that the model can be imported by it."""
+
+    def fits(others: Mapping[str, tuple[int, ...]]) -> bool:
+        try:
+            import_onnx(files, shapes={**shapes, **others}, **kept)
+        except AdrenocError:
+            return False
+        return True
+
+    return suggest_shapes(found, files.paths[0], fits)
 
 
 def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto, str]:
@@ -129,7 +134,7 @@ def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto
     model = _convert_opset(_check(model, files, decisions), files, decisions)
     if model.functions:
         model = inline_functions(model, decisions)
-        check_sound(model, opset=_opset(model))  # its nodes are what their callers make of them
+        check_sound(model, opset=opset_of(model))  # its nodes are what their callers make of them
     return model, sha256
 
 
@@ -171,7 +176,7 @@ def read_quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
     model = _convert_opset(_check(model, files, decisions), files, decisions)
     if model.functions:
         model = inline_functions(model, decisions)
-    graph = _prepare(model, {})
+    graph, _ = prepare(model, {})
     fuse_qdq(graph)
     return graph, sha256
 
@@ -186,7 +191,7 @@ def _check(model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision])
             hint=hint,
         )
     newest = onnx.defs.onnx_opset_version()
-    opset = _opset(model)
+    opset = opset_of(model)
     if not 1 <= opset <= newest:
         raise ModelFormatError(
             f"{path} uses opset {opset}; expected 1 to {newest}",
@@ -218,7 +223,7 @@ def _convert_opset(
     """`model` in the oldest opset that is translated, where it is older than that."""
     from onnx import version_converter
 
-    opset = _opset(model)
+    opset = opset_of(model)
     if opset >= OLDEST_OPSET:
         return model
     try:
@@ -244,61 +249,6 @@ def _convert_opset(
     return converted
 
 
-def _opset(model: onnx.ModelProto) -> int:
-    """The opset of the standard's operators; one of ours where a model has none of them."""
-    versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
-    nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
-    has_standard = any(node.domain in STANDARD_DOMAINS for node in all_nodes(nodes))
-    return max(versions, default=1 if has_standard else OPSET_OF_OURS)
-
-
-def _prepare(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> OnnxGraph:
-    source = model.graph
-    graph = OnnxGraph(
-        nodes=[_copy_node(node) for node in source.node],
-        inputs=fix_input_shapes(source, shapes),
-        outputs=[value.name for value in source.output],
-        opset=_opset(model),
-    )
-    elements = {value.name: value.type.tensor_type.elem_type for value in source.input}
-    for spec in graph.inputs:
-        graph.types[spec.name] = TensorType(element=elements[spec.name], shape=spec.shape)
-        if 0 in spec.shape:  # it holds nothing, which makes it a constant
-            graph.set_constant(spec.name, np.empty(spec.shape, spec.dtype))
-    graph.inputs = [spec for spec in graph.inputs if spec.name not in graph.constants]
-    for name, value in load_constants(source).items():
-        graph.set_constant(name, value)
-    made = {*graph.types, *(name for node in source.node for name in node.output)}
-    for name in graph.outputs:
-        if name not in made:
-            raise ModelFormatError(
-                f"the graph promises the output '{name}', but no node computes it",
-                hint="export the model again",
-            )
-    return graph
-
-
-def _copy_node(node: onnx.NodeProto) -> onnx.NodeProto:
-    """The node with memory of its own: a part of a message keeps all of it, weights too."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy
-
-
-def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:
-    kept = {spec.name for spec in graph.inputs}
-    constants = {tensor.name for tensor in source.initializer}
-    return [
-        Decision(
-            subject=value.name,
-            taken="left the input out",
-            reason=f"its shape {list(graph.types[value.name].shape or ())} holds no element",
-        )
-        for value in source.input
-        if value.name not in kept | constants
-    ]
-
-
 def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
     """Replace operators that the frontend lacks by what the ONNX standard defines them as."""
     from adrenoc.importers.onnx.convert import supported_operators
@@ -318,67 +268,6 @@ def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
             for op_type, count in sorted(expanded.items())
         ]
         decisions += fold_constants(graph)
-
-
-def _check_text(graph: OnnxGraph) -> None:
-    for name in graph.outputs:
-        if name in graph.constants and graph.constants[name].dtype.kind in "OSU":
-            raise _make_text_error(f"output '{name}'")
-
-
-def _make_text_error(what: str) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(
-        f"{what} holds text; adrenoc computes tensors of numbers",
-        hint="cut that part off with onnx.utils.extract_model",
-    )
-
-
-def _check_dtypes(graph: OnnxGraph) -> None:
-    """Refuse tensors of text, and of numbers that only constants can hold, which are folded."""
-    read = {n for node in graph.nodes for n in node.input if n not in graph.constants}
-    for name in sorted(read.union(graph.outputs)):
-        known = graph.types.get(name)
-        if known is not None and known.element == TensorProto.STRING:
-            raise _make_text_error(f"tensor '{name}'")
-        if known is not None and known.element in _ONLY_CONSTANT:
-            raise UnsupportedOperatorError(
-                f"tensor '{name}' holds {TensorProto.DataType.Name(known.element).lower()}, which "
-                "no OpenCL device computes",
-                hint="export the model in float32 or float16",
-            )
-
-
-def _check_extents(graph: OnnxGraph) -> None:
-    """Refuse tensors that hold too much, or nothing and are not operands that say so."""
-    constants = graph.constants
-    read = {n for node in graph.nodes for n in node.input if n not in constants}
-    for name in sorted(read.union(graph.outputs)):
-        known = graph.types.get(name)
-        if known is not None and len(known.shape or ()) > MOST_AXES:
-            raise ShapeError(
-                f"tensor '{name}' has {len(known.shape or ())} dimensions; expected up to "
-                f"{MOST_AXES}",
-                hint="cut the model before that tensor with onnx.utils.extract_model",
-            )
-        if known is not None and any(d < 0 for d in known.shape or ()):
-            raise ShapeError(
-                f"tensor '{name}' has the shape {list(known.shape or ())}: a window is larger than "
-                "what it slides over",
-                hint="compile for a larger input: --shape NAME:D,D,...",
-            )
-        if known is not None and known.shape is not None and 0 in known.shape:
-            raise ShapeError(
-                f"tensor '{name}' has the shape {list(known.shape)}: it holds no element, and "
-                "no kernel can compute it",
-                hint="cut the model before that tensor with onnx.utils.extract_model",
-            )
-        if known is not None and math.prod(known.shape or ()) > MOST_ELEMENTS:
-            raise ShapeError(
-                f"tensor '{name}' has the shape {list(known.shape or ())}, which is "
-                f"{math.prod(known.shape or ())} elements; expected up to {MOST_ELEMENTS}",
-                hint="compile for a smaller input: --shape NAME:D,D,..., or cut the model before "
-                "that tensor with onnx.utils.extract_model",
-            )
 
 
 def _require_shape(graph: OnnxGraph, name: str) -> TensorType:

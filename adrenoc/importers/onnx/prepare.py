@@ -1,0 +1,90 @@
+"""From the message of an ONNX file to the graph that the importer works on, with static inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+
+from adrenoc.decision import Decision
+from adrenoc.errors import ModelFormatError
+from adrenoc.importers.onnx.graph import (
+    STANDARD_DOMAINS,
+    OnnxGraph,
+    TensorType,
+    all_nodes,
+    load_constants,
+)
+from adrenoc.importers.shapes import OpenInputs, fix_input_shapes, write_options
+
+OPSET_OF_OURS = 17
+"""What is written in place of other domains' operators, where the model names no opset."""
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The opset of the standard's operators; one of ours where a model has none of them."""
+    versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
+    nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
+    has_standard = any(node.domain in STANDARD_DOMAINS for node in all_nodes(nodes))
+    return max(versions, default=1 if has_standard else OPSET_OF_OURS)
+
+
+def prepare(
+    model: onnx.ModelProto,
+    shapes: Mapping[str, tuple[int, ...]],
+    suggest: Callable[[OpenInputs], str] = write_options,
+) -> tuple[OnnxGraph, list[Decision]]:
+    """The graph with static shapes of its inputs, and what was assumed of these.
+
+    `suggest` writes the hint of an error for inputs whose shapes stay open.
+
+    Raises:
+        ShapeError: a shape is missing or does not fit.
+        ModelFormatError: an output is computed by nothing.
+    """
+    source = model.graph
+    inputs, assumed = fix_input_shapes(source, shapes, suggest)
+    graph = OnnxGraph(
+        nodes=[_copy_node(node) for node in source.node],
+        inputs=inputs,
+        outputs=[value.name for value in source.output],
+        opset=opset_of(model),
+    )
+    elements = {value.name: value.type.tensor_type.elem_type for value in source.input}
+    for spec in graph.inputs:
+        graph.types[spec.name] = TensorType(element=elements[spec.name], shape=spec.shape)
+        if 0 in spec.shape:  # it holds nothing, which makes it a constant
+            graph.set_constant(spec.name, np.empty(spec.shape, spec.dtype))
+    graph.inputs = [spec for spec in graph.inputs if spec.name not in graph.constants]
+    for name, value in load_constants(source).items():
+        graph.set_constant(name, value)
+    made = {*graph.types, *(name for node in source.node for name in node.output)}
+    for name in graph.outputs:
+        if name not in made:
+            raise ModelFormatError(
+                f"the graph promises the output '{name}', but no node computes it",
+                hint="export the model again",
+            )
+    return graph, [*assumed, *_tell_left_out(source, graph)]
+
+
+def _copy_node(node: onnx.NodeProto) -> onnx.NodeProto:
+    """The node with memory of its own: a part of a message keeps all of it, weights too."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:
+    kept = {spec.name for spec in graph.inputs}
+    constants = {tensor.name for tensor in source.initializer}
+    return [
+        Decision(
+            subject=value.name,
+            taken="left the input out",
+            reason=f"its shape {list(graph.types[value.name].shape or ())} holds no element",
+        )
+        for value in source.input
+        if value.name not in kept | constants
+    ]

@@ -1,0 +1,176 @@
+"""Inputs whose extents the file leaves open: batches are 1, and hints are such as can be typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from adrenoc import errors
+from adrenoc.decision import ASSUMED
+from adrenoc.importers import import_model
+from adrenoc.importers.imported import Imported
+from tests.models import graph, write
+
+RNG = np.random.default_rng(5)
+
+
+def node(kind: str, inputs: list[str], outputs: list[str], **attrs: object) -> onnx.NodeProto:
+    return helper.make_node(kind, inputs, outputs, **attrs)
+
+
+def weights(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def conv_on(*dims: int | str) -> onnx.ModelProto:
+    return graph([node("Conv", ["x", "w"], ["y"])], {"x": dims}, ["y"], {"w": weights(4, 3, 3, 3)})
+
+
+def lstm(x: tuple[int | str, ...], h: tuple[int | str, ...]) -> onnx.ModelProto:
+    made = ["y", "hn", "cn"]
+    nodes = [node("LSTM", ["x", "w", "r", "", "", "h", "c"], made, hidden_size=4)]
+    constants = {"w": weights(1, 16, 6), "r": weights(1, 16, 4)}
+    return graph(nodes, {"x": x, "h": h, "c": h}, made, constants)
+
+
+def assumed(imported: Imported) -> list[tuple[str, str, str]]:
+    told = [(d.subject, d.taken, d.reason) for d in imported.decisions]
+    return [one for one in told if one[1].startswith(ASSUMED)]
+
+
+BATCHES: dict[str, tuple[onnx.ModelProto, dict[str, tuple[int, ...]]]] = {
+    "images": (conv_on("N", 3, 8, 8), {"x": (1, 3, 8, 8)}),
+    "no name": (conv_on("?", 3, 8, 8), {"x": (1, 3, 8, 8)}),
+    "a name of steps, and a Conv": (conv_on("num_frames", 3, 8, 8), {"x": (1, 3, 8, 8)}),
+    "a state by its name": (
+        lstm((5, "batch", 6), (1, "batch", 4)),
+        {"x": (5, 1, 6), "h": (1, 1, 4), "c": (1, 1, 4)},
+    ),
+    "a state by its node": (
+        lstm((5, "-1", 6), (1, "?", 4)),
+        {"x": (5, 1, 6), "h": (1, 1, 4), "c": (1, 1, 4)},
+    ),
+    "rows of a product": (
+        graph(
+            [node("Gemm", ["x", "w"], ["t"]), node("Softmax", ["t"], ["y"], axis=-1)],
+            {"x": ("unk__7", 6)},
+            ["y"],
+            {"w": weights(6, 3)},
+        ),
+        {"x": (1, 6)},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_open_batches_are_one(tmp_path: Path, kind: str) -> None:
+    model, wanted = BATCHES[kind]
+    imported = import_model(write(model, tmp_path), shapes={})
+    assert {spec.name: spec.shape for spec in imported.inputs} == wanted
+    [(subject, taken, reason)] = assumed(imported)
+    assert subject == ", ".join(wanted)
+    assert taken == "assumed a batch of 1"
+    assert "--shape x:" in reason
+
+
+def test_the_told_option_takes_another_batch(tmp_path: Path) -> None:
+    path = write(conv_on("N", 3, 8, 8), tmp_path)
+    assert "--shape x:N,3,8,8 takes another" in assumed(import_model(path, shapes={}))[0][2]
+    imported = import_model(path, shapes={"x": (4, 3, 8, 8)})
+    assert imported.outputs[0].shape == (4, 4, 6, 6)
+    assert not assumed(imported)
+
+
+def test_other_batches_are_as_that_which_is_given(tmp_path: Path) -> None:
+    """A batch without a name is no other one than that of the input that was said."""
+    path = write(lstm((5, "?", 6), (1, "?", 4)), tmp_path)
+    imported = import_model(path, shapes={"x": (5, 3, 6)})
+    assert {spec.name: spec.shape for spec in imported.inputs}["h"] == (1, 3, 4)
+
+
+OTHERS: dict[str, tuple[onnx.ModelProto, str]] = {
+    "steps": (lstm(("T", 1, 6), (1, 1, 4)), "--shape x:1,1,6"),
+    "what is summed": (
+        graph([node("ReduceMean", ["x"], ["y"], axes=[0])], {"x": ("n", 3)}, ["y"]),
+        "--shape x:1,3",
+    ),
+    "rows that meet": (
+        graph([node("Softmax", ["x"], ["y"], axis=0)], {"x": ("a", 3)}, ["y"]),
+        "--shape x:1,3",
+    ),
+    "by its name": (
+        graph([node("Relu", ["x"], ["y"])], {"x": ("num_points", 3)}, ["y"]),
+        "--shape x:1,3",
+    ),
+    "one axis": (graph([node("Relu", ["x"], ["y"])], {"x": ("n_mels",)}, ["y"]), "--shape x:128"),
+    "two that have no name": (conv_on("?", 3, "?", "?"), "--shape x:1,3,224,224"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_no_batch_is_asked_for(tmp_path: Path, kind: str) -> None:
+    model, option = OTHERS[kind]
+    path = write(model, tmp_path)
+    with pytest.raises(errors.ShapeError) as caught:
+        import_model(path, shapes={})
+    assert option in caught.value.hint
+
+
+def test_names_that_name_nothing_are_not_shared(tmp_path: Path) -> None:
+    path = write(conv_on("?", 3, "?", "?"), tmp_path)
+    imported = import_model(path, shapes={"x": (1, 3, 48, 192)})
+    assert imported.outputs[0].shape == (1, 4, 46, 190)
+
+
+def test_a_hint_is_such_as_the_model_takes(tmp_path: Path) -> None:
+    """A window of 400 samples does not fit into 128, and a state takes no 224x224."""
+    nodes = [
+        node("Conv", ["x", "w"], ["t"], strides=[160]),
+        node("MatMul", ["s", "v"], ["k"]),
+        node("ReduceMean", ["t"], ["m"], axes=[2], keepdims=1),
+        node("Add", ["m", "k"], ["y"]),
+    ]
+    constants = {"w": weights(4, 1, 400), "v": weights(7, 1)}
+    inputs = {"x": ("batch", 1, "samples"), "s": ("batch", 4, 7)}
+    path = write(graph(nodes, inputs, ["y"], constants), tmp_path)
+    with pytest.raises(errors.ShapeError) as caught:
+        import_model(path, shapes={})
+    assert caught.value.hint == "add --shape x:1,1,512 (with the extents that you feed)"
+    import_model(path, shapes={"x": (1, 1, 512)})
+
+
+SAID = {
+    "preprocessor_config.json": (
+        {"size": {"shortest_edge": 256}, "crop_size": {"height": 240, "width": 320}},
+        conv_on("batch", 3, "height", "width"),
+        "--shape x:1,3,240,320 (with the extents that you feed; preprocessor_config.json says 240)",
+    ),
+    "config.json": (
+        {"max_position_embeddings": 64},
+        graph(
+            [node("Gather", ["e", "x"], ["y"])],
+            {"x": ("batch", "sequence")},
+            ["y"],
+            {"e": weights(9, 4)},
+            dtype=onnx.TensorProto.INT64,
+        ),
+        "--shape x:1,64 (with the extents that you feed; config.json says up to 64)",
+    ),
+}
+
+
+@pytest.mark.parametrize("folder", ["", "onnx"])
+@pytest.mark.parametrize("name", SAID)
+def test_the_models_own_files_say_first(tmp_path: Path, name: str, folder: str) -> None:
+    said, model, hint = SAID[name]
+    (tmp_path / name).write_text(json.dumps(said))
+    (tmp_path / folder).mkdir(exist_ok=True)
+    path = write(model, tmp_path / folder)
+    with pytest.raises(errors.ShapeError) as caught:
+        import_model(path, shapes={})
+    assert hint in caught.value.hint
