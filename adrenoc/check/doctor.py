@@ -191,15 +191,30 @@ def _references() -> list[Finding]:
         Finding(
             subject=title,
             state="ok" if importlib.util.find_spec(module) else "missing",
-            seen=_version(package) or "not installed",
+            seen=(_version(package) or "not installed") + (_saturates() if own else ""),
             needed_for=f"run --check {example}",
             fix="" if importlib.util.find_spec(module) else "pip install 'adrenoc[check]'",
         )
-        for title, module, package, example in (
-            ("onnxruntime", "onnxruntime", "onnxruntime", "MODEL.onnx"),
-            ("LiteRT", "ai_edge_litert", "ai-edge-litert", "MODEL.tflite"),
+        for title, module, package, example, own in (
+            ("onnxruntime", "onnxruntime", "onnxruntime", "MODEL.onnx", True),
+            ("LiteRT", "ai_edge_litert", "ai-edge-litert", "MODEL.tflite", False),
         )
     ]
+
+
+def _saturates() -> str:
+    """What is to be said of onnxruntime's products of bytes on this CPU."""
+    try:
+        from adrenoc.importers.onnx.session import runtime_errors, saturates
+
+        wrong = saturates()
+    except ImportError:
+        return ""
+    except runtime_errors() as error:
+        return f"; it computes nothing: {str(error).strip().splitlines()[-1]}"
+    if not wrong:
+        return ""
+    return "; its products of uint8 by int8 saturate, as this CPU has no VNNI: ours are exact"
 
 
 def _opencl() -> list[Finding]:

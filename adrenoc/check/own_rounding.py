@@ -22,7 +22,7 @@ import numpy as np
 
 from adrenoc.check.perturb import perturb_array, perturb_constants
 from adrenoc.check.quanta import Quantised, read_quanta
-from adrenoc.check.reference import other_kernels, run_reference
+from adrenoc.check.reference import explain_installed, other_kernels, run_reference
 from adrenoc.device.compare import CheckResult, Floor, compare, floors_of
 from adrenoc.errors import InputError, ModelFormatError
 from adrenoc.files.temporary import TemporaryFolder
@@ -88,12 +88,13 @@ class Reference:
 def judge_outputs(
     model: Path, inputs: Arrays, outputs: Arrays, expected: Arrays, *, tolerance: float
 ) -> CheckResult:
-    """Compare with the reference as `Reference.judge` does.
+    """Compare with the reference as `Reference.judge` does, and note where users' own differs.
 
     Raises:
         DependencyError: the package that runs this format is not installed.
     """
-    return Reference(model, inputs, expected).judge(outputs, tolerance=tolerance)
+    checked = Reference(model, inputs, expected).judge(outputs, tolerance=tolerance)
+    return replace(checked, note=explain_installed(model, inputs, expected))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.unsigned_products import MOVES
 from adrenoc.importers.onnx.widen_halves import stores_halves
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ _QUANTISED_NAMES = (
 )
 _SCALE_OF_QGEMM = 7
 """The input that says the scale of what comes out; floats do where it is absent."""
-_MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity")
-"""ONNX operators whose results are the numbers that they read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +67,7 @@ def _quantised_onnx(model: Path) -> Quantised | None:
     tensors: dict[str, float] = {}
     for node in graph.node:
         step = 0.0
-        if node.op_type in _MOVES:
+        if node.op_type in MOVES:
             step = tensors.get(node.input[0], 0.0)
         elif _makes_quanta(node):
             step = 1.0

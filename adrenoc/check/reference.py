@@ -106,6 +106,18 @@ def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Ar
     return found
 
 
+def explain_installed(
+    model: Path, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
+) -> str:
+    """Say by how much onnxruntime, as this computer has it, differs from `expected`, if it does.
+
+    Raises:
+        DependencyError, ModelFormatError, ToolError: see `run_reference`.
+    """
+    found: str = _ask("explain_installed", model, inputs, expected=dict(expected))
+    return found
+
+
 _GONE_S = 2.0
 """Between the end of what a process says and its own."""
 

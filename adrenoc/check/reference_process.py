@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from adrenoc.check.installed import explain_installed
 from adrenoc.check.litert_tokens import run_tokens
 from adrenoc.check.runtimes import (
     other_kernels,
@@ -20,7 +21,14 @@ from adrenoc.errors import AdrenocError
 
 _FUNCTIONS = {
     function.__name__: function
-    for function in (run_reference, run_reference_kernels, run_steps, other_kernels, run_tokens)
+    for function in (
+        explain_installed,
+        other_kernels,
+        run_reference,
+        run_reference_kernels,
+        run_steps,
+        run_tokens,
+    )
 }
 
 

@@ -22,20 +22,12 @@ from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolEr
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.open_layers import OPENED, open_layers
-from adrenoc.importers.onnx.second_opinion import runtime_errors
+from adrenoc.importers.onnx.session import open_session, runtime_errors
 from adrenoc.importers.onnx.widen_halves import stores_halves, widen_halves
 from adrenoc.importers.tflite.float_weights import widen_weights
 from adrenoc.text.spelling import list_first
 
 ONNX_RUNTIME = "onnxruntime"
-SIGNED_BYTES = ("session.qdqisint8allowed", "1")
-"""onnxruntime's setting by which it computes on signed bytes between conversions, everywhere as on
-arm64 (source: onnxruntime_session_options_config_keys.h)."""
-
-EXACT_PRODUCTS = ("session.qdq_matmulnbits_accuracy_level", "1")
-"""onnxruntime's setting by which it multiplies weights of 4 bits in float, as the file says, and
-rounds no data to bytes for it (source: the same)."""
-
 _LACKS_A_KERNEL = "NotImplemented"
 """What onnxruntime raises for operators that it has, though not of the model's types."""
 
@@ -49,7 +41,6 @@ WIDENED = "floats in place of halves"
 _DELEGATE = "Delegate"
 """A part of LiteRT's words where what it hands a network to does not take it."""
 _INSTEAD = "of LiteRT its plain kernels compute the reference"
-_PROTOBUF_MAX_BYTES = 2**31 - 1  # it refuses to serialise more
 
 
 def run_reference(
@@ -173,22 +164,17 @@ def _run_onnx(
 def _open_session(
     model: Path, tensors: tuple[str, ...], *, plain: bool, threads: int, kernels: str = PLAIN
 ) -> Any:
-    runtime = import_runtime(ONNX_RUNTIME, ONNX_RUNTIME, "ONNX")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4  # It prints what it also raises.
-    options.intra_op_num_threads = threads
-    options.add_session_config_entry(*EXACT_PRODUCTS)
-    if kernels != UNSIGNED:
-        options.add_session_config_entry(*SIGNED_BYTES)
-    if plain and kernels == PLAIN:
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    import_runtime(ONNX_RUNTIME, ONNX_RUNTIME, "ONNX")
+    fuses_nothing = plain and kernels == PLAIN
     found = _rounding_operators(model)
-    rounds = OPENED in found or (plain and kernels == PLAIN and BLOCK_PRODUCT in found)
-    source: str | bytes = str(model)
+    rounds = OPENED in found or (fuses_nothing and BLOCK_PRODUCT in found)
+    source: Path | Any = model
     if tensors or rounds or kernels == WIDENED:
-        source = _write_again(model, tensors, plain=plain, widen=kernels == WIDENED)
+        source = _change(model, tensors, plain=plain, widen=kernels == WIDENED)
     try:
-        return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return open_session(
+            source, plain=fuses_nothing, signed=kernels != UNSIGNED, threads=threads
+        )
     except runtime_errors() as error:
         if type(error).__name__ == _LACKS_A_KERNEL:
             raise ToolError(
@@ -270,8 +256,8 @@ def _rounding_operators(model: Path) -> set[str]:
     return {node.op_type for node in nodes if rounds(node)}
 
 
-def _write_again(model: Path, tensors: tuple[str, ...], *, plain: bool, widen: bool) -> bytes:
-    """The model, serialised, with `tensors` among its outputs and without roundings of data.
+def _change(model: Path, tensors: tuple[str, ...], *, plain: bool, widen: bool) -> Any:
+    """The model with `tensors` among its outputs and without roundings of data.
 
     Products of weights of few bits need that of plain kernels alone: others have a setting.  To
     `widen` it makes floats of halves.
@@ -295,13 +281,7 @@ def _write_again(model: Path, tensors: tuple[str, ...], *, plain: bool, widen: b
         check_tensor(model, name, known)
         if name not in present:
             proto.graph.output.append(onnx.ValueInfoProto(name=name))
-    if proto.ByteSize() > _PROTOBUF_MAX_BYTES:
-        raise InputError(
-            f"{model} holds {proto.ByteSize()} bytes with its weights; intermediate tensors can be "
-            f"read from models up to {_PROTOBUF_MAX_BYTES} bytes",
-            hint="compare its outputs alone",
-        )
-    return proto.SerializeToString()
+    return proto
 
 
 def _run_tflite(

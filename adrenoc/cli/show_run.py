@@ -46,6 +46,7 @@ def plain_run(
             "passed": checked.passed,
             "tolerance": checked.tolerance,
             "tensors": checked.tensors,
+            "note": checked.note,
         }
     return plain
 
@@ -124,6 +125,8 @@ def _show_check(checked: CheckResult) -> None:
         ]
     console.print_table(("output", "shape", *figures), rows, right=figures)
     console.print_fields((tensor.name, tensor.accepted_as) for tensor in checked.accepted)
+    if checked.note:
+        console.print_fields([("reference", checked.note)])
     verdict = "agrees" if checked.passed else "does not agree"
     console.print_verdict(
         checked.passed, f"{verdict} with the reference (tolerance {checked.tolerance:.0e})"

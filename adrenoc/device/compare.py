@@ -142,10 +142,14 @@ class TensorCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The comparison of all outputs with one tolerance for `range_error`."""
+    """The comparison of all outputs with one tolerance for `range_error`.
+
+    `note` is what else is to be said of the reference, empty where that is nothing.
+    """
 
     tensors: tuple[TensorCheck, ...]
     tolerance: float
+    note: str = ""
 
     @property
     def passed(self) -> bool:

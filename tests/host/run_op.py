@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from adrenoc.check.runtimes import EXACT_PRODUCTS
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import DeviceError
 from adrenoc.importers.imported import Imported
+from adrenoc.importers.onnx.session import open_session
 from adrenoc.native import opencl
 from adrenoc.options import resolve_options
 from adrenoc.pipeline import STAGES, State, run_stages
@@ -309,13 +308,7 @@ class Ops:
         The greatest of some draws: of a single number it may be small by chance.
         """
         expected = self.reference()
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = onnxruntime.InferenceSession(
-            rounded(self._model()).SerializeToString(),
-            options,
-            providers=["CPUExecutionProvider"],
-        )
+        session = open_session(rounded(self._model()), plain=True)
         errors = dict.fromkeys(self._outputs, 0.0)
         random = np.random.default_rng(0)
         for size in (0.0, *[2.0**-11] * (_DRAWS - 1)):
@@ -346,11 +339,7 @@ class Ops:
 
     def reference(self) -> dict[str, np.ndarray]:
         if self._expected is None:
-            options = onnxruntime.SessionOptions()
-            options.add_session_config_entry(*EXACT_PRODUCTS)
-            session = onnxruntime.InferenceSession(
-                self._model().SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            session = open_session(self._model())
             values = session.run(self._outputs, self._inputs)
             self._expected = dict(zip(self._outputs, values, strict=True))
         return self._expected

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, numpy_helper
 
 from adrenoc.device.generate import Decoder
 from adrenoc.device.run import local_place
+from adrenoc.importers.onnx.session import open_session
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 
 SHAPE = DecoderShape(layers=1, context=24, cache_bits=8, packed=False)
@@ -31,7 +31,7 @@ NEAR = 2e-5
 
 def run_whole(model: Path, **pasts: np.ndarray) -> dict[str, np.ndarray]:
     """What onnxruntime makes of the tokens that the pasts do not hold yet."""
-    session = onnxruntime.InferenceSession(model)
+    session = open_session(model)
     empty = {
         port.name: np.zeros((1, 2, 0, 16), np.int8 if port.type == "tensor(int8)" else np.float32)
         for port in session.get_inputs()

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from click.testing import CliRunner
 from onnx import numpy_helper
@@ -23,6 +22,7 @@ from adrenoc.device.generate import Decoder, Sampling, Wish
 from adrenoc.device.run import local_place
 from adrenoc.errors import AccuracyError, InputError, OptionError
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
 from adrenoc.reporter import Reporter, SilentReporter
 from adrenoc.target.target import load_target
@@ -149,7 +149,7 @@ def test_agreement_and_perplexity_are_those_of_the_logits(device: Any, tmp_path:
 
 def _logits_by_onnxruntime(model: Path, tokens: tuple[int, ...]) -> np.ndarray:
     """Token by token over its own pasts, apart from what is tested."""
-    session = onnxruntime.InferenceSession(model)
+    session = open_session(model)
     pasts = {
         port.name: np.zeros((1, SHAPE.kv_heads, 0, SHAPE.head), np.float32)
         for port in session.get_inputs()

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from click.testing import CliRunner
 from onnx import numpy_helper
 
 from adrenoc.cli.main import cli
 from adrenoc.errors import CheckFailedError, InputError
+from adrenoc.importers.onnx.session import open_session
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 
 TOKENS = (3, 5, 7, 9, 2, 1, 44, 13)
@@ -48,7 +48,7 @@ def compare(model: Path, source: Path, *more: Any) -> tuple[int, dict[str, Any]]
 
 def logits_of(model: Path) -> np.ndarray:
     """By onnxruntime, of all tokens at once."""
-    session = onnxruntime.InferenceSession(model)
+    session = open_session(model)
     feeds: dict[str, np.ndarray] = {
         "input_ids": np.array([TOKENS], np.int64),
         "attention_mask": np.ones((1, len(TOKENS)), np.int64),

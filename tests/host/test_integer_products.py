@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from adrenoc.codegen import opencl_source
 from adrenoc.codegen.build import kernel_sources
+from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.layout import Layout
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.options import resolve_options
@@ -96,9 +96,7 @@ def compiled(net: QNet, folder: Path, preset: str) -> State:
 
 def expected(net: QNet, image: np.ndarray) -> np.ndarray:
     """What onnxruntime computes."""
-    session = onnxruntime.InferenceSession(
-        net.model().SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = open_session(net.model())
     return np.asarray(session.run(None, {"x": image})[0])
 
 

@@ -19,6 +19,7 @@ from adrenoc.check.verdict import MIB
 from adrenoc.cli.main import main
 from adrenoc.codegen.build import kernel_sources
 from adrenoc.compile.compiler import Compiled, compile_model
+from adrenoc.importers.onnx.session import open_session
 from adrenoc.native import opencl
 from adrenoc.options import resolve_options
 from adrenoc.reporter import SilentReporter
@@ -156,7 +157,7 @@ def _run(compiled: Compiled, inputs: list[np.ndarray], device: Any) -> tuple[np.
 
 
 def _reference(path: Path, x: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = open_session(path)
     (value,) = session.run(None, {"x": x})
     return np.asarray(value)
 

@@ -13,6 +13,7 @@ from onnx import helper
 
 from adrenoc.errors import UnsupportedOperatorError
 from adrenoc.importers import import_model
+from adrenoc.importers.onnx.session import open_session
 from tests.models import graph, write
 from tests.stock_tvm import run_on_cpu
 
@@ -61,8 +62,8 @@ def check(
     path = write(graph(list(nodes), shapes or SHAPES, list(outputs), own), tmp_path)
     imported = import_model(path, shapes={})
     fed = list(inputs or boxes())
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    pytest.importorskip("onnxruntime")
+    session = open_session(path)
     expected = session.run(None, dict(zip(shapes or SHAPES, fed, strict=True)))
     found = run_on_cpu(imported.module, fed)
     for name, value, wanted in zip(outputs, found, expected, strict=True):
@@ -248,8 +249,8 @@ def check_assigned(
     path = write(graph(list(nodes), shapes, ["y"], own), tmp_path)
     random = np.random.default_rng(5)
     fed = [random.uniform(-1, 1, shape).astype(np.float32) for shape in shapes.values()]
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    pytest.importorskip("onnxruntime")
+    session = open_session(path)
     expected = session.run(None, dict(zip(shapes, fed, strict=True)))
     found = run_on_cpu(import_model(path, shapes={}).module, fed)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper
 
 from adrenoc.importers import import_model
+from adrenoc.importers.onnx.session import open_session
 from tests.models import graph, write
 from tests.stock_tvm import run_on_cpu
 
@@ -28,8 +29,8 @@ def check(
     if opset:
         model.opset_import[0].version = opset
     path = write(model, tmp_path)
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    pytest.importorskip("onnxruntime")
+    session = open_session(path)
     (expected,) = session.run(None, feeds)
     (found,) = run_on_cpu(import_model(path, shapes={}).module, list(feeds.values()))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

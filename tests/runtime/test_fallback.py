@@ -13,6 +13,7 @@ import pytest
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.cli.main import main
 from adrenoc.errors import CompileError, DeviceError
+from adrenoc.importers.onnx.session import open_session
 from tests.mcu import networks
 from tests.mcu.judge import Reference
 from tests.mcu.onnx_models import float_model, write_quantised
@@ -167,13 +168,11 @@ def test_numbers_of_float_inputs_are_the_models_own(
     absent: Path, tmp_path: Path, runtime: Runtime, execute: Callable[..., Finished]
 ) -> None:
     """A QDQ model takes and gives floats: so does the CPU in its place."""
-    import onnxruntime
-
     model = write_quantised(tmp_path, seed=4, form="QDQ", data="QInt8")
     out = tmp_path / "q.adrenoc"
     command = ["compile", str(model), "--device", "host", "--fallback", "cpu", "-o", str(out)]
     assert main(command) == 0
-    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    session = open_session(model)
     given = np.random.default_rng(3).normal(size=(1, 3, 12, 10)).astype(np.float32)
     (tmp_path / "x.bin").write_bytes(given.tobytes())
     names = [output.name for output in session.get_outputs()]

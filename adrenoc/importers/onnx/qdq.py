@@ -9,7 +9,7 @@ floats are rounded in an order of their own and move results by a quantum, layer
 
 Of signed bytes onnxruntime does so on arm64, as on phones.  On x86 it makes bytes without sign of
 them where a tensor has one reader, and leaves floats where that gives an operator both kinds: a
-flip of a quantum here and there, and two at the end of a MobileNet (`reference.SIGNED_BYTES`).
+flip of a quantum here and there, and two at the end of a MobileNet (`session.py`).
 
 Source: onnxruntime's QDQ transformers (which operators, and on which conditions).
 """

@@ -16,6 +16,7 @@ import onnx
 
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.onnx.graph import TensorType
+from adrenoc.importers.onnx.session import open_session, runtime_errors
 
 _NO_VERDICT = ("NotImplemented", "NoSuchFile", "EPFail")
 """Names of its exceptions that say nothing of the node: it has no kernel for it."""
@@ -62,19 +63,13 @@ def _ask(
     *,
     run: bool,
 ) -> Opinion:
-    runtime = _runtime()
-    if runtime is None:
+    if not _is_installed():
         return Opinion()
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4  # it prints what it also raises
-    options.intra_op_num_threads = 1
     names = [name for name in node.output if name]
     stored = () if run else tuple(known)
     try:
         model = _make_model(node, types, {n: known[n] for n in stored}, opset)
-        session = runtime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = open_session(model, threads=1)
         if run:
             return Opinion(values=dict(zip(names, session.run(names, dict(known)), strict=True)))
         return Opinion(types={o.name: t for o in session.get_outputs() if (t := _type_of(o))})
@@ -84,18 +79,12 @@ def _ask(
         return Opinion(refusal=_read_sentence(error))
 
 
-def _runtime() -> Any:
+def _is_installed() -> bool:
     try:
-        return import_onnxruntime()
+        import_onnxruntime()
     except ImportError:
-        return None
-
-
-def runtime_errors() -> tuple[type[Exception], ...]:
-    """The exceptions of onnxruntime, which share no base but Exception."""
-    state = import_onnxruntime().capi.onnxruntime_pybind11_state
-    own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
-    return (*own, RuntimeError, ValueError)
+        return False
+    return True
 
 
 def _make_model(

@@ -1,0 +1,43 @@
+"""How far onnxruntime, as programs on this computer have it, is from the exact arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from adrenoc.check.feeds import select_feeds
+from adrenoc.device.compare import compare
+from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.session import open_as_installed, runtime_errors, saturates
+from adrenoc.importers.onnx.unsigned_products import mixes_signs
+
+
+def explain_installed(
+    model: Path, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
+) -> str:
+    """Say by how much onnxruntime's own outputs differ from `expected`, which are exact.
+
+    Empty where they do not, and where nothing that this CPU computes wrongly is in the model.
+    """
+    if find_model_files(model).format == "tflite" or not saturates():
+        return ""
+    if not mixes_signs(onnx.load(str(model), load_external_data=False)):
+        return ""
+    with suppress(*runtime_errors()):  # what it refuses says nothing of its numbers
+        session = open_as_installed(model)
+        feeds = select_feeds(model, inputs, [value.name for value in session.get_inputs()])
+        names = [value.name for value in session.get_outputs()]
+        seen = dict(zip(names, session.run(names, feeds), strict=True))
+        checked = compare({n: seen[n] for n in expected if n in seen}, expected, tolerance=0.0)
+        worst = max(checked.tensors, key=lambda tensor: tensor.range_error, default=None)
+        if worst is not None and worst.range_error > 0:
+            return (
+                f"onnxruntime on this computer is off the exact arithmetic by "
+                f"{worst.range_error:.1e} of the range of `{worst.name}`: its CPU has no VNNI, and "
+                "products of uint8 by int8 saturate; ours are held against the exact ones"
+            )
+    return ""

@@ -1,0 +1,230 @@
+"""Products of bytes are those of whole numbers, on whatever CPU this runs.
+
+`test_without_vnni.py` runs this module again on a CPU whose own products of them saturate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from adrenoc.check.runtimes import other_kernels, run_reference
+from adrenoc.importers.onnx.session import open_session
+
+DATA_SCALE, WEIGHT_SCALE = np.float32(2.0**-6), np.float32(2.0**-7)
+"""Powers of two: requantisation is exact, and rounds ties to even everywhere."""
+SIGNS = [(a, w) for a in ("uint8", "int8") for w in ("uint8", "int8")]
+
+
+def extremes(random: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers whose products add up to most: of the ends of the range."""
+    info = np.iinfo(dtype)
+    ends = np.array([info.min, info.min + 1, info.max - 1, info.max], dtype)
+    return random.choice(ends, shape)
+
+
+def quantise(sums: np.ndarray, scale: float, zero: int, dtype: str) -> np.ndarray:
+    info = np.iinfo(dtype)
+    scaled = np.rint(sums * float(DATA_SCALE * WEIGHT_SCALE) / scale) + zero
+    return np.clip(scaled, info.min, info.max).astype(dtype)
+
+
+def convolve(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Of [1, C, H, W] by [O, C, KH, KW], without padding, in whole numbers."""
+    windows = np.lib.stride_tricks.sliding_window_view(x[0], w.shape[2:], axis=(1, 2))
+    return np.einsum("chwij,ocij->ohw", windows, w)[None]
+
+
+class Case:
+    """Operands at the ends of their ranges, and the sums of their products as whole numbers."""
+
+    def __init__(self, data: str, weights: str, *, convolution: bool, zero: bool = True) -> None:
+        random = np.random.default_rng(0)
+        self.dtype = data
+        shapes = ((1, 16, 9, 9), (8, 16, 3, 3)) if convolution else ((4, 64), (64, 8))
+        self.x = extremes(random, data, shapes[0])
+        self.w = extremes(random, weights, shapes[1])
+        zeros = (3, 5) if zero else (0, 0)
+        multiply = convolve if convolution else np.matmul
+        wide = [v.astype(np.int64) - z for v, z in zip((self.x, self.w), zeros, strict=True)]
+        self.sums = multiply(*wide)
+        most = np.abs(self.sums).max() * float(DATA_SCALE * WEIGHT_SCALE)
+        self.scale = np.float32(2.0 ** np.ceil(np.log2(most / 120)))
+        self.held = {
+            "sx": DATA_SCALE,
+            "zx": np.array(zeros[0], data),
+            "sw": WEIGHT_SCALE,
+            "zw": np.array(zeros[1], weights),
+            "s": self.scale,
+            "z": np.array(7, data),
+        }
+
+    @property
+    def quantised(self) -> np.ndarray:
+        return quantise(self.sums, self.scale, 7, self.dtype)
+
+    @property
+    def floats(self) -> np.ndarray:
+        return (self.sums * float(DATA_SCALE * WEIGHT_SCALE)).astype(np.float32)
+
+    def model(self, *nodes: onnx.NodeProto, held: bool) -> onnx.ModelProto:
+        """With the weights among the constants, or fed."""
+        fed = {"x": self.x} if held else {"x": self.x, "w": self.w}
+        constants = {**self.held, **({"w": self.w} if held else {})}
+        graph = helper.make_graph(
+            nodes,
+            "bytes",
+            [
+                helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+                for n, v in fed.items()
+            ],
+            [helper.make_empty_tensor_value_info("y")],
+            [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()],
+        )
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets)
+        model.ir_version = 10
+        return model
+
+    def feeds(self, *, held: bool) -> dict[str, np.ndarray]:
+        return {"x": self.x} if held else {"x": self.x, "w": self.w}
+
+
+def own(kind: str, *inputs: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(kind, list(inputs), ["y"], domain="com.microsoft", **attributes)
+
+
+def assert_exact(path: Path, feeds: Mapping[str, np.ndarray], wanted: np.ndarray) -> None:
+    """By fused, plain and all other kernels of onnxruntime."""
+    for optimise in (True, False):
+        np.testing.assert_array_equal(
+            run_reference(path, feeds, optimise=optimise)["y"], wanted, err_msg=f"{optimise=}"
+        )
+    for kernels, outputs in other_kernels(path, feeds).items():
+        np.testing.assert_array_equal(outputs["y"], wanted, err_msg=kernels)
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["constant", "fed"])
+@pytest.mark.parametrize(("data", "weights"), SIGNS)
+@pytest.mark.parametrize("kind", ["MatMulInteger", "ConvInteger"])
+def test_sums_are_whole_numbers(
+    tmp_path: Path, kind: str, data: str, weights: str, held: bool
+) -> None:
+    for zero in (True, False):
+        case = Case(data, weights, convolution=kind == "ConvInteger", zero=zero)
+        names = ["x", "w", "zx", "zw"] if zero else ["x", "w"]
+        model = case.model(helper.make_node(kind, names, ["y"]), held=held)
+        onnx.save(model, tmp_path / "m.onnx")
+        assert_exact(tmp_path / "m.onnx", case.feeds(held=held), case.sums.astype(np.int32))
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["constant", "fed"])
+@pytest.mark.parametrize(
+    ("data", "weights"), [s for s in SIGNS if s != ("int8", "uint8")]
+)  # onnxruntime has no kernel for the fourth
+@pytest.mark.parametrize("kind", ["QLinearMatMul", "QLinearConv", "QGemm"])
+def test_quantised_sums_are_whole_numbers(
+    tmp_path: Path, kind: str, data: str, weights: str, held: bool
+) -> None:
+    case = Case(data, weights, convolution=kind == "QLinearConv")
+    read = ["x", "sx", "zx", "w", "sw", "zw"]
+    node = (
+        own(kind, *read, "", "s", "z")
+        if kind == "QGemm"
+        else helper.make_node(kind, [*read, "s", "z"], ["y"])
+    )
+    onnx.save(case.model(node, held=held), tmp_path / "m.onnx")
+    assert len(np.unique(case.quantised)) > 15
+    assert_exact(tmp_path / "m.onnx", case.feeds(held=held), case.quantised)
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["constant", "fed"])
+@pytest.mark.parametrize("weights", ["uint8", "int8"])
+def test_sums_as_floats_are_exact(tmp_path: Path, weights: str, held: bool) -> None:
+    case = Case("uint8", weights, convolution=False)
+    for node in (
+        own("MatMulIntegerToFloat", "x", "w", "sx", "sw", "zx", "zw"),
+        own("QGemm", "x", "sx", "zx", "w", "sw", "zw"),
+    ):
+        onnx.save(case.model(node, held=held), tmp_path / "m.onnx")
+        assert_exact(tmp_path / "m.onnx", case.feeds(held=held), case.floats)
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["constant", "fed"])
+@pytest.mark.parametrize(("data", "weights"), SIGNS)
+@pytest.mark.parametrize("kind", ["MatMul", "Gemm", "Conv", "moved"])
+def test_floats_between_conversions_are_products_of_bytes(
+    tmp_path: Path, kind: str, data: str, weights: str, held: bool
+) -> None:
+    """As onnxruntime fuses them; `moved` has its weights transposed after they are opened."""
+    case = Case(data, weights, convolution=kind == "Conv")
+    product = [helper.make_node(kind, ["a", "b"], ["p"])]
+    if kind == "moved":
+        product = [
+            helper.make_node("Transpose", ["b"], ["c"]),
+            helper.make_node("Transpose", ["c"], ["d"]),
+            helper.make_node("MatMul", ["a", "d"], ["p"]),
+        ]
+    nodes = (
+        helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["b"]),
+        *product,
+        helper.make_node("QuantizeLinear", ["p", "s", "z"], ["y"]),
+    )
+    onnx.save(case.model(*nodes, held=held), tmp_path / "m.onnx")
+    assert_exact(tmp_path / "m.onnx", case.feeds(held=held), case.quantised)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("data", ["uint8", "int8"])
+def test_a_network_between_conversions_has_the_integers_of_its_plain_kernels(
+    tmp_path: Path, data: str, signed: bool
+) -> None:
+    """Data that onnxruntime turns from signed to unsigned meets signed weights there, too."""
+    case = Case(data, "int8", convolution=True)
+    nodes = (
+        helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "sx", "zx"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "sx", "zx"], ["o"]),
+        helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["b"]),
+        helper.make_node("Conv", ["o", "b"], ["p"]),
+        helper.make_node("QuantizeLinear", ["p", "s", "z"], ["t"]),
+        helper.make_node("DequantizeLinear", ["t", "s", "z"], ["y"]),
+    )
+    model = case.model(*nodes, held=True)
+    kept = np.maximum(case.x.astype(np.int64) - 3, 0)
+    sums = convolve(kept, case.w.astype(np.int64) - 5)
+    wanted = (quantise(sums, case.scale, 7, data).astype(np.float32) - 7) * case.scale
+    (seen,) = open_session(model, signed=signed).run(None, {"x": case.x})
+    np.testing.assert_array_equal(seen, wanted)
+
+
+@pytest.mark.parametrize("weights", ["uint8", "int8"])
+def test_bytes_that_an_operator_rounds_itself(tmp_path: Path, weights: str) -> None:
+    """The range of the data is 0 to 255, so that they are their own bytes."""
+    case = Case("uint8", weights, convolution=False)
+    x = case.x.astype(np.float32)
+    x[0, :2] = (0, 255)
+    sums = (x.astype(np.int64) @ (case.w.astype(np.int64) - 5)) * float(WEIGHT_SCALE)
+    graph = helper.make_graph(
+        [own("DynamicQuantizeMatMul", "x", "w", "sw", "zw")],
+        "rounds",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
+        [helper.make_empty_tensor_value_info("y")],
+        [
+            numpy_helper.from_array(np.asarray(v), n)
+            for n, v in {"w": case.w, "sw": WEIGHT_SCALE, "zw": case.held["zw"]}.items()
+        ],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets)
+    model.ir_version = 10
+    onnx.save(model, tmp_path / "m.onnx")
+    assert_exact(tmp_path / "m.onnx", {"x": x}, sums.astype(np.float32))
