@@ -28,6 +28,7 @@ from adrenoc.errors import CheckFailedError, OptionError, PrecisionPolicyError
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.host.test_ops_n_bits import product
+from tests.mcu.onnx_models import write_quantised
 from tests.qoperator import QNet
 
 TOLERANCE = 1e-2
@@ -188,6 +189,16 @@ def test_a_layer_that_rounds_otherwise_does_not_stand_out(
     monkeypatch.setattr(Doctor, "_local_errors", one_off)
     (found,) = _examined(_quantised(tmp_path), "mixed", tolerance=1e-3, effort=0.0).presets
     assert found.passed and (found.suspects == ()) is (quanta == 1)
+
+
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
+def test_what_onnxruntimes_own_quantiser_writes_is_examined(
+    device: Any, tmp_path: Path, form: str
+) -> None:
+    """Layers that come of a rewrite have names of ours, by which the file knows no tensor."""
+    model = write_quantised(tmp_path, seed=4, form=form, data="QUInt8")
+    (found,) = _examined(model, "mixed", effort=0.0).presets
+    assert found.passed and found.layers
 
 
 def test_rounded_tokens_are_examined_where_that_is_asked_for(
