@@ -32,7 +32,6 @@ OLDEST_ANDROID_API = 21  # the first level of arm64 Android
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
-
 SWITCHES = (
     "textures",
     "winograd",
@@ -43,9 +42,8 @@ SWITCHES = (
     "int8_prompts",
 )
 """Options that are true or false."""
-ONLY_OF_DECODERS = ("states", "caches", "recurrent", "slack", "end_tokens")
+UNTOLD_WHERE_EMPTY = ("states", "caches", "recurrent", "slack", "end_tokens", "fixed", "signature")
 """Options that are not told of where they are empty."""
-
 OFF_UNLESS_ASKED = ("pool_textures", "int8_prompts")  # which are not told of where they are off
 _EXTENT = re.compile(r"[0-9]{1,10}")
 
@@ -84,6 +82,10 @@ class CompileOptions:
     """Of a decoder whose caches of a window hold the last rows alone: how many beyond it."""
     end_tokens: tuple[int, ...] = ()
     """Tokens after which a decoder has no more to say."""
+    fixed: tuple[tuple[str, str], ...] = ()
+    """(input name, value) of settings, which are constants of the bundle."""
+    signature: str = ""
+    """Of a TFLite file with several signatures, the one to compile; empty: its first graph's."""
     check_ir: bool = False
     """Check after each stage that the IR holds what the stage promises."""
     forbid: tuple[str, ...] = ()
@@ -179,7 +181,7 @@ class CompileOptions:
         """
         values = asdict(self)
         del values["ndk"]
-        for name in ONLY_OF_DECODERS:
+        for name in UNTOLD_WHERE_EMPTY:
             if not values[name]:
                 del values[name]
         if self.max_memory_mib is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,6 +99,12 @@ class Inputs(dict[str, "np.ndarray"]):
     """Arrays by input; `drawn` are the inputs of random numbers, which nobody gave."""
 
     drawn: frozenset[str] = frozenset()
+
+    def add(self, others: Mapping[str, np.ndarray]) -> Inputs:
+        """These and others, which somebody gave."""
+        inputs = Inputs({**self, **others})
+        inputs.drawn = self.drawn
+        return inputs
 
 
 def make_inputs(

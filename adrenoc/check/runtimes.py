@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.check.feeds import check_feed, check_tensor, select_feeds
+from adrenoc.check.feeds import check_tensor, select_feeds
 from adrenoc.check.inputs import Inputs
+from adrenoc.check.lite_calls import call_graph
 from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
@@ -296,21 +297,10 @@ def _run_tflite(
     interpreter = open_interpreter(
         model, kernels=kernels if plain else "", keep_all=bool(tensors), threads=threads
     )
-    details = interpreter.get_input_details()
-    feeds = select_feeds(model, inputs, [d["name"] for d in details])
-    for detail in details:
-        check_feed(model, detail, feeds[detail["name"]])
-        interpreter.set_tensor(detail["index"], feeds[detail["name"]])
     try:
-        interpreter.invoke()
-    except RuntimeError as error:
+        return call_graph(interpreter, model, inputs, tensors)
+    except (RuntimeError, ValueError) as error:
         raise _cannot_run("LiteRT", model, inputs, error) from error
-    wanted = {d["name"]: d["index"] for d in interpreter.get_output_details()}
-    known = {d["name"]: d["index"] for d in interpreter.get_tensor_details()}
-    for name in tensors:
-        check_tensor(model, name, known)
-        wanted.setdefault(name, known[name])
-    return {name: np.array(interpreter.get_tensor(index)) for name, index in wanted.items()}
 
 
 def open_interpreter(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.decoder_options import context_option
+from adrenoc.cli.entry_options import check_no_entry
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     FiniteRange,
@@ -23,6 +24,7 @@ from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.check.verdict import Policy, Verdict
+    from adrenoc.importers.entry import Entry
     from adrenoc.mcu.core import Core
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
@@ -84,6 +86,7 @@ def check_command(
     html: Path | None,
     explorer: Path | None,
     tuning_log: str | None,
+    entry: Entry,
     as_json: bool,
     **limits: Any,
 ) -> None:
@@ -98,6 +101,7 @@ def check_command(
     if isinstance(target, Core):
         from adrenoc.cli.firmware import check_firmware
 
+        check_no_entry(entry)
         wishes = tuning_log, sizes[2] or 0
         check_firmware(ctx, model, target, (sizes[0], sizes[1]), wishes=wishes, as_json=as_json)
         return
@@ -115,7 +119,7 @@ def check_command(
             "--html, --model-explorer and --all are for one --device, not for several"
         )
     policy = Policy(**limits)
-    said = {**_plan(model, shapes, context), "clml": clml, "clml_version": clml_version}
+    said = {**_plan(model, shapes, context, entry), "clml": clml, "clml_version": clml_version}
     silent = as_json or len(targets) > 1
     verdicts = [_check(model, one, preset, said, policy, silent=silent) for one in targets]
     written = _write(verdicts[0], html, explorer)
@@ -190,12 +194,15 @@ def _write(verdict: Verdict, html: Path | None, explorer: Path | None) -> tuple[
 
 
 def _plan(
-    model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], context: int | None
+    model: Path,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    context: int | None,
+    entry: Entry,
 ) -> dict[str, Any]:
     """The options that tell what to plan: of a decoder, one token."""
     from adrenoc.cli.plan_shapes import plan_shapes
 
-    planned = plan_shapes(model, shapes, (context, None), (), accurate=False)
+    planned = plan_shapes(model, shapes, (context, None), (), accurate=False, entry=entry)
     return planned.options_of(planned.buckets[0])
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.decoder_options import int8_prompts_option
+from adrenoc.cli.entry_options import entry_options
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         PresetAccuracy,
         Remedy,
     )
+    from adrenoc.importers.entry import Entry
     from adrenoc.target.target import Target
 
 _WORST_LAYERS = 8
@@ -58,6 +60,7 @@ _WORST_LAYERS = 8
     "Sets of inputs: .npz files, or .npy files for a model with one input.  [default: random]"
 )
 @shape_option()
+@entry_options()
 @seed_option("For random inputs.")
 @click.option(
     "--tolerance",
@@ -156,6 +159,7 @@ def check_accuracy_command(
     show_all: bool,
     html: Path | None,
     explorer: Path | None,
+    entry: Entry,
     as_json: bool,
 ) -> None:
     """Compare each layer of MODEL in half precision with the reference, and find a remedy."""
@@ -185,6 +189,7 @@ def check_accuracy_command(
         "effort": effort,
         "int8_prompts": bool(int8_prompts),
         "point": point,
+        "entry": entry,
         "wording": _word(text, tokenizer, tokens),
     }
     with nullcontext(SilentReporter()) if as_json else ConsoleReporter() as reporter:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.decoder_options import decoder_options
+from adrenoc.cli.entry_options import check_no_entry
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     accuracy_options,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.compile.make import Made
     from adrenoc.decision import Decision
+    from adrenoc.importers.entry import Entry
     from adrenoc.mcu.core import Core
     from adrenoc.options import CompileOptions
     from adrenoc.reporter import Reporter
@@ -149,6 +151,7 @@ def compile_command(
     max_ram_kib: int | None,
     with_object: bool,
     spare_flash_kib: int | None,
+    entry: Entry,
     as_json: bool,
 ) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE.
@@ -159,7 +162,7 @@ def compile_command(
     from adrenoc.mcu.core import Core
 
     if isinstance(target, Core):
-        _check_no_trace(time_trace)
+        _check_for_bundles(time_trace, entry)
         from adrenoc.cli.firmware import compile_firmware
 
         shown = {"with_object": with_object, "explain": explain, "as_json": as_json}
@@ -187,7 +190,13 @@ def compile_command(
     check_devices(len(members), stop_after, fallback, dump_dir)
     _check_accuracy_options(accuracy, policy_file, folder, clml, stop_after)
     shaped = plan_shapes(
-        model, shapes, (context, prefill), kept, accurate=accuracy is not None, tokenizer=tokenizer
+        model,
+        shapes,
+        (context, prefill),
+        kept,
+        accurate=accuracy is not None,
+        entry=entry,
+        tokenizer=tokenizer,
     )
     _check_fallback(fallback, len(shaped.buckets), stop_after, kept=bool(shaped.states))
     policy = policy_of(policy_file, model, preset)
@@ -296,8 +305,9 @@ def _check_no_firmware(*given: int | None) -> None:
         )
 
 
-def _check_no_trace(time_trace: Path | None) -> None:
+def _check_for_bundles(time_trace: Path | None, entry: Entry) -> None:
     """Refuse what is for bundles alone."""
+    check_no_entry(entry)
     if time_trace is not None:
         raise click.UsageError("--time-trace is for bundles, not for folders of C")
 

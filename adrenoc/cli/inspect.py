@@ -68,10 +68,10 @@ def _source(bundle: Bundle, name: str) -> str:
 
 def _show(bundle: Bundle) -> None:
     from adrenoc.cli import console
+    from adrenoc.cli.show_assumed import list_assumed
     from adrenoc.cli.show_regions import show_regions
 
-    manifest = bundle.manifest
-    library = manifest.library
+    manifest, library = bundle.manifest, bundle.manifest.library
     console.print_title(
         manifest.name,
         f"{console.size(bundle.bytes)} in {console.count_of(len(manifest.files), 'file')}",
@@ -90,10 +90,8 @@ def _show(bundle: Bundle) -> None:
                 f"needs {', '.join(library.needed) or 'nothing'}",
             ),
             ("memory", _memory(bundle)),
-            (
-                "made with",
-                ", ".join(f"{tool} {version}" for tool, version in manifest.versions.items()),
-            ),
+            *list_assumed(bundle.decisions()),
+            ("made with", ", ".join(map(" ".join, manifest.versions.items()))),
         ]
     )
     console.blank()

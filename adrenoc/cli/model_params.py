@@ -104,6 +104,20 @@ class ShapeParam(ParamType):
         return value if isinstance(value, tuple) else parse_shape(value)
 
 
+class FixedParam(ParamType):
+    """`NAME=VALUE`: an input that is a constant; another form is an OptionError."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Split the name from the value."""
+        from adrenoc.importers.fixed_inputs import parse_fixed
+
+        return value if isinstance(value, tuple) else parse_fixed(value)
+
+
 class ShapeRangeParam(ParamType):
     """`NAME:D,D,...`, where a D may be a range of extents; another form is a ShapeError."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from click.core import ParameterSource
 
+from adrenoc.cli.entry_options import entry_options
 from adrenoc.cli.guarded import InputPath, OutputPath
 from adrenoc.cli.model_params import (
     ParamType,
@@ -241,7 +242,8 @@ def model_options(
 ) -> Decorator:
     """A model, what to compile it for, how, and for which shapes."""
     asked = device_option(cores=cores, sets=sets), preset_option(), shape_option(ranges=ranges)
-    return join_options(path_argument("model"), *asked, *([_system_option()] if systems else ()))
+    system = [_system_option()] if systems else []
+    return join_options(path_argument("model"), *asked, *system, entry_options())
 
 
 def _system_option() -> Decorator:

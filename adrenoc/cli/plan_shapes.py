@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.importers.entry import AS_IT_IS, Entry
+
 if TYPE_CHECKING:
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.decision import Decision
@@ -36,6 +38,7 @@ class ShapePlan:
     ends: tuple[int, ...] = ()
     tokenizer: bytes = b""
     decisions: tuple[Decision, ...] = ()
+    entry: Entry = AS_IT_IS
 
     def options_of(self, bucket: Shapes) -> dict[str, Any]:
         """What options say of one choice of shapes and of what is kept; None is what they leave."""
@@ -45,6 +48,7 @@ class ShapePlan:
             "caches": self.caches or None,
             "recurrent": self.recurrent or None,
             "slack": self.slack or None,
+            **self.entry.options(),
         }
 
 
@@ -55,6 +59,7 @@ def plan_shapes(
     kept: Sequence[str],
     *,
     accurate: bool,
+    entry: Entry = AS_IT_IS,
     tokenizer: Path | None = None,
 ) -> ShapePlan:
     """The shapes of `--shape`, or those of a decoder whose past grows; states of `--state`.
@@ -73,8 +78,9 @@ def plan_shapes(
     from adrenoc.importers.signature import read_signature
 
     context, prefill = decoding
-    signature = read_signature(model)
-    form = None if kept else find_decoder(model, signature)
+    signature = read_signature(model, entry.signature)
+    form = None if kept or entry.leaves_decoder else find_decoder(model, signature)
+    signature = signature.leave_out(name for name, _ in entry.fixed)
     more = None if form is None else _shapes_of_others(form, shapes)
     if form is None or more is None:
         if context is not None or prefill is not None or tokenizer is not None:
@@ -84,7 +90,7 @@ def plan_shapes(
             )
         buckets = tuple(buckets_of(shapes))
         states, decisions = _plan_states(signature, buckets, kept, accurate=accurate)
-        return ShapePlan(buckets=buckets, states=states, decisions=decisions)
+        return ShapePlan(buckets=buckets, states=states, decisions=decisions, entry=entry)
     if accurate:
         raise click.UsageError("--accuracy is for models without caches")
     lengths: tuple[int, ...] = USUAL_PREFILL
@@ -104,6 +110,7 @@ def plan_shapes(
         ends=plan.ends,
         tokenizer=words,
         decisions=(*plan.decisions, *found, *others),
+        entry=entry,
     )
 
 

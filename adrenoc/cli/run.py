@@ -219,8 +219,15 @@ def run_command(
     place = choose_place(**where)
     before = None if baseline is None else read_baseline(baseline)
     opened = open_bundle(bundle)
-    image = ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or "")
-    several = draw_steps(opened, files, shapes, steps, seed=seed, image=image)
+    several = draw_steps(
+        opened,
+        files,
+        shapes,
+        steps,
+        model=reference or layers_of,
+        seed=seed,
+        image=ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or ""),
+    )
     inputs = several.first
     expected = None
     if reference is not None:
@@ -243,7 +250,7 @@ def run_command(
     checked = None
     if expected is not None:
         alone = None if several.later else reference
-        checked = _judge(alone, inputs, result.outputs, expected, tolerance=limit)
+        checked = _judge(alone, several.named, result.outputs, expected, tolerance=limit)
     if layers_of is not None:
         from adrenoc.check.check_layers import check_layers
 
@@ -252,14 +259,14 @@ def run_command(
             layers = check_layers(
                 opened,
                 layers_of,
-                inputs,
+                several.named,
                 run=lambda made: _run(made, place, inputs, once, save=None).outputs,
                 tolerance=limit,
                 reporter=reporter,
             )
         checked = layers.result
     written = write_run_views(opened, result, views, checked)
-    floor = measure_floor(with_floor, opened, reference, inputs, result, expected)
+    floor = measure_floor(with_floor, opened, reference, several.named, result, expected)
     if as_json:
         console.print_json({**plain_run(result, checked, compared), **plain_floor(floor)})
         ctx.exit(CheckFailedError.exit_code if checked and not checked.passed else 0)

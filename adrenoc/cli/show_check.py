@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.cli import console
+from adrenoc.cli.show_assumed import list_assumed
 from adrenoc.cli.show_regions import show_regions
 from adrenoc.text.spelling import quote_word
 
@@ -131,6 +132,7 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
             f"at most {console.size(memory.pitched_bytes)} with padded rows",
         ),
         ("time", _time(verdict)),
+        *list_assumed(verdict.decisions),
         *_decoder(verdict.decoder),
     ]
     if verdict.unknown_rates:

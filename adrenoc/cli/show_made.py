@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.decision import ASSUMED
+from adrenoc.cli.show_assumed import list_assumed
 from adrenoc.text.spelling import list_first, quote_word
 
 if TYPE_CHECKING:
@@ -72,20 +71,6 @@ def show_made(made: Made, *, explain: bool) -> None:
             ("next", _next(made)),
         ]
     )
-
-
-def list_assumed(decisions: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
-    """What was assumed where the file says too little, and how to say it."""
-    from adrenoc.cli import console
-
-    return [
-        (
-            ASSUMED,
-            f"{d['taken'].removeprefix(ASSUMED)[1:]}, {console.short(d['subject'])}: {d['reason']}",
-        )
-        for d in decisions
-        if d["taken"].startswith(ASSUMED)
-    ]
 
 
 def _regions(manifest: Manifest) -> str:

@@ -20,10 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Inputs of the first run, and of those that go on from what it leaves."""
+    """Inputs of the first run, and of those that go on from what it leaves.
+
+    `settings` are inputs of the model that are constants of the bundle.
+    """
 
     first: Inputs
     later: tuple[Inputs, ...]
+    settings: Arrays
+
+    @property
+    def named(self) -> Inputs:
+        """All that the model takes in the first run."""
+        return self.first.add(self.settings)
 
     def run_reference(self, model: Path, states: Sequence[tuple[str, str]]) -> Arrays:
         """What the model's own runtime computes, given by each run what the one before has left.
@@ -35,14 +44,25 @@ class Steps:
 
         from adrenoc.check.reference import run_reference
 
-        found = [run_reference(model, self.first)]
+        found = [run_reference(model, self.named)]
         for inputs in self.later:
             before = found[-1]
             left = {past: before[present] for past, present in states}
-            found.append(run_reference(model, {**inputs, **left}))
+            found.append(run_reference(model, {**inputs, **left, **self.settings}))
         if not self.later:
             return found[0]
         return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+def _read_settings(bundle: Bundle, model: Path | None) -> Arrays:
+    """Inputs of a model that are constants of the bundle, for what computes the model itself."""
+    from adrenoc.compile.bundle_options import options_of
+    from adrenoc.importers.fixed_inputs import read_fixed_inputs
+
+    if model is None or not bundle.manifest.options.values.get("fixed"):
+        return {}
+    options = options_of(bundle)
+    return read_fixed_inputs(model, options.fixed, options.signature)
 
 
 def check_steps(count: int | None, layers_of: Path | None, *, with_floor: bool) -> None:
@@ -61,10 +81,13 @@ def draw_steps(
     shapes: Sequence[tuple[str, tuple[int, ...]]],
     count: int | None,
     *,
+    model: Path | None,
     seed: int,
     image: ImageOptions,
 ) -> Steps:
     """Inputs of `count` runs, of the shapes that are asked for; states begin as zeros.
+
+    What `model`, to compare with, takes beside the bundle is in them.
 
     Of several runs each file holds all, along a first axis.
 
@@ -78,6 +101,7 @@ def draw_steps(
     from adrenoc.check.inputs import Inputs, make_inputs, shapes_of
 
     check_asked_shapes(bundle, dict(shapes))
+    settings = _read_settings(bundle, model)
     states = set(bundle.manifest.states)
     if count is not None and not bundle.kept_states:
         raise click.UsageError(
@@ -94,10 +118,10 @@ def draw_steps(
     for name in states & given.drawn:
         given[name] = np.zeros_like(given[name])
     if count is None:
-        return Steps(first=given, later=())
+        return Steps(first=given, later=(), settings=settings)
     each = []
     for step in range(count):
         one = Inputs((name, v if name in states else v[step]) for name, v in given.items())
         one.drawn = given.drawn
         each.append(one)
-    return Steps(first=each[0], later=tuple(each[1:]))
+    return Steps(first=each[0], later=tuple(each[1:]), settings=settings)

@@ -11,6 +11,7 @@ import click
 
 from adrenoc.cli.decoder_options import context_option, int8_prompts_option
 from adrenoc.cli.durations import DurationParam
+from adrenoc.cli.entry_options import check_no_entry
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
     MOST_SECONDS,
@@ -25,6 +26,7 @@ from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.cli.place_options import PlaceChoice
+    from adrenoc.importers.entry import Entry
     from adrenoc.mcu.core import Core
     from adrenoc.target.target import Target
     from adrenoc.tune.progress import TuneObserver, TuneProgress
@@ -39,6 +41,7 @@ class _Given:
     target: Target | Core
     preset: str | None
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    entry: Entry
     context: int | None
     prefill: int | None
     int8_prompts: bool | None
@@ -70,6 +73,9 @@ class _Given:
         words = [f"--preset {self.preset}"] if self.preset is not None else []
         for name, dims in self.shapes:
             words.append(f"--shape {quote_word(f'{name}:' + ','.join(map(str, dims)))}")
+        for name, value in self.entry.fixed:
+            words.append(f"--fix {quote_word(f'{name}={value}')}")
+        words += [f"--signature {self.entry.signature}"] if self.entry.signature else []
         words += [f"--context {self.context}"] if self.context is not None else []
         words += ["--int8-prompts"] if self.int8_prompts else []
         return "".join(f" {word}" for word in words)
@@ -182,6 +188,7 @@ def tune_command(ctx: click.Context, given: _Given) -> None:
     if isinstance(target, Core):
         from adrenoc.cli.tune_firmware import tune_core
 
+        check_no_entry(given.entry)
         limits = given.trials, given.budget, given.limit_s
         wishes = given.more_logs, given.executor
         tune_core(ctx, given.model, target, given.log, limits, *wishes, as_json=given.as_json)
@@ -209,7 +216,7 @@ def _request_of(given: _Given, target: Target) -> TuneRequest:
 
     prefill = None if given.prefill is None else str(given.prefill)
     decoding = given.context, prefill
-    shaped = plan_shapes(given.model, given.shapes, decoding, (), accurate=False)
+    shaped = plan_shapes(given.model, given.shapes, decoding, (), accurate=False, entry=given.entry)
     # Of a decoder, runs of one token are the first, those of the prompt's tokens the last.
     bucket = shaped.buckets[0 if prefill is None else -1]
     said = {

@@ -33,7 +33,7 @@ _CONSTANTS = {
     "CLK_ADDRESS_CLAMP": "4",
     "CLK_FILTER_NEAREST": "16",
     "INFINITY": "(__builtin_inff())",
-    "NAN": "(__builtin_nanf(\"\"))",
+    "NAN": '(__builtin_nanf(""))',
 }
 
 

@@ -9,14 +9,14 @@ from typing import Any
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
 from adrenoc.errors import BundleError
-from adrenoc.options import ONLY_OF_DECODERS, CompileOptions
+from adrenoc.options import UNTOLD_WHERE_EMPTY, CompileOptions
 
 
 def values_of(options: CompileOptions) -> dict[str, Any]:
     """All options but what differs from machine to machine: the NDK's folder, the log's place."""
     values = asdict(options)
     del values["ndk"]
-    for name in ONLY_OF_DECODERS:
+    for name in UNTOLD_WHERE_EMPTY:
         if not values[name]:
             del values[name]
     if options.tuning_log is not None:
@@ -39,7 +39,7 @@ def options_of(bundle: Bundle) -> CompileOptions:
             hint=REBUILD_HINT,
         )
     values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
-    for name in ("states", "caches", "recurrent"):
+    for name in ("states", "caches", "recurrent", "fixed"):
         values[name] = tuple(tuple(pair) for pair in values.get(name, ()))
     values["end_tokens"] = tuple(values.get("end_tokens", ()))
     values["forbid"] = tuple(values["forbid"])

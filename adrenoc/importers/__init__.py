@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adrenoc.importers.formats import ModelFiles, find_model_files
 
@@ -21,29 +21,35 @@ def import_model(
     states: Sequence[tuple[str, str]] = (),
     caches: Sequence[tuple[str, str]] = (),
     recurrent: Sequence[tuple[str, str]] = (),
+    fixed: Sequence[tuple[str, str]] = (),
+    signature: str = "",
 ) -> Imported:
     """Import the ONNX or TFLite model at `path`; `shapes` fixes its dynamic dimensions.
 
     `states` are inputs, each with the output that it is in the next run; `caches` those of a
     decoder, whose past grows from run to run in the file and is made memory of fixed rows.
+    `fixed` are inputs that are constants, each with its value as `--fix` has it; `signature`
+    names one of a TFLite file that has several.
 
     Raises:
         ModelNotFoundError, ModelFormatError: see `find_model_files`.
         CustomDomainError, UnsupportedOperatorError: with every node that cannot be imported.
         ShapeError: a shape is missing, unknown or does not fit.
+        OptionError: an input that is fixed is unknown, or takes no such value.
     """
     from dataclasses import replace
 
     from adrenoc.importers.index_bounds import find_bounds
 
     files = find_model_files(path)
+    entry: dict[str, Any] = {"fixed": fixed, "signature": signature}
     if files.format == "tflite":
         from adrenoc.importers.tflite.importer import import_tflite
 
-        imported = import_tflite(files, shapes=shapes, states=states, caches=caches)
+        imported = import_tflite(files, shapes=shapes, states=states, caches=caches, **entry)
     else:
         from adrenoc.importers.onnx.importer import import_onnx
 
-        said = {"states": states, "caches": caches, "recurrent": recurrent}
+        said = {"states": states, "caches": caches, "recurrent": recurrent, "fixed": fixed}
         imported = import_onnx(files, shapes=shapes, **said)
     return replace(imported, inputs=find_bounds(imported.module, imported.inputs))

@@ -30,7 +30,8 @@ def list_options(found: OpenInputs, extents: Mapping[str, Sequence[Extent]]) -> 
     bound: set[str] = set()
     words = []
     for name, axes in found.axes.items():
-        if any(d is None or (isinstance(d, str) and d not in bound) for d in axes):
+        asked = [d for a, d in enumerate(axes) if (name, a) not in found.batches]
+        if any(d is None or (isinstance(d, str) and d not in bound) for d in asked):
             shape = ",".join("D" if d is None else str(d) for d in extents[name])
             words.append(f"--shape {quote_word(f'{name}:{shape}')}")
         bound.update(d for d in axes if isinstance(d, str))

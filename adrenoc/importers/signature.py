@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.errors import ModelFormatError, OptionError
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, graph_ports
+
+if TYPE_CHECKING:
+    from adrenoc.importers.tflite.file import TensorInfo
 
 Extent = int | str | None
 """The extent of an axis: fixed, by a name that several share, or not said."""
@@ -31,37 +34,53 @@ class Signature:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
+    def leave_out(self, names: Iterable[str]) -> Signature:
+        """The same without inputs that a user does not give after all."""
+        gone = set(names)
+        kept = tuple(port for port in self.inputs if port.name not in gone)
+        return self if len(kept) == len(self.inputs) else replace(self, inputs=kept)
+
 
 UNKNOWN = Signature(inputs=(), outputs=())
 """The signature of a damaged model, of which the importer says what is wrong."""
 
 
-def read_signature(model: Path) -> Signature:
-    """Read the inputs and outputs of a model file.
+def read_signature(model: Path, key: str = "") -> Signature:
+    """Read the inputs and outputs of a model file, of a TFLite file by the signature `key`.
 
     Raises:
         ModelNotFoundError, ModelFormatError: see `find_model_files`.
+        OptionError: the file has no such signature.
     """
     files = find_model_files(model)
     if files.format == "onnx":
+        if key:
+            raise OptionError(
+                f"--signature {key} is of TFLite files; {model} is ONNX, and has one graph",
+                hint="leave --signature out",
+            )
         return _of_onnx(files.paths[0])
-    from adrenoc.importers.tflite.file import TensorInfo, read_tflite
-
-    def port(info: TensorInfo) -> Port:
-        axes = enumerate(info.shape)
-        return Port(
-            name=info.name,
-            axes=tuple(None if at in info.open_axes else extent for at, extent in axes),
-            dtype=info.dtype,
-        )
+    from adrenoc.importers.tflite.file import read_tflite
+    from adrenoc.importers.tflite.signatures import take_signature
 
     try:
-        main = read_tflite(files.paths[0], files.read()[0]).main
+        file = read_tflite(files.paths[0], files.read()[0])
     except ModelFormatError:
         return UNKNOWN
+    main = take_signature(file, key).main
     return Signature(
-        inputs=tuple(port(main.tensors[i]) for i in main.inputs),
-        outputs=tuple(port(main.tensors[i]) for i in main.outputs),
+        inputs=tuple(port_of(main.tensors[i]) for i in main.inputs),
+        outputs=tuple(port_of(main.tensors[i]) for i in main.outputs),
+    )
+
+
+def port_of(info: TensorInfo) -> Port:
+    """A tensor of a TFLite file as a port."""
+    axes = enumerate(info.shape)
+    return Port(
+        name=info.name,
+        axes=tuple(None if at in info.open_axes else extent for at, extent in axes),
+        dtype=info.dtype,
     )
 
 
@@ -79,6 +98,12 @@ def _of_onnx(path: Path) -> Signature:
         inputs=_ports(value for value in inputs if value.name not in found.constants),
         outputs=_ports(outputs),
     )
+
+
+def ports_of(graph: Any) -> tuple[Port, ...]:
+    """The inputs of a graph of ONNX, constants left out."""
+    constants = {tensor.name for tensor in graph.initializer}
+    return _ports(value for value in graph.input if value.name not in constants)
 
 
 def _ports(values: Iterable[Any]) -> tuple[Port, ...]:

@@ -41,6 +41,8 @@ def import_step(state: State) -> State:
         states=options.states,
         caches=options.caches,
         recurrent=options.recurrent,
+        fixed=options.fixed,
+        signature=options.signature,
     )
     if state.sha256 not in ("", imported.model_sha256):
         raise ModelFormatError(

@@ -56,6 +56,8 @@ class Settings:
     os: str | None = None
     preset: str | None = None
     shapes: tuple[str, ...] | None = None
+    fix: tuple[str, ...] | None = None
+    signature: str | None = None
     forbid: tuple[str, ...] | None = None
     precision_policy: str | None = None
     accuracy: float | None = None
@@ -241,7 +243,7 @@ def _words(settings: dict[str, Any], device: str) -> tuple[str, ...]:
         option = f"--{name.replace('_', '-')}"
         if name in ("devices", *_FILES) or value is None:
             continue
-        if name in ("shapes", "forbid"):
+        if name in ("shapes", "fix", "forbid"):
             words += [word for one in value for word in (option.removesuffix("s"), one)]
         elif isinstance(value, bool):
             words += [option] if value else ["--no-winograd"] if name == "winograd" else []

@@ -30,6 +30,7 @@ from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import reference_version
 from adrenoc.device.compare import default_tolerance, holds_choices
 from adrenoc.errors import BundleError, InputError
+from adrenoc.importers.fixed_inputs import read_fixed_inputs
 from adrenoc.importers.formats import find_model_files
 from adrenoc.text.spelling import quote_word
 
@@ -154,9 +155,11 @@ def _check_model(bundle: Bundle, model: Path) -> None:
 def _try_bucket(number: int, manifest: Manifest, model: Path, seed: int) -> tuple[Trial, set[str]]:
     drawn = {spec.name: _choose_numbers(spec, seed) for spec in manifest.inputs}
     inputs = {spec.name: drawn[spec.name].draw(spec) for spec in manifest.inputs}
-    expected = run_reference(model, inputs)
-    known = find_own_rounding(model, inputs, expected)
     values = manifest.options.values
+    said = tuple((name, text) for name, text in values.get("fixed", ()))
+    settings = read_fixed_inputs(model, said, values.get("signature", ""))
+    expected = run_reference(model, {**inputs, **settings})
+    known = find_own_rounding(model, {**inputs, **settings}, expected)
     tolerance = default_tolerance(str(values["storage_dtype"]), str(values["compute_dtype"]))
     outputs, left = [], set()
     for spec in manifest.outputs:

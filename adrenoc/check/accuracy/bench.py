@@ -29,6 +29,7 @@ from adrenoc.check.accuracy.variant import (
 )
 from adrenoc.check.quanta import read_quanta
 from adrenoc.decision import DecisionLog
+from adrenoc.importers.entry import AS_IT_IS, Entry
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.options import DEFAULT_PRESET, CompileOptions, resolve_options
 from adrenoc.passes.lower.measure_work import measure_work
@@ -60,15 +61,18 @@ class Bench:
         caches: tuple[tuple[str, str], ...] = (),
         recurrent: tuple[tuple[str, str], ...] = (),
         int8_prompts: bool = False,
+        entry: Entry = AS_IT_IS,
     ) -> None:
         """`chosen` are the options of a compilation, for its own preset; `caches` and `recurrent`
         are the states of a decoder, of which this is one entry point; `int8_prompts` rounds the
-        tokens of products of many to bytes."""
+        tokens of products of many to bytes; `entry` is how the file is entered."""
+        self.entry = entry
         self._said = {
             "shapes": shapes or None,
             "caches": caches or None,
             "recurrent": recurrent or None,
             "int8_prompts": int8_prompts or None,
+            **self.entry.options(),
         }
         options = resolve_options(target, command_line=self._said).options
         self._chosen = chosen

@@ -17,6 +17,7 @@ from adrenoc.check.accuracy.samples import Judge, sample_of
 from adrenoc.compile.bundle_options import options_of
 from adrenoc.device.compiled_for import target_of
 from adrenoc.device.opencl import pick_device
+from adrenoc.importers.entry import Entry
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import host_twin
 
@@ -47,6 +48,7 @@ def floor_of_bundle(
         device=tvm.runtime.device("opencl", number),
         reporter=reporter,
         chosen=replace(options, shapes=wanted),
+        entry=Entry(fixed=options.fixed, signature=options.signature),
     )
     sample = sample_of(bench, model, inputs, expected)
     seen = {

@@ -31,6 +31,7 @@ from adrenoc.device.opencl import pick_device
 from adrenoc.errors import InputError, OptionError
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.decoder_spec import DecoderForm
+from adrenoc.importers.entry import AS_IT_IS, Entry
 from adrenoc.importers.formats import find_model_files
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target
@@ -56,6 +57,7 @@ def check_accuracy(
     int8_prompts: bool = False,
     point: int | None = None,
     wording: Wording | None = None,
+    entry: Entry = AS_IT_IS,
     reporter: Reporter,
 ) -> AccuracyReport:
     """Examine a model on an OpenCL device of this computer.
@@ -73,7 +75,7 @@ def check_accuracy(
         AdrenocError: the model does not compile, an input does not fit, no device, ...
     """
     model_files = find_model_files(model)  # before a device is got ready, which may take minutes
-    form = None if shapes else find_decoder(model)
+    form = None if shapes or entry.leaves_decoder else find_decoder(model)
     _check_asked(model, form, files, wording, int8_prompts=int8_prompts)
     wording = wording or Wording()
     rows = 0 if form is None else min(wording.most, form.rows or form.context or wording.most)
@@ -82,7 +84,7 @@ def check_accuracy(
     device = tvm.runtime.device("opencl", number)
     if form is None:
         more = {"device": device, "reporter": reporter, "int8_prompts": int8_prompts}
-        bench = Bench(model, target=target, shapes=shapes, **more)
+        bench = Bench(model, target=target, shapes=shapes, entry=entry, **more)
         examined = _take_sets(bench, model, files, seed, tolerance, reporter)
     else:
         bench = _make_decoder_bench(model, form, rows, target, device, reporter)

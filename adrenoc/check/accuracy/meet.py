@@ -22,6 +22,7 @@ from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
 from adrenoc.check.accuracy.samples import DRAWS, Judge, take_samples
 from adrenoc.device.opencl import pick_device
 from adrenoc.errors import AccuracyError, DependencyError, DeviceError
+from adrenoc.importers.entry import Entry
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target, host_twin
@@ -45,6 +46,7 @@ def meet_accuracy(
         device=tvm.runtime.device("opencl", number),
         reporter=reporter,
         chosen=options,
+        entry=Entry(fixed=options.fixed, signature=options.signature),
     )
     return _search(bench, model, options.preset, wanted, str(device["name"]), reporter)
 

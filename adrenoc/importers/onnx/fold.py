@@ -45,6 +45,7 @@ from adrenoc.importers.onnx.graph import (
 from adrenoc.importers.onnx.infer import infer_types
 from adrenoc.importers.onnx.room import Room
 from adrenoc.importers.onnx.sequences import resolve_sequence
+from adrenoc.importers.onnx.switches import tell_switches
 from adrenoc.importers.onnx.unroll import Growth, LoopState, unroll_loop, unroll_scan
 
 # fmt: off
@@ -200,7 +201,9 @@ class _Folder:
         branching = self._selected.pop(first_output(node), None)
         unlike = can_select(self.graph, node) if branching is not None else ""
         if branching is not None and unlike:
-            self.graph.refusals[first_output(branching)] = unlike
+            self.graph.refusals[first_output(branching)] = unlike + tell_switches(
+                self.graph, branching
+            )
             return [branching]
         standard = self._rewrite_contributed(node)
         if standard is not None:
@@ -384,7 +387,7 @@ class _Folder:
         else:
             self._conditions += 1
             taken = "computed both branches of an If, then selected"
-            reason = "its condition is known at run time alone"
+            reason = f"its condition is known at run time alone{tell_switches(self.graph, node)}"
             nodes = select_branches(self.graph, node, prefix)
             self._selected.update({name: node for name in node.output if name})
         self.decisions.append(Decision(subject=first_output(node), taken=taken, reason=reason))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import onnx
 
@@ -38,6 +39,7 @@ from adrenoc.importers.onnx.refusals import (
 )
 from adrenoc.importers.onnx.sound import check_sound
 from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
+from adrenoc.importers.onnx.switches import settings_of, write_switches
 from adrenoc.importers.onnx.tensor_limits import check_dtypes, check_extents, check_text
 from adrenoc.importers.shapes import OpenInputs
 from adrenoc.importers.states import check_states
@@ -55,27 +57,25 @@ def import_onnx(
     states: Sequence[tuple[str, str]] = (),
     caches: Sequence[tuple[str, str]] = (),
     recurrent: Sequence[tuple[str, str]] = (),
+    fixed: Sequence[tuple[str, str]] = (),
 ) -> Imported:
     """Import the ONNX model in `files`; `shapes` fixes dynamic dimensions by input name.
 
     `states` are pairs of an input and the output that it is in the next run; `caches` those of a
     decoder whose past grows (`steady_cache.py`), `recurrent` those of its states that do not.
+    `fixed` are inputs that are constants, with their values.
 
     Raises:
         ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
         CustomDomainError, UnsupportedOperatorError: every node concerned is named.
         ShapeError: a shape is missing or does not fit.
-        OptionError: `states`, `caches` or `recurrent` are not what the model has.
+        OptionError: `states`, `caches`, `recurrent` or `fixed` are not what the model has.
     """
     from adrenoc.importers.onnx.convert import convert, supported_operators
     from adrenoc.importers.onnx.recurrent_steps import note_steps
 
-    decisions: list[Decision] = []
-    model, sha256 = _load(files, decisions)
-    kept = {"states": states, "caches": caches, "recurrent": recurrent}
-    graph, assumed = prepare(model, shapes, lambda found: _suggest(found, files, shapes, kept))
-    decisions += assumed
-    del model  # its weights are in `graph` now
+    said = {"states": states, "caches": caches, "recurrent": recurrent, "fixed": fixed}
+    graph, sha256, decisions = _open(files, shapes, said)
     decisions += _keep_weights_and_caches(graph, caches, recurrent)
     pairs = (*caches, *recurrent, *states)
     _put_last(graph, [present for _, present in pairs])
@@ -110,22 +110,45 @@ def import_onnx(
     )
 
 
-def _suggest(
-    found: OpenInputs,
+def _open(
     files: ModelFiles,
     shapes: Mapping[str, tuple[int, ...]],
-    kept: Mapping[str, Sequence[tuple[str, str]]],
+    said: Mapping[str, Sequence[tuple[str, str]]],
+) -> tuple[OnnxGraph, str, list[Decision]]:
+    """The graph with static shapes, the digest of its files, and what was chosen on the way."""
+    decisions: list[Decision] = []
+    model, sha256 = _load(files, decisions)
+    suggest = partial(_suggest, settings_of(model.graph), files, shapes, said)
+    graph, assumed = prepare(model, shapes, said["fixed"], suggest)
+    return graph, sha256, [*decisions, *assumed]
+
+
+def _suggest(
+    settings: Mapping[str, str],
+    files: ModelFiles,
+    shapes: Mapping[str, tuple[int, ...]],
+    said: Mapping[str, Sequence[tuple[str, str]]],
+    found: OpenInputs,
 ) -> str:
     """A hint for open inputs of which is known that the model can be imported by it."""
+    known = dict(said["fixed"])
+    switches = {name: value for name, value in settings.items() if name not in known}
+    fixed = [*said["fixed"], *((name, value) for name, value in switches.items() if value)]
 
     def fits(others: Mapping[str, tuple[int, ...]]) -> bool:
         try:
-            import_onnx(files, shapes={**shapes, **others}, **kept)
+            import_onnx(files, shapes={**shapes, **others}, **{**said, "fixed": fixed})
         except AdrenocError:
             return False
         return True
 
-    return suggest_shapes(found, files.paths[0], fits)
+    hint = suggest_shapes(found, files.paths[0], fits)
+    if not switches:
+        return hint
+    which = list_first((f"'{name}'" for name in switches), between=", ")
+    return (
+        f"add {write_switches(switches)} (an If hangs on {which}) and {hint.removeprefix('add ')}"
+    )
 
 
 def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto, str]:
@@ -176,7 +199,7 @@ def read_quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
     model = _convert_opset(_check(model, files, decisions), files, decisions)
     if model.functions:
         model = inline_functions(model, decisions)
-    graph, _ = prepare(model, {})
+    graph, _ = prepare(model, {}, ())
     fuse_qdq(graph)
     return graph, sha256
 

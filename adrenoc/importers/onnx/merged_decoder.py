@@ -19,7 +19,7 @@ def take_past_branch(graph: OnnxGraph) -> list[Decision]:
 
     A past of no rows is what the other branch is for.
     """
-    if all(spec.name != PAST_BRANCH for spec in graph.inputs):
+    if PAST_BRANCH not in graph.constants and all(s.name != PAST_BRANCH for s in graph.inputs):
         return []
     graph.inputs = [spec for spec in graph.inputs if spec.name != PAST_BRANCH]
     graph.set_constant(PAST_BRANCH, np.array([True]))

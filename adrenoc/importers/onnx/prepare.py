@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
 
 from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
+from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
@@ -17,6 +18,7 @@ from adrenoc.importers.onnx.graph import (
     load_constants,
 )
 from adrenoc.importers.shapes import OpenInputs, fix_input_shapes, write_options
+from adrenoc.importers.signature import ports_of
 
 OPSET_OF_OURS = 17
 """What is written in place of other domains' operators, where the model names no opset."""
@@ -33,18 +35,23 @@ def opset_of(model: onnx.ModelProto) -> int:
 def prepare(
     model: onnx.ModelProto,
     shapes: Mapping[str, tuple[int, ...]],
+    fixed: Sequence[tuple[str, str]],
     suggest: Callable[[OpenInputs], str] = write_options,
 ) -> tuple[OnnxGraph, list[Decision]]:
     """The graph with static shapes of its inputs, and what was assumed of these.
 
-    `suggest` writes the hint of an error for inputs whose shapes stay open.
+    Inputs that are `fixed` are constants.  `suggest` writes the hint of an error for inputs whose
+    shapes stay open.
 
     Raises:
         ShapeError: a shape is missing or does not fit.
         ModelFormatError: an output is computed by nothing.
+        OptionError: an input that is fixed is unknown, or takes no such value.
     """
     source = model.graph
-    inputs, assumed = fix_input_shapes(source, shapes, suggest)
+    settings = fill_ports(ports_of(source), tuple(fixed))
+    forms = {**shapes, **{name: array.shape for name, array in settings.items()}}
+    inputs, assumed = fix_input_shapes(source, forms, suggest)
     graph = OnnxGraph(
         nodes=[_copy_node(node) for node in source.node],
         inputs=inputs,
@@ -54,7 +61,9 @@ def prepare(
     elements = {value.name: value.type.tensor_type.elem_type for value in source.input}
     for spec in graph.inputs:
         graph.types[spec.name] = TensorType(element=elements[spec.name], shape=spec.shape)
-        if 0 in spec.shape:  # it holds nothing, which makes it a constant
+        if spec.name in settings:
+            graph.set_constant(spec.name, settings[spec.name])
+        elif 0 in spec.shape:  # it holds nothing, which makes it a constant
             graph.set_constant(spec.name, np.empty(spec.shape, spec.dtype))
     graph.inputs = [spec for spec in graph.inputs if spec.name not in graph.constants]
     for name, value in load_constants(source).items():
@@ -66,7 +75,7 @@ def prepare(
                 f"the graph promises the output '{name}', but no node computes it",
                 hint="export the model again",
             )
-    return graph, [*assumed, *_tell_left_out(source, graph)]
+    return graph, [*assumed, *tell_fixed(settings, fixed), *_tell_left_out(source, graph)]
 
 
 def _copy_node(node: onnx.NodeProto) -> onnx.NodeProto:
@@ -86,5 +95,5 @@ def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:
             reason=f"its shape {list(graph.types[value.name].shape or ())} holds no element",
         )
         for value in source.input
-        if value.name not in kept | constants
+        if value.name not in kept | constants and 0 in (graph.types[value.name].shape or ())
     ]

@@ -69,7 +69,7 @@ class GraphConverter:
         self.file = file
         self.inputs = inputs
         self._custom = {**CUSTOM_OPS, **(more or {})}
-        self._active = [0]
+        self._active = [file.entry]
         """Numbers of the graphs that are being translated, each called by the one before it."""
         self._written = 0
         self.shapes: list[tuple[int, ...]] = []

@@ -162,16 +162,17 @@ class SignatureInfo:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TFLiteFile:
-    """A verified model; the first graph is the main one."""
+    """A verified model; `entry` is the number of its main graph."""
 
     graphs: tuple[GraphInfo, ...]
     signatures: tuple[SignatureInfo, ...] = ()
     """The ways in which the file may be called, where it lists any."""
+    entry: int = 0
 
     @property
     def main(self) -> GraphInfo:
         """The graph that a run computes."""
-        return self.graphs[0]
+        return self.graphs[self.entry]
 
 
 def read_tflite(path: Path, content: bytes) -> TFLiteFile:

@@ -30,7 +30,7 @@ def import_call(file: TFLiteFile, sha256: str, shapes: Mapping[str, tuple[int, .
     graph, found = join_call(file, call, rows)
     check_operators((graph,), DECODER_OPS)
     inputs = [_spec(graph.tensors[index], rows, call.length) for index in graph.inputs]
-    whole = replace(file, graphs=(graph, *file.graphs))
+    whole = replace(file, graphs=(graph, *file.graphs), entry=0)
     converter = GraphConverter(whole, inputs, DECODER_OPS)
     module = converter.convert()
     check_imported(converter)

@@ -1,0 +1,135 @@
+"""Inputs that are settings (`--fix`): constants of the bundle, which comparisons feed as well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.cli.main import cli, main
+from adrenoc.errors import OptionError
+
+DRAW = np.random.default_rng(8)
+
+
+def write_rates(path: Path, *, fast: int = 16000) -> Path:
+    """A filter of five taps for one rate, of three for others: the branches differ in shape."""
+
+    def branch(taps: int, name: str) -> onnx.GraphProto:
+        weights = DRAW.standard_normal((2, 1, taps)).astype(np.float32)
+        nodes = [helper.make_node("Conv", ["x", f"w{name}"], [f"y{name}"])]
+        made = [helper.make_tensor_value_info(f"y{name}", TensorProto.FLOAT, None)]
+        return helper.make_graph(
+            nodes, name, [], made, [numpy_helper.from_array(weights, f"w{name}")]
+        )
+
+    nodes = [
+        helper.make_node("Equal", ["sr", "rate"], ["is_fast"]),
+        helper.make_node(
+            "If", ["is_fast"], ["t"], then_branch=branch(5, "fast"), else_branch=branch(3, "slow")
+        ),
+        helper.make_node("Mul", ["t", "gain"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, 12]),
+        helper.make_tensor_value_info("sr", TensorProto.INT64, []),
+        helper.make_tensor_value_info("gain", TensorProto.FLOAT, [1]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    held = [numpy_helper.from_array(np.array(fast, np.int64), "rate")]
+    graph = helper.make_graph(nodes, "rates", inputs, outputs, held)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path
+    )
+    return path
+
+
+def compile_and_run(model: Path, bundle: Path, *words: str, run: tuple[str, ...] = ()) -> Any:
+    compiled = ["compile", str(model), "--device", "host", "-o", str(bundle), *words]
+    made = CliRunner().invoke(cli, compiled, catch_exceptions=False)
+    assert made.exit_code == 0, made.output
+    ran = CliRunner().invoke(
+        cli, ["run", str(bundle), "--check", str(model), "--json", *run], catch_exceptions=False
+    )
+    assert ran.exit_code == 0, ran.output
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize(("rate", "length"), [(16000, 8), (8000, 10)])
+def test_a_setting_decides_a_branch(tmp_path: Path, rate: int, length: int) -> None:
+    model, bundle = write_rates(tmp_path / "m.onnx"), tmp_path / "m.adrenoc"
+    said = compile_and_run(model, bundle, "--fix", f"sr={rate}")
+    assert said["check"]["passed"]
+    manifest = open_bundle(bundle).manifest
+    assert [(spec.name, spec.shape) for spec in manifest.inputs] == [
+        ("x", (1, 1, 12)),
+        ("gain", (1,)),
+    ]
+    assert manifest.outputs[0].shape == (1, 2, length)
+    assert manifest.options.values["fixed"] == [["sr", str(rate)]]
+    decided = [d for d in open_bundle(bundle).decisions() if d["subject"] == "sr"]
+    assert decided[0]["taken"] == f"a constant of {rate}"
+
+
+def test_the_numbers_are_those_of_the_value(tmp_path: Path) -> None:
+    """A comparison feeds the reference the same value, and another value is another result."""
+    model = write_rates(tmp_path / "m.onnx")
+    words = "--fix", "sr=16000", "--fix", "gain=0.25"
+    said = compile_and_run(model, tmp_path / "m.adrenoc", *words, "--preset", "fp32")
+    assert said["check"]["passed"]
+    layers = CliRunner().invoke(
+        cli,
+        ["run", str(tmp_path / "m.adrenoc"), "--check-layers", str(model)],
+        catch_exceptions=False,
+    )
+    assert layers.exit_code == 0, layers.output
+
+
+def test_an_if_on_an_input_names_the_option(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = write_rates(tmp_path / "m.onnx")
+    assert main(["compile", str(model)]) != 0
+    assert "--fix sr=16000 decides it" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--fix", "rate=1"), "did you mean"),
+        (("--fix", "sr=fast"), "input 'sr' is int64; expected a whole number"),
+        (("--fix", "sr=1.5"), "input 'sr' is int64; expected a whole number"),
+        (("--fix", "sr=99999999999999999999"), "input 'sr' is int64; expected a whole number"),
+        (("--fix", "gain=1,2"), "has 2 values"),
+        (("--fix", "sr=1", "--fix", "sr=2"), "twice"),
+        (("--fix", "sr"), "expected NAME=VALUE"),
+    ],
+)
+def test_what_is_no_setting(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    model = write_rates(tmp_path / "m.onnx")
+    if said == "did you mean":
+        said = "--fix names the input 'rate'"
+    assert main(["compile", str(model), *words]) == OptionError.exit_code
+    assert said in capfd.readouterr().err
+
+
+def test_a_build_fixes_inputs(tmp_path: Path) -> None:
+    write_rates(tmp_path / "m.onnx")
+    (tmp_path / "adrenoc.toml").write_text(
+        '[[model]]\nfile = "m.onnx"\ndevices = ["host"]\nfix = ["sr=8000"]\n'
+    )
+    made = CliRunner().invoke(
+        cli, ["build", str(tmp_path / "adrenoc.toml")], catch_exceptions=False
+    )
+    assert made.exit_code == 0, made.output
+    manifest = open_bundle(tmp_path / "build" / "m.adrenoc").manifest
+    assert manifest.outputs[0].shape == (1, 2, 10)
