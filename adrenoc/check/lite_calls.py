@@ -3,7 +3,7 @@ given; inputs whose extents the file leaves open are resized first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,25 @@ import numpy as np
 
 from adrenoc.check.feeds import check_feed, check_tensor, select_feeds
 
+Arrays = dict[str, np.ndarray]
 Details = list[dict[str, Any]]
+
+
+def walk_calls(
+    feeds: Sequence[Mapping[str, np.ndarray]],
+    kept: Sequence[tuple[str, str]],
+    call: Callable[[Arrays], Arrays],
+) -> list[Arrays]:
+    """What calls make one after the other, each given what the one before has left.
+
+    `kept` are inputs and the outputs that they are in the next call.
+    """
+    made: list[Arrays] = []
+    for feed in feeds:
+        before = made[-1] if made else {}
+        carried = {past: before[present] for past, present in kept if present in before}
+        made.append(call({**feed, **carried}))
+    return made
 
 
 def call_graph(

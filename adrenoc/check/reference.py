@@ -81,7 +81,7 @@ def run_steps(
     tensors: Iterable[str] = (),
     optimise: bool = True,
 ) -> list[Arrays]:
-    """Run an ONNX model once on each of `feeds`; what `run_reference` returns of each run.
+    """Run a model once on each of `feeds`; what `run_reference` returns of each run.
 
     `kept` are inputs and the outputs of the run before that they are, as states of a decoder; the
     first run is given them.

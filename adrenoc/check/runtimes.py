@@ -18,7 +18,7 @@ import numpy as np
 
 from adrenoc.check.feeds import check_tensor, select_feeds
 from adrenoc.check.inputs import Inputs
-from adrenoc.check.lite_calls import call_graph
+from adrenoc.check.lite_calls import call_graph, walk_calls
 from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
@@ -136,17 +136,17 @@ def run_steps(
     tensors: Iterable[str] = (),
     optimise: bool = True,
 ) -> list[dict[str, np.ndarray]]:
-    """Run an ONNX model once on each of `feeds`, and return what `run_reference` does of each run.
+    """Run a model once on each of `feeds`, and return what `run_reference` does of each run.
 
     `kept` are inputs and the outputs of the run before that they are; the first run is given them.
+    Variables of a TFLite file go from run to run by themselves.
     """
     wanted = tuple(dict.fromkeys(tensors))
+    if find_model_files(model).format == "tflite":
+        interpreter = open_interpreter(model, keep_all=bool(wanted))
+        return walk_calls(feeds, kept, lambda feed: call_graph(interpreter, model, feed, wanted))
     session = _open_session(model, wanted, plain=not optimise or bool(wanted), threads=0)
-    made: list[dict[str, np.ndarray]] = []
-    for feed in feeds:
-        carried = {past: made[-1][present] for past, present in kept} if made else {}
-        made.append(_run_session(session, model, {**feed, **carried}))
-    return made
+    return walk_calls(feeds, kept, lambda feed: _run_session(session, model, feed))
 
 
 def _run_onnx(

@@ -163,11 +163,23 @@ def _plan_states(
         if accurate:
             raise click.UsageError("--accuracy is for models without states: --state none")
         asked = [parse_state(text) for text in kept]
-        return (() if signature is UNKNOWN else expand_states(asked, signature)), ()
+        expanded = () if signature is UNKNOWN else expand_states(asked, signature)
+        more = (pair for pair in signature.variables if pair not in expanded)
+        return (*expanded, *more), ()
+    if signature.variables and (accurate or len(buckets) > 1):
+        what = "--accuracy" if accurate else "a range of shapes"
+        raise click.UsageError(f"{what} is for models without variables: --state none")
     if accurate or len(buckets) > 1:
         return (), ()
     found, unlike = find_states(signature, dict(buckets[0]))
+    found = tuple(pair for pair in found if pair not in signature.variables)
     told = [
+        (
+            signature.variables,
+            "kept from run to run, in one memory",
+            "the file keeps it in a variable; what lies there is how far it is from its first "
+            "value, and --state none takes and gives that at each run",
+        ),
         (
             found,
             "kept from run to run, in one memory",
@@ -186,4 +198,4 @@ def _plan_states(
         for pairs, taken, reason in told
         for past, present in pairs
     )
-    return found, decisions
+    return (*signature.variables, *found), decisions

@@ -42,15 +42,12 @@ class Steps:
         """
         import numpy as np
 
-        from adrenoc.check.reference import run_reference
+        from adrenoc.check.reference import run_reference, run_steps
 
-        found = [run_reference(model, self.named)]
-        for inputs in self.later:
-            before = found[-1]
-            left = {past: before[present] for past, present in states}
-            found.append(run_reference(model, {**inputs, **left, **self.settings}))
         if not self.later:
-            return found[0]
+            return run_reference(model, self.named)
+        feeds = [{**one, **self.settings} for one in (self.first, *self.later)]
+        found = run_steps(model, feeds, kept=states)
         return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
@@ -63,6 +60,12 @@ def _read_settings(bundle: Bundle, model: Path | None) -> Arrays:
         return {}
     options = options_of(bundle)
     return read_fixed_inputs(model, options.fixed, options.signature)
+
+
+def leave_out_variables(bundle: Bundle, outputs: Arrays, expected: Arrays) -> Arrays:
+    """Outputs without the states that the model's own runtime keeps to itself, as variables."""
+    hidden = {present for _, present in bundle.kept_states} - expected.keys()
+    return {name: array for name, array in outputs.items() if name not in hidden}
 
 
 def check_steps(count: int | None, layers_of: Path | None, *, with_floor: bool) -> None:

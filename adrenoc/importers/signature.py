@@ -29,10 +29,15 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """The inputs that a user gives, constants left out, and the outputs."""
+    """The inputs that a user gives, constants left out, and the outputs.
+
+    `variables` are those that a TFLite file keeps in variables from run to run: an input, and the
+    output that it is in the next run.
+    """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    variables: tuple[tuple[str, str], ...] = ()
 
     def leave_out(self, names: Iterable[str]) -> Signature:
         """The same without inputs that a user does not give after all."""
@@ -62,15 +67,18 @@ def read_signature(model: Path, key: str = "") -> Signature:
         return _of_onnx(files.paths[0])
     from adrenoc.importers.tflite.file import read_tflite
     from adrenoc.importers.tflite.signatures import take_signature
+    from adrenoc.importers.tflite.variables import lift_variables
 
     try:
         file = read_tflite(files.paths[0], files.read()[0])
     except ModelFormatError:
         return UNKNOWN
-    main = take_signature(file, key).main
+    lifted = lift_variables(take_signature(file, key))
+    main = lifted.file.main
     return Signature(
         inputs=tuple(port_of(main.tensors[i]) for i in main.inputs),
         outputs=tuple(port_of(main.tensors[i]) for i in main.outputs),
+        variables=lifted.states,
     )
 
 

@@ -18,6 +18,7 @@ from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
 from adrenoc.importers.fixed_inputs import read_fixed_inputs
+from adrenoc.importers.signature import read_signature
 from adrenoc.reporter import Reporter
 
 DRAWS = 4
@@ -80,7 +81,11 @@ def take_samples(
     else:
         given = [make_inputs(bench.inputs, [], seed=seed + number) for number in range(draws)]
     settings = read_fixed_inputs(model, bench.entry.fixed, bench.entry.signature)
-    given = [inputs.add(settings) for inputs in given]
+    firsts = [past for past, _ in read_signature(model, bench.entry.signature).variables]
+    given = [
+        inputs.add({**settings, **{name: np.zeros_like(inputs[name]) for name in firsts}})
+        for inputs in given
+    ]
     samples = [sample_of(bench, model, inputs, run_reference(model, inputs)) for inputs in given]
     took_ms = (time.perf_counter() - started) * 1000
     reporter.stage("reference", took_ms, f"{len(samples)} sets of inputs")

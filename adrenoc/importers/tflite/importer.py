@@ -30,6 +30,7 @@ from adrenoc.importers.tflite.file import TFLiteFile, read_tflite
 from adrenoc.importers.tflite.open_shapes import check_numbers, shape_inputs
 from adrenoc.importers.tflite.refusals import check_imported, check_operators
 from adrenoc.importers.tflite.signatures import replace_main, take_signature, tell_signature
+from adrenoc.importers.tflite.variables import lift_variables
 from adrenoc.text.spelling import list_first
 
 
@@ -59,7 +60,7 @@ def import_tflite(
     whole = read_tflite(files.paths[0], content)
     if caches:
         return import_call(whole, sha256, shapes)
-    whole = take_signature(whole, signature)
+    whole = lift_variables(take_signature(whole, signature)).file
     settings = fill_ports((port_of(whole.main.tensors[i]) for i in whole.main.inputs), tuple(fixed))
     told = [*tell_signature(whole, signature), *tell_fixed(settings, fixed)]
     file = _put_states_last(_fix_inputs(whole, settings), states)

@@ -12,6 +12,7 @@ from adrenoc.importers.tflite.reduce import REDUCE_OPS
 from adrenoc.importers.tflite.resize import RESIZE_OPS
 from adrenoc.importers.tflite.select import SELECT_CUSTOM_OPS, SELECT_OPS
 from adrenoc.importers.tflite.slice import SLICE_OPS
+from adrenoc.importers.tflite.states import STATE_OPS
 from adrenoc.importers.tflite.transform import TRANSFORM_OPS
 
 OPS: dict[str, Convert] = {
@@ -29,5 +30,5 @@ OPS: dict[str, Convert] = {
 }
 """Built-in operators."""
 
-CUSTOM_OPS: dict[str, Convert] = {**SELECT_CUSTOM_OPS}
+CUSTOM_OPS: dict[str, Convert] = {**SELECT_CUSTOM_OPS, **STATE_OPS}
 """Custom operators by their own name."""
