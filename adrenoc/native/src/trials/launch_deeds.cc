@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +24,8 @@ namespace json = tvm::ffi::json;
 constexpr size_t kThreads = 64;
 constexpr size_t kMostLaunches = 4096;
 constexpr size_t kMostArguments = size_t{1} << 20;
+constexpr auto kMostMemory = static_cast<size_t>(
+    std::min<uint64_t>(uint64_t{1} << 40, std::numeric_limits<size_t>::max()));
 constexpr const char* kName = "deed";
 constexpr const char* kCount =
     "__kernel void deed(__global int* x) { x[get_global_id(0)] += 1; }\n";
@@ -176,7 +180,8 @@ class LargeDeed final : public Deed {
 
  private:
   [[nodiscard]] std::array<size_t, 3> places() const {
-    return {0, words_ / 2, words_ - kThreads};
+    const auto words = static_cast<size_t>(words_);  // it was made from one
+    return {0, words / 2, words - kThreads};
   }
 
   Device& device_;
@@ -228,7 +233,7 @@ std::unique_ptr<Deed> make_hint_deed(Device& device, const json::Object& deed) {
 }
 
 std::unique_ptr<Deed> make_large_deed(Device& device, const json::Object& deed) {
-  const size_t bytes = number_of(deed, "bytes", size_t{1} << 40);
+  const size_t bytes = number_of(deed, "bytes", kMostMemory);
   return std::make_unique<LargeDeed>(device, std::max<size_t>(bytes, 4 * sizeof(Numbers)));
 }
 

@@ -22,7 +22,7 @@ struct Bucket {
 // An output whose axis `axis` holds `factor` elements for each element of the batch.
 struct BatchOutput {
   std::string name;
-  size_t axis;
+  uint64_t axis;
   int64_t factor;
 };
 
