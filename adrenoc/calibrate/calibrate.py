@@ -156,7 +156,7 @@ class KeptRows:
     """The rows of a device in the file of a calibration that was interrupted."""
 
     def __init__(self, resume: Resume, device: Device) -> None:
-        self._resume, self._device = resume, device.with_driver
+        self._resume, self._device = resume, device.identity
 
     def take(self, measure: Measure) -> Row | None:
         """The row of a measure, where it is there."""

@@ -16,6 +16,8 @@ class Device:
 
     name: str
     driver: str
+    """Whole, as it says it: the compiler's version comes last, after more than a name has room
+    for."""
     is_cpu: bool
     c_version: int
     compute_units: int
@@ -43,7 +45,7 @@ class Device:
         names = listed if isinstance(listed, list | tuple) else ()
         return Device(
             name=plain(facts.get("name")) or "an OpenCL device",
-            driver=plain(facts.get("driver")) or "unknown",
+            driver=str(facts.get("driver") or "unknown"),
             is_cpu=facts.get("type") == "cpu",
             c_version=_number(facts, "c_version"),
             compute_units=max(1, _number(limits, "compute_units")),
@@ -65,6 +67,16 @@ class Device:
     @property
     def with_driver(self) -> str:
         """The device and its driver, as what was seen on them tells of both."""
+        return f"{self.name}, driver {self.shown_driver}"
+
+    @property
+    def shown_driver(self) -> str:
+        """What a text has room for of the driver's words."""
+        return plain(self.driver)
+
+    @property
+    def identity(self) -> str:
+        """What tells two devices apart, and two drivers of one."""
         return f"{self.name}, driver {self.driver}"
 
     def lacks(self, extension: str) -> str:

@@ -20,10 +20,10 @@ from adrenoc.calibrate.table import MEASURES
 from adrenoc.calibrate.target_file import Measured, base_of, target_toml
 from adrenoc.device.compiled_for import adreno_number
 from adrenoc.device.remote import RemoteAddress
-from adrenoc.errors import DeviceError, TargetError
+from adrenoc.errors import DeviceError
 from adrenoc.files.resume import Resume
 from adrenoc.files.temporary import TemporaryFolder
-from adrenoc.target.target import Target, load_target
+from adrenoc.target.target import Target, load_listed
 from adrenoc.tune.local import local_server
 from adrenoc.tune.session import Place
 
@@ -135,11 +135,7 @@ def pick_measures(only: tuple[str, ...]) -> tuple[Measure, ...]:
 
 def listed_for(device: Device) -> Target:
     """The listed GPU that a device calls itself, or what stands for all."""
-    number = adreno_number(device.facts)
-    try:
-        return load_target(f"adreno:{number}" if number else "adreno")
-    except TargetError:
-        return load_target("adreno")
+    return load_listed(adreno_number(device.facts))
 
 
 def _identify_device(bench: Bench) -> Device:

@@ -67,7 +67,7 @@ def target_toml(measured: Measured) -> str:
         "",
         "[sources]",
         f'measured = "{measured.source}"',
-        f'driver = "what driver {device.driver} of {device.name} says, {measured.date}"',
+        f'driver = "what driver {device.shown_driver} of {device.name} says, {measured.date}"',
         "",
         "[limits]",
         *_limits(measured),

@@ -9,11 +9,12 @@ from typing import Any
 from adrenoc.bundle.bundle import TARGET, Bundle
 from adrenoc.errors import BundleError, TargetError
 from adrenoc.target.own_file import OwnFile, is_for_host, own_path
-from adrenoc.target.target import Target, load_own_target, load_target
+from adrenoc.target.target import Target, load_listed, load_own_target, load_target
 from adrenoc.text.spelling import quote_word
 
-# In "QUALCOMM Adreno(TM)" and "OpenCL 3.0 Adreno(TM) 750"; `Adreno 642L` too, and Mesa's `FD750`.
-_ADRENO = re.compile(r"(?:Adreno\s*(?:\(TM\))?\s*|^FD)(\d{3}[a-z]?)\b", re.IGNORECASE)
+# In "QUALCOMM Adreno(TM)" and "OpenCL 3.0 Adreno(TM) 750"; `Adreno 642L` too, `Adreno X1-85`, and
+# Mesa's `FD750`.
+_ADRENO = re.compile(r"(?:Adreno\s*(?:\(TM\))?\s*|^FD)(\d{3}[a-z]?|X\d-\d\d)\b", re.IGNORECASE)
 
 
 def adreno_number(facts: Mapping[str, Any]) -> str:
@@ -68,13 +69,5 @@ def other_gpu_notes(bundle: Bundle, facts: Mapping[str, Any]) -> tuple[str, ...]
     return (
         f"the kernels were compiled for Adreno {wanted.upper()}, and this is Adreno "
         f"{seen.upper()}: adrenoc compile {bundle.manifest.model.file} "
-        f"--device {_device_option(seen)} makes them for it",
+        f"--device {load_listed(seen).name} makes them for it",
     )
-
-
-def _device_option(number: str) -> str:
-    """What to compile for: the GPU, or where it is not known what fits all."""
-    try:
-        return load_target(f"adreno:{number}").name
-    except TargetError:
-        return "adreno"

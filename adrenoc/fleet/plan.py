@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.device.compiled_for import adreno_number
-from adrenoc.errors import TargetError
 from adrenoc.fleet.store import Store
 from adrenoc.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, TUNE, VERIFY, Job
 from adrenoc.importers.formats import find_model_files
-from adrenoc.target.target import load_target
+from adrenoc.target.target import load_listed
 from adrenoc.text.names import bundle_name
 
 
@@ -151,10 +150,7 @@ def target_of(output: Mapping[str, Any]) -> str:
     number = adreno_number(facts if isinstance(facts, dict) else {})
     is_arm = str(told.get("machine", "")).startswith("aarch64")
     common = "adreno" if is_arm else "host"
-    if not number:
-        return common
-    try:
-        name = load_target(f"adreno:{number}").name
-    except TargetError:
+    name = load_listed(number).name
+    if name == "adreno":
         return common
     return name if is_arm else name.replace("adreno:", "host:")

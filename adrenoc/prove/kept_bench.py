@@ -25,7 +25,7 @@ class KeptBench:
     """A bench that runs what the file of an interrupted verification of the device lacks."""
 
     def __init__(self, bench: Bench, resume: Resume, device: Device) -> None:
-        self._bench, self._resume, self._device = bench, resume, device.with_driver
+        self._bench, self._resume, self._device = bench, resume, device.identity
 
     def run(self, made: Made) -> Runs:
         """What came of a suite, now or before; see `Bench`."""

@@ -18,7 +18,7 @@ from adrenoc.errors import TargetError
 from adrenoc.files.read import read_plain
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.own_file import OwnFile
-from adrenoc.target.target import Target, load_own_target
+from adrenoc.target.target import Target, load_listed, load_own_target
 from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
 from adrenoc.text.printable import printable
@@ -121,7 +121,7 @@ def apply_report(target: Target, report: DeviceReport, path: Path) -> Target:
         raise TargetError(
             f"the device report {path} is of Adreno {report.device.gpu.upper()}, expected one of "
             f"Adreno {listed.upper()}, which --device {target.name} is",
-            hint=f"adrenoc compile MODEL --device adreno:{report.device.gpu} "
+            hint=f"adrenoc compile MODEL --device {load_listed(report.device.gpu).name} "
             f"--device-report {quote_word(path)}",
         )
     if not report.quirks:

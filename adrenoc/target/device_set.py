@@ -21,7 +21,7 @@ from adrenoc.errors import TargetError
 from adrenoc.files.read import read_toml, sha256_bytes
 from adrenoc.target.device_report import DeviceReport, apply_report, read_report
 from adrenoc.target.own_file import is_for_host, own_path
-from adrenoc.target.target import Target, list_targets, load_own_target, load_target
+from adrenoc.target.target import Target, list_targets, load_listed, load_own_target, load_target
 from adrenoc.text.decode import Decoder
 from adrenoc.text.names import bundle_name
 from adrenoc.text.spelling import quote_word
@@ -168,10 +168,13 @@ def add_report(devices: DeviceSet, report: DeviceReport, path: Path) -> DeviceSe
         if member.gpu == report.device.gpu and not member.driver:
             own = report_on(member, report, path)
             return make_device_set([*devices.members, own])
+    named = load_listed(report.device.gpu).name
+    alone = f"{named} --device-report {quote_word(path)}"
     raise TargetError(
         f"the device report {path} is of {report.device.gpu.upper() or report.device.name}, "
         f"expected one of {', '.join(member.gpu.upper() for member in devices.members)}",
-        hint=f"adrenoc compile MODEL --device {devices.option},adreno:{report.device.gpu}",
+        hint="adrenoc compile MODEL --device "
+        + (alone if named == devices.common.name else f"{devices.option},{named}"),
     )
 
 

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from adrenoc.bundle.editions import Edition, rank_editions
+from adrenoc.calibrate.device import Device
 from adrenoc.cli.main import main
 from adrenoc.errors import TargetError
 from adrenoc.options import resolve_options
+from adrenoc.prove.search import empty_report
 from adrenoc.target.avoid import FEATURES
 from adrenoc.target.device_report import (
     FORMAT,
@@ -23,6 +26,7 @@ from adrenoc.target.device_report import (
     read_report,
     report_json,
 )
+from adrenoc.target.device_set import SetMember, add_report, make_device_set
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target, list_targets, load_target
 
@@ -182,3 +186,27 @@ def test_commands_read_it_before_the_model(
     words = [command, model, "--device-report", str(path), "--device", device]
     assert main(words) == code
     assert said in capsys.readouterr().err.replace("\n", " ")
+
+
+def _of_compiler(version: str) -> str:
+    """What a phone's driver says of itself: 170 letters, the compiler's version last."""
+    build = (
+        "OpenCL 3.0 QUALCOMM build: commit # commit_a1b2c3 changeid # I0123456789 Date: 03/23/26 "
+    )
+    return f"{build}Mon Local Branch:  Remote Branch: refs/tags/AU_LINUX_ANDROID Compiler {version}"
+
+
+def test_drivers_are_told_apart_by_all_that_they_say() -> None:
+    drivers = [_of_compiler(version) for version in ("E031.41.03.36", "E031.41.03.37")]
+    facts = {"name": "QUALCOMM Adreno(TM)", "version": "OpenCL 3.0 Adreno(TM) 750"}
+    devices = [Device.from_facts({**facts, "driver": driver}) for driver in drivers]
+    assert len({device.identity for device in devices}) == 2
+    report = empty_report(devices[0], (replace(QUIRK, banned_work_groups=((4, 4, 4),)),))
+    member = SetMember(gpu="750", target=load_target("adreno:750"))
+    devices_set = add_report(make_device_set([member]), report, Path("device.json"))
+    editions = tuple(
+        Edition(folder=m.folder, target=m.target.name, gpu=m.gpu, driver=m.driver)
+        for m in devices_set.members
+    )
+    taken = [rank_editions(editions, gpu="750", driver=driver)[0][0].driver for driver in drivers]
+    assert taken == [drivers[0], ""]
