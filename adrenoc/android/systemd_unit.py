@@ -92,7 +92,7 @@ def print_unit(service: Service) -> str:
 
 
 def install_unit(service: Service, output: Path) -> Path:
-    """Write the unit to the file `output`, and make its folder.
+    """Write the unit to the file `output`, for this user's eyes: a key stands in it.
 
     Raises:
         DependencyError: the folder holds no server for this machine.
@@ -105,7 +105,7 @@ def install_unit(service: Service, output: Path) -> Path:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise output_error(output, error) from error
-    write_atomically(output, text)
+    write_atomically(output, text, private=True)
     return output
 
 

@@ -146,10 +146,11 @@ def install_unit_command(
     """Write a unit of systemd that serves `adrenoc run --rpc` on this machine; starts nothing."""
     from adrenoc.android.systemd_unit import UNIT, Service, find_unit_place, install_unit
     from adrenoc.cli import console
-    from adrenoc.device.serve import is_loopback
+    from adrenoc.cli.serve import check_reach
 
-    if not key and (tracker or not is_loopback(host)):
-        raise click.UsageError("--tracker, and --host beyond this machine, need a --key")
+    if not key and tracker:
+        raise click.UsageError("--tracker needs a --key, the name of this kind of device")
+    check_reach(host, key=key, has_tracker=tracker is not None)
     said = {"--host": host, "--port": str(port), "--key": key, "--tracker": tracker or ""}
     words = tuple(word for option, value in said.items() if value for word in (option, value))
     service = Service(

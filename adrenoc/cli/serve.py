@@ -8,6 +8,28 @@ from adrenoc.cli.guarded import HeavyCommand
 from adrenoc.cli.options import MOST_SECONDS, FiniteRange, json_option
 
 
+def check_reach(host: str, *, key: str, has_tracker: bool) -> None:
+    """Refuse an address at which more than this machine would reach a server without a secret.
+
+    Raises:
+        click.UsageError: whoever reaches it could run any code.
+    """
+    from adrenoc.device.serve import is_loopback
+
+    if is_loopback(host) or (key and not has_tracker):
+        return
+    mend = "name a --key"
+    if has_tracker:
+        mend = (
+            "a tracker gives the key to whoever asks; leave --host out and lead both ports "
+            "through ssh (README, On another machine)"
+        )
+    raise click.UsageError(
+        f"--host {host} lets anybody who reaches it run any code here: {mend}, or say --open to "
+        "`adrenoc serve` where nobody else is"
+    )
+
+
 @click.command("serve", cls=HeavyCommand)
 @click.option(
     "--host",
@@ -81,15 +103,12 @@ def serve_command(
     from adrenoc.device.tracker import HostPort
     from adrenoc.files.read import cache_folder
 
-    if tracker is not None and not key:
-        raise click.UsageError("--tracker needs --key, the name of this kind of device")
-    if not key and not is_open and not is_loopback(host):
-        raise click.UsageError(
-            f"--host {host} lets anybody who reaches it run any code here: name a --key, or say "
-            "--open where nobody else is"
-        )
+    if not is_open:
+        check_reach(host, key=key, has_tracker=tracker is not None)
     where = None
     if tracker is not None:
+        if not key:
+            raise click.UsageError("--tracker needs --key, the name of this kind of device")
         example = "adrenoc serve --tracker 127.0.0.1:9190 --key adreno"
         where = HostPort.parse(tracker, what="the tracker", example=example)
     server = RpcServer(
@@ -109,9 +128,8 @@ def serve_command(
     else:
         console.print_title("serve", f"listening on {host}:{server.port}")
     with console.ConsoleReporter() as reporter:
-        if not key and not is_loopback(host):
-            reporter.warn(
-                f"whoever reaches {host}:{server.port} runs any code here: there is no key"
-            )
+        if (not key or tracker is not None) and not is_loopback(host):
+            no_secret = "the tracker gives the key to all" if key else "there is no key"
+            reporter.warn(f"whoever reaches {host}:{server.port} runs any code here: {no_secret}")
         while True:
             server.serve_one(reporter)

@@ -1,7 +1,8 @@
 """Greet the peers of a server, many at once: one that says nothing keeps nobody else waiting.
 
 A greeting of TVM's RPC protocol is two numbers and a key.  Each peer has one limit for all of it,
-counted from its connection, so that a byte a second does not hold a place either.
+counted from its connection, so that a byte a second does not hold a place either.  Who says a wrong
+key waits before anybody of that address is heard again: keys are not found by trying.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _LIMIT_S = 10.0
 _MOST_PEERS = 128
 # Where no descriptor is left to accept a connection with.
 _PAUSE_S = 0.1
+# Nobody of an address that said a wrong key is heard for so long.
+_WRONG_KEY_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,7 @@ class _Greeting:
     """A peer that has not said everything yet."""
 
     connection: socket.socket
+    host: str
     name: str
     end: float
     received: bytearray = field(default_factory=bytearray)
@@ -50,6 +54,10 @@ class _Greeting:
 
 class _WrongPeerError(Exception):
     """What a peer does wrong; empty for one that only looked whether anybody listens."""
+
+
+class _WrongKeyError(_WrongPeerError):
+    """A peer does not know the key."""
 
 
 class Greetings:
@@ -63,6 +71,7 @@ class Greetings:
         self._own_key = own_key
         self._limit_s = limit_s
         self._waiting: dict[int, _Greeting] = {}
+        self._unheard_until: dict[str, float] = {}
 
     def wait(
         self, expected_key: str, *, tick_s: float, refused: Callable[[str], None]
@@ -83,6 +92,8 @@ class Greetings:
             for number in self._ready(listening, end):
                 if number == listening:
                     self._accept(refused)
+                elif self._waiting[number].host in self._unheard_until:
+                    continue  # another of its address was wrong just now
                 elif peer := self._hear(self._waiting[number], expected_key, refused):
                     return peer
             now = time.monotonic()
@@ -99,10 +110,15 @@ class Greetings:
 
     def _ready(self, listening: int, end: float) -> list[int]:
         poll = select.poll()
-        for number in (listening, *self._waiting):
-            poll.register(number, select.POLLIN)
-        first = min((greeting.end for greeting in self._waiting.values()), default=end)
-        left_s = min(first, end) - time.monotonic()
+        now = time.monotonic()
+        self._unheard_until = {h: until for h, until in self._unheard_until.items() if until > now}
+        for number, greeting in self._waiting.items():
+            if greeting.host not in self._unheard_until:
+                poll.register(number, select.POLLIN)
+        # Last: who came first may have to go for who comes now.
+        poll.register(listening, select.POLLIN)
+        ends = [greeting.end for greeting in self._waiting.values()]
+        left_s = min(end, *ends, *self._unheard_until.values()) - now if ends else end - now
         return [number for number, _ in poll.poll(max(0.0, left_s) * 1000)]
 
     def _accept(self, refused: Callable[[str], None]) -> None:
@@ -120,7 +136,10 @@ class Greetings:
         connection.setblocking(False)
         name = f"{address[0]}:{address[1]}"
         self._waiting[connection.fileno()] = _Greeting(
-            connection=connection, name=name, end=time.monotonic() + self._limit_s
+            connection=connection,
+            host=address[0],
+            name=name,
+            end=time.monotonic() + self._limit_s,
         )
 
     def _hear(
@@ -133,6 +152,8 @@ class Greetings:
                 return None
             asked_s = self._answer(greeting.connection, said, expected_key)
         except (_WrongPeerError, OSError) as error:
+            if isinstance(error, _WrongKeyError):
+                self._unheard_until[greeting.host] = time.monotonic() + _WRONG_KEY_S
             self._send_away(greeting, str(error), refused)
             return None
         del self._waiting[greeting.connection.fileno()]
@@ -140,15 +161,16 @@ class Greetings:
         return Peer(connection=greeting.connection, name=greeting.name, asked_s=asked_s)
 
     def _answer(self, connection: socket.socket, said: bytes, expected_key: str) -> float:
-        # Options may follow the key: "client:KEY -timeout=60".
-        key, *wishes = said.split(b" ")
-        if not secrets.compare_digest(key, f"client:{expected_key}".encode()):
+        # Options may follow the key, which may hold spaces itself: "client:KEY -timeout=60".
+        wanted = f"client:{expected_key}".encode("utf-8", "surrogateescape")
+        key, wishes = said[: len(wanted)], said[len(wanted) :]
+        if not secrets.compare_digest(key, wanted) or wishes[:1] not in (b"", b" "):
             with suppress(OSError):
                 connection.sendall(struct.pack("<i", MISMATCH))
-            raise _WrongPeerError("it has another key")
-        own = f"server:{self._own_key}".encode()
+            raise _WrongKeyError("it has another key")
+        own = f"server:{self._own_key}".encode("utf-8", "surrogateescape")
         connection.sendall(_HEAD.pack(MAGIC, len(own)) + own)  # goes at once: nothing went before
-        return _read_limit_s(wishes)
+        return _read_limit_s(wishes.split(b" "))
 
     def _send_away(self, greeting: _Greeting, reason: str, refused: Callable[[str], None]) -> None:
         del self._waiting[greeting.connection.fileno()]

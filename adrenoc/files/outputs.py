@@ -191,8 +191,10 @@ def check_folder_can_be_made(path: Path) -> None:
         raise output_error(place, error) from error
 
 
-def write_atomically(path: Path, data: bytes | str) -> None:
+def write_atomically(path: Path, data: bytes | str, *, private: bool = False) -> None:
     """Write a file so that others see the old content or the new one, never a part.
+
+    With `private` no other user can read it.
 
     Raises:
         OutputError: it could not be written; what was there before is untouched.
@@ -202,6 +204,8 @@ def write_atomically(path: Path, data: bytes | str) -> None:
     remove_left(place.parent)
     try:
         with aside_file(place) as (aside, stream):
+            if private:
+                os.fchmod(stream.fileno(), 0o600)
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())

@@ -92,10 +92,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def tvm_process(module: str, *options: str, port: int | None = None) -> Iterator[int]:
+def tvm_process(
+    module: str, *options: str, port: int | None = None, host: str = "127.0.0.1"
+) -> Iterator[int]:
     """`python -m tvm.exec.MODULE` at a free port, with adrenoc's OpenCL runtime in reach."""
     port = port or free_port()
-    command = [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", f"tvm.exec.{module}", "--host", host]
     command += ["--port", str(port), "--port-end", str(port + 1), *options]
     process = subprocess.Popen(
         command,

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.cli.main import main
-from adrenoc.device.greeting import MAGIC
+from adrenoc.device.greeting import MAGIC, MISMATCH
 from tests.runtime.servers import (
     SOFTWARE_ENVIRONMENT,
     WAIT_S,
@@ -127,6 +128,42 @@ def test_the_world_needs_a_key(
     )
     assert done.returncode == 2
     assert "name a --key, or say --open" in done.stderr
+
+
+def test_a_tracker_tells_its_key_to_all(
+    runtime: Runtime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So a server of a tracker stays on its own machine, too."""
+    words = ["--host", "0.0.0.0", "--port", "0", "--tracker", "127.0.0.1:9", "--key", "secret"]
+    assert main(["serve", *words]) == 2
+    assert "a tracker gives the key to whoever asks" in " ".join(capsys.readouterr().err.split())
+    command = [str(runtime.server), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    assert "a tracker gives the key to whoever asks" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["python", "native"])
+def test_keys_are_not_found_by_trying(kind: str, runtime: Runtime) -> None:
+    """As fast as one peer after the other can ask, with the key in between."""
+    command: tuple[object, ...] = (sys.executable, "-m", "adrenoc", "serve", "--json")
+    if kind == "native":
+        command = (runtime.server,)
+    words = (*command, "--port", "0", "--key", "a b")
+    with server_process(*words, **SOFTWARE_ENVIRONMENT) as (_, port):
+        assert _ask(port, b"client:a b").endswith(b"server:a b")
+        started, guesses = time.monotonic(), 0
+        while time.monotonic() - started < 3:
+            assert _ask(port, b"client:a") == struct.pack("<i", MISMATCH)
+            guesses += 1
+        assert guesses <= 5
+        assert _ask(port, b"client:a b -timeout=9").endswith(b"server:a b")
+
+
+def _ask(port: int, said: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
+        peer.sendall(struct.pack("<ii", MAGIC, len(said)) + said)
+        return peer.recv(100)
 
 
 @pytest.mark.parametrize("options", [("--open",), ("--key", "secret")])

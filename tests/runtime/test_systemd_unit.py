@@ -76,6 +76,12 @@ def test_systemd_takes_it(folder: Path, tmp_path: Path, *, for_user: bool) -> No
     assert "whenever" in again.stderr
 
 
+def test_others_do_not_read_the_key(folder: Path, tmp_path: Path) -> None:
+    service = Service(folder=folder, words=("--key", "secret"), for_user=True)
+    unit = install_unit(service, tmp_path / "units" / UNIT)
+    assert unit.stat().st_mode & 0o077 == 0
+
+
 def test_its_place_is_where_systemd_looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert find_unit_place(for_user=True) == tmp_path / "systemd/user" / UNIT

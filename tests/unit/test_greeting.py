@@ -106,6 +106,36 @@ def test_wrong_peers_are_told_of(listening: socket.socket, said: bytes, reason: 
     assert [said.partition(": ")[2] for said in refused] == [reason]
 
 
+def test_a_key_may_hold_blanks(listening: socket.socket) -> None:
+    greetings, refused = Greetings(listening, own_key="a b"), list[str]()
+    for said, asked_s in ((b"client:a b", 0.0), (b"client:a b -timeout=7", 7.0)):
+        with _connect(listening) as peer:
+            peer.sendall(struct.pack("<ii", MAGIC, len(said)) + said)
+            came = greetings.wait("a b", tick_s=_LONG_S, refused=refused.append)
+            assert came is not None and came.asked_s == asked_s
+            came.connection.close()
+    for said in (b"client:a", b"client:a bc", b"client:a b\0"):
+        with _connect(listening) as peer:
+            peer.sendall(struct.pack("<ii", MAGIC, len(said)) + said)
+            count = len(refused)
+            while len(refused) == count:
+                assert greetings.wait("a b", tick_s=0.05, refused=refused.append) is None
+
+
+def test_keys_are_not_found_by_trying(listening: socket.socket) -> None:
+    """However many come at once, an address has one wrong key a second."""
+    greetings, refused = Greetings(listening, own_key=""), list[str]()
+    wrong = struct.pack("<ii", MAGIC, 8) + b"client:x"
+    with ExitStack() as open_sockets:
+        for _ in range(50):
+            open_sockets.enter_context(_connect(listening)).sendall(wrong)
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            assert greetings.wait("secret", tick_s=0.1, refused=refused.append) is None
+    assert 1 <= len(refused) <= 3
+    assert set(said.partition(": ")[2] for said in refused) == {"it has another key"}
+
+
 def test_who_only_looks_is_not_told_of(listening: socket.socket) -> None:
     greetings, refused = Greetings(listening, own_key=""), list[str]()
     _connect(listening).close()

@@ -5,9 +5,9 @@
 //               [--max-message MIB] [--opencl LIBRARY] [--open]
 //
 // Each session runs in a process of its own, one after the other: a crash or a time-out ends that
-// session and not the server, and so does a peer that leaves a session which does not end.  With a
-// tracker, it gives one client at a time the key; without, they need KEY; without KEY it listens to
-// this machine alone unless --open says that everybody may run code here.  Sessions have their
+// session and not the server, and so does a peer that leaves a session which does not end.  Without
+// KEY it listens to this machine alone unless --open says that everybody may run code here; with a
+// tracker too, which tells whoever asks what to say in place of KEY, to one client at a time.  Sessions have their
 // folders in FOLDER; without it beside this program, in $TMPDIR, /data/local/tmp or /tmp, whichever
 // is the first that can be written to.  Prints {"port": N, "folder": FOLDER} when it listens (port 0
 // takes any free one), then a line for each session.  A signal that ends it ends its session too, and
@@ -72,7 +72,8 @@ constexpr char kUsage[] =
     "  --store FOLDER         where uploaded files are kept for later sessions\n"
     "  --max-message MIB      the largest message that is taken (1024)\n"
     "  --opencl LIBRARY       the OpenCL library to open\n"
-    "  --open                 listen beyond this machine without --key: anybody may run code here\n"
+    "  --open                 listen beyond this machine without --key, or with --tracker: anybody\n"
+    "                         may run code here\n"
     "  --version, --help\n";
 
 struct Arguments {
@@ -150,9 +151,14 @@ Arguments parse(int count, char** values) {
   if (!arguments.tracker_host.empty() && arguments.key.empty()) {
     throw std::invalid_argument("--tracker needs --key, the name of this kind of device");
   }
-  if (arguments.key.empty() && !is_loopback(arguments.host) && !arguments.is_open) {
+  const bool has_secret = !arguments.key.empty() && arguments.tracker_host.empty();
+  if (!has_secret && !is_loopback(arguments.host) && !arguments.is_open) {
+    const char* why = arguments.tracker_host.empty()
+                          ? "name a --key"
+                          : "a tracker gives the key to whoever asks; leave --host out and lead "
+                            "both ports through ssh";
     throw std::invalid_argument("--host " + arguments.host + " lets anybody who reaches it run any "
-                                "code here: name a --key, or say --open where nobody else is");
+                                "code here: " + why + ", or say --open where nobody else is");
   }
   return arguments;
 }

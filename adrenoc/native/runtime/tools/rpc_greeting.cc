@@ -1,5 +1,6 @@
 #include "rpc_greeting.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -28,6 +30,8 @@ constexpr std::chrono::seconds kLimit(10);
 constexpr size_t kMostPeers = 128;
 // Where nothing of ours can make room.
 constexpr useconds_t kPauseUs = 100000;
+// Nobody of an address that said a wrong key is heard for so long.
+constexpr std::chrono::seconds kWrongKey(1);
 
 // Whether two texts are equal, in a time that does not tell where they differ.
 bool same_secret(const std::string& a, const std::string& b) {
@@ -38,11 +42,11 @@ bool same_secret(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
-unsigned asked_limit_s(const std::string& greeting) {
+unsigned asked_limit_s(const std::string& wishes) {
   const std::string option = " -timeout=";
-  const size_t place = greeting.find(option);
+  const size_t place = wishes.find(option);
   if (place == std::string::npos) return 0;
-  const double seconds = std::strtod(greeting.c_str() + place + option.size(), nullptr);
+  const double seconds = std::strtod(wishes.c_str() + place + option.size(), nullptr);
   return seconds > 0 && seconds < 1e6 ? static_cast<unsigned>(std::ceil(seconds)) : 0;
 }
 
@@ -73,11 +77,15 @@ void Greetings::close_all() {
 std::optional<Peer> Greetings::wait(const std::string& expected_key, int limit_ms, int ending) {
   const auto end = Clock::now() + std::chrono::milliseconds(std::max(0, limit_ms));
   while (true) {
+    forget_waits();
     std::vector<pollfd> watched = {{listening_.get(), POLLIN, 0}, {ending, POLLIN, 0}};
     int wait_ms = limit_ms < 0 ? -1 : left_ms(end);
     for (const Greeting& greeting : waiting_) {
-      watched.push_back({greeting.connection.get(), POLLIN, 0});
-      const int late_ms = left_ms(greeting.end);
+      const auto unheard = unheard_until_.find(greeting.address);
+      const bool is_heard = unheard == unheard_until_.end();
+      // A negative descriptor is not looked at.
+      watched.push_back({is_heard ? greeting.connection.get() : -1, POLLIN, 0});
+      const int late_ms = left_ms(is_heard ? greeting.end : std::min(greeting.end, unheard->second));
       wait_ms = wait_ms < 0 ? late_ms : std::min(wait_ms, late_ms);
     }
     if (poll(watched.data(), watched.size(), wait_ms) < 0) {
@@ -88,10 +96,12 @@ std::optional<Peer> Greetings::wait(const std::string& expected_key, int limit_m
     size_t index = 2;
     for (auto at = waiting_.begin(); at != waiting_.end(); ++index) {
       const auto greeting = at++;
-      if (watched[index].revents == 0) continue;
+      const bool is_heard = unheard_until_.count(greeting->address) == 0;
+      if (watched[index].revents == 0 || !is_heard) continue;
       Peer peer;
       const Heard heard = hear(&*greeting, expected_key, &peer.asked_s);
       if (heard == Heard::kPart) continue;
+      if (heard == Heard::kWrongKey) unheard_until_[greeting->address] = Clock::now() + kWrongKey;
       peer.connection = std::move(greeting->connection);
       waiting_.erase(greeting);
       if (heard == Heard::kAll) return peer;
@@ -103,7 +113,10 @@ std::optional<Peer> Greetings::wait(const std::string& expected_key, int limit_m
 }
 
 void Greetings::accept_one() {
-  Socket connection(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  sockaddr_in from = {};
+  socklen_t bytes = sizeof(from);
+  Socket connection(accept4(listening_.get(), reinterpret_cast<sockaddr*>(&from), &bytes,
+                            SOCK_CLOEXEC));
   if (!connection.is_open()) {
     if (errno == EINTR || errno == ECONNABORTED || errno == EAGAIN) return;
     const bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -119,7 +132,14 @@ void Greetings::accept_one() {
     tell("a peer said nothing, and too many others came");
     waiting_.pop_front();
   }
-  waiting_.push_back({std::move(connection), Clock::now() + kLimit, {}});
+  waiting_.push_back({std::move(connection), from.sin_addr.s_addr, Clock::now() + kLimit, {}});
+}
+
+void Greetings::forget_waits() {
+  const auto now = Clock::now();
+  for (auto at = unheard_until_.begin(); at != unheard_until_.end();) {
+    at = at->second <= now ? unheard_until_.erase(at) : std::next(at);
+  }
 }
 
 void Greetings::send_late_away() {
@@ -159,13 +179,15 @@ Greetings::Heard Greetings::hear(Greeting* greeting, const std::string& expected
   }
   if (received.size() < wanted()) return Heard::kPart;
   const std::string said = received.substr(kHeadBytes);
-  // Options may follow the key: "client:KEY -timeout=60".
-  if (!same_secret(said.substr(0, said.find(' ')), "client:" + expected_key)) {
+  // Options may follow the key, which may hold spaces itself: "client:KEY -timeout=60".
+  const std::string key = "client:" + expected_key;
+  const std::string wishes = said.size() > key.size() ? said.substr(key.size()) : "";
+  if (!same_secret(said.substr(0, key.size()), key) || (!wishes.empty() && wishes[0] != ' ')) {
     (void)greeting->connection.send_all(number_bytes(kMismatch));
     tell("the peer has another key");
-    return Heard::kWrong;
+    return Heard::kWrongKey;
   }
-  *asked_s = asked_limit_s(said);
+  *asked_s = asked_limit_s(wishes);
   const std::string own = "server:" + own_key_;
   const std::string answer =
       number_bytes(kMagic) + number_bytes(static_cast<int32_t>(own.size())) + own;

@@ -3,7 +3,9 @@
 #define ADRENOC_TOOLS_RPC_GREETING_H_
 
 #include <chrono>
+#include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -19,7 +21,8 @@ struct Peer {
 };
 
 // The peers that wait at a listening socket.  Each has one limit for all of its greeting, counted
-// from its connection, so that a byte a second does not hold a place.
+// from its connection, so that a byte a second does not hold a place.  Who says a wrong key waits
+// before anybody of that address is heard again: keys are not found by trying.
 class Greetings {
  public:
   Greetings(Socket listening, std::string own_key);
@@ -36,19 +39,22 @@ class Greetings {
   using Clock = std::chrono::steady_clock;
   struct Greeting {
     Socket connection;
+    uint32_t address;
     Clock::time_point end;
     std::string received;
   };
   // What a look at a peer found: nothing new, all of its greeting, or that it has to go.
-  enum class Heard { kPart, kAll, kWrong };
+  enum class Heard { kPart, kAll, kWrong, kWrongKey };
 
   void accept_one();
   [[nodiscard]] Heard hear(Greeting* greeting, const std::string& expected_key, unsigned* asked_s);
   void send_late_away();
+  void forget_waits();
 
   Socket listening_;
   std::string own_key_;
   std::list<Greeting> waiting_;
+  std::map<uint32_t, Clock::time_point> unheard_until_;
 };
 
 }  // namespace adrenoc_rpc
