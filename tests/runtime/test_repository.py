@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -189,9 +190,15 @@ def test_the_app_has_what_android_studio_opens(app: Path) -> None:
         "app/src/main/res/values/strings.xml",
         "build.gradle.kts",
         "gradle.properties",
+        "gradle/wrapper/gradle-wrapper.jar",
         "gradle/wrapper/gradle-wrapper.properties",
+        "gradlew",
+        "gradlew.bat",
         "settings.gradle.kts",
     } <= files
+    assert os.access(app / "gradlew", os.X_OK)
+    with zipfile.ZipFile(app / "gradle/wrapper/gradle-wrapper.jar") as archive:
+        assert "org/gradle/wrapper/GradleWrapperMain.class" in archive.namelist()
     for name in files:
         if name.endswith((".xml", ".pom")):
             ElementTree.parse(app / name)
@@ -212,6 +219,9 @@ def test_the_app_builds_from_what_is_there(app: Path) -> None:
         place = app / repository / group.replace(".", "/") / artifact / version
         assert (place / f"{artifact}-{version}.aar").is_file()
     kotlin = app / "app/src/main/kotlin/org/adrenoc/sample"
+    # What Android has had for less long than the app's oldest (28: `Context.getMainExecutor`).
+    for file in kotlin.iterdir():
+        assert not re.search(r"\bmainExecutor\b", file.read_text("utf-8")), file.name
     android = "{http://schemas.android.com/apk/res/android}"
     manifest = ElementTree.parse(app / "app/src/main/AndroidManifest.xml").getroot()
     source = "".join(path.read_text("utf-8") for path in sorted(kotlin.glob("*.kt")))

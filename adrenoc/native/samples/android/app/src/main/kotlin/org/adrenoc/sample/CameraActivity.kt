@@ -12,6 +12,7 @@ import androidx.camera.core.ImageProxy
 import androidx.camera.core.Preview
 import androidx.camera.lifecycle.ProcessCameraProvider
 import androidx.camera.view.PreviewView
+import androidx.core.content.ContextCompat
 import java.util.concurrent.Executors
 import org.adrenoc.AdrenocException
 import org.adrenoc.Model
@@ -82,7 +83,7 @@ class CameraActivity : ComponentActivity() {
                 val camera = CameraSelector.DEFAULT_BACK_CAMERA
                 provided.get().bindToLifecycle(this, camera, shown, analysis)
             },
-            mainExecutor,
+            ContextCompat.getMainExecutor(this),
         )
     }
 
