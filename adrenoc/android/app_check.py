@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zipfile
 import zlib
@@ -85,7 +86,9 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
             "to <application>",
         )
     folder = "lib" if is_apk else "jni"
-    abis = sorted({name.split("/")[1] for name in names if name.startswith(f"{folder}/")})
+    # Beside libraries there may be entries of folders, and notes of build tools.
+    libraries = (re.fullmatch(rf"{folder}/([^/]+)/[^/]+\.so", name) for name in names)
+    abis = sorted({found[1] for found in libraries if found})
     ours = [abi for abi in abis if f"{folder}/{abi}/{LIBRARY}" in names]
     if not ours:
         yield Trouble(

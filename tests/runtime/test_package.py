@@ -229,6 +229,20 @@ def test_a_good_apk(aar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "finds OpenCL" in capsys.readouterr().out
 
 
+def test_entries_beside_libraries_are_no_abis(aar: Path, tmp_path: Path) -> None:
+    """Some tools write folders into the archive, and some leave notes."""
+    manifest = _manifest(extracts=True)
+    more: dict[str, bytes | None] = dict.fromkeys(
+        ("lib/", "lib/arm64-v8a/", "lib/x86/", "lib/versions.txt"), b""
+    )
+    apk = _apk(tmp_path, aar, {"AndroidManifest.xml": manifest, **more}, compress=False)
+    assert check_app(apk) == ()
+    (foreign,) = check_app(_apk(tmp_path, aar, {**more, "lib/x86/liba.so": b""}, compress=False))[
+        :1
+    ]
+    assert foreign.where == "lib/x86"
+
+
 _IN_A_COMMENT = b"<manifest><!-- uses-native-library libOpenCL.so --></manifest>"
 
 
