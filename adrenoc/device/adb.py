@@ -175,7 +175,7 @@ def adb_server(
         local_port = phone.forward_port(port)
     try:
         where = HostPort(host="127.0.0.1", port=local_port)
-        yield RemoteAddress(where=where, key=key, timeout_s=timeout_s)
+        yield RemoteAddress(where=where, key=key, timeout_s=timeout_s, phone=device.serial)
     finally:
         with suppress(adbutils.AdbError, OSError, *_NO_ANSWER):
             _shell(phone, f"kill {pid}", timeout_s)

@@ -50,6 +50,7 @@ class RemoteAddress:
 
     With `tracked`, `where` is a tracker and `key` the kind of server to ask it for.  The server is
     asked to stop a session after `session_s` (0: when it wants), whatever that does then.
+    `phone` is the serial number of the phone that this command started it on.
     """
 
     where: HostPort
@@ -57,6 +58,7 @@ class RemoteAddress:
     tracked: bool = False
     timeout_s: float = 60.0
     session_s: float = 0.0
+    phone: str = ""
 
     @staticmethod
     def server(text: str, *, key: str = "", timeout_s: float = 60.0) -> RemoteAddress:
@@ -260,11 +262,13 @@ def _type_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterato
         why = first_sentence(said)
         if ending is not None:
             why = LATE if ending.kind == "late" else ending.reason
+        told = "look at the server's output (it serves one client at a time)"
+        if address.phone:
+            told = f"adb -s {address.phone} logcat -d shows what the phone's driver said"
         raise RemoteError(
             f"the server at {where} left or did not answer within {address.timeout_s:.0f} s "
             f"(after {ms_since(started) / 1000:.1f} s: {why})",
-            hint="look at the server's output (it serves one client at a time); "
-            "--timeout SECONDS waits longer",
+            hint=f"{told}; --timeout SECONDS waits longer",
         ) from error
 
 
