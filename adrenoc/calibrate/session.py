@@ -23,7 +23,8 @@ from adrenoc.device.remote import RemoteAddress
 from adrenoc.errors import DeviceError
 from adrenoc.files.resume import Resume
 from adrenoc.files.temporary import TemporaryFolder
-from adrenoc.target.target import Target, load_listed
+from adrenoc.target.device_report import load_listed
+from adrenoc.target.target import Target
 from adrenoc.tune.local import local_server
 from adrenoc.tune.session import Place
 

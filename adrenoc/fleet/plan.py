@@ -11,7 +11,7 @@ from adrenoc.device.compiled_for import adreno_number
 from adrenoc.fleet.store import Store
 from adrenoc.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, TUNE, VERIFY, Job
 from adrenoc.importers.formats import find_model_files
-from adrenoc.target.target import load_listed
+from adrenoc.target.device_report import load_listed
 from adrenoc.text.names import bundle_name
 
 

@@ -18,7 +18,7 @@ from adrenoc.errors import TargetError
 from adrenoc.files.read import read_plain
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.own_file import OwnFile
-from adrenoc.target.target import Target, load_listed, load_own_target
+from adrenoc.target.target import Target, load_own_target, load_target
 from adrenoc.text.decode import Decoder
 from adrenoc.text.json_text import read_json
 from adrenoc.text.printable import printable
@@ -108,6 +108,14 @@ def read_report(path: Path) -> DeviceReport:
 def _escape_keys(wrong: Any) -> Any:
     """Keys come from others too."""
     return lambda where, what: wrong(printable(where), printable(what))
+
+
+def load_listed(number: str) -> Target:
+    """The listed Adreno of a number that a driver tells ("750"), or what stands for all."""
+    try:
+        return load_target(f"adreno:{number}" if number else "adreno")
+    except TargetError:
+        return load_target("adreno")
 
 
 def apply_report(target: Target, report: DeviceReport, path: Path) -> Target:

@@ -19,9 +19,9 @@ from typing import overload
 
 from adrenoc.errors import TargetError
 from adrenoc.files.read import read_toml, sha256_bytes
-from adrenoc.target.device_report import DeviceReport, apply_report, read_report
+from adrenoc.target.device_report import DeviceReport, apply_report, load_listed, read_report
 from adrenoc.target.own_file import is_for_host, own_path
-from adrenoc.target.target import Target, list_targets, load_listed, load_own_target, load_target
+from adrenoc.target.target import Target, list_targets, load_own_target, load_target
 from adrenoc.text.decode import Decoder
 from adrenoc.text.names import bundle_name
 from adrenoc.text.spelling import quote_word

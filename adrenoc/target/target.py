@@ -161,14 +161,6 @@ def load_target(name: str, *, folder: Path | None = None) -> Target:
     return _catalog(folder).target(name)
 
 
-def load_listed(number: str) -> Target:
-    """The listed Adreno of a number that a driver tells ("750"), or what stands for all."""
-    try:
-        return load_target(f"adreno:{number}" if number else "adreno")
-    except TargetError:
-        return load_target("adreno")
-
-
 def load_own_target(file: OwnFile, *, host: bool, folder: Path | None = None) -> Target:
     """The device that a user's file describes; with `host` its kernels for this machine.
 

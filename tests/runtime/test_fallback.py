@@ -19,7 +19,7 @@ from tests.mcu.judge import Reference
 from tests.mcu.onnx_models import float_model, write_quantised
 from tests.runtime.programs import Finished, compile_opencl
 
-NO_DEVICE = 24
+NO_DEVICE, DEVICE_FAILED, OUT_OF_MEMORY = 24, 25, 26
 WHY = "the model computes on the CPU, by the code that its bundle carries: "
 
 
@@ -134,6 +134,21 @@ def test_a_device_that_was_named_is_not_replaced(
 ) -> None:
     command = (runtime.runner, carrying, "--opencl", opencl, "--device", "none such")
     assert "none such" in execute(*command, expect=NO_DEVICE).err
+
+
+@pytest.mark.parametrize("refused", ["BUILD", "MEMORY"])
+def test_nor_is_one_that_was_named_and_refuses(
+    refused: str,
+    opencl: str,
+    carrying: Path,
+    runtime: Runtime,
+    execute: Callable[..., Finished],
+    work: Path,
+) -> None:
+    library = compile_opencl("failing_opencl.c", work, opencl)
+    command = (runtime.runner, carrying, "--opencl", library, "--device", "0")
+    done = execute(*command, expect=None, **{f"ADRENOC_TEST_FAIL_{refused}": "1"})
+    assert done.code in (DEVICE_FAILED, OUT_OF_MEMORY), done.err
 
 
 def test_a_damaged_library_is_refused(

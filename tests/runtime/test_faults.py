@@ -310,6 +310,25 @@ def test_a_launch_that_hangs_keeps_nobody(
         _check(bundle, case, address_of(port))
 
 
+def test_a_run_that_hangs_ends(
+    bundle: Bundle,
+    opencl: str,
+    runtime: Runtime,
+    execute: Callable[..., Finished],
+    work: Path,
+    tmp_path: Path,
+) -> None:
+    """The runner ends by itself, as a server's client does."""
+    library = compile_opencl("failing_opencl.c", work, opencl)
+    hang = tmp_path / "hang"
+    hang.touch()
+    command = [runtime.runner, bundle.path, "--opencl", library, "--timeout"]
+    done = execute(*command, "2", expect=DEVICE_FAILED, ADRENOC_TEST_HANG=str(hang))
+    assert "did not end within 2 s: the device or its driver hangs" in done.err
+    hang.unlink()
+    execute(*command, "60", ADRENOC_TEST_HANG=str(hang))
+
+
 # --- folders --------------------------------------------------------------------------------------
 
 

@@ -111,6 +111,21 @@ def test_mesas_name_of_a_gpu_is_known(many: Bundle, start: Callable[..., Finishe
     assert note.startswith("kernels for Adreno 660 run: the driver says Adreno 660")
 
 
+@pytest.mark.parametrize(("gpu", "seen"), [("850", "850"), ("X1-85", "X1-85")])
+def test_no_gpu_is_advised_that_is_not_listed(
+    gpu: str, seen: str, many: Bundle, start: Callable[..., Finished], tmp_path: Path
+) -> None:
+    """The runtime has no list, so it names what fits all."""
+    copy = tmp_path / "single.adrenoc"
+    shutil.copytree(many.path, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["target"]["name"] = "adreno:a750"
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    notes = " ".join(start(copy, gpu).json()["notes"])
+    assert f"the kernels were compiled for Adreno 750, and this is Adreno {seen}:" in notes
+    assert "--device adreno " in notes and "adreno:" not in notes
+
+
 def test_a_tar_of_several_gpus(
     many: Bundle, start: Callable[..., Finished], tmp_path: Path
 ) -> None:

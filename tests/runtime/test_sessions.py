@@ -102,6 +102,8 @@ def test_the_runner_streams_tokens(
     assert [int(token) for token in line.split()] == tokens
     told = json.loads(said)
     assert (told["full"], told["tokens"], told["rows"]) == (True, len(tokens), ROWS)
+    # The last token that was made found no room.
+    assert told["context"] == ROWS
     few = execute(*command, "--max-tokens", 4, "--end", 10**6).out.splitlines()[0]
     assert [int(token) for token in few.split()] == tokens[:4]
     drawn = [*command, "--max-tokens", 8, "--temperature", "1.5", "--top-p", "0.9", "--seed"]

@@ -63,8 +63,9 @@ typedef struct adrenoc_options {
   uint32_t trust_files;
   /* The OpenCL device: a number, a part of its name, NULL for the first with images, or "cpu" for a
    * bundle that holds no OpenCL kernels, or carries code for the CPU (`compile --fallback cpu`).
-   * That code also computes where NULL finds no device, or a device refuses the kernels as the
-   * model is loaded: adrenoc_device_name is "CPU" then, and adrenoc_notes says why. */
+   * That code also computes where NULL finds no device, or one that refuses the kernels as the
+   * model is loaded: adrenoc_device_name is "CPU" then, and adrenoc_notes says why.  A device that
+   * is named is never replaced. */
   const char* device;
   /* The OpenCL library to open; NULL for the system's.  The first load of the process decides. */
   const char* opencl_library;

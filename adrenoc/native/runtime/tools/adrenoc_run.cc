@@ -14,12 +14,14 @@
 #include <vector>
 
 #include "adrenoc.hpp"
+#include "run_watch.h"
 #include "run_words.h"
 
 namespace {
 
 constexpr int kUsageCode = 2;
 constexpr int kFirstStatusCode = 20;
+constexpr long kTimeoutSeconds = 600;  // as adrenoc_rpc gives a session
 
 constexpr char kUsage[] =
     "usage: adrenoc_run BUNDLE [OPTION]...\n"
@@ -48,6 +50,7 @@ constexpr char kUsage[] =
     "  --no-record            run all through TVM's virtual machine\n"
     "  --perf-hint LEVEL      ask the driver for a low, normal or high clock\n"
     "  --priority LEVEL       ask it to let others go first, or this; \"notes\" tell what became\n"
+    "  --timeout SECONDS      end where a load, a run or a token takes longer; 0 for never (600)\n"
     "  --trust-files          do not check the digests of the bundle's files\n"
     "  --version, --help\n"
     "\n"
@@ -61,6 +64,7 @@ struct Arguments {
   long repeat = 1;
   long warmup = 0;
   long queue = 0;
+  long timeout_s = kTimeoutSeconds;
   std::string profile;
   bool verify = false;
   std::vector<int64_t> prompt;
@@ -142,6 +146,8 @@ Arguments parse(int count, char** values) {
       arguments.warmup = parse_count(option, value);
     } else if (option == "--queue") {
       arguments.queue = parse_count(option, value);
+    } else if (option == "--timeout") {
+      arguments.timeout_s = parse_count(option, value);
     } else if (option == "--profile") {
       arguments.profile = value;
     } else if (option == "--perf-hint") {
@@ -244,7 +250,7 @@ void verify(adrenoc::Model* model) {
 }
 
 // Tokens as they come, then one line of JSON.
-void generate(const Arguments& arguments, adrenoc::Model* model) {
+void generate(const Arguments& arguments, adrenoc::Model* model, Watch* watch) {
   uint64_t made = 0;
   bool is_full = false;
   const auto start = std::chrono::steady_clock::now();
@@ -256,6 +262,7 @@ void generate(const Arguments& arguments, adrenoc::Model* model) {
   try {
     model->generate(arguments.prompt, arguments.generation, [&](int64_t token) {
       if (made++ == 0) first_ms = ms();
+      watch->begin("a token");
       std::printf("%lld ", static_cast<long long>(token));
       std::fflush(stdout);
       return true;
@@ -276,13 +283,17 @@ void generate(const Arguments& arguments, adrenoc::Model* model) {
 }
 
 void run(const Arguments& arguments) {
+  // It lives longest: what the model leaves may wait for the device as well.
+  Watch watch(arguments.timeout_s, kFirstStatusCode + static_cast<int>(ADRENOC_DEVICE_FAILED));
+  watch.begin("the load");
   adrenoc::Model model(arguments.bundle, arguments.options);
+  watch.begin("a run");
   if (arguments.verify) {
     verify(&model);
     return;
   }
   if (!arguments.prompt.empty()) {
-    generate(arguments, &model);
+    generate(arguments, &model, &watch);
     return;
   }
   choose_shapes(arguments.shapes, &model);
@@ -304,11 +315,15 @@ void run(const Arguments& arguments) {
     out.emplace_back(tensor.bytes);
     model.bind_output(out.size() - 1, out.back());
   }
-  model.run();
-  for (long i = 0; i < arguments.warmup; ++i) model.run();
+  const auto compute = [&] {
+    watch.begin("a run");
+    model.run();
+  };
+  compute();
+  for (long i = 0; i < arguments.warmup; ++i) compute();
   std::vector<double> warm_ms;
   for (long i = 0; i < arguments.repeat; ++i) {
-    model.run();
+    compute();
     warm_ms.push_back(model.times().compute_ms);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -316,9 +331,11 @@ void run(const Arguments& arguments) {
     if (file != arguments.outputs.end()) write_file(file->second, out[i]);
   }
   adrenoc::Model::Pace pace{};
+  watch.begin("the queued runs");
   if (arguments.queue > 0) pace = model.run_repeatedly(static_cast<uint32_t>(arguments.queue));
   const adrenoc_launching launching = model.launching();
   if (!arguments.profile.empty()) {
+    watch.begin("the profile");
     const std::string text = model.profile();
     write_file(arguments.profile, std::vector<char>(text.begin(), text.end()));
   }

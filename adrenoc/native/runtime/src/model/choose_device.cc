@@ -15,10 +15,15 @@ namespace {
 
 constexpr size_t kMaxNumberDigits = 4;
 
+int byte_of(char letter) { return static_cast<unsigned char>(letter); }
+
 std::string lower(std::string text) {
-  for (char& letter : text) {
-    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  }
+  for (char& letter : text) letter = static_cast<char>(std::tolower(byte_of(letter)));
+  return text;
+}
+
+std::string upper(std::string text) {
+  for (char& letter : text) letter = static_cast<char>(std::toupper(byte_of(letter)));
   return text;
 }
 
@@ -51,8 +56,8 @@ ChosenDevice choose_opencl(const std::string& wanted) {
                                        (absent.empty() ? "" : "; " + absent));
 }
 
-// "750" of "OpenCL 3.0 Adreno(TM) 750" and of Mesa's "FD750", "642l" of "Adreno 642L"; "" of
-// anything else.
+// "750" of "OpenCL 3.0 Adreno(TM) 750" and of Mesa's "FD750", "642l" of "Adreno 642L", "x1-85" of
+// "Adreno(TM) X1-85 GPU"; "" of anything else.
 std::string number_in(const std::string& text) {
   const std::string words = lower(text);
   const size_t at = words.find("adreno");
@@ -61,6 +66,11 @@ std::string number_in(const std::string& text) {
   if (words.compare(start, 4, "(tm)") == 0) start += 4;
   start = words.find_first_not_of(' ', start);
   if (start == words.npos) return "";
+  const std::string word = words.substr(start, words.find_first_of(" )", start) - start);
+  const auto digit = [&word](size_t place) { return std::isdigit(byte_of(word[place])) != 0; };
+  if (word.size() == 5 && word[0] == 'x' && digit(1) && word[2] == '-' && digit(3) && digit(4)) {
+    return word;
+  }
   const size_t end = std::min(words.find_first_not_of("0123456789", start), words.size());
   if (end - start != 3) return "";
   const bool has_letter = end != words.size() && words[end] >= 'a' && words[end] <= 'z';
@@ -81,9 +91,9 @@ std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& 
   const std::string wanted = target.substr(std::strlen(kOneGpu));
   const std::string seen = adreno_number(info);
   if (seen.empty() || seen == wanted) return "";
-  return "the kernels were compiled for Adreno " + wanted + ", and this is Adreno " + seen +
-         ": adrenoc compile MODEL --device adreno:" + seen +
-         " makes them for it, --device adreno for all";
+  return "the kernels were compiled for Adreno " + upper(wanted) + ", and this is Adreno " +
+         upper(seen) + ": adrenoc compile MODEL --device adreno makes them for all, and for it "
+         "alone where adrenoc targets lists it";
 }
 
 ChosenDevice choose_device(const std::string& wanted, const std::string& library) {

@@ -65,10 +65,9 @@ void add_report(const opencl::BuildReport& one, opencl::BuildReport* all) {
 }
 
 // Whether what failed is the device's, and the model may compute elsewhere.
-bool is_of_device(const Failure& failure, const LoadOptions& options) {
-  // Who names a device wants that one.
-  if (failure.status() == ADRENOC_NO_DEVICE) return options.device.empty();
-  return failure.status() == ADRENOC_DEVICE_FAILED || failure.status() == ADRENOC_OUT_OF_MEMORY;
+bool is_of_device(const Failure& failure) {
+  return failure.status() == ADRENOC_NO_DEVICE || failure.status() == ADRENOC_DEVICE_FAILED ||
+         failure.status() == ADRENOC_OUT_OF_MEMORY;
 }
 
 }  // namespace
@@ -78,15 +77,16 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
       cache_folder_(options.cache_folder),
       no_record_(options.no_record),
       cancel_within_ms_(options.cancel_within_ms) {
-  if (bundle_->fallback_path().empty()) {
-    load_on_device(options);
-  } else if (options.device == "cpu") {
+  const bool has_fallback = !bundle_->fallback_path().empty();
+  if (has_fallback && options.device == "cpu") {
     load_on_cpu("the caller asked for it");
+  } else if (!has_fallback || !options.device.empty()) {
+    load_on_device(options);  // who names a device wants that one
   } else {
     try {
       load_on_device(options);
     } catch (const Failure& failure) {
-      if (!is_of_device(failure, options)) throw;
+      if (!is_of_device(failure)) throw;
       load_on_cpu(failure.what());
     } catch (const ffi::Error& error) {
       if (opencl::is_cancelled(error)) throw;

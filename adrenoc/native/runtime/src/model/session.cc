@@ -86,7 +86,9 @@ void Session::add_entry(const Manifest& manifest, const Program& program,
 }
 
 uint64_t Session::tokens() const {
-  return static_cast<uint64_t>(loop_->length() + (loop_->pending().has_value() ? 1 : 0));
+  // The last token that was made may have found no room.
+  const int64_t made = loop_->length() + (loop_->pending().has_value() ? 1 : 0);
+  return static_cast<uint64_t>(std::min(made, loop_->rows()));
 }
 
 void Session::generate(const std::vector<int64_t>& prompt, const Generation& how,
