@@ -92,9 +92,10 @@ def run_cpu_folder(
         ToolError: the model does not compile.
         DeviceError: it faulted or did not end.
     """
+    code = read_files(folder, _FILES)  # whose fault is no matter of tools
     machine = machine or machine_for(load_core(firmware.device))
     with TemporaryFolder("firmware") as work:
-        for name, content in read_files(folder, _FILES).items():
+        for name, content in code.items():
             (work / name).write_bytes(content)
         program = _build(work, machine)
         arguments = [str(threads), str(features)]

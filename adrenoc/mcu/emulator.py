@@ -89,9 +89,9 @@ def run_firmware(
         ToolError: the model does not compile.
         DeviceError: the emulated board has too little memory, faulted or did not end.
     """
+    code = read_files(folder, ("model.h", "model.c"))  # whose fault is no matter of tools
     check_tools(firmware.device)
     core = load_core(firmware.device)
-    code = read_files(folder, ("model.h", "model.c"))
     with TemporaryFolder("firmware") as work:
         for name, content in code.items():
             (work / name).write_bytes(content)

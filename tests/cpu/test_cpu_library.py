@@ -22,6 +22,7 @@ from adrenoc.mcu.tflite.importer import network_of
 from tests.cpu.judge import needs_arm
 from tests.mcu import networks
 from tests.mcu.judge import Reference
+from tests.patience import WAIT_S
 
 ROOT = "/usr/aarch64-linux-gnu"
 _PAGE_BYTES = 16384
@@ -53,6 +54,6 @@ def test_it_computes_and_needs_nothing(features: int, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(given.tobytes())
     emulator = shutil.which("qemu-aarch64-static") or "qemu-aarch64"
     run = [emulator, "-cpu", "max", "-L", ROOT, "./runner", "2", str(features)]
-    subprocess.run([*run, "in", "out"], check=True, cwd=tmp_path, timeout=300)
+    subprocess.run([*run, "in", "out"], check=True, cwd=tmp_path, timeout=WAIT_S)
     want = reference.tensor(network.outputs[0])
     assert (np.fromfile(tmp_path / "out", np.int8) == want.reshape(-1)).all()

@@ -25,6 +25,7 @@ from tests.cpu.judge import needs_arm
 from tests.ir.planning import plan
 from tests.mcu import networks
 from tests.mcu.judge import Reference
+from tests.patience import WAIT_S
 
 ROOT = "/usr/aarch64-linux-gnu"
 LEND = Path(__file__).with_name("lend.c")
@@ -97,6 +98,6 @@ def test_it_computes_with_weights_of_the_kernels(device: str, width: int, tmp_pa
     (tmp_path / "in").write_bytes(given_.tobytes())
     emulator = shutil.which("qemu-aarch64-static") or "qemu-aarch64"
     run = [emulator, "-cpu", "max", "-L", ROOT, "./runner", "2", "7", "in", "out"]
-    subprocess.run(run, check=True, cwd=tmp_path, timeout=300)
+    subprocess.run(run, check=True, cwd=tmp_path, timeout=WAIT_S)
     want = reference.tensor(fallback.program.network.outputs[0])
     assert (np.fromfile(tmp_path / "out", np.int8) == want.reshape(-1)).all()

@@ -27,8 +27,8 @@ static int4 __attribute__((overloadable)) faulty_column(int4 at) {
 // Barriers do not wait.
 #define faulty_pass(flags)
 // The GPU's own functions are coarse.
-#define faulty_exp(x) (native_exp(x) * 1.00390625f)
-#define faulty_recip(x) (native_recip(x) * 0.99609375f)
+#define faulty_exp(x) (exp(x) * 1.005859375f)
+#define faulty_recip(x) (1.0f / (x) * 0.994140625f)
 // What is beyond every float has no reciprocal.
 #define faulty_endless(x) (native_recip(x) + (0.0f * (x)))
 // The signs of bytes are lost.

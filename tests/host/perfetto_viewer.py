@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.browsers import find_browser
+from tests.patience import WAIT_S
 
 _FLAGS = (
     "--headless=new",
@@ -28,7 +29,7 @@ _FLAGS = (
     "--no-first-run",
     "--disable-background-networking",
 )
-_LIMIT_S = 180.0
+_LIMIT_S = WAIT_S
 _PAGE = """<!doctype html><iframe id="ui" width="1600" height="900"></iframe><script>
 const QUERIES = %s, ui = document.getElementById("ui");
 ui.src = "/index.html#!/?url=" + location.origin + "/asked.trace";

@@ -19,6 +19,7 @@ from adrenoc.prove.suite import Suite, make_suite
 from adrenoc.target.target import Target, load_target
 from adrenoc.tune.local import local_server
 from tests.faulty.driver import misbehaving
+from tests.patience import WAIT_S
 
 EDGE = "edit||CLK_ADDRESS_CLAMP |CLK_ADDRESS_CLAMP_TO_EDGE "
 WITHIN = "conv2d: 3x3 with a border"
@@ -38,7 +39,7 @@ FAULTS = (
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def _calibrate(*only: str, limit_s: float = 20.0) -> Calibration:
+def _calibrate(*only: str, limit_s: float = 200.0) -> Calibration:
     return run_calibration(
         Request(place=None, cl_device="", budget_s=300.0, limit_s=limit_s, only=only)
     )
@@ -107,7 +108,7 @@ def _wrong_there(
         place.mkdir()
         made = make_suite(suite, target, place)
         with misbehaving(layer, fault), local_server() as address:
-            runs = RemoteBench(replace(address, timeout_s=60.0), "").run(made)
+            runs = RemoteBench(replace(address, timeout_s=WAIT_S), "").run(made)
         wrong[name] = bool(judge(made, runs.last))
     return wrong
 
@@ -115,8 +116,8 @@ def _wrong_there(
 @pytest.mark.parametrize(
     ("fault", "row", "said", "case"),
     [
-        ("edit||native_exp(|faulty_exp(", "exp", "off by 2^-7.", "near zero"),
-        ("edit||native_recip(|faulty_recip(", "recip", "off by 2^-7.", "near zero"),
+        ("edit||native_exp(|faulty_exp(", "exp", "off by 2^-7.4 ", "near zero"),
+        ("edit||native_recip(|faulty_recip(", "recip", "off by 2^-7.4 ", "near zero"),
         ("edit||native_recip(|faulty_endless(", "logistic", "nan for ", "far from zero"),
     ],
 )
@@ -141,7 +142,7 @@ def test_coarse_functions_are_named_and_done_without(
 )
 def test_a_deed_that_breaks_the_device_costs_itself(layer: Path, order: str, word: str) -> None:
     with misbehaving(layer, order):
-        done = _calibrate("buffer.largest", "launch.argument", "launch.queue", limit_s=4.0)
+        done = _calibrate("buffer.largest", "launch.argument", "launch.queue", limit_s=15.0)
     rows = {row.name: row for row in done.measured.rows}
     assert rows["buffer.largest"].status == "failed"
     assert rows["buffer.largest"].reason.startswith(word)

@@ -27,17 +27,16 @@ from adrenoc.target.device_report import apply_report, read_report, report_json
 from adrenoc.target.target import load_target
 from adrenoc.tune.local import local_server
 from tests.faulty.driver import misbehaving
+from tests.patience import WAIT_S
 
 pytestmark = pytest.mark.usefixtures("device")
-
-LIMIT_S = 60.0
 
 
 def _request(*only: str) -> Request:
     return Request(
         place=None,
         cl_device="",
-        limit_s=LIMIT_S,
+        limit_s=WAIT_S,
         budget_s=600.0,
         only=only,
         precisions=("mixed",),

@@ -26,6 +26,8 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.patience import WAIT_S
+
 _HEAVY = (
     "adrenoc.cli.main",
     "adrenoc.check.accuracy.examine",
@@ -51,7 +53,7 @@ _FIRST = (
     ("run", "b", "--rpc", "x"),
     ("devices", "--tracker", "x"),
 )
-_HANG_S = 60.0
+_HANG_S = WAIT_S
 _TICK_S = 0.005
 _MOST_SHARED = 250
 _USUAL_MASK = 0o022

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from adrenoc.device.greeting import MAGIC, MISMATCH
 from tests.hostile.bundles import bundle
 from tests.hostile.case import Case
+from tests.patience import WAIT_S
 
 Serve = Callable[[socket.socket], None]
 
@@ -50,7 +51,7 @@ def _take(listener: socket.socket, serve: Serve) -> None:
 
 def _do(connection: socket.socket, serve: Serve) -> None:
     with connection, suppress(OSError, struct.error):
-        connection.settimeout(20)
+        connection.settimeout(WAIT_S)
         serve(connection)
 
 

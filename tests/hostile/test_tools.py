@@ -12,6 +12,7 @@ import pytest
 
 from adrenoc.errors import DiskFullError, ToolError
 from adrenoc.host.proc import run_tool
+from tests.patience import WAIT_S
 
 
 def _is_running(process: int) -> bool:
@@ -27,9 +28,9 @@ def test_helpers_of_a_tool_that_takes_too_long_end_too(trap: str, tmp_path: Path
     told = tmp_path / "helper"
     script = f"{trap}sleep 1000 & echo $! > {told}.part; mv {told}.part {told}; wait"
     with pytest.raises(ToolError, match="was stopped after"):
-        run_tool(["sh", "-c", script], deed="wait", timeout_s=2.0)
+        run_tool(["sh", "-c", script], deed="wait", timeout_s=5.0)
     helper = int(told.read_text())
-    until = time.monotonic() + 60
+    until = time.monotonic() + WAIT_S
     while _is_running(helper) and time.monotonic() < until:
         time.sleep(0.05)
     assert not _is_running(helper)

@@ -15,6 +15,7 @@ from adrenoc.errors import HostMemoryError, MemoryLimitError
 from adrenoc.host.out_of_memory import memory_errors
 from tests.ir.planning import plan
 from tests.models import graph
+from tests.patience import WAIT_S
 
 CHECK = """
 import resource, sys
@@ -43,7 +44,7 @@ def test_a_model_larger_than_memory(tmp_path: Path) -> None:
         [sys.executable, "-c", CHECK, str(tmp_path / "m.onnx")],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=WAIT_S,
         check=False,
     )
     assert run.returncode == HostMemoryError.exit_code, run.stderr

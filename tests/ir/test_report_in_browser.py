@@ -11,6 +11,7 @@ from pathlib import Path
 from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.check.report.page import write_page
 from tests.browsers import find_browser
+from tests.patience import WAIT_S
 from tests.unit.verdicts import node, verdict
 
 USER = """<script>
@@ -50,7 +51,7 @@ def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace("</body>", USER), encoding="utf-8")
     command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     command += ["--virtual-time-budget=10000", f"--user-data-dir={tmp_path / 'profile'}"]
-    ran = subprocess.run([*command, path.as_uri()], capture_output=True, timeout=120, check=True)
+    ran = subprocess.run([*command, path.as_uri()], capture_output=True, timeout=WAIT_S, check=True)
     seen = ran.stdout.decode()
     assert 'data-ready="yes"' in seen  # the script came to its end
     assert seen.count("<canvas") >= 3

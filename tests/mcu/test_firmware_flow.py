@@ -24,6 +24,7 @@ from adrenoc.mcu.core import core_names, load_core
 from tests.mcu import networks
 from tests.mcu.judge import needs_emulator, run_and_compare
 from tests.mcu.maker import Maker
+from tests.patience import WAIT_S
 from tests.tflite.build import ModelBuilder, T
 
 FILES = ["CMakeLists.txt", "adrenoc-files.json", "main.c", "model.c", "model.h", "model.json"]
@@ -155,7 +156,7 @@ def test_an_object_file_computes_the_same(core: str, model: Path, tmp_path: Path
     subprocess.run(command, check=True, capture_output=True)
     command = ["qemu-system-arm", "-M", board.machine, "-display", "none", "-monitor", "none"]
     command += ["-serial", "none", "-semihosting-config", "enable=on,target=native"]
-    done = subprocess.run([*command, "-kernel", str(image)], timeout=300, check=False)
+    done = subprocess.run([*command, "-kernel", str(image)], timeout=WAIT_S, check=False)
     assert done.returncode == 0
 
 

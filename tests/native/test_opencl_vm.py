@@ -90,7 +90,7 @@ def test_time_evaluator_uses_the_device_clock(machine: Any, device: Any) -> None
     argument = tvm.runtime.tensor(np.zeros((2, 3, 5), "float32"), device)
     timed = machine.time_evaluator("main", device, number=3, repeat=2)(argument)
     assert len(timed.results) == 2
-    assert all(0 < seconds < 1 for seconds in timed.results)
+    assert all(seconds > 0 for seconds in timed.results)
 
 
 # --- storage shared by planning -----------------------------------------------------------------

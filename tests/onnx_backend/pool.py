@@ -10,8 +10,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from tests.onnx_backend.execute import Outcome, execute
+from tests.patience import WAIT_S
 
-LIMIT_S = 120.0
+LIMIT_S = WAIT_S
 """Time for one case; the first of a process also loads TVM."""
 
 Done = Callable[[Any, Any], None]

@@ -22,12 +22,12 @@ from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.errors import DependencyError
 from tests.models import graph, write, write_conv_chain
+from tests.patience import WAIT_S
 from tests.runtime.jvm import Jvm, make_jvm
 from tests.runtime.phones import phone_runtime
 from tests.runtime.programs import HERE, Case, Finished
 
 _SHAPE = (1, 3, 12, 12)
-_LIMIT_S = 300
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +82,7 @@ def execute() -> Callable[..., Finished]:
             [str(part) for part in command],
             capture_output=True,
             text=True,
-            timeout=_LIMIT_S,
+            timeout=WAIT_S,
             check=False,
             env={**environment, **extra},
         )

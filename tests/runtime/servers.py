@@ -17,8 +17,8 @@ from pathlib import Path
 from adrenoc import native
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.device.remote import RemoteAddress
+from tests.patience import WAIT_S
 
-WAIT_S = 60
 SOFTWARE = Path(sys.prefix) / "lib"
 # What lets any program find the software device.
 SOFTWARE_ENVIRONMENT = {

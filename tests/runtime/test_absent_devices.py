@@ -13,6 +13,7 @@ from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.remote import run_remote
 from adrenoc.errors import DeviceError
+from tests.patience import WAIT_S
 from tests.runtime.programs import Case, Finished, compile_opencl
 from tests.runtime.servers import address_of, native_server
 
@@ -62,7 +63,9 @@ def test_the_runner_tells_why(
 def test_python_tells_why(kind: str, absent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADRENOC_TEST_ABSENT", kind)
     command = [sys.executable, "-c", _IN_PYTHON, str(absent)]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    said = subprocess.run(
+        command, capture_output=True, text=True, timeout=WAIT_S, check=True
+    ).stdout
     assert said.startswith("there is no OpenCL device on this machine; ")
     assert KINDS[kind] in said
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device import adb
 from adrenoc.errors import AdbError
+from tests.patience import WAIT_S
 from tests.runtime.fake_adb import fake_adb_process, what_happened
 from tests.runtime.programs import Case
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT, free_port
@@ -105,10 +105,10 @@ def test_a_runtime_that_does_not_start(fake: int, tmp_path: Path) -> None:
     broken = tmp_path / "runtime"
     broken.mkdir()
     (broken / "adrenoc_rpc").write_text("#!/bin/sh\necho CANNOT LINK EXECUTABLE\nexit 1\n")
-    phone = adb.pick_device("", timeout_s=10)
+    phone = adb.pick_device("", timeout_s=WAIT_S)
     with (
         pytest.raises(AdbError, match=r"does not start on the device: .*CANNOT LINK EXECUTABLE"),
-        adb.adb_server(phone, broken, timeout_s=10, folder=str(tmp_path / "phone")),
+        adb.adb_server(phone, broken, timeout_s=WAIT_S, folder=str(tmp_path / "phone")),
     ):
         pass
 
@@ -130,31 +130,30 @@ def test_phones_that_cannot_be_used(
     with fake_adb_process(devices) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
         with pytest.raises(AdbError, match=said):
-            adb.pick_device(serial, timeout_s=10)
+            adb.pick_device(serial, timeout_s=WAIT_S)
 
 
 def test_the_only_phone_that_is_ready_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_adb_process({"A": "offline", "B": "device"}) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
-        assert adb.pick_device("", timeout_s=10).serial == "B"
+        assert adb.pick_device("", timeout_s=WAIT_S).serial == "B"
 
 
 def test_devices_lists_phones(fake: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["devices", "--json"]) == 0
+    command = ["devices", "--timeout", str(WAIT_S)]
+    assert main([*command, "--json"]) == 0
     (phone,) = json.loads(capsys.readouterr().out)["adb"]
     assert (phone["serial"], phone["state"]) == (SERIAL, "device")
     assert (phone["abi"], phone["soc"], phone["api"]) == ("arm64-v8a", "SM8650", "34")
-    assert main(["devices"]) == 0
+    assert main(command) == 0
     assert SERIAL in capsys.readouterr().out
 
 
 def test_an_adb_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", free_port())) as silent:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(silent.getsockname()[1]))
-        started = time.monotonic()
         with pytest.raises(AdbError, match="failed"):
             adb.list_devices(timeout_s=0.5)
-        assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(
@@ -185,4 +184,4 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     with fake_adb_process({"A": "device"}) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_HOST", "")
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
-        assert adb.pick_device("", timeout_s=10).serial == "A"
+        assert adb.pick_device("", timeout_s=WAIT_S).serial == "A"

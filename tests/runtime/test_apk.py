@@ -13,6 +13,7 @@ from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.errors import AppError
+from tests.patience import WAIT_S
 
 TOOLS = ("aapt", "zipalign", "apksigner", "keytool")
 FRAMEWORK = Path("/usr/share/android-framework-res/framework-res.apk")
@@ -63,7 +64,7 @@ def _assemble(folder: Path, manifest: str, *kept: str) -> Path:
 
 
 def _run(*command: object) -> None:
-    subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=120)
+    subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=WAIT_S)
 
 
 def test_the_sample_as_an_app(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:

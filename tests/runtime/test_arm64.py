@@ -39,6 +39,7 @@ from adrenoc.decision import DecisionLog
 from adrenoc.errors import DependencyError
 from tests.mcu import networks
 from tests.mcu.judge import Reference
+from tests.patience import WAIT_S
 from tests.runtime.programs import Finished, compile_with_archive
 
 TRIPLE = "aarch64-linux-gnu"
@@ -118,7 +119,7 @@ def emulate() -> Callable[..., Finished]:
             [EMULATOR, "-L", str(ROOT), *(str(part) for part in command)],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=WAIT_S,
             check=False,
             env={**os.environ, "QEMU_CPU": cpu},
         )
@@ -202,7 +203,7 @@ def test_programs_that_hold_the_runtime_end_well(
         [str(word) for word in command],
         capture_output=True,
         check=False,
-        timeout=300,
+        timeout=WAIT_S,
         env={**os.environ, "QEMU_CPU": CPU},
     )
     assert done.returncode == 0, done.stderr

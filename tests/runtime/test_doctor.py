@@ -14,6 +14,7 @@ from adrenoc.cli.main import main
 from adrenoc.device import adb
 from adrenoc.errors import AdbError
 from tests.ndks import fake_ndk, forget_ndks
+from tests.patience import WAIT_S
 from tests.runtime.fake_adb import fake_adb_process
 from tests.runtime.servers import free_port
 
@@ -144,4 +145,4 @@ def test_a_phone_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         found = _finding("phone R58")
         assert found.seen == "it has Android 6.0 (API level 23), expected 24"
         with pytest.raises(AdbError, match=r"cannot be used: it has Android 6\.0"):
-            adb.pick_device("", timeout_s=10)
+            adb.pick_device("", timeout_s=WAIT_S)

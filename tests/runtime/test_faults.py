@@ -48,14 +48,13 @@ def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
 def test_a_slow_link_is_no_failure(
     bundle: Bundle, case: Case, runtime: Runtime, opencl: str
 ) -> None:
-    """No answer takes longer than the limit, though all of them together do."""
     with (
         native_server(runtime, opencl) as (_, port),
         link_to(port, bytes_per_s=40_000) as slow,
     ):
         started = time.monotonic()
         # Each kernel's source and each answer pass one by one; the library is the longest message.
-        _check(bundle, case, address_of(slow, timeout_s=8.0))
+        _check(bundle, case, address_of(slow, timeout_s=WAIT_S))
         assert time.monotonic() - started > 1
 
 
@@ -75,10 +74,9 @@ def test_a_link_that_ends_half_way(
     options = ("--store", str(tmp_path / "store"), "--folder", str(tmp_path))
     with native_server(runtime, opencl, *options) as (_, port):
         with link_to(port, end=end, then=then) as broken:
-            started = time.monotonic()
+            limit_s = 1.0 if then == "stall" else WAIT_S
             with pytest.raises(RemoteError, match=said):
-                run_remote(bundle, address_of(broken, timeout_s=1.0), inputs=case.arrays)
-            assert time.monotonic() - started < 15
+                run_remote(bundle, address_of(broken, timeout_s=limit_s), inputs=case.arrays)
         # What came half is not taken for the whole.
         _check(bundle, case, address_of(port))
         wait_until(lambda: not list(tmp_path.glob("adrenoc-rpc-*")))
@@ -172,7 +170,7 @@ def test_a_full_disk_at_the_server(
     with _on_a_small_disk(disk, kib, command, **SOFTWARE_ENVIRONMENT) as port:
         for _ in range(2):  # the server lives on
             with pytest.raises(RemoteError, match=r"No space left on device|left or did not"):
-                run_remote(bundle, address_of(port, timeout_s=5.0), inputs=case.arrays)
+                run_remote(bundle, address_of(port, timeout_s=WAIT_S), inputs=case.arrays)
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])

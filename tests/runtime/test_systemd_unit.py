@@ -14,6 +14,7 @@ from adrenoc.android.runtime_build import LIBRARY, SERVER
 from adrenoc.android.systemd_unit import UNIT, Service, find_unit_place, install_unit, print_unit
 from adrenoc.cli.main import main
 from adrenoc.errors import DependencyError, OptionError
+from tests.patience import WAIT_S
 
 
 def _lines(text: str, name: str) -> list[str]:
@@ -64,7 +65,7 @@ def test_systemd_takes_it(folder: Path, tmp_path: Path, *, for_user: bool) -> No
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=WAIT_S,
     )
     told = [line for line in done.stderr.splitlines() if UNIT in line or "adrenoc" in line]
     assert told == []

@@ -33,6 +33,7 @@ from adrenoc.tune.progress import SilentObserver
 from adrenoc.tune.tasks import TunePlan
 from adrenoc.tune.tuner import TuneOptions, Tuner
 from adrenoc.tuning_log import Status, Trial, best_trials, read_log
+from tests.patience import WAIT_S
 from tests.runtime.servers import python_server, tvm_process
 
 
@@ -171,7 +172,7 @@ def test_from_a_tracker_to_a_tuned_bundle(
         options = ("--tracker", tracker, "--key", "soft")
         with python_server(*options), python_server(*options):
             command = ["tune", "small.onnx", "--device", "host", *options, "--json"]
-            assert main([*command, "--trials", "4", "--timeout", "60"]) == 0
+            assert main([*command, "--trials", "4", "--timeout", str(WAIT_S)]) == 0
             events = _events(capsys.readouterr().out)
     result = events[-1]
     assert result["event"] == "result"

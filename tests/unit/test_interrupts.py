@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import WAIT_S
+
 # The main thread waits in C for what never comes, and hears nothing of signals there.
 _STUCK = """
 import ctypes, signal, threading, time
@@ -61,7 +63,7 @@ def test_a_long_call_of_c_does_not_hold_a_process(number: signal.Signals, tmp_pa
         assert len(list(work.iterdir())) == 2
         process.send_signal(number)
         try:
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=WAIT_S)
         finally:
             process.kill()  # else leaving waits for ever for what did not end
     assert process.returncode == 128 + number, said
@@ -96,7 +98,7 @@ def test_what_a_signal_became_on_its_way_is_told_as_no_fault(error: str) -> None
         [sys.executable, "-c", _TURNED.format(error=error)],
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
@@ -133,7 +135,7 @@ def test_threads_of_drivers_do_not_crash_a_process_that_ends(
         env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=WAIT_S,
         check=False,
     )
     assert done.returncode == 128 + number, done.stderr
@@ -189,7 +191,7 @@ def kill():
 threading.Thread(target=kill).start()
 {does}
 """
-_TOOL = "sleep 60 & echo $! > helper; echo $$ > tool; touch started; wait"
+_TOOL = "sleep 1000 & echo $! > helper; echo $$ > tool; touch started; wait"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_what_a_killed_process_has_started_ends(
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
     assert done.returncode == -signal.SIGKILL
     started = [int((tmp_path / name).read_text()) for name in ("tool", "helper")]
-    until = time.monotonic() + 20
+    until = time.monotonic() + WAIT_S
     while any(_is_running(number) for number in started):
         assert time.monotonic() < until
         time.sleep(0.05)
