@@ -41,6 +41,7 @@ WIDENED = "floats in place of halves"
 
 _DELEGATE = "Delegate"
 """A part of LiteRT's words where what it hands a network to does not take it."""
+_UNRESOLVED = "unresolved custom op"
 _INSTEAD = "of LiteRT its plain kernels compute the reference"
 
 
@@ -344,6 +345,13 @@ def open_interpreter(
             print(f"  ! XNNPACK refuses {model}: {_INSTEAD}", file=sys.stderr)
             return start(chosen[PLAIN])
     except (RuntimeError, ValueError) as error:
+        if _UNRESOLVED in str(error):
+            raise ToolError(
+                f"LiteRT cannot compute {model}, so that there is nothing to compare with: "
+                f"{str(error).splitlines()[0]}",
+                hint="leave --check out, and hold what --save FILE writes against the runtime that "
+                "the model is made for",
+            ) from error
         raise ModelFormatError(
             f"LiteRT refuses {model}: {error}", hint="convert or download the model again"
         ) from error

@@ -29,6 +29,7 @@ from adrenoc.bundle.write_bundle import copy_files
 from adrenoc.errors import BundleError, OutputError
 from adrenoc.files.aside import aside_folder, remove_left
 from adrenoc.files.read import is_trusted_owner, private_folder, sha256_file, sha256_json
+from adrenoc.importers.tflite.extensions import extension_versions
 from adrenoc.reporter import Reporter
 
 MAX_BYTES = 4 << 30
@@ -42,14 +43,17 @@ _SOURCES = ("*.py", "*.c", "*.cc", "*.h", "*.def", "*.cl", "*.toml", "*.txt")
 
 
 def tool_versions() -> dict[str, str]:
-    """The versions of adrenoc and of the packages that it compiles with, by package name."""
+    """The versions of adrenoc and of the packages that it compiles with, by package name.
+
+    Packages that bring operators (`tflite/extensions.py`) are among them.
+    """
     versions = {"adrenoc": adrenoc.__version__}
     for name in _TOOLS:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = "absent"
-    return versions
+    return {**versions, **extension_versions()}
 
 
 def sources_digest() -> str:

@@ -334,7 +334,7 @@ def test_a_loop_that_data_end_is_the_one_thing_told(tmp_path: Path, name: str, s
     [
         ("FlexCombinedNonMaxSuppression", "select on the CPU"),
         ("FlexAsString", "what it then names is TensorFlow's own"),
-        ("Mine", "TFLITE_BUILTINS alone as supported_ops"),
+        ("Mine", "tell what Mine computes by an entry point of adrenoc.tflite_operators"),
     ],
 )
 def test_what_to_do_about_operators_of_others(tmp_path: Path, kind: str, hint: str) -> None:

@@ -5,7 +5,7 @@ The shapes of what operators make are asked of LiteRT: a case states its inputs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,12 +152,12 @@ class ModelBuilder:
             self._codes.append((kind, custom))
         return self._codes.index((kind, custom))
 
-    def write(self) -> bytes:
-        """The file."""
+    def write(self, versions: Mapping[str, int] | None = None) -> bytes:
+        """The file; `versions` are those of custom operators."""
         model = schema.ModelT()
         model.version = 3
         model.buffers = self._buffers
-        model.operatorCodes = [_code(*code) for code in self._codes]
+        model.operatorCodes = [_code(*code, **(versions or {})) for code in self._codes]
         model.subgraphs = [_graph(g) for g in self.graphs]
         writer = flatbuffers.Builder(1024)
         writer.Finish(model.Pack(writer), b"TFL3")
@@ -211,13 +211,13 @@ def start(content: bytes, *, plain: bool = True) -> Any:
     return made
 
 
-def _code(kind: str, custom: bool) -> Any:
+def _code(kind: str, custom: bool, **versions: int) -> Any:
     made = schema.OperatorCodeT()
     number = schema.BuiltinOperator.CUSTOM if custom else getattr(schema.BuiltinOperator, kind)
     made.builtinCode = number
     made.deprecatedBuiltinCode = min(number, 127)
     made.customCode = kind.encode() if custom else None
-    made.version = 1 if custom else VERSIONS.get(kind, 1)
+    made.version = versions.get(kind, 1) if custom else VERSIONS.get(kind, 1)
     return made
 
 

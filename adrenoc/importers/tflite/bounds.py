@@ -50,6 +50,18 @@ class Budget:
             raise ValueError("its tables stand for far more bytes than it has")
 
 
+def read_custom_options(node: Any) -> tuple[dict[str, Any], bytes]:
+    """The options of a custom operator of the file, and its bytes where these are no map.
+
+    Raises:
+        ValueError: see `custom_options`.
+    """
+    found = node.CustomOptionsAsNumpy()
+    stored = b"" if isinstance(found, int) else bytes(found)
+    options = custom_options(stored) if stored else {}
+    return options, b"" if options else stored
+
+
 def custom_options(stored: bytes) -> dict[str, Any]:
     """The options of a custom operator, a map in flexbuffers; none where it is something else.
 
@@ -60,7 +72,11 @@ def custom_options(stored: bytes) -> dict[str, Any]:
 
     if len(stored) > _MOST_STORED_BYTES:
         raise ValueError(f"a custom operator has options of {len(stored)} bytes")
-    found = _value(flexbuffers.GetRoot(stored), [_MOST_ITEMS], 0)
+    try:
+        root = flexbuffers.GetRoot(stored)
+    except ValueError:  # too few bytes for one
+        return {}
+    found = _value(root, [_MOST_ITEMS], 0)
     return found if isinstance(found, dict) else {}
 
 

@@ -18,6 +18,7 @@ from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
 from adrenoc.importers.tflite.bools import check_bools
 from adrenoc.importers.tflite.control import BY_DATA, LoopOfDataError
 from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.extensions import load_extensions
 from adrenoc.importers.tflite.file import (
     GraphInfo,
     Operator,
@@ -68,7 +69,8 @@ class GraphConverter:
     ) -> None:
         self.file = file
         self.inputs = inputs
-        self._custom = {**CUSTOM_OPS, **(more or {})}
+        kinds = (o.kind for graph in file.graphs for o in graph.operators if o.custom)
+        self._custom = {**load_extensions(kinds), **CUSTOM_OPS, **(more or {})}
         self._active = [file.entry]
         """Numbers of the graphs that are being translated, each called by the one before it."""
         self._written = 0

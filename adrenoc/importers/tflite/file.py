@@ -16,15 +16,14 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import flatbuffers
 import numpy as np
 import tflite
 
 from adrenoc.errors import ModelFormatError
 from adrenoc.importers.tflite.blockwise import Blocks, read_blocks, read_scales
-from adrenoc.importers.tflite.bounds import Budget, custom_options
+from adrenoc.importers.tflite.bounds import Budget, read_custom_options
 from adrenoc.importers.tflite.sparse import dense_of
-from adrenoc.importers.tflite.stored import decode_stored, read_behind
+from adrenoc.importers.tflite.stored import builtin_code, decode_stored, read_behind
 
 # What the flatbuffers runtime raises on an offset that leads out of the file.
 _DAMAGE = (
@@ -55,8 +54,6 @@ _DTYPES = {
     "BOOL": "bool",
 }
 _POINTER_BYTES = 8
-_BUILTIN_CODE = 10
-"""Where the vtable of an operator's code has its newer number, from 127 on and below it."""
 _MOST_AXES = 16
 _MOST_ELEMENTS = 2**30
 """Of one tensor: kernels count in 32 bits."""
@@ -133,6 +130,9 @@ class Operator:
     options: Mapping[str, Any] = field(default_factory=dict)
     intermediates: tuple[int, ...] = ()
     """Tensors that say with their scales how an operator rounds within."""
+    version: int = 1
+    stored: bytes = b""
+    """Of a custom operator: its options as they lie in the file, where they are no map."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -278,8 +278,7 @@ class _Reader:
         if tensor.Buffer() >= len(self.buffers):
             raise ValueError(f"tensor {index} names a buffer that does not exist")
         shape = tuple(int(d) for d in _array(tensor.ShapeAsNumpy()))
-        kind = _TYPES.get(tensor.Type(), f"type {tensor.Type()}")
-        dtype = _DTYPES.get(kind, kind)
+        dtype = _dtype_of(tensor.Type())
         if len(shape) > _MOST_AXES or math.prod(abs(d) for d in shape) > _MOST_ELEMENTS:
             raise ValueError(f"'{name}' has the shape {list(shape)}")
         stored, value = self.buffers[tensor.Buffer()], None
@@ -316,16 +315,19 @@ class _Reader:
     def _operator(self, node: Any, tensor_count: int) -> Operator:
         self.budget.memory(_POINTER_BYTES * (node.InputsLength() + node.OutputsLength()))
         code = self.model.OperatorCodes(node.OpcodeIndex())
-        number = max(code.DeprecatedBuiltinCode(), _builtin_code(code))
+        number = max(code.DeprecatedBuiltinCode(), builtin_code(code))
         custom = number == tflite.BuiltinOperator.CUSTOM
         kind = code.CustomCode().decode() if custom else _KINDS.get(number, f"operator {number}")
+        options, stored = read_custom_options(node) if custom else (self._options(node), b"")
         return Operator(
             kind=kind,
             custom=custom,
             inputs=_indices(node.InputsAsNumpy(), tensor_count),
             outputs=_indices(node.OutputsAsNumpy(), tensor_count, least=0),
-            options=_custom_options(node) if custom else self._options(node),
+            options=options,
             intermediates=_indices(node.IntermediatesAsNumpy(), tensor_count),
+            version=int(code.Version()),
+            stored=stored,
         )
 
     def _options(self, node: Any) -> dict[str, Any]:
@@ -373,22 +375,13 @@ _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v
 _OPTIONS2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
 
 
-def _builtin_code(code: Any) -> int:
-    """The newer number as it is stored: the package gives the older one in its place below 127."""
-    table = code._tab
-    at = table.Offset(_BUILTIN_CODE)
-    return int(table.Get(flatbuffers.number_types.Int32Flags, at + table.Pos)) if at else 0
+def _dtype_of(number: int) -> str:
+    kind = _TYPES.get(number, f"type {number}")
+    return _DTYPES.get(kind, kind)
 
 
 def _array(found: Any) -> np.ndarray:
     return np.zeros(0, np.int64) if isinstance(found, int) else np.asarray(found)
-
-
-def _custom_options(node: Any) -> dict[str, Any]:
-    stored = node.CustomOptionsAsNumpy()
-    if isinstance(stored, int) or stored.size == 0:
-        return {}
-    return custom_options(bytes(stored))
 
 
 def _indices(found: Any, count: int, *, least: int = -1) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from adrenoc.importers.tflite.control import CONTROL_OPS
 from adrenoc.importers.tflite.conv import CONV_OPS
 from adrenoc.importers.tflite.elementwise import ELEMENTWISE_OPS, Convert
 from adrenoc.importers.tflite.index import INDEX_OPS
+from adrenoc.importers.tflite.mediapipe import MEDIAPIPE_OPS
 from adrenoc.importers.tflite.move import MOVE_OPS
 from adrenoc.importers.tflite.recurrent import RECURRENT_OPS
 from adrenoc.importers.tflite.reduce import REDUCE_OPS
@@ -30,5 +31,5 @@ OPS: dict[str, Convert] = {
 }
 """Built-in operators."""
 
-CUSTOM_OPS: dict[str, Convert] = {**SELECT_CUSTOM_OPS, **STATE_OPS}
+CUSTOM_OPS: dict[str, Convert] = {**MEDIAPIPE_OPS, **SELECT_CUSTOM_OPS, **STATE_OPS}
 """Custom operators by their own name."""

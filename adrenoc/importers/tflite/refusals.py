@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from adrenoc.errors import CustomDomainError, UnsupportedOperatorError
 from adrenoc.importers.tflite.converter import GraphConverter
+from adrenoc.importers.tflite.extensions import extension_names
 from adrenoc.importers.tflite.file import GraphInfo, Operator
 from adrenoc.importers.tflite.ops import CUSTOM_OPS
 from adrenoc.importers.tflite.untranslated import hint_at_custom
@@ -19,7 +20,7 @@ def check_operators(graphs: Iterable[GraphInfo], known: Iterable[str] = ()) -> N
     Raises:
         CustomDomainError: naming them all.
     """
-    known = {*known, *CUSTOM_OPS}
+    known = {*known, *CUSTOM_OPS, *extension_names()}
     custom = [(g, o) for g in graphs for o in g.operators if o.custom and o.kind not in known]
     if custom:
         raise CustomDomainError(

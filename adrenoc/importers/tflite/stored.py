@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import flatbuffers
 import numpy as np
 
 _NIBBLE = 4
@@ -34,3 +35,14 @@ def decode_stored(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: 
     if stored.nbytes != wanted:
         raise ValueError(f"'{name}' stores {stored.nbytes} bytes, expected {wanted}")
     return stored.view(dtype).reshape(shape)
+
+
+_BUILTIN_CODE = 10
+"""Where the vtable of an operator's code has its newer number, from 127 on and below it."""
+
+
+def builtin_code(code: Any) -> int:
+    """The newer number as it is stored: the package gives the older one in its place below 127."""
+    table = code._tab
+    at = table.Offset(_BUILTIN_CODE)
+    return int(table.Get(flatbuffers.number_types.Int32Flags, at + table.Pos)) if at else 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from adrenoc.importers.tflite.extensions import GROUP
+
 COUNT_OF_DATA = (
     "how much it gives depends on data, and shapes are fixed: give its input as an output, and do "
     "it on the CPU, or multiply by a mask"
@@ -59,4 +61,8 @@ def hint_at_custom(kinds: Iterable[str]) -> str:
         )
     if all(kind.startswith(_FLEX) for kind in kinds):
         return f"{_BUILTINS}; what it then names is TensorFlow's own: write it by other operators"
-    return _BUILTINS
+    own = next(kind for kind in kinds if not kind.startswith(_FLEX))
+    return (
+        f"tell what {own} computes by an entry point of {GROUP} (README, Operators of your own), "
+        "or cut the model before it"
+    )
