@@ -14,6 +14,7 @@ tuning_log = "detector.tune.json"
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,16 @@ def _check_values(file: _File, path: Path) -> None:
     if file.output.startswith("~"):
         raise OptionError(
             f"{path}: output is {file.output!r}, but ~ stands for no folder in this file",
-            hint='write the whole path: output = "/home/you/bundles"',
+            hint='name a folder beside this file: output = "build"',
+        )
+    # Not resolved: a link that the user laid there leads where the user wants.
+    root = path.parent.absolute()
+    root, output = (Path(os.path.normpath(place)) for place in (root, root / file.output))
+    if not output.is_relative_to(root):
+        raise OptionError(
+            f"{path}: output is {file.output!r}, which is outside of the project, expected a "
+            f"folder in {root}",
+            hint='output = "build"; a link of that name may lead elsewhere',
         )
     tables: list[tuple[str, Any]] = [("", file), ("defaults.", file.defaults)]
     tables += [("gates.", file.gates)]

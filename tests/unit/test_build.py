@@ -305,6 +305,16 @@ def test_hints_of_compilations_name_keys_of_the_file(
     assert 'name another folder in adrenoc.toml: output = "FOLDER"' in said
 
 
+@pytest.mark.parametrize("outside", ["../../x", "/tmp/x-of-a-project", "build/../../x"])
+def test_nothing_is_written_outside_of_the_project(
+    outside: str, build: Build, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A project may come from somebody else."""
+    assert build(f'output = "{outside}"\n{ONE}') == OptionError.exit_code
+    assert "which is outside of the project" in " ".join(capsys.readouterr().err.split())
+    assert not Path(outside).exists()
+
+
 def test_a_home_folder_that_no_shell_spells_out_is_refused(
     build: Build, capsys: pytest.CaptureFixture[str]
 ) -> None:
