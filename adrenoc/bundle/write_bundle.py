@@ -18,14 +18,13 @@ from adrenoc.bundle.bundle import (
     PROGRAMS,
     Bundle,
     kernel_file,
-    make_temporary,
 )
 from adrenoc.bundle.compiled_model import CompiledModel
 from adrenoc.bundle.launches import launches_to_json
 from adrenoc.bundle.manifest import FileEntry, LibraryInfo, Manifest
 from adrenoc.bundle.params import write_params
 from adrenoc.bundle.tar import MANIFEST, write_tar
-from adrenoc.files.outputs import write_folder_atomically
+from adrenoc.files.outputs import scratch_folder_for, write_folder_atomically
 from adrenoc.files.read import sha256_file
 from adrenoc.host.time_trace import section
 
@@ -126,21 +125,25 @@ def put_files(bundle: Bundle, contents: Mapping[str, bytes]) -> None:
     """Put files into a bundle, folder or tar, by their paths in it, all or nothing.
 
     Raises:
-        OutputError: the bundle cannot be written.
+        OutputError: the bundle cannot be written, or the disk is full.
     """
-    with make_temporary(bundle.path) as scratch:
-        root = scratch / "bundle"
-        shutil.copytree(bundle.root, root)
-        for path, content in contents.items():
-            (root / path).parent.mkdir(exist_ok=True)
-            (root / path).write_bytes(content)
-        kept = [entry for entry in bundle.manifest.files if entry.path not in contents]
-        made = [file_entry(root, root / path) for path in contents]
-        files = sorted([*kept, *made], key=lambda entry: entry.path)
-        manifest = replace(bundle.manifest, files=tuple(files))
-        (root / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-        if bundle.unpacked is not None:
-            write_tar(root, bundle.path, name=manifest.name)
-            return
+    if bundle.unpacked is None:
         with write_folder_atomically(bundle.path, BUNDLE_FOLDER) as folder:
-            shutil.copytree(root, folder, dirs_exist_ok=True)
+            _copy_with(bundle, contents, folder)
+        return
+    with scratch_folder_for(bundle.path) as folder:
+        _copy_with(bundle, contents, folder)
+        write_tar(folder, bundle.path, name=bundle.manifest.name)
+
+
+def _copy_with(bundle: Bundle, contents: Mapping[str, bytes], folder: Path) -> None:
+    """Copy a bundle to an empty folder, with these files in it or in place of its own."""
+    copy_files(bundle.root, folder)
+    for path, content in contents.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(content)
+    kept = [entry for entry in bundle.manifest.files if entry.path not in contents]
+    made = [file_entry(folder, folder / path) for path in contents]
+    files = sorted([*kept, *made], key=lambda entry: entry.path)
+    manifest = replace(bundle.manifest, files=tuple(files))
+    (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 from adrenoc.bundle.bundle import BUNDLE_FOLDER, open_bundle
 from adrenoc.bundle.tar import write_tar
-from adrenoc.bundle.write_bundle import copy_files
+from adrenoc.bundle.write_bundle import copy_files, put_files
 from adrenoc.compile.bundle_options import options_of
 from adrenoc.errors import BundleError, DiskFullError, OutputError
 from adrenoc.files.outputs import write_folder_atomically
@@ -165,6 +165,30 @@ def test_a_full_disk_is_an_output_error(
     ):
         make_bundle_folder(folder)
     assert not list(tmp_path.glob("*full*"))
+
+
+@pytest.mark.parametrize("is_tar", [False, True])
+def test_a_full_disk_leaves_a_bundle_as_it_was(
+    is_tar: bool, bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `prove` and `warm --embed` put files into it."""
+    path = bundle_folder
+    if is_tar:
+        path = tmp_path / "whole.adrenoc.tar"
+        write_tar(bundle_folder, path, name="m")
+    bundle = open_bundle(path)
+    before = sorted(tmp_path.rglob("*"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfileobj", full)
+    with pytest.raises(DiskFullError, match="no space is left on the disk"):
+        put_files(bundle, {"proof.json": b"{}"})
+    monkeypatch.undo()
+    assert sorted(tmp_path.rglob("*")) == before
+    put_files(bundle, {"proof.json": b"{}"})
+    assert (open_bundle(path).root / "proof.json").read_bytes() == b"{}"
 
 
 def test_a_full_disk_while_copying_is_an_output_error(

@@ -12,6 +12,7 @@ from adrenoc.android.package.packed import Packed, copy_sample
 from adrenoc.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.tar import SUFFIX
+from adrenoc.bundle.write_bundle import copy_files
 from adrenoc.errors import BundleError
 from adrenoc.files.outputs import write_folder_atomically
 from adrenoc.files.owned_folder import make_listed_kind, write_list
@@ -69,7 +70,8 @@ def write_cmake_package(bundle: Bundle, runtime: Runtime, output: Path) -> Packe
         (root / marker).write_text(config, encoding="utf-8")
         version = _CONFIG_VERSION.format(version=adrenoc.__version__)
         (root / marker).with_name("adrenocConfigVersion.cmake").write_text(version, "utf-8")
-        shutil.copytree(bundle.root, root / "share/adrenoc" / name)
+        (root / "share/adrenoc" / name).mkdir()
+        copy_files(bundle.root, root / "share/adrenoc" / name)
         copy_sample("cpp", root / "share/adrenoc/sample")
         write_list(root, CMAKE_FOLDER)
         files = sorted(path for path in root.rglob("*") if path.is_file())
