@@ -46,6 +46,8 @@ _DOWNLOAD = "download it again"
 
 _DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError)
 """What the flatbuffers runtime raises on an offset that leads out of the header."""
+_NO_ARCHIVE = (zipfile.BadZipFile, NotImplementedError, OSError, *_DAMAGE)
+"""What Python's zip reader raises, and a seek to where it says that something lies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,26 +172,27 @@ def _find_in_task(file: BinaryIO, path: Path) -> Section:
     try:
         with zipfile.ZipFile(file) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()[:_MOST_SECTIONS]}
-    except (zipfile.BadZipFile, *_DAMAGE) as error:
+        found = entries.get(_TASK_MODEL)
+        file.seek(0 if found is None else found.header_offset)
+        header = file.read(_LOCAL_HEADER.size)
+        size = file.seek(0, os.SEEK_END)
+    except _NO_ARCHIVE as error:
         raise ModelFormatError(f"{path} is damaged or cut off: {error}", hint=_DOWNLOAD) from error
-    found = entries.get(_TASK_MODEL)
     if found is None:
         raise ModelFormatError(
             f"{path} holds no language model ({_TASK_MODEL}); its entries are "
             f"{list_first(entries, between=', ')}",
             hint=f"unzip {quote_word(path)}, and compile the .tflite files in it",
         )
-    file.seek(found.header_offset)
-    header = file.read(_LOCAL_HEADER.size)
     if found.compress_type != zipfile.ZIP_STORED or len(header) < _LOCAL_HEADER.size:
         raise ModelFormatError(
             f"{path} holds {_TASK_MODEL} compressed, expected it stored as it is",
             hint=f"unzip {quote_word(path)} {_TASK_MODEL}, and compile that",
         )
     magic, name, extra = _LOCAL_HEADER.unpack(header)
-    if magic != ZIP:
-        raise ModelFormatError(f"{path} is damaged or cut off", hint=_DOWNLOAD)
     begin = found.header_offset + len(header) + name + extra
+    if magic != ZIP or begin + found.file_size > size:
+        raise ModelFormatError(f"{path} is damaged or cut off", hint=_DOWNLOAD)
     return Section(kind=_MODEL, model_type=_PREFILL_DECODE, offset=begin, length=found.file_size)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import sys
 from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.errors import ModelFormatError, UnsupportedOperatorError
 from adrenoc.importers.formats import find_model_files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
@@ -35,6 +36,23 @@ def test_the_model_is_a_part_of_the_file(tmp_path: Path, name: str, content: byt
     assert files.ends == ((5,) if name == "called.otherwise" else ())
     path.write_bytes(content[:-1] + b"\xff" if content.endswith(MODEL) else content + b" ")
     assert find_model_files(path).format == "tflite"
+
+
+def test_a_damaged_archive_is_told_in_one_sentence(tmp_path: Path) -> None:
+    """Whatever of it is damaged, as its version, or where it says that the model lies."""
+    whole, drawn = write_task(MODEL), random.Random(3)
+    path = tmp_path / "m.task"
+    told = 0
+    for _ in range(2000):
+        content = bytearray(whole)
+        for _ in range(drawn.randint(1, 4)):
+            content[drawn.randrange(len(content))] = drawn.choice((0, 255, drawn.randrange(256)))
+        path.write_bytes(content)
+        try:
+            find_model_files(path)
+        except (ModelFormatError, UnsupportedOperatorError):
+            told += 1
+    assert told > 200
 
 
 def test_the_digest_is_of_the_model(tmp_path: Path) -> None:
