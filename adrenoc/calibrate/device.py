@@ -24,6 +24,8 @@ class Device:
     clock_mhz: int
     """0 or 1 where the driver does not tell, as Adreno's does not."""
     max_work_group_size: int
+    max_work_item_sizes: tuple[int, ...]
+    """In x, y, z; empty where it does not tell."""
     local_memory_bytes: int
     max_allocation_bytes: int
     max_parameter_bytes: int
@@ -51,6 +53,7 @@ class Device:
             compute_units=max(1, _number(limits, "compute_units")),
             clock_mhz=_number(limits, "clock_mhz"),
             max_work_group_size=_number(limits, "max_work_group_size"),
+            max_work_item_sizes=_sides(limits.get("max_work_item_sizes")),
             local_memory_bytes=_number(limits, "local_memory_bytes"),
             max_allocation_bytes=_number(limits, "max_allocation_bytes"),
             max_parameter_bytes=_number(limits, "max_parameter_bytes"),
@@ -102,6 +105,12 @@ def plain(text: object) -> str:
     return "".join(
         c if c.isascii() and c.isprintable() and c not in '"\\@' else "?" for c in letters
     )
+
+
+def _sides(told: object) -> tuple[int, ...]:
+    sides = tuple(told) if isinstance(told, list | tuple) else ()
+    good = len(sides) == 3 and all(type(s) is int and 0 < s <= _MOST for s in sides)
+    return sides if good else ()
 
 
 def _table(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:

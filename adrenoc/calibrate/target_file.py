@@ -133,6 +133,9 @@ def _limits(measured: Measured) -> Iterable[str]:
             kept = clamp_value(f"limits.{key}", seen, cost)
             held = "" if kept == seen else f", which says {seen}; {_HELD}"
             yield f'{key} = {{ value = {kept}, source = "@driver{held}" }}'
+    if sides := device.max_work_item_sizes:
+        within = [min(side, device.max_work_group_size) for side in sides]
+        yield f'max_work_item_sizes = {{ value = {within}, source = "@driver" }}'
     halves = next((row for row in measured.rows if row.name == _HALVES), None)
     if halves is not None and _was_tried(halves):
         works = str(_works(halves)).lower()

@@ -108,10 +108,13 @@ def _describe(place: PlaceChoice, *, as_json: bool) -> None:
 
 def _facts(facts: dict[str, Any]) -> tuple[str, str, str]:
     """Name, driver and what it can of one OpenCL device."""
+    sides = " x ".join(map(str, facts["limits"].get("max_work_item_sizes", ())))
+    halves = ", fp16" if facts["fp16"] else ""
+    groups = f", work-groups of {facts['limits']['max_work_group_size']}"
     return (
         str(facts.get("name", "")),
         str(facts.get("driver", "")),
-        f"OpenCL C {facts['c_version'] / 100:.1f}{', fp16' if facts['fp16'] else ''}",
+        f"OpenCL C {facts['c_version'] / 100:.1f}{halves}{groups}{sides and f' ({sides})'}",
     )
 
 

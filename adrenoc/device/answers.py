@@ -126,7 +126,9 @@ _DEVICE = _keys(
                 or _keys(dict.fromkeys(("max_width", "max_height", "max_layers"), _is_count))(value)
             )
         ),
-        "limits": _keys(dict.fromkeys(_LIMITS, _is_count)),
+        "limits": _keys(
+            dict.fromkeys(_LIMITS, _is_count), {"max_work_item_sizes": _row(*(_is_count,) * 3)}
+        ),
     },
     {
         **dict.fromkeys(("vendor", "version", "type"), _is_text),

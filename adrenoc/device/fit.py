@@ -147,12 +147,19 @@ def needs_half_type(source: str) -> bool:
 
 def _missing_threads(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
     most = facts["limits"]["max_work_group_size"]
-    wanted = {kernel.name: math.prod(kernel.work_group) for kernel in manifest.kernels}
-    return [
-        f"kernel {name} has work-groups of {items} work-items, it takes {most}"
-        for name, items in wanted.items()
-        if items > most
-    ]
+    sides = facts["limits"].get("max_work_item_sizes") or (most,) * 3
+    missing = []
+    for kernel in manifest.kernels:
+        if (items := math.prod(kernel.work_group)) > most:
+            missing.append(
+                f"kernel {kernel.name} has work-groups of {items} work-items, it takes {most}"
+            )
+        elif any(side > limit for side, limit in zip(kernel.work_group, sides, strict=False)):
+            shape, limit = (" x ".join(map(str, group)) for group in (kernel.work_group, sides))
+            missing.append(
+                f"kernel {kernel.name} has work-groups of {shape}, it takes {limit} a side"
+            )
+    return missing
 
 
 def _missing_extents(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:

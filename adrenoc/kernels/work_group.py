@@ -21,13 +21,14 @@ def pick_work_group(extents: Sequence[int], limits: Limits) -> tuple[int, int, i
     is wrong with all that would do, (1, 1, 1) is left.
     """
     wanted = min(THREADS_WANTED, power_of_two_within(limits.max_work_group_size))
-    x = min(power_of_two(extents[0]), 16, wanted)
-    y = min(power_of_two(extents[1]), wanted // x)
-    z = min(power_of_two(extents[2]), wanted // (x * y))
+    wide, high, deep = map(power_of_two_within, limits.group_sides)
+    x = min(power_of_two(extents[0]), 16, wanted, wide)
+    y = min(power_of_two(extents[1]), wanted // x, high)
+    z = min(power_of_two(extents[2]), wanted // (x * y), deep)
     if (x, y, z) in limits.banned_work_groups and y > 1:
         y //= 2
-    x = min(power_of_two(extents[0]), wanted // (y * z))
-    if (x, y, z) in limits.banned_work_groups:
+    x = min(power_of_two(extents[0]), wanted // (y * z), wide)
+    if limits.refuse_group((x, y, z)):
         return _largest(extents, wanted, limits)
     return (x, y, z)
 
@@ -40,7 +41,7 @@ def _largest(extents: Sequence[int], wanted: int, limits: Limits) -> tuple[int, 
         for x in sides[0]
         for y in sides[1]
         for z in sides[2]
-        if x * y * z <= wanted and (x, y, z) not in limits.banned_work_groups
+        if x * y * z <= wanted and not limits.refuse_group((x, y, z))
     )
     _, *group = max(allowed, default=(1, 1, 1, 1))
     return (group[0], group[1], group[2])

@@ -127,6 +127,11 @@ def told_limits(device: Device, target: Target) -> list[Quirk]:
     if 0 < threads < limits.max_work_group_size:
         text = f"The device takes {threads} threads a work-group, {said}."
         found.append(quirk(text, work_group_items_below=threads + 1))
+    told = device.max_work_item_sizes
+    if any(seen < most for seen, most in zip(told, limits.group_sides, strict=bool(told))):
+        shown = " x ".join(map(str, told))
+        text = f"The device takes work-groups of {shown} at most a side, {said}."
+        found.append(quirk(text, work_item_sizes=told))
     if 0 < side < min(limits.image2d_max_width_texels, limits.image2d_max_height_texels):
         text = f"The device takes images of {side} texels a side, {said}."
         found.append(quirk(text, image_extent_below=side + 1))

@@ -109,6 +109,7 @@ _QUIRK = fields(
     work_group_items_below=figures,
     image_extent_below=figures,
     local_bytes_below=figures,
+    work_item_sizes=figures,
     avoid=each(text),
 )
 _VERIFIED = fields(

@@ -21,6 +21,7 @@ _BUDGETS = (
 )
 
 BANNED = "limits.banned_work_groups"
+SIDES = "limits.max_work_item_sizes"
 
 GpuAndSources = tuple[Gpu, dict[str, str]]
 
@@ -38,6 +39,8 @@ def common_gpu(gpus: Sequence[GpuAndSources]) -> GpuAndSources:
         if not field.metadata.get("derived")
     }
     limits["banned_work_groups"] = merged.merge_banned()
+    sides = [gpu.limits.group_sides for gpu, _ in gpus]
+    limits["max_work_item_sizes"] = tuple(map(min, zip(*sides, strict=True)))
     performance = {name: merged.value("performance", name) for name in _BUDGETS}
     extensions = _common_extensions(gpus)
     for name, _ in extensions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 OPENCL_C_VERSIONS = ("2.0", "3.0")
@@ -31,6 +32,8 @@ class Limits:
     max_kernel_args_bytes: int
     max_work_group_size: int
     """Work-items; a heavy kernel may get fewer, which only the built kernel tells."""
+    max_work_item_sizes: tuple[int, ...] | None = None
+    """Work-items of a group in x, y, z; None where each may have as many as the whole group."""
     local_mem_bytes: int
     max_alloc_bytes: int | None = None
     """The most bytes of one buffer or image."""
@@ -43,6 +46,24 @@ class Limits:
     """Language version to build kernels with: "2.0" or "3.0"."""
     banned_work_groups: tuple[WorkGroup, ...] = field(default=(), metadata=DERIVED)
     """Shapes that give wrong results: those of all quirks."""
+
+    @property
+    def group_sides(self) -> WorkGroup:
+        """The most threads of a group in x, y, z."""
+        x, y, z = self.max_work_item_sizes or (self.max_work_group_size,) * 3
+        return x, y, z
+
+    def refuse_group(self, group: WorkGroup) -> str | None:
+        """Why work-groups of this shape cannot run; None where they can."""
+        shown = " x ".join(map(str, group))
+        if group in self.banned_work_groups:
+            return f"work-groups of {shown} give wrong values on the target"
+        if (threads := math.prod(group)) > self.max_work_group_size:
+            return f"{threads} threads a work-group, at most {self.max_work_group_size}"
+        if any(side > most for side, most in zip(group, self.group_sides, strict=True)):
+            most = " x ".join(map(str, self.group_sides))
+            return f"work-groups of {shown}, whose sides are at most {most}"
+        return None
 
     def buffer_dtype(self, dtype: str) -> str:
         """What a buffer holds of a dtype: floats of halves where there is no half type."""
@@ -91,7 +112,8 @@ class Quirk:
 
     `banned_work_groups` lists (x, y, z) shapes that give wrong results; work-groups of
     `work_group_items_below` work-items or more fail, images of `image_extent_below` texels or more
-    a side, and kernels that share `local_bytes_below` bytes or more of local memory.  `avoid` are
+    a side, and kernels that share `local_bytes_below` bytes or more of local memory.
+    `work_item_sizes` is the most in x, y, z that a work-group may have.  `avoid` are
     words of `adrenoc/target/avoid.py` for what else goes wrong.
     """
 
@@ -102,6 +124,7 @@ class Quirk:
     work_group_items_below: int | None = None
     image_extent_below: int | None = None
     local_bytes_below: int | None = None
+    work_item_sizes: tuple[int, ...] = ()
     avoid: tuple[str, ...] = ()
 
 

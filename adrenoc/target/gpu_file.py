@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from adrenoc.target.avoid import FEATURES, describe_quirk, is_word
-from adrenoc.target.common_gpu import BANNED
+from adrenoc.target.common_gpu import BANNED, SIDES
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import CostTables
 from adrenoc.target.gpu import OPENCL_C_VERSIONS, Gpu, Limits, Performance, Quirk
@@ -104,6 +104,9 @@ def _read_limits(file: SourcedFile, quirks: tuple[Quirk, ...], base: Limits | No
     if limits.opencl_c not in OPENCL_C_VERSIONS:
         expected = "one of " + ", ".join(OPENCL_C_VERSIONS)
         raise file.wrong("limits.opencl_c", f"seen {limits.opencl_c!r}", expected)
+    if len(limits.max_work_item_sizes or (1, 1, 1)) != 3:
+        seen = f"seen {list(limits.max_work_item_sizes or ())}"
+        raise file.wrong(SIDES, seen, "[x, y, z]")
     for quirk in quirks:
         limits = _drop_failing(limits, quirk, file)
     return limits
@@ -118,6 +121,10 @@ def _drop_failing(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
         file.sources[BANNED] = (
             f"{known}; {describe_quirk(quirk)}" if known else describe_quirk(quirk)
         )
+    if quirk.work_item_sizes:
+        file.sources[SIDES] = describe_quirk(quirk)
+        sides = zip(limits.group_sides, quirk.work_item_sizes, strict=True)
+        limits = replace(limits, max_work_item_sizes=tuple(map(min, sides)))
     bounds = (
         ("max_work_group_size", quirk.work_group_items_below),
         ("image2d_max_width_texels", quirk.image_extent_below),
@@ -183,6 +190,9 @@ def _read_quirk(file: SourcedFile, entry: dict[str, Any], key: str) -> Quirk:
     shapes = entry.get("banned_work_groups", [])
     if not isinstance(shapes, list) or not all(map(_is_work_group, shapes)):
         raise file.wrong(f"{key}.banned_work_groups", f"seen {shapes!r}", "[[x, y, z], ...]")
+    sides = entry.get("work_item_sizes", [])
+    if sides != [] and not _is_work_group(sides):
+        raise file.wrong(f"{key}.work_item_sizes", f"seen {sides!r}", "[x, y, z]")
     bounds = {name: entry.get(name) for name in _BOUNDS}
     for name, below in bounds.items():
         least = 1 if name == "local_bytes_below" else 2  # there may be no local memory at all
@@ -198,6 +208,7 @@ def _read_quirk(file: SourcedFile, entry: dict[str, Any], key: str) -> Quirk:
         text=file.text(entry, "text", key),
         source=file.write_out_citations(file.text(entry, "source", key), f"{key}.source"),
         banned_work_groups=tuple((x, y, z) for x, y, z in shapes),
+        work_item_sizes=tuple(sides),
         avoid=tuple(avoid),
         **bounds,
     )

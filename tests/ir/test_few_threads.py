@@ -22,15 +22,16 @@ from adrenoc.target.target import Target, load_target
 SUITE = [case for case in CASES if not case.title.startswith("map: ")]
 
 
-def _with_groups_of(most: int) -> Target:
+def _with_groups_of(most: int, sides: tuple[int, int, int] | None = None) -> Target:
     target = load_target("adreno:660")
-    limits = replace(target.limits, max_work_group_size=most)
+    changed = {"max_work_item_sizes": sides} if sides else {}
+    limits = replace(target.limits, max_work_group_size=most, **changed)
     return replace(target, gpu=replace(target.gpu, limits=limits))
 
 
-def _check(model: Path, most: int) -> None:
+def _check(model: Path, most: int, sides: tuple[int, int, int] | None = None) -> None:
     """Lower a model for groups of so many threads, and hold its kernels against that."""
-    target = _with_groups_of(most)
+    target = _with_groups_of(most, sides)
     options = resolve_options(target, preset="mixed").options
     state = State(model=model, target=target, options=options)
     state, _ = run_stages(state, reporter=SilentReporter(), stop_after="lower")
@@ -38,14 +39,17 @@ def _check(model: Path, most: int) -> None:
     check_kernels(state.program, target.limits)
 
 
-@pytest.mark.parametrize("most", [48, 8])
-def test_every_family_fits(most: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("most", "sides"),
+    [(48, None), (8, None), (1024, (1024, 1024, 64)), (1024, (1024, 1024, 2))],
+)
+def test_every_family_fits(most: int, sides: tuple[int, int, int] | None, tmp_path: Path) -> None:
     net = Net()
     for case in SUITE:
         add_to(net, case)
     model = tmp_path / "m.onnx"
     model.write_bytes(net.model())
-    _check(model, most)
+    _check(model, most, sides)
 
 
 @pytest.mark.parametrize("most", [32, 4])
@@ -72,3 +76,29 @@ def test_heads_that_no_group_can_hold_are_an_error(tmp_path: Path) -> None:
     model.write_bytes(net.model())
     with pytest.raises(TargetError, match=r"no schedule of cached_attention fits .* 2 threads"):
         _check(model, 2)
+
+
+@pytest.mark.parametrize("channels", [512, 1024])
+def test_groups_of_one_pixel_are_not_deeper_than_their_limit(channels: int, tmp_path: Path) -> None:
+    """What has no width and no height fills its groups with blocks of channels."""
+    rng = np.random.default_rng(0)
+    shapes = {"d": (channels, 1, 3, 3), "w": (channels, channels, 1, 1), "v": (64, channels, 3, 3)}
+    nodes = [
+        helper.make_node("Conv", ["x", "d"], ["a"], group=channels, pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "w"], ["b"]),
+        helper.make_node("Conv", ["b", "v"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "deep",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, 1, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name)
+            for name, shape in shapes.items()
+        ],
+    )
+    model = tmp_path / "deep.onnx"
+    model.write_bytes(helper.make_model(graph).SerializeToString())
+    for sides in ((1024, 1024, 64), (1024, 1024, 4)):
+        _check(model, 1024, sides)

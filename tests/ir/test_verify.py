@@ -236,7 +236,7 @@ ANYWHERE: dict[Fault, str] = {
     swap_slots_in_the_module: "planned was",
     another_order: "before it is made",
     swap_arguments: "gives .* for",
-    large_group: "threads a group",
+    large_group: "threads a work-group",
     little_local_memory: "bytes of local memory",
     many_arguments: "arguments, at most",
 }

@@ -37,6 +37,7 @@ FACTS: dict[str, Any] = {
         "compute_units": 6,
         "clock_mhz": 1,
         "max_work_group_size": 1024,
+        "max_work_item_sizes": [1024, 1024, 64],
         "local_memory_bytes": 32768,
         "max_allocation_bytes": 1 << 30,
         "max_parameter_bytes": 1024,

@@ -155,6 +155,10 @@ def test_a_device_that_has_all_fits(bundle: Bundle) -> None:
         ({"images": {"supported": False}}, "it has no images"),
         ({"c_version": 120}, "it compiles OpenCL C 1.2, and the kernels need 2.0"),
         ({"limits": {"max_work_group_size": 16}}, "conv2d_kernel has work-groups of 64"),
+        (
+            {"limits": {"max_work_item_sizes": [1024, 4, 64]}},
+            "conv2d_kernel has work-groups of .*, it takes 1024 x 4 x 64 a side",
+        ),
         ({"images": {"max_width": 2}}, "the constant p0 is an image of 4 x 9 texels in 1 layers"),
         ({"images": {"max_layers": 1}}, "memory slot 0 is an image of 8 x 8 texels in 2 layers"),
     ],

@@ -26,6 +26,13 @@ def test_whatever_is_banned_another_is_found() -> None:
             limits = replace(limits, banned_work_groups=tuple(seen))
 
 
+def test_no_side_is_longer_than_its_limit() -> None:
+    for extents, sides in itertools.product(EXTENTS, ((1024, 1024, 64), (16, 4, 1), (7, 64, 3))):
+        limits = replace(load_target("adreno:750").limits, max_work_item_sizes=sides)
+        group = pick_work_group(extents, limits)
+        assert all(side <= most for side, most in zip(group, sides, strict=True))
+
+
 def test_few_threads() -> None:
     for extents, most in itertools.product(EXTENTS, (16, 32, 64)):
         limits = replace(load_target("adreno:750").limits, max_work_group_size=most)

@@ -92,6 +92,7 @@ class _Search:
     def __init__(self, work: ConvWork, limits: Limits, costs: Cost) -> None:
         self._work, self._cost = work, costs.conv_local
         self._most = min(costs.pipes.wave_threads, limits.max_work_group_size)
+        self._deepest = limits.group_sides[2]
         self._found: dict[tuple[int, int], list[tuple[int, int, int, int]]] = {}
         self._chunks: dict[tuple[int, int, int], int] = {}
 
@@ -108,7 +109,8 @@ class _Search:
         self, cost: ConvLocalCost, out_blocks: int, threads: int
     ) -> Iterator[tuple[int, int, int, int]]:
         work = self._work
-        deepest, runs = self._most // threads, -(-work.out.blocks // out_blocks)
+        deepest = min(self._most // threads, self._deepest)
+        runs = -(-work.out.blocks // out_blocks)
         for split_k in cost.split_k:
             bands = min(deepest // split_k, runs)
             if bands < 1 or (split_k > 1 and 2 * split_k > work.in_blocks):

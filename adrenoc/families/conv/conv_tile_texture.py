@@ -21,7 +21,7 @@ from adrenoc.families.shared.tile_columns import (
     smaller,
 )
 from adrenoc.ir.layout import LANES
-from adrenoc.kernels.work_group import power_of_two
+from adrenoc.kernels.work_group import power_of_two, power_of_two_within
 from adrenoc.target.cost.conv_cost import ConvTextureCost
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
@@ -77,6 +77,7 @@ def _groups(x: int, y: int, z: int, limits: Limits, costs: Cost) -> Iterator[tup
     """
     cost = costs.conv_texture
     most = min(costs.pipes.wave_threads, limits.max_work_group_size)
+    deepest = power_of_two_within(limits.group_sides[2])
     if x * y == 1:
         yield min(power_of_two(z), most), 1, 1
         return
@@ -86,7 +87,7 @@ def _groups(x: int, y: int, z: int, limits: Limits, costs: Cost) -> Iterator[tup
         for gy in _sizes(y, cost):
             if gx * gy > most:
                 break
-            yield gx, gy, min(power_of_two(z), most // (gx * gy))
+            yield gx, gy, min(power_of_two(z), most // (gx * gy), deepest)
 
 
 def texture_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:

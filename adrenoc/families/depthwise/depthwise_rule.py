@@ -136,7 +136,7 @@ def _shapes(
     """Rows and pixels of a thread, and the three sides of its work-group."""
     e, (kh, kw), cost = work.out, work.geometry.kernel, costs.depthwise
     most = min(costs.pipes.wave_threads, limits.max_work_group_size)
-    held = blocks_held(kh * kw, limits)
+    held, deepest = blocks_held(kh * kw, limits), limits.group_sides[2]
     for rows in cost.rows:
         for pixels in cost.pixels:
             smallest = rows * pixels == 1
@@ -147,7 +147,7 @@ def _shapes(
             for wx in {min(columns, width) for width in cost.widths}:
                 for wy in {min(lines, height) for height in cost.heights}:
                     if wx * wy <= most:
-                        deep = min(most // (wx * wy), e.n * e.blocks, held)
+                        deep = min(most // (wx * wy), e.n * e.blocks, held, deepest)
                         yield rows, pixels, wx, wy, deep
 
 

@@ -128,6 +128,7 @@ def _deep(
     """Bands and splits."""
     cost = costs.separable
     deepest = min(costs.pipes.wave_threads, limits.max_work_group_size) // threads
+    deepest = min(deepest, limits.group_sides[2])
     runs = -(-work.pointwise.out.blocks // out_blocks)
     for split_k in cost.split_k:
         bands = min(deepest // split_k, runs)

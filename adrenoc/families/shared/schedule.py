@@ -192,14 +192,7 @@ class _Allowed(Sequence[T]):
 
 def refusal(tile: Tile, limits: Limits) -> str | None:
     """Why a target of these limits cannot run this schedule; None if it can."""
-    if tile.work_group is None:
-        return None
-    if tile.work_group in limits.banned_work_groups:
-        return f"work-groups of {_format_group(tile.work_group)} give wrong values on the target"
-    x, y, z = tile.work_group
-    if x * y * z > limits.max_work_group_size:
-        return f"{x * y * z} threads a work-group, at most {limits.max_work_group_size}"
-    return None
+    return None if tile.work_group is None else limits.refuse_group(tile.work_group)
 
 
 def work_groups(

@@ -93,6 +93,8 @@ def conv_candidates(
             # Half-empty work-groups, of which the last tiles or blocks would be the smaller part.
             if not wave <= threads <= most or columns * tiles >= 2 * tiling.tiles:
                 continue
+            if bands * split_k > limits.group_sides[2]:
+                continue
             if bands > 1 and bands * out_blocks >= 2 * work.out.blocks:
                 continue
             routes = own if columns < cost.few_columns else (Route.LOCAL,)

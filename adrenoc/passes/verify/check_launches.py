@@ -8,7 +8,7 @@ from adrenoc.errors import DefectError
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.node_kinds import CLML
 from adrenoc.ir.operand import TEXTURE, OperandSpec
-from adrenoc.ir.program import Kernel, Launch, Program, Step
+from adrenoc.ir.program import Kernel, Program, Step
 from adrenoc.target.gpu import Limits
 
 _POINTER_BYTES = 8
@@ -25,9 +25,9 @@ def check_kernels(program: Program, limits: Limits) -> None:
         DefectError: naming the kernel and the limit.
     """
     for kernel in program.kernels.values():
-        threads = _product(kernel.launch)
         arguments = len(kernel.scopes)
-        _check_limit(kernel, threads, limits.max_work_group_size, "threads a group")
+        if refused := limits.refuse_group(kernel.launch.work_group):
+            raise DefectError(f"{kernel.name} has {refused}")
         _check_limit(
             kernel, kernel.shared_bytes, limits.local_mem_bytes, "bytes of local memory a group"
         )
@@ -35,13 +35,6 @@ def check_kernels(program: Program, limits: Limits) -> None:
         _check_limit(
             kernel, arguments * _POINTER_BYTES, limits.max_kernel_args_bytes, "bytes of arguments"
         )
-
-
-def _product(launch: Launch) -> int:
-    threads = 1
-    for extent in launch.work_group:
-        threads *= extent
-    return threads
 
 
 def _check_limit(kernel: Kernel, seen: int, most: int, what: str) -> None:
