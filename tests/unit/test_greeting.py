@@ -110,7 +110,7 @@ def test_a_key_may_hold_blanks(listening: socket.socket) -> None:
     for said, asked_s in ((b"client:a b", 0.0), (b"client:a b -timeout=7", 7.0)):
         with _connect(listening) as peer:
             peer.sendall(struct.pack("<ii", MAGIC, len(said)) + said)
-            came = greetings.wait("a b", tick_s=_LONG_S, refused=refused.append)
+            came = greetings.wait("a b", tick_s=WAIT_S, refused=refused.append)
             assert came is not None and came.asked_s == asked_s
             came.connection.close()
     for said in (b"client:a", b"client:a bc", b"client:a b\0"):
@@ -131,7 +131,7 @@ def test_keys_are_not_found_by_trying(listening: socket.socket) -> None:
         end = time.monotonic() + 2.5
         while time.monotonic() < end:
             assert greetings.wait("secret", tick_s=0.1, refused=refused.append) is None
-    assert 1 <= len(refused) <= 3
+    assert 1 <= len(refused) <= 4
     assert set(said.partition(": ")[2] for said in refused) == {"it has another key"}
 
 
