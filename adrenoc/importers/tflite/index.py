@@ -138,7 +138,9 @@ def _hashtable_lookup(node: Node) -> list[Result]:
     """Rows by constant keys; zeros where there is none."""
     wanted, keys = node.constant(0), [int(v) for v in node.constant(1)]
     places = np.array([keys.index(int(v)) if int(v) in keys else -1 for v in wanted], np.int32)
-    rows = node.emit(relax.op.take(node.data(2), make_constant(np.maximum(places, 0)), axis=0))
+    rows = node.emit(
+        relax.op.take(node.data(2), make_constant(np.maximum(places, 0)), axis=0, mode="clip")
+    )
     hits = (places >= 0).reshape(-1, *[1] * (len(node.shape(2)) - 1))
     zero = make_constant(np.zeros((), node.dtype(2)))
     kept = relax.op.where(make_constant(hits), rows, zero)

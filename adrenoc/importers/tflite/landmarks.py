@@ -82,7 +82,9 @@ def landmarks_to_matrix(node: Node) -> Result:
     def pick(indices: list[int]) -> tuple[_Number, _Number]:
         if not indices or not all(0 <= index < count for index in indices):
             raise ValueError(f"it names the landmarks {indices}; there are {count}")
-        rows = emit(relax.op.take(points, make_constant(np.array(indices, np.int64)), axis=0))
+        rows = emit(
+            relax.op.take(points, make_constant(np.array(indices, np.int64)), axis=0, mode="clip")
+        )
         columns = (emit(relax.op.strided_slice(rows, [1], [a], [a + 1])) for a in (0, 1))
         x, y = (_Number(emit, emit(relax.op.reshape(c, [len(indices)]))) for c in columns)
         return x, y

@@ -167,7 +167,9 @@ def _mirror_pad(node: Node) -> Result:
             else:
                 places = np.abs(places)
                 places = np.where(places >= extent, 2 * extent - 2 - places, places)
-            x = node.emit(relax.op.take(x, make_constant(places.astype(np.int32)), axis=axis))
+            x = node.emit(
+                relax.op.take(x, make_constant(places.astype(np.int32)), axis=axis, mode="clip")
+            )
     return node.move(x)
 
 

@@ -56,7 +56,7 @@ def _resize_nearest(node: Node) -> Result:
         whole = np.floor(places + 0.5) if corners else np.floor(places)
         index = np.clip(whole, 0, extent - 1).astype(np.int32)
         if not np.array_equal(index, np.arange(extent)):
-            x = node.emit(relax.op.take(x, make_constant(index), axis=axis))
+            x = node.emit(relax.op.take(x, make_constant(index), axis=axis, mode="clip"))
     return node.move(x)
 
 
@@ -141,9 +141,9 @@ def _mix_floats(node: Node, sizes: list[int]) -> Result:
         first = np.where(places < 0, 0, first).astype(np.int32)
         if np.array_equal(first, np.arange(extent)) and not share.any():
             continue
-        a = node.emit(relax.op.take(x, make_constant(first), axis=axis))
+        a = node.emit(relax.op.take(x, make_constant(first), axis=axis, mode="clip"))
         if share.any():
-            b = node.emit(relax.op.take(x, make_constant(second), axis=axis))
+            b = node.emit(relax.op.take(x, make_constant(second), axis=axis, mode="clip"))
             along = [outputs if i == axis else 1 for i in range(len(node.shape()))]
             weight = make_constant(share.reshape(along))
             difference = node.emit(relax.op.subtract(b, a))

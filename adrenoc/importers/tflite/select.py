@@ -112,9 +112,9 @@ def _detection_postprocess(node: Node) -> list[Result]:
     found = emit(relax.op.greater_equal(numbers, zero))
     if not regular:
         first = emit(relax.op.astype(emit(relax.op.argmax(scores, 1)), "float32"))
-        kinds = emit(relax.op.take(first, places, axis=0))
+        kinds = emit(relax.op.take(first, places, axis=0, mode="clip"))
         kinds = emit(relax.op.where(found, kinds, zero))
-    rows = emit(relax.op.take(corners, places, axis=0))
+    rows = emit(relax.op.take(corners, places, axis=0, mode="clip"))
     hit = emit(relax.op.reshape(found, [total, 1]))
     rows = emit(relax.op.where(hit, rows, zero))
     return [

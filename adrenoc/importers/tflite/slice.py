@@ -93,7 +93,7 @@ def _dynamic_update_slice(node: Node) -> Result:
         along = [extent if a == axis else 1 for a in range(len(shape))]
         hit = node.emit(relax.op.reshape(hit, along))
         inside = hit if inside is None else node.emit(relax.op.logical_and(inside, hit))
-        moved = node.emit(relax.op.take(moved, kept, axis=axis))
+        moved = node.emit(relax.op.take(moved, kept, axis=axis, mode="clip"))
     return node.move(relax.op.where(inside, moved, x))
 
 

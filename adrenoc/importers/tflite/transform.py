@@ -113,7 +113,7 @@ def _hlo_pad(node: Node) -> Result:
         if np.array_equal(places, np.arange(shape[axis])):
             continue
         taken = make_constant(np.maximum(places, 0).astype(np.int32))
-        x = node.emit(relax.op.take(x, taken, axis=axis))
+        x = node.emit(relax.op.take(x, taken, axis=axis, mode="clip"))
         along = [-1 if a == axis else 1 for a in range(len(shape))]
         hit = make_constant((places >= 0).reshape(along))
         x = node.emit(relax.op.where(hit, x, fill))
@@ -139,7 +139,7 @@ def _hlo_gather(node: Node) -> Result:
         raise NotImplementedError("a gather that is no lookup of rows, expected whole rows")
     index = node.emit(relax.op.reshape(node.data(1), own[:-1]))
     index = node.emit(relax.op.astype(index, "int32"))
-    return relax.op.take(node.data(), index, axis=0)
+    return relax.op.take(node.data(), index, axis=0, mode="clip")
 
 
 TRANSFORM_OPS: dict[str, Convert] = {
