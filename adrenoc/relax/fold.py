@@ -38,13 +38,24 @@ _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "negative": np.negative,
     "not_equal": np.not_equal,
     "power": np.power,
+    "round": np.round,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sin": np.sin,
     "sqrt": np.sqrt,
     "subtract": np.subtract,
     "tanh": np.tanh,
+    "trunc": np.trunc,
     "where": np.where,
 }
+
+_OF_INTEGERS: dict[str, Callable[..., np.ndarray]] = {
+    "divide": lambda a, b: (np.abs(a) // np.abs(b)) * np.sign(a) * np.sign(b),
+    "floor_divide": np.floor_divide,
+    "floor_mod": np.mod,
+    "mod": np.fmod,
+    "sign": np.sign,
+}
+"""What exporters compute shapes by, where no divisor is 0; of floats kernels round in their way."""
 
 MOST_GROWN = 2**24
 """Elements, 128 MiB of int64: a file says in a few bytes that zeros fill all memory."""
@@ -76,9 +87,11 @@ def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
         return None
     if not operands:
         return np.full(shape, name == "ones", dtype_of(result))
-    if name in _ELEMENTWISE:
-        if name == "divide" and operands[0].dtype.kind in "iu":
-            return None  # Integer division truncates; NumPy's does not.
+    if name in _OF_INTEGERS and operands[0].dtype.kind in "iu":
+        if len(operands) > 1 and not operands[1].all():
+            return None
+        value = _OF_INTEGERS[name](*operands)
+    elif name in _ELEMENTWISE:
         with np.errstate(all="ignore"):
             value = _ELEMENTWISE[name](*operands)
     elif name in _RESHAPES:
@@ -139,8 +152,13 @@ def _move(
         value = np.broadcast_to(x, shape)
     elif name == "astype":
         value = x.astype(str(call.attrs.dtype))
-    elif name == "concat":
-        value = np.concatenate(operands, axis=int(call.attrs.axis))
+    elif name in ("concat", "stack"):
+        join = np.concatenate if name == "concat" else np.stack
+        value = join(operands, axis=int(call.attrs.axis))
+    elif name == "tile":
+        value = np.tile(x, [int(n) for n in call.attrs.repeats])
+    elif name == "flip":
+        value = np.flip(x, int(call.attrs.axis))
     elif name == "matmul":
         value = np.matmul(operands[0], operands[1])
     elif name == "strided_slice":

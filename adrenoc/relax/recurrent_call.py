@@ -46,11 +46,16 @@ class Layer:
 
 
 def call_recurrent(
-    emit: Emit, layer: Layer, x: relax.Expr, states: Sequence[relax.Expr]
+    emit: Emit,
+    layer: Layer,
+    x: relax.Expr,
+    states: Sequence[relax.Expr],
+    hold: Callable[[int, int], relax.Expr] | None = None,
 ) -> relax.Expr:
     """[batch, step, units] of x [batch, step, depth]; with `keeps_cell` the last cell after them.
 
-    Each gate begins at a whole block of channels, so that none is read of two.
+    Each gate begins at a whole block of channels, so that none is read of two.  `hold` gives what
+    is added to the gates, of their number and the width of each.
     """
     batch, steps, depth = (int(extent) for extent in x.ty.shape)
     gates, more = GATES[layer.cell.kind], -layer.units % _LANES
@@ -60,6 +65,8 @@ def call_recurrent(
     if layer.bias is not None:
         bias = np.pad(layer.bias, ((0, 0), (0, more))).reshape(width)
         projected = emit(relax.op.add(projected, make_constant(bias)))
+    if hold is not None:
+        projected = emit(relax.op.add(projected, hold(gates, layer.units + more)))
     inputs = [projected, make_constant(np.ascontiguousarray(layer.recurrence))]
     if layer.extra is not None:
         inputs.append(make_constant(np.ascontiguousarray(layer.extra)))

@@ -92,24 +92,53 @@ def test_any_team_gives_the_same(
 
 
 def test_what_is_no_constant_is_written_out(device: Any) -> None:
-    """Lengths of sequences, and weights that are computed."""
+    """Weights that are computed, and a cell that bounded gates cannot hold."""
     ops = Ops()
     x, weights = ops.input(3, 2, 4), ops.weight(1, 5, 4)
     lengths = ops.const(np.array([3, 1]), np.int32)
-    state = ops.weight(1, 5, 5)
-    ops.output(ops.several("RNN", [x, weights, state, "", lengths], ["short"], hidden_size=5)[0])
     gates = [ops.weight(1, 20, 4), ops.weight(1, 20, 5), ops.weight(1, 40), lengths]
     states = [ops.weight(1, 2, 5), ops.weight(1, 2, 5)]
-    clipped = ops.several("LSTM", [x, *gates, *states], ["clipped"], hidden_size=5, clip=0.2)
-    ops.output(clipped[0])
+    made = ["clipped", "state", "cell"]
+    for one in ops.several("LSTM", [x, *gates, *states], made, hidden_size=5, clip=0.2):
+        ops.output(one)
     computed = ops("Tanh", ops.input(1, 5, 5))
     ops.output(ops.several("RNN", [x, weights, computed], ["made"], hidden_size=5)[0])
     ops.check(device, "fp32")
     assert "recurrent" not in ops.kernels
     said = [d.reason for d in ops.decisions if "for each step" in d.taken]
-    assert said == ["its sequences have lengths of their own"] * 2 + [
-        "its weights are computed, expected constants"
+    assert said == [
+        "its sequences end early, and its gates can hold no cell behind their ends",
+        "its weights are computed, expected constants",
     ]
+
+
+@pytest.mark.parametrize("is_input", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", GATES)
+def test_sequences_that_end_early_are_one_kernel(
+    device: Any, kind: str, direction: str, is_input: bool
+) -> None:
+    """States, last states and cells, with first ones."""
+    ops = Ops()
+    steps, batch, units = 6, 4, 5
+    ways = 2 if direction == "bidirectional" else 1
+    ends = np.array([6, 1, 3, 4], np.int32)
+    if is_input:
+        lengths = ops.whole_input(batch, count=1, dtype=np.int32)
+        ops.given(lengths, ends)
+    else:
+        lengths = ops.const(ends, np.int32)
+    x, parts = ops.input(steps, batch, 3), GATES[kind] * units
+    weights = [ops.weight(ways, parts, 3), ops.weight(ways, parts, units)]
+    weights.append(ops.weight(ways, 2 * parts))
+    states = [ops.input(ways, batch, units) for _ in range(2 if kind == "LSTM" else 1)]
+    names = ["y", "last", "cell"][: len(states) + 1]
+    given = [x, *weights, lengths, *states]
+    for one in ops.several(kind, given, names, hidden_size=units, direction=direction):
+        ops.output(one)
+    ops.check(device, "fp32")
+    assert ops.kernels.count("recurrent") == ways
+    assert not [d for d in ops.decisions if "for each step" in d.taken]
 
 
 def test_steps_take_no_more_launches(device: Any) -> None:

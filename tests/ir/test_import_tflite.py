@@ -349,3 +349,42 @@ def test_what_to_do_about_operators_of_others(tmp_path: Path, kind: str, hint: s
     with pytest.raises(errors.CustomDomainError) as caught:
         import_model(tmp_path / "m.tflite", shapes={})
     assert hint in str(caught.value.hint)
+
+
+def test_chains_on_static_shapes_fold(tmp_path: Path) -> None:
+    """Frames of a sound, of which exporters compute how many there are and where each begins."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    made = ModelBuilder()
+    main = made.graph()
+
+    def constant(value: object) -> int:
+        return main.add(T(dtype="int32", is_constant=True, data=np.array(value, np.int32)))
+
+    def op(kind: str, inputs: list[int], *shapes: tuple[int, ...], **options: object) -> list[int]:
+        name = str(options.pop("options", ""))
+        results = [T(dtype="int32", shape=shape) for shape in shapes]
+        return main.op(kind, inputs, results, name, options)
+
+    x = main.add(T(data=np.ones((1, 144), np.float32)), "x")
+    [shape] = op("SHAPE", [x], (2,), options="ShapeOptions", outType=2)
+    split = [shape, constant([1, 1]), constant(0)]
+    first, length = op("SPLIT_V", split, (1,), (1,), options="SplitVOptions", numSplits=2)
+    [count] = op("FLOOR_DIV", [length, constant([12])], (1,))
+    [left] = op("FLOOR_MOD", [length, constant([12])], (1,))
+    [count] = op("ADD", [count, left], (1,), options="AddOptions")
+    [scalar] = op("SQUEEZE", [count], (), options="SqueezeOptions", squeezeDims=[0])
+    [starts] = op("RANGE", [constant(0), scalar, constant(1)], (12,))
+    [starts] = op("MUL", [starts, constant(12)], (12,), options="MulOptions")
+    [starts] = op("RESHAPE", [starts, constant([12, 1])], (12, 1))
+    [within] = op("RANGE", [constant(0), constant(8), constant(1)], (8,))
+    [places] = op("ADD", [starts, within], (12, 8), options="AddOptions")
+    frames = main.op("GATHER", [x, places], [T(shape=(1, 12, 8))], "GatherOptions", {"axis": 1})
+    [most] = op("MAXIMUM", [count, constant([3])], (1,))
+    joined = [first, most, constant([8])]
+    [wanted] = op("CONCATENATION", joined, (3,), options="ConcatenationOptions", axis=0)
+    main.outputs = main.op("RESHAPE", [*frames, wanted], [T(shape=(1, 12, 8))])
+    (tmp_path / "m.tflite").write_bytes(made.write())
+    _, module = check(tmp_path / "m.tflite")
+    assert set(operators(module)) <= {"take", "reshape"}

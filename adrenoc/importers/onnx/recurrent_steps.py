@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import onnx
 
 from adrenoc.decision import Decision
-from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
+from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes
 from adrenoc.relax.recurrent_call import MOST_UNITS
 from adrenoc.relax.recurrent_cells import GATES
 
@@ -20,18 +21,29 @@ _RECURRENCE = 2
 
 
 def explain_steps(
-    *, are_constant: bool, has_lengths: bool, is_float: bool, units: int
+    *, are_constant: bool, has_lengths: bool, can_hold: bool, is_float: bool, units: int
 ) -> str | None:
     """Why a layer is no single operator over all its steps; None where it is one."""
     if not are_constant:
         return "its weights are computed, expected constants"
-    if has_lengths:
-        return "its sequences have lengths of their own"
+    if has_lengths and not can_hold:
+        return "its sequences end early, and its gates can hold no cell behind their ends"
     if not is_float:
         return "its input is neither float32 nor float16"
     if units > MOST_UNITS:
         return f"it has {units} units, one kernel takes up to {MOST_UNITS}"
     return None
+
+
+def can_hold(attrs: Mapping[str, Any], *, keeps_cell: bool) -> bool:
+    """Whether a cell can be held where a sequence has ended: shut gates are 0 and open ones 1.
+
+    Where nobody asks for the last cell, nothing has to.
+    """
+    if not keeps_cell:
+        return True
+    named = [n.decode() if isinstance(n, bytes) else n for n in attrs.get("activations", [])]
+    return not attrs.get("clip", 0.0) and all(n.lower() == "sigmoid" for n in named[::3])
 
 
 def note_steps(graph: OnnxGraph) -> list[Decision]:
@@ -46,6 +58,7 @@ def _tell(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
     reason = explain_steps(
         are_constant=all(name in graph.constants for name in weights),
         has_lengths=bool(given.get(LENGTHS)),
+        can_hold=can_hold(attributes(node), keeps_cell=any(node.output[2:])),
         is_float=x is None or x.dtype in WHOLE_DTYPES,
         units=_count_units(recurrence),
     )

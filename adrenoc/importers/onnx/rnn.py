@@ -1,8 +1,8 @@
 """RNN, GRU and LSTM.
 
-With constant weights all steps are one operator (`rnn_whole.py`).  Others, and sequences that end
-early, are written out over their steps: the projections of all inputs are one product; each step
-then multiplies the state, which is small.
+With constant weights all steps are one operator (`rnn_whole.py`).  Others are written out over
+their steps: the projections of all inputs are one product; each step then multiplies the state,
+which is small.
 
 Source: ONNX operator reference, RNN-14, GRU-14, LSTM-14.
 """
@@ -167,7 +167,10 @@ def _write_out(
         x = node.emit(relax.op.permute_dims(x, [1, 0, 2]))
     steps, batch = (node.shape()[a] for a in ((1, 0) if batch_first else (0, 1)))
     if steps > MOST_ITERATIONS:
-        raise ValueError(f"it has {steps} steps, expected up to {MOST_ITERATIONS}")
+        raise ValueError(
+            f"it has {steps} steps, and each would be kernels of its own; expected constant "
+            f"weights, or up to {MOST_ITERATIONS} steps"
+        )
     runs = []
     for number, reverse in ways:
         outputs, last = _run(node, kind, x, number, steps, batch, reverse, batch_first)

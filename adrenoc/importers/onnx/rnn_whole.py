@@ -10,8 +10,10 @@ from adrenoc.importers.onnx.recurrent_steps import (
     CONSTANT_INPUTS,
     LENGTHS,
     WHOLE_DTYPES,
+    can_hold,
     explain_steps,
 )
+from adrenoc.importers.onnx.rnn_lengths import Lengths
 from adrenoc.relax.recurrent_call import Layer, call_recurrent
 from adrenoc.relax.recurrent_cells import GATES, Cell
 from adrenoc.relax.values import constant_value, dtype_of, make_constant
@@ -28,6 +30,7 @@ def suits_whole(node: Node) -> bool:
     reason = explain_steps(
         are_constant=all(expr is None or constant_value(expr) is not None for expr in given),
         has_lengths=node.input(LENGTHS) is not None,
+        can_hold=can_hold(node.attrs, keeps_cell=node.outputs > 2),
         is_float=dtype_of(node.inputs[0]) in WHOLE_DTYPES,
         units=node.shape(2)[-1],
     )
@@ -39,12 +42,16 @@ def run_whole(
 ) -> Ran:
     """Direction `number` of a layer, with activations of these names, over x [steps, batch, depth]
     or, where that is said, [batch, steps, depth]."""
-    layer = _layer(node, kind, names, number, reverse=reverse)
+    ends = node.input(LENGTHS) is not None
+    layer = _layer(node, kind, names, number, reverse=reverse and not ends)
     given, emit = node.inputs[0], node.emit
     if given is None:
         raise ValueError("its input is left out")
     dtype = dtype_of(given)
     x = _cast(node, given if batch_first else _swap(node, given), "float32")
+    lengths = _lengths_of(node, x)
+    if lengths is not None and reverse:
+        x = lengths.turn(x)
     states = [
         _first_state(node, index, number, batch_first=batch_first)
         for index in range(_FIRST_STATES, _FIRST_STATES + (2 if kind == "LSTM" else 1))
@@ -54,19 +61,31 @@ def run_whole(
     batch, steps, _ = (int(extent) for extent in x.ty.shape)
     zero = make_constant(np.zeros((batch, layer.units), np.float32))
     firsts = [zero if s is None else _cast(node, s, "float32") for s in states]
-    made = _cast(node, call_recurrent(emit, layer, x, firsts), dtype)
+    hold = lengths.hold if lengths is not None and layer.keeps_cell else None
+    made = _cast(node, call_recurrent(emit, layer, x, firsts, hold), dtype)
 
     def row(at: int) -> relax.Expr:
         part = emit(relax.op.strided_slice(made, [1], [at], [at + 1]))
         return emit(relax.op.reshape(part, [batch, layer.units]))
 
-    last = [row(0 if reverse else steps - 1)]
+    cell = row(steps) if layer.keeps_cell else None
     if layer.keeps_cell:
-        last.append(row(steps))
         made = emit(relax.op.strided_slice(made, [1], [0], [steps]))
-    elif kind == "LSTM":  # nobody asks for it
-        last.append(last[0])
-    return _swap(node, made), tuple(last)
+    if lengths is None:
+        last = row(0 if reverse else steps - 1)
+    else:
+        last = lengths.last(made, firsts[0])
+        made = lengths.cut(made)
+        made = lengths.turn(made) if reverse else made
+    # Of a cell that nobody asks for the state has the shape.
+    return _swap(node, made), (last, last if cell is None else cell)[: 2 if kind == "LSTM" else 1]
+
+
+def _lengths_of(node: Node, x: relax.Expr) -> Lengths | None:
+    given = node.input(LENGTHS)
+    if given is None:
+        return None
+    return Lengths.of(node, given, *[int(extent) for extent in x.ty.shape][:2])
 
 
 def _layer(node: Node, kind: str, names: list[str], number: int, *, reverse: bool) -> Layer:
