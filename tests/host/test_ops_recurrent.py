@@ -168,3 +168,13 @@ def test_layers_of_files_in_halves_are_one_kernel(device: Any, kind: str, preset
         ops.output(ops("Cos", ops("Cast", name, to=1)))
     ops.check(device, preset, tolerance=2e-3)
     assert ops.kernels.count("recurrent") == 2
+
+
+def test_ends_without_first_states(device: Any) -> None:
+    ops = Ops()
+    x, lengths = ops.input(5, 2, 3), ops.const(np.array([5, 2]), np.int32)
+    given = [x, ops.weight(1, 15, 3), ops.weight(1, 15, 5), "", lengths]
+    for one in ops.several("GRU", given, ["y", "last"], hidden_size=5):
+        ops.output(one)
+    ops.check(device, "mixed")
+    assert ops.kernels.count("recurrent") == 1

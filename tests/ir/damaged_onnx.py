@@ -219,11 +219,13 @@ def long_range() -> onnx.ModelProto:
 
 
 def recurrent(steps: int) -> onnx.ModelProto:
-    weights = {"w": np.ones((1, 4, 2), np.float32), "r": np.ones((1, 4, 4), np.float32)}
-    # Sequences of several lengths are written out step by step.
-    weights["lengths"] = np.array([steps, 1, 2], np.int32)
-    nodes = [node("RNN", ["x", "w", "r", "", "lengths"], ["", "y"], name="last", hidden_size=4)]
-    return graph(nodes, {"x": (steps, 3, 2)}, ["y"], weights)
+    # Weights that are computed are written out step by step.
+    nodes = [
+        node("Tanh", ["given"], ["r"]),
+        node("RNN", ["x", "w", "r"], ["", "y"], name="last", hidden_size=4),
+    ]
+    inputs = {"x": (steps, 3, 2), "given": (1, 4, 4)}
+    return graph(nodes, inputs, ["y"], {"w": np.ones((1, 4, 2), np.float32)})
 
 
 INT64_MAX = 2**63 - 1

@@ -168,8 +168,8 @@ def _write_out(
     steps, batch = (node.shape()[a] for a in ((1, 0) if batch_first else (0, 1)))
     if steps > MOST_ITERATIONS:
         raise ValueError(
-            f"it has {steps} steps, and each would be kernels of its own; expected constant "
-            f"weights, or up to {MOST_ITERATIONS} steps"
+            f"it has {steps} steps, expected up to {MOST_ITERATIONS}: without constant weights "
+            "each is kernels of its own"
         )
     runs = []
     for number, reverse in ways:

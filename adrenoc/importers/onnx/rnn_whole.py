@@ -74,7 +74,7 @@ def run_whole(
     if lengths is None:
         last = row(0 if reverse else steps - 1)
     else:
-        last = lengths.last(made, firsts[0])
+        last = lengths.last(made, firsts[0] if firsts else zero)
         made = lengths.cut(made)
         made = lengths.turn(made) if reverse else made
     # Of a cell that nobody asks for the state has the shape.
