@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from adrenoc.report.words import keep_allowed
+
 Pick = Callable[[Any, "Names"], Any]
 """(a part, names given so far) -> what of it is sent; None where nothing is."""
 
@@ -24,7 +26,10 @@ _LISTED = re.compile(r"(adreno|host)(:[a-z0-9]{1,16})?")
 _ADDRESS = re.compile(
     r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b"
     # Qualcomm's drivers have "V@0615.0 (GIT@8e5499" in their versions.
-    r"|(?<![\w@])(?!(?:V|GIT)@)[\w.+-]+@[\w.-]*\w"
+    # and kernels "64-128@28" in their names.
+    r"|(?<![\w@])(?!(?:V|GIT)@|[\d-]+@)[\w.+-]+@[\w.-]*\w"
+    r"|\b[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}\b"
+    r"|(?<![\w:])[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){3,7}(%\w+)?(?![\w:])"
     r"|\[[0-9a-fA-F]*(:[0-9a-fA-F]*){2,}(%\w+)?\](:\d+)?"
     r"|\b[A-Za-z][\w-]*(\.[\w-]+)*:\d{4,5}\b"
     r"|\b[\w-]+(\.[\w-]+)*\.(local|lan|internal|intranet|home|corp)\b"
@@ -50,12 +55,12 @@ class Names:
         return self.given.setdefault((kind, name), f"{kind} {count + 1}")
 
     def hide_own(self, text: str) -> str:
-        """A text without paths, addresses and words of the user's."""
+        """A text of words that are adrenoc's or a driver's, and of figures; none of the user's."""
         kept = "".join(letter if letter.isprintable() else " " for letter in text)
         for word in self.own_words:
             kept = re.sub(rf"(?i)\b{re.escape(word)}\b", "(name)", kept)
         kept = _PATH.sub("(path)", kept)
-        return _ADDRESS.sub("(address)", kept)[:_LONGEST_TEXT]
+        return keep_allowed(_ADDRESS.sub("(address)", kept))[:_LONGEST_TEXT]
 
 
 def figures(plain: Any, names: Names) -> Any:
