@@ -38,6 +38,8 @@ _BOUNDS = {
     "local_mem_bytes": (2048, 1 << 24),
     "max_alloc_bytes": (1 << 20, 1 << 48),
 }
+_LEAST_SIDE = 64
+"""Of work-groups: teams lie along x or y; along z one is enough."""
 _MAY_BE_NONE = "limits.local_mem_bytes"
 """What kernels can do without altogether, as where barriers do not wait."""
 _RATES = {
@@ -165,6 +167,10 @@ def check_figures(file: SourcedFile, gpu: Gpu) -> None:
             is_none = value is None or (value == 0 and key == _MAY_BE_NONE)
             if not is_none and not least <= value <= most:
                 raise file.wrong(key, f"seen {value}", f"from {least} to {most}")
+    sides = gpu.limits.group_sides
+    if min(sides[:2]) < min(_LEAST_SIDE, gpu.limits.max_work_group_size):
+        expected = f"{_LEAST_SIDE} or more in x and y"
+        raise file.wrong("limits.max_work_item_sizes", f"seen {list(sides)}", expected)
     sizes = gpu.performance.wave_sizes or ()
     if not _WAVES.issuperset(sizes):
         seen = f"seen {list(sizes)}"

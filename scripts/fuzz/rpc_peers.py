@@ -20,7 +20,13 @@ def attack(port: int, talks: Sequence[Talk], seed: int, number: int, session_sha
     """Case `number` against the server at `port`; what it did, in a word."""
     rng = random.Random(f"{seed}/{number}")
     is_let_in = rng.random() < session_share
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), _WAIT_S) as peer:
+    # From an address of its own: one that says a wrong key waits for a second.
+    source = (f"127.1.{number // 250 % 250}.{number % 250 + 1}", 0)
+    server = ("127.0.0.1", port)
+    with (
+        suppress(OSError),
+        socket.create_connection(server, _WAIT_S, source_address=source) as peer,
+    ):
         peer.settimeout(_WAIT_S)
         if not is_let_in:
             _greet_badly(peer, rng)

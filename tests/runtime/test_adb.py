@@ -15,7 +15,7 @@ from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device import adb
-from adrenoc.errors import AdbError
+from adrenoc.errors import AdbError, RemoteError
 from tests.patience import WAIT_S
 from tests.runtime.fake_adb import fake_adb_process, what_happened
 from tests.runtime.programs import Case
@@ -99,6 +99,27 @@ def test_the_walk_of_the_readme(
     again = what_happened(fake)["pushed"]
     assert len(again) == 2 * len(pushed)
     assert len({Path(name).parent for name in again}) == 2
+
+
+def test_a_hang_names_what_the_user_can_read(
+    fake: int,
+    bundle: Bundle,
+    runtime: Runtime,
+    opencl: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody sees what the server on a phone says."""
+
+    def late(*_: object) -> None:
+        raise RuntimeError("the socket was closed")
+
+    monkeypatch.setattr("tvm.rpc.connect", late)
+    command = ["run", str(bundle.path), "--adb", SERIAL, "--runtime", str(runtime.folder)]
+    assert main(command) == RemoteError.exit_code
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"adb -s {SERIAL} logcat -d" in said
+    assert "the server's output" not in said
 
 
 def test_a_runtime_that_does_not_start(fake: int, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_the_file_is_a_target(tmp_path):
     assert load_target(f"host:{path}").host
     # What the base knows and nobody measured stays.
     assert target.limits.max_work_group_size == 1023
+    assert target.limits.max_work_item_sizes == (1024, 1024, 64)
     assert target.performance.registers_vec4_per_fiber_slot == 96
 
 

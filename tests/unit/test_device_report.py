@@ -14,6 +14,7 @@ from adrenoc.calibrate.device import Device
 from adrenoc.cli.main import main
 from adrenoc.errors import TargetError
 from adrenoc.options import resolve_options
+from adrenoc.prove.forms import told_limits
 from adrenoc.prove.search import empty_report
 from adrenoc.target.avoid import FEATURES
 from adrenoc.target.device_report import (
@@ -29,6 +30,7 @@ from adrenoc.target.device_report import (
 from adrenoc.target.device_set import SetMember, add_report, make_device_set
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target, list_targets, load_target
+from tests.unit import planted_device
 
 QUIRK = Quirk(
     name="verified-1",
@@ -130,6 +132,8 @@ def test_damaged_reports_are_one_sentence(tmp_path: Path, plain: Any, said: str)
         ({"avoid": ("softmax",)}, "quirks.*avoid"),
         ({"avoid": ("operator:",)}, "quirks.*avoid"),
         ({"banned_work_groups": ((0, 1, 1),)}, "banned_work_groups"),
+        ({"work_item_sizes": (1024, 1024)}, "work_item_sizes"),
+        ({"work_item_sizes": (1024, 2, 64)}, "max_work_item_sizes"),
         ({"work_group_items_below": 1}, "work_group_items_below"),
         ({"work_group_items_below": 3}, "max_work_group_size"),
         ({"image_extent_below": 64}, "image2d_max_width_texels"),
@@ -142,6 +146,17 @@ def test_quirks_that_none_can_have_are_refused(quirk: dict[str, Any], said: str)
     report = replace(REPORT, quirks=(replace(QUIRK, **quirk),))
     with pytest.raises(TargetError, match=said):
         apply_report(load_target("adreno:640"), report, Path("device.json"))
+
+
+def test_sides_of_work_groups_are_told_and_kept() -> None:
+    """As a device says them to `verify-device`."""
+    target = load_target("adreno:640")
+    told = told_limits(planted_device.DEVICE, target)
+    assert [quirk.work_item_sizes for quirk in told] == [(1024, 1024, 64)]
+    named = tuple(replace(quirk, name="told-1", source="the driver") for quirk in told)
+    after = apply_report(target, replace(REPORT, quirks=named), Path("device.json"))
+    assert after.limits.group_sides == (1024, 1024, 64)
+    assert told_limits(planted_device.DEVICE, after) == []
 
 
 def test_a_driver_may_have_to_do_without_local_memory() -> None:
