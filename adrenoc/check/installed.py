@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from adrenoc.check.feeds import select_feeds
 from adrenoc.device.compare import compare
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.load import read_proto
 from adrenoc.importers.onnx.session import open_as_installed, runtime_errors, saturates
 from adrenoc.importers.onnx.unsigned_products import mixes_signs
 
@@ -25,7 +25,7 @@ def explain_installed(
     """
     if find_model_files(model).format == "tflite" or not saturates():
         return ""
-    if not mixes_signs(onnx.load(str(model), load_external_data=False)):
+    if not mixes_signs(read_proto(model)):
         return ""
     with suppress(*runtime_errors()):  # what it refuses says nothing of its numbers
         session = open_as_installed(model)

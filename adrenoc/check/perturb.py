@@ -52,7 +52,8 @@ def perturb_constants(model: Path, folder: Path, random: np.random.Generator) ->
         return perturb_array(array, random)
 
     write = _tflite if files.format == "tflite" else _onnx
-    copy = folder / model.name
+    # Of onnxruntime's own format it is ONNX, which onnxruntime tells by the name.
+    copy = folder / (model.with_suffix(".onnx") if model.suffix == ".ort" else model).name
     copy.write_bytes(write(model, perturb))
     return copy
 
@@ -61,7 +62,9 @@ def _onnx(model: Path, perturb: Perturb) -> bytes:
     import onnx
     from onnx import numpy_helper
 
-    proto = onnx.load(str(model))
+    from adrenoc.importers.onnx.load import load_onnx
+
+    proto, _ = load_onnx(find_model_files(model))
     held = {
         node.input[place]
         for node in proto.graph.node

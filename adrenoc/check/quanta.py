@@ -11,6 +11,7 @@ import numpy as np
 
 from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.load import read_proto
 from adrenoc.importers.onnx.unsigned_products import MOVES
 from adrenoc.importers.onnx.widen_halves import stores_halves
 
@@ -58,7 +59,7 @@ def _quantised_onnx(model: Path) -> Quantised | None:
     import onnx
     from onnx import numpy_helper
 
-    graph = onnx.load(str(model), load_external_data=False).graph
+    graph = read_proto(model).graph
     kinds = {node.op_type for node in graph.node}
     rounds = any(k in _QUANTISED_OPERATORS or k.startswith(_QUANTISED_NAMES) for k in kinds)
     if not rounds and not stores_halves(graph):

@@ -22,6 +22,7 @@ from adrenoc.check.lite_calls import call_graph, walk_calls
 from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.onnx.load import read_proto
 from adrenoc.importers.onnx.open_layers import OPENED, open_layers
 from adrenoc.importers.onnx.session import open_session, runtime_errors
 from adrenoc.importers.onnx.widen_halves import stores_halves, widen_halves
@@ -105,9 +106,8 @@ def other_kernels(
 
 
 def _onnx_kernels(model: Path) -> tuple[str, ...]:
-    import onnx
 
-    graph = onnx.load(str(model), load_external_data=False).graph
+    graph = read_proto(model).graph
     return (PLAIN, UNSIGNED, *([WIDENED] if stores_halves(graph) else []))
 
 
@@ -239,9 +239,8 @@ def tensor_names(model: Path) -> frozenset[str]:
         runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
         details = runtime.Interpreter(model_path=str(model)).get_tensor_details()
         return frozenset(str(detail["name"]) for detail in details)
-    import onnx
 
-    graph = onnx.load(str(model), load_external_data=False).graph
+    graph = read_proto(model).graph
     return frozenset(name for node in graph.node for name in node.output)
 
 
@@ -254,7 +253,7 @@ def _rounding_operators(model: Path) -> set[str]:
             return any(a.name == _ROUNDING for a in node.attribute)
         return bool(node.op_type == OPENED)
 
-    nodes = onnx.load(str(model), load_external_data=False).graph.node
+    nodes = read_proto(model).graph.node
     return {node.op_type for node in nodes if rounds(node)}
 
 

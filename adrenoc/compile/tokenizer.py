@@ -10,6 +10,7 @@ from adrenoc.errors import InputError
 from adrenoc.files.read import open_plain
 from adrenoc.importers.containers import open_tokenizer
 from adrenoc.importers.formats import find_model_files
+from adrenoc.importers.model_folders import folders_beside
 from adrenoc.text.json_text import read_json
 
 _HINT = "--tokenizer takes the tokenizer.json that lies beside the model"
@@ -32,8 +33,9 @@ def find_tokenizer(model: Path, asked: Path | None) -> tuple[bytes, tuple[Decisi
             file.seek(files.tokenizer.offset)
             stored = file.read(files.tokenizer.length)
         return open_tokenizer(stored, model), _decide("the one in the model's container")
-    beside = model.parent / TOKENIZER
-    if not beside.is_file():
+    places = (folder / TOKENIZER for folder in folders_beside(model))
+    beside = next((place for place in places if place.is_file()), None)
+    if beside is None:
         return b"", ()
     try:
         return _read(beside), _decide("it lies beside the model")

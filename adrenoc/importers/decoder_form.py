@@ -5,6 +5,7 @@ Loads neither TVM nor files of weights beside the model; a TFLite file is read w
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from adrenoc.errors import ModelFormatError
 from adrenoc.files.read import read_plain
 from adrenoc.importers.decoder_spec import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec
 from adrenoc.importers.formats import ModelFiles, find_model_files
+from adrenoc.importers.model_folders import folders_beside
 from adrenoc.importers.signature import Extent, Port, Signature, read_signature
 from adrenoc.importers.states import names_of_next
 from adrenoc.text.json_text import read_json
@@ -216,8 +218,8 @@ def _said_beside(model: Path, key: str) -> tuple[Any, str]:
 
     Nothing where neither is understood.
     """
-    for name in (GENAI_CONFIG, MAKERS_CONFIG):
-        path = model.parent / name
+    for name, folder in itertools.product((GENAI_CONFIG, MAKERS_CONFIG), folders_beside(model)):
+        path = folder / name
         if not path.is_file():
             continue
         try:

@@ -18,11 +18,11 @@ from adrenoc.errors import ModelFormatError, ModelNotFoundError
 from adrenoc.files.read import open_plain
 from adrenoc.importers.containers import is_container, read_contents
 from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, outline
+from adrenoc.importers.other_formats import EXPORT_AGAIN, describe_other, hint_at_other
 from adrenoc.text.spelling import quote_word
 
-EXPORT_AGAIN = "export or download the model again"
-"""What to do about a damaged model."""
 _TFLITE_MAGIC = b"TFL3"
+_ORT_MAGIC = b"ORTM"
 _CHUNK_BYTES = 1 << 20
 
 
@@ -146,11 +146,13 @@ def find_model_files(path: Path) -> ModelFiles:
         )
     if head[4:8] == _TFLITE_MAGIC:
         return ModelFiles(format="tflite", paths=(path,))
+    if is_ort(head):
+        return ModelFiles(format="onnx", paths=(path,))
     try:
         found = outline(path)
     except WireError as error:
         raise ModelFormatError(
-            _not_a_model(path, head, str(error)), hint=_format_hint(path)
+            describe_other(path, head, str(error)), hint=hint_at_other(path)
         ) from error
     except RecursionError:
         raise ModelFormatError(
@@ -162,7 +164,7 @@ def find_model_files(path: Path) -> ModelFiles:
         ) from error
     if not found.has_graph:
         raise ModelFormatError(
-            _not_a_model(path, head, "it holds no graph"), hint=_format_hint(path)
+            describe_other(path, head, "it holds no graph"), hint=hint_at_other(path)
         )
     places = {name: _external(path, name) for name in sorted({e.file for e in found.external})}
     spans = {
@@ -177,6 +179,11 @@ def find_model_files(path: Path) -> ModelFiles:
         data=data,
         spans=tuple(sorted(spans, key=_order)),
     )
+
+
+def is_ort(head: bytes) -> bool:
+    """Whether a file that begins so is of onnxruntime's own format."""
+    return head[4:8] == _ORT_MAGIC
 
 
 def _find_in_container(path: Path) -> ModelFiles:
@@ -370,24 +377,3 @@ def _external(model: Path, name: str) -> Path:
             hint=f"put '{name}' itself into {model.parent}",
         )
     return data
-
-
-def _not_a_model(path: Path, head: bytes, why: str) -> str:
-    if head.startswith(b"version https://git-lfs"):
-        return f"{path} is a Git LFS pointer, not the model itself"
-    if head[:2] == b"PK":
-        return f"{path} is a zip archive (a PyTorch checkpoint?); expected ONNX or TFLite"
-    text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
-    if text:
-        start = head[:40].decode("utf-8", "replace").splitlines()[0] if head.strip() else ""
-        return f"{path} is a text file (it starts with '{start}'); expected ONNX or TFLite"
-    return f"{path} is neither a whole ONNX file nor a TFLite file: {why}"
-
-
-def _format_hint(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix in (".pt", ".pth", ".ckpt"):
-        return "export it first: torch.onnx.export(model, inputs, 'model.onnx')"
-    if suffix in (".pb", ".h5", ".keras"):
-        return "convert it first: tf.lite.TFLiteConverter"
-    return f"{EXPORT_AGAIN}; `git lfs pull` if it comes from a repository"

@@ -6,12 +6,13 @@ write them, beside the model or, where it lies in a folder of exports, one folde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adrenoc.files.read import read_plain
+from adrenoc.importers.model_folders import folders_beside
 from adrenoc.text.json_text import read_json
 
 _CONFIG, _PREPROCESSOR, _TOKENIZER = (
@@ -102,13 +103,6 @@ def _count(value: object) -> tuple[int, ...]:
 def _table(table: Mapping[str, Any], key: str) -> dict[str, Any]:
     found = table.get(key)
     return found if isinstance(found, dict) else {}
-
-
-def folders_beside(model: Path) -> Iterator[Path]:
-    """The model's folder, and that above it where it lies in one of exports (`onnx/`)."""
-    yield model.parent
-    if model.absolute().parent.name == "onnx":
-        yield model.absolute().parent.parent
 
 
 def _read(model: Path, name: str) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.errors import ModelFormatError, OptionError
-from adrenoc.importers.formats import find_model_files
+from adrenoc.files.read import open_plain
+from adrenoc.importers.formats import find_model_files, is_ort
 from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, graph_ports
 
 if TYPE_CHECKING:
@@ -96,6 +97,13 @@ def _of_onnx(path: Path) -> Signature:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+    with open_plain(path) as file:
+        head = file.read(8)
+    if is_ort(head):
+        from adrenoc.importers.onnx.load import read_proto
+
+        graph = read_proto(path).graph
+        return Signature(inputs=ports_of(graph), outputs=_ports(graph.output))
     try:
         found = graph_ports(path)
         inputs = [onnx.ValueInfoProto.FromString(value) for value in found.inputs]

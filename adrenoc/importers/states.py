@@ -177,12 +177,16 @@ def find_states(
     return tuple(found), tuple(unlike)
 
 
+def is_state_name(name: str) -> bool:
+    """Whether an input's name alone says that it is a state."""
+    return bool(_SAYS_STATE.search(name.lower()))
+
+
 def names_of_next(name: str) -> Iterator[str]:
     """What exporters call the output that is this input in the next run."""
     for form in _NEXT:
         yield form.format(name)
-    lower = name.lower()
-    if not _SAYS_STATE.search(lower):
+    if not is_state_name(name):
         return
     for form in _OUT:
         yield form.format(name)

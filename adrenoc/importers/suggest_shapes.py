@@ -13,6 +13,7 @@ from pathlib import Path
 from adrenoc.importers.said_sizes import Said, SaidSizes, read_said_sizes
 from adrenoc.importers.shapes import OpenInputs, list_options, write_options
 from adrenoc.importers.signature import Extent
+from adrenoc.importers.states import is_state_name
 
 _USUAL_TOKENS = 128
 _USUAL = (
@@ -63,7 +64,8 @@ class _Guess:
                 chosen = extent if isinstance(extent, int) else bound.get(extent or "")
                 if chosen is None:
                     is_batch = (name, axis) in found.batches
-                    chosen = 1 if is_batch else self._extent(axes, axis, found.dtypes[name])
+                    is_one = is_batch or (is_state_name(name) and len(axes) < 4)
+                    chosen = 1 if is_one else self._extent(axes, axis, found.dtypes[name])
                 if isinstance(extent, str):
                     bound[extent] = chosen
                 extents.append(chosen)

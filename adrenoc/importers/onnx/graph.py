@@ -17,7 +17,7 @@ from onnx import numpy_helper
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.errors import ModelFormatError
 from adrenoc.files.spill import spill
-from adrenoc.importers.formats import EXPORT_AGAIN
+from adrenoc.importers.other_formats import EXPORT_AGAIN
 
 # The domain of the standard operators has two spellings.
 STANDARD_DOMAINS = ("", "ai.onnx")

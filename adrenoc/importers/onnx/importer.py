@@ -14,7 +14,7 @@ from adrenoc.errors import (
     ModelFormatError,
     UnsupportedOperatorError,
 )
-from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
+from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx.block_weights import keep_block_weights
 from adrenoc.importers.onnx.counted import mask_outputs
@@ -41,6 +41,7 @@ from adrenoc.importers.onnx.sound import check_sound
 from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
 from adrenoc.importers.onnx.switches import settings_of, write_switches
 from adrenoc.importers.onnx.tensor_limits import check_dtypes, check_extents, check_text
+from adrenoc.importers.other_formats import EXPORT_AGAIN
 from adrenoc.importers.shapes import OpenInputs
 from adrenoc.importers.states import check_states
 from adrenoc.importers.suggest_shapes import suggest_shapes

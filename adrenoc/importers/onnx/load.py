@@ -12,9 +12,12 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 
 from adrenoc.errors import ModelFormatError
-from adrenoc.importers.formats import EXPORT_AGAIN, DataRange, ModelFiles, TakeData
+from adrenoc.files.read import open_plain
+from adrenoc.importers.formats import DataRange, ModelFiles, TakeData, is_ort
 from adrenoc.importers.onnx.graph import all_nodes
+from adrenoc.importers.onnx.ort_format import read_ort
 from adrenoc.importers.onnx_wire import MOST_DIGITS
+from adrenoc.importers.other_formats import EXPORT_AGAIN
 
 
 def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
@@ -28,6 +31,9 @@ def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
     wanted: dict[DataRange, list[TensorProto]] = {}
 
     def begin(content: bytes) -> TakeData:
+        if is_ort(content[:8]):
+            model.CopyFrom(read_ort(content, path))
+            return take
         try:
             model.ParseFromString(content)
         except DecodeError as error:
@@ -58,6 +64,19 @@ def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
             hint=EXPORT_AGAIN,
         ) from error
     return model, sha256
+
+
+def read_proto(path: Path) -> onnx.ModelProto:
+    """The message of a model file alone: weights in files beside it stay there.
+
+    Raises:
+        ModelFormatError: it cannot be read.
+    """
+    with open_plain(path) as file:
+        head = file.read(8)
+        if is_ort(head):
+            return read_ort(head + file.read(), path)
+    return onnx.load(str(path), load_external_data=False)
 
 
 def _take_empty(wanted: Mapping[DataRange, list[TensorProto]], take: TakeData) -> None:

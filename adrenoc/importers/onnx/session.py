@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from adrenoc.errors import InputError
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.onnx.load import load_onnx
+from adrenoc.importers.onnx.load import load_onnx, read_proto
 from adrenoc.importers.onnx.unsigned_products import mixes_signs, move_to_unsigned
 
 _SIGNED_BYTES = ("session.qdqisint8allowed", "1")
@@ -100,7 +100,7 @@ def saturates() -> bool:
 def _write_unsigned(model: Path | onnx.ModelProto, *, as_unsigned: bool) -> str | bytes:
     """A file's name as it is, where nothing in it is to change; else the bytes of the model."""
     if isinstance(model, Path):
-        thin = onnx.load(str(model), load_external_data=False)
+        thin = read_proto(model)
         if not mixes_signs(thin, as_unsigned=as_unsigned):
             return str(model)
         name = str(model)

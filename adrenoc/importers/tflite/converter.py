@@ -12,9 +12,9 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.decision import Decision
 from adrenoc.errors import ModelFormatError
 from adrenoc.host.out_of_memory import is_out_of_memory
-from adrenoc.importers.formats import EXPORT_AGAIN
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
+from adrenoc.importers.other_formats import EXPORT_AGAIN
 from adrenoc.importers.tflite.bools import check_bools
 from adrenoc.importers.tflite.control import BY_DATA, LoopOfDataError
 from adrenoc.importers.tflite.elementwise import Convert
