@@ -1,5 +1,6 @@
-# Sourced by the scripts beside it: `make_venv EXTRAS` makes .venv with adrenoc, editable.
-# Needs $root (the source tree).  Does nothing where .venv is up to date.
+# Sourced by the scripts beside it: `make_venv EXTRAS` makes .venv with adrenoc, editable, of the
+# versions in constraints.txt (scripts/lock).  Does nothing where it is up to date.  Needs $root (the
+# source tree); with $newest it makes .venv.newest, of the newest versions.
 
 bold='' red='' plain=''
 if [ -t 1 ] && [ -t 2 ] && [ -z "${NO_COLOR:-}" ]; then
@@ -36,16 +37,19 @@ need_compiler() {
 }
 
 make_venv() {
-    local extras=$1 venv=$root/.venv python stamp wanted
+    local extras=$1 python stamp wanted versions=(--constraint "$root/constraints.txt")
+    venv=$root/.venv
+    [ -z "${newest:-}" ] || venv=$root/.venv.newest versions=(--upgrade --upgrade-strategy eager)
     stamp=$venv/.adrenoc-$extras
-    wanted=$(cksum <"$root/pyproject.toml")
-    if [ -x "$venv/bin/adrenoc" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
-        say "using .venv"
+    wanted=$(cat "$root/pyproject.toml" "$root/constraints.txt" | cksum)
+    if [ -z "${newest:-}" ] && [ -x "$venv/bin/adrenoc" ] &&
+        [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+        say "using ${venv##*/}"
         return
     fi
     python=$(find_python) || exit 1
     if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
-        say "making .venv with $("$python" --version)"
+        say "making ${venv##*/} with $("$python" --version)"
         rm -rf "$venv"
         "$python" -m venv "$venv" >"$root/.venv.log" 2>&1 || {
             rm -rf "$venv"
@@ -54,8 +58,9 @@ make_venv() {
         }
         rm -f "$root/.venv.log"
     fi
-    say "installing adrenoc[$extras] and TVM into .venv (a few minutes the first time)"
+    say "installing adrenoc[$extras] and TVM into ${venv##*/} (a few minutes the first time)"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-        --editable "$root[$extras]" || fail "pip could not install adrenoc (its words are above)"
+        "${versions[@]}" --editable "$root[$extras]" ||
+        fail "pip could not install adrenoc (its words are above)"
     printf '%s\n' "$wanted" >"$stamp"
 }

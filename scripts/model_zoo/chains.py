@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -29,7 +30,7 @@ class Chain:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
 
-    def add(self, op: str, *inputs: str, outputs: int = 1, **attrs: object) -> str:
+    def add(self, op: str, *inputs: str, outputs: int = 1, **attrs: Any) -> str:
         """An operator; returns its first output."""
         names = [f"t{len(self.nodes)}" + (f"_{i}" if i else "") for i in range(outputs)]
         domain = str(attrs.pop("domain", ""))
@@ -58,7 +59,7 @@ class Chain:
         return model
 
 
-def _unary(op: str, **attrs: object) -> Step:
+def _unary(op: str, **attrs: Any) -> Step:
     return lambda net, x, _: net.add(op, x, **attrs)
 
 

@@ -189,7 +189,7 @@ class TFLiteNet:
         tensors, buffers = [], [writer.table("Buffer")]  # Buffer 0 stands for "no data".
         for index, tensor in enumerate(self._tensors):
             if tensor.data:
-                buffers.append(writer.table("Buffer", Data=writer.bytes(tensor.data)))
+                buffers.append(writer.table("Buffer", Data=writer.byte_vector(tensor.data)))
             tensors.append(
                 writer.table(
                     "Tensor",
@@ -301,7 +301,7 @@ class _Writer:
         """A string."""
         return int(self._builder.CreateString(value))
 
-    def bytes(self, value: bytes) -> int:
+    def byte_vector(self, value: bytes) -> int:
         """A vector of bytes, aligned as TFLite wants its weights."""
         self._builder.Prep(16, len(value))
         return int(self._builder.CreateByteVector(value))
