@@ -24,7 +24,8 @@ from adrenoc.bundle.launches import launches_to_json
 from adrenoc.bundle.manifest import FileEntry, LibraryInfo, Manifest
 from adrenoc.bundle.params import write_params
 from adrenoc.bundle.tar import MANIFEST, write_tar
-from adrenoc.files.outputs import scratch_folder_for, write_folder_atomically
+from adrenoc.errors import OutputError
+from adrenoc.files.outputs import OTHER_PLACE, scratch_folder_for, write_folder_atomically
 from adrenoc.files.read import sha256_file
 from adrenoc.host.time_trace import section
 
@@ -127,13 +128,19 @@ def put_files(bundle: Bundle, contents: Mapping[str, bytes]) -> None:
     Raises:
         OutputError: the bundle cannot be written, or the disk is full.
     """
-    if bundle.unpacked is None:
-        with write_folder_atomically(bundle.path, BUNDLE_FOLDER) as folder:
+    try:
+        if bundle.unpacked is None:
+            with write_folder_atomically(bundle.path, BUNDLE_FOLDER) as folder:
+                _copy_with(bundle, contents, folder)
+            return
+        with scratch_folder_for(bundle.path) as folder:
             _copy_with(bundle, contents, folder)
-        return
-    with scratch_folder_for(bundle.path) as folder:
-        _copy_with(bundle, contents, folder)
-        write_tar(folder, bundle.path, name=bundle.manifest.name)
+            write_tar(folder, bundle.path, name=bundle.manifest.name)
+    except OutputError as error:
+        # A bundle is changed where it lies: no option names another place.
+        elsewhere = "copy the bundle to another place, and name that one"
+        error.hint = error.hint.replace(OTHER_PLACE, elsewhere)
+        raise
 
 
 def _copy_with(bundle: Bundle, contents: Mapping[str, bytes], folder: Path) -> None:

@@ -183,8 +183,9 @@ def test_a_full_disk_leaves_a_bundle_as_it_was(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("shutil.copyfileobj", full)
-    with pytest.raises(DiskFullError, match="no space is left on the disk"):
+    with pytest.raises(DiskFullError, match="no space is left on the disk") as told:
         put_files(bundle, {"proof.json": b"{}"})
+    assert "--output" not in told.value.hint  # there is no such option
     monkeypatch.undo()
     assert sorted(tmp_path.rglob("*")) == before
     put_files(bundle, {"proof.json": b"{}"})
