@@ -25,6 +25,7 @@ from adrenoc.check.verdict import (
 from adrenoc.compile.compiler import kind_of, region_infos
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import MemoryLimitError
+from adrenoc.families.winograd.names import MULTIPLY, WHOLE
 from adrenoc.ir.allocation import pitched_image_bytes
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory, OperandSpec
@@ -41,6 +42,8 @@ from adrenoc.target.target import Target
 from adrenoc.tvmapi import bits_of
 
 _LAST_STAGE = "plan_memory"
+_TAPS = 9
+"""Of the convolutions that Winograd's algorithm computes."""
 
 
 def check_model(
@@ -291,7 +294,10 @@ def _memory(program: Program, storage: Storage, pitch_texels: int) -> MemoryVerd
             )
         )
     where = program.steps[step].arguments[-1] if program.steps else ""
+    transformed, plain = _transformed_bytes(program)
     return MemoryVerdict(
+        winograd_bytes=transformed,
+        plain_bytes=plain,
         plan=storage.plan,
         live_step=step,
         live_tensor=where,
@@ -305,6 +311,19 @@ def _memory(program: Program, storage: Storage, pitch_texels: int) -> MemoryVerd
             for p in program.params.values()
         ),
     )
+
+
+def _transformed_bytes(program: Program) -> tuple[int, int]:
+    """Bytes of weights transformed for Winograd's algorithm, and of the same as they are."""
+    planes: dict[str, int] = {}
+    for node, step in zip(program.graph.nodes, program.steps, strict=True):
+        if node.op in (MULTIPLY, WHOLE):
+            weights = {*step.reads} & {*program.params}
+            largest = max(weights, key=lambda name: program.params[name].value.nbytes, default="")
+            planes[largest] = node.attrs["tiling"].planes
+    held = {name: program.params[name].value.nbytes for name in planes if name}
+    plain = sum(count * _TAPS // planes[name] for name, count in held.items())
+    return sum(held.values()), plain
 
 
 def _pitch_bytes(program: Program, storage: Storage, pitch_texels: int) -> int:

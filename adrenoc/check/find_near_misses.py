@@ -9,6 +9,7 @@ from adrenoc.ir.layout import MAX_BLOCKED_AXES, Layout, TexelOrder
 from adrenoc.ir.operand import Memory
 from adrenoc.ir.program import Program
 from adrenoc.passes.analyse.cpu_nodes import remedy
+from adrenoc.passes.lower.measure_work import looks_up
 from adrenoc.target.gpu import Limits
 
 _CLOSE = 0.9
@@ -35,14 +36,24 @@ def find_near_misses(program: Program, limits: Limits) -> tuple[NearMiss, ...]:
             found += _check_tensor(
                 node.name, tensor.shape, tensor.dtype, spec.memory, spec.layout, limits
             )
+    tables = _find_tables(program)
     for param in program.params.values():
-        if param.spec.memory is Memory.BLOCKED:
+        if param.spec.memory is Memory.BLOCKED and param.name not in tables:
             roles = param.spec.roles
             found += [
                 NearMiss(subject=param.name, seen=f"weights in a buffer: {seen}", fix=fix)
                 for seen, fix in _find_excess(roles, param.spec.shape, limits)
             ]
     return tuple(found)
+
+
+def _find_tables(program: Program) -> set[str]:
+    """Constants of which rows are looked up alone: a buffer is as good a place for them."""
+    looked: dict[str, bool] = {}
+    for node, step in zip(program.graph.nodes, program.steps, strict=True):
+        for name in {*step.reads} & {*program.params}:
+            looked[name] = looked.get(name, True) and looks_up(program.graph, node, name)
+    return {program.params[name].name for name, only in looked.items() if only}
 
 
 def _describe_cpu(subject: str, operator: str, dtype: str) -> NearMiss:

@@ -119,7 +119,9 @@ class MemoryVerdict:
     """GPU memory: the plan, where intermediate tensors need most, and each tensor's turn.
 
     `pitched_bytes` is the peak if the driver pads image rows to the pitch that the target asks of
-    linear images: an upper bound, for drivers tile images as they like.
+    linear images: an upper bound, for drivers tile images as they like.  `winograd_bytes` of the
+    constants are weights transformed for Winograd's algorithm, which would be `plain_bytes` as they
+    are.
     """
 
     plan: MemoryPlan
@@ -128,6 +130,8 @@ class MemoryVerdict:
     pitched_bytes: int
     slots: tuple[SlotUse, ...]
     constants: tuple[HeldConstant, ...]
+    winograd_bytes: int = 0
+    plain_bytes: int = 0
 
     @property
     def reuse_ratio(self) -> float:

@@ -14,7 +14,13 @@ from adrenoc.text.spelling import quote_word
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from adrenoc.check.verdict import DecoderVerdict, NodeVerdict, Totals, Verdict
+    from adrenoc.check.verdict import (
+        DecoderVerdict,
+        MemoryVerdict,
+        NodeVerdict,
+        Totals,
+        Verdict,
+    )
 
 _TOP = 10
 
@@ -84,6 +90,8 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
         totals.launches,
     )
     time = "unknown" if totals.time_us is None else console.ms(totals.time_us / 1000)
+    if totals.time_us is not None and verdict.unknown_rates:
+        time += ", in part"
     return (
         verdict.target,
         *(str(number) for number in numbers),
@@ -107,7 +115,7 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
         places += f", {console.count_of(len(verdict.regions), 'region')} of OpenCL ML"
     copies = Counter(node.kind for node in verdict.nodes if node.is_copy)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(copies.items()))
-    fields = [
+    return [
         ("nodes", places),
         *_clml(verdict),
         ("copies", f"{totals.copies}" + (f": {kinds}" if kinds else "")),
@@ -131,14 +139,26 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
             f"{console.short(memory.live_tensor)}: reuse {memory.reuse_ratio:.2f} x that; "
             f"at most {console.size(memory.pitched_bytes)} with padded rows",
         ),
+        *_winograd(memory),
         ("time", _time(verdict)),
         *list_assumed(verdict.decisions),
         *_decoder(verdict.decoder),
     ]
-    if verdict.unknown_rates:
-        missing = ", ".join(key.removeprefix("performance.") for key in verdict.unknown_rates)
-        fields.append(("unknown", f"{missing} of {verdict.target}: left out of the time"))
-    return fields
+
+
+def _winograd(memory: MemoryVerdict) -> list[tuple[str, str]]:
+    """What weights take that are transformed ahead; nothing where there are none."""
+    saved = memory.winograd_bytes - memory.plain_bytes
+    if saved <= 0:
+        return []
+    return [
+        (
+            "",
+            f"{console.size(memory.winograd_bytes)} of the constants are weights transformed for "
+            f"Winograd's algorithm, {console.size(memory.plain_bytes)} as they are: adrenoc "
+            f"compile --no-winograd saves {console.size(saved)}",
+        )
+    ]
 
 
 def _decoder(found: DecoderVerdict | None) -> list[tuple[str, str]]:
@@ -178,8 +198,12 @@ def _launches(totals: Totals) -> str:
 
 def _time(verdict: Verdict) -> str:
     time_us = verdict.totals.time_us
+    missing = ", ".join(key.removeprefix("performance.") for key in verdict.unknown_rates)
     if time_us is None:
-        return "unknown: no source gives rates of this target; name a GPU, such as adreno:750"
+        return (
+            f"unknown: no source gives {missing or 'rates'} of {verdict.target}; name a GPU whose "
+            "rates are known, such as adreno:750, or measure yours: adrenoc calibrate"
+        )
     bounds = Counter[str]()
     for node in verdict.nodes:
         bounds[node.bound] += int((node.time_us or 0.0) * 1000)
@@ -188,7 +212,13 @@ def _time(verdict: Verdict) -> str:
         for bound, share in bounds.most_common()
         if bound
     )
-    return f"at least {console.ms(time_us / 1000)} on the GPU by its roofline ({shares})"
+    floor = f"at least {console.ms(time_us / 1000)} on the GPU by its roofline ({shares})"
+    if not missing:
+        return floor
+    return (
+        f"{floor}, in part: no source gives {missing} of {verdict.target}, and what they bound may "
+        "be far longer: that this keeps a limit says little"
+    )
 
 
 def _show_steps_down(nodes: Iterable[NodeVerdict]) -> None:
@@ -226,8 +256,10 @@ def _show_nodes(title: str, nodes: Iterable[NodeVerdict]) -> None:
 def _count(number: int) -> str:
     """`4.09 G`, to be followed by the unit."""
     value = float(number)
-    for prefix in ("", "k", "M", "G"):
-        if value < 1000 or prefix == "G":
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if round(value, 1) < 1000 or prefix == "P":
             break
         value /= 1000
-    return f"{value:.3g} {prefix}" if prefix else f"{number} "
+    if not prefix:
+        return f"{number} "
+    return f"{value:.3g} {prefix}" if round(value, 1) < 1000 else f"{value:.0f} {prefix}"

@@ -10,19 +10,21 @@ constant once.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from tvm_ffi.structural import WalkResult, structural_walk
 
 from adrenoc.families.operators import OPERATORS
+from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Kernel, Program, Step
-from adrenoc.kernels.body_cost import body_operations
+from adrenoc.kernels.body_cost import body_operations, loads_of
 from adrenoc.passes.lower.plan_memory import size_bytes
 from adrenoc.target.roofline import Work
-from adrenoc.tvmapi import Call, For, IfThenElse, Op, const_int
+from adrenoc.tvmapi import Call, For, IfThenElse, Op, bits_of, const_int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +58,37 @@ def _measure_step(program: Program, node: Node, step: Step, *, texels: int, half
             flops=flops,
             half=half,
             texels=texels,
-            bytes_read=sum(_bytes(program, name) for name in dict.fromkeys(step.reads)),
+            bytes_read=sum(read_bytes(program, node, n) for n in dict.fromkeys(step.reads)),
             bytes_written=sum(_count_written_bytes(program, node, name) for name in node.writes),
         ),
     )
+
+
+def read_bytes(program: Program, node: Node, name: str) -> int:
+    """Bytes that a node has to read of a tensor: all, or of a table as much as it looks up."""
+    held, graph, body = _bytes(program, name), program.graph, node.body
+    if body is None or not looks_up(graph, node, name):
+        return held
+    mine = _loads_from(graph, body, name)
+    count = math.prod(graph.tensors[node.output].shape) * math.prod(n for _, n in body.reduced)
+    return min(held, len(mine) * count * bits_of(_dtype(program, name)) // 8)
+
+
+def looks_up(graph: Graph, node: Node, name: str) -> bool:
+    """Whether a node reads a tensor at places alone that other numbers say, as rows of a table."""
+    mine = [] if node.body is None else _loads_from(graph, node.body, name)
+    return bool(mine) and all(any(loads_of(index) for index in one.indices) for one in mine)
+
+
+def _loads_from(graph: Graph, body: Body, name: str) -> list[Any]:
+    """The loads of a body that read a tensor."""
+    sources = ((one, body.source_of(one.source)) for one in loads_of(body.value))
+    return [one for one, s in sources if s is not None and name in (s, graph.owner(s))]
+
+
+def _dtype(program: Program, name: str) -> str:
+    param = program.params.get(name)
+    return str(param.value.dtype) if param is not None else program.graph.operand(name).dtype
 
 
 def _count_written_bytes(program: Program, node: Node, name: str) -> int:
@@ -83,10 +112,14 @@ def _bytes(program: Program, name: str) -> int:
 def least_bytes(program: Program) -> int:
     """What a run moves if it touches each tensor no more often than it must.
 
-    Inputs, outputs and constants once; what lies between kernels is written once and read once.
+    Inputs, outputs and constants once, of tables what is looked up; what lies between kernels is
+    written once and read once.
     """
     graph = program.graph
-    constants = sum(param.value.nbytes for param in program.params.values())
+    read: Counter[str] = Counter()
+    for node, step in zip(graph.nodes, program.steps, strict=True):
+        read.update({n: read_bytes(program, node, n) for n in {*step.reads} & {*program.params}})
+    constants = sum(min(read[name], p.value.nbytes) for name, p in program.params.items())
     border = {*graph.inputs, *(graph.owner(name) for name in graph.outputs)}
     between = {graph.owner(name) for step in program.steps for name in step.writes} - border
     sizes = {name: size_bytes(graph.operand(name)) for name in (*border, *between)}

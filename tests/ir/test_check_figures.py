@@ -1,0 +1,108 @@
+"""Figures of `check` that people act on: tables, transformed weights, rates that nobody knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+from adrenoc.check.check_model import check_model
+from adrenoc.check.verdict import Policy, Verdict
+from adrenoc.cli.main import cli
+from adrenoc.cli.show_check import _count
+from adrenoc.options import resolve_options
+from adrenoc.reporter import SilentReporter
+from adrenoc.target.target import load_target
+from tests.models import graph, write
+
+DRAW = np.random.default_rng(6)
+
+
+def write_lookup(folder: Path, rows: int, also: bool = False) -> Path:
+    """Rows of a table at 77 places; `also` all of it is summed up."""
+    table = numpy_helper.from_array(DRAW.standard_normal((rows, 64)).astype(np.float32), "w")
+    nodes = [helper.make_node("Gather", ["w", "i"], ["g"], axis=0)]
+    nodes.append(helper.make_node("Relu", ["g"], ["y"]))
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 77, 64])]
+    inputs = [helper.make_tensor_value_info("i", TensorProto.INT64, [1, 77])]
+    if also:
+        nodes.append(helper.make_node("Mul", ["w", "z"], ["m"]))
+        inputs.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 64]))
+        outputs.append(helper.make_tensor_value_info("m", TensorProto.FLOAT, [rows, 64]))
+    made = helper.make_graph(nodes, "g", inputs, outputs, [table])
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return write(model, folder)
+
+
+def judge(model: Path, device: str = "adreno:750") -> Verdict:
+    target = load_target(device)
+    options = resolve_options(target).options
+    return check_model(
+        model, target=target, options=options, policy=Policy(), reporter=SilentReporter()
+    )
+
+
+def test_a_lookup_counts_what_it_reads(tmp_path: Path) -> None:
+    small, large = (judge(write_lookup(tmp_path, rows)) for rows in (100, 20_000))
+    assert small.totals.bytes == large.totals.bytes
+    assert large.totals.floor_bytes <= 2 * 77 * 64 * 4 * 4
+    assert large.memory.plan.param_bytes > 1 << 20
+
+
+def test_a_table_that_is_read_whole_counts_whole(tmp_path: Path) -> None:
+    verdict = judge(write_lookup(tmp_path, 20_000, also=True))
+    assert verdict.totals.bytes > 20_000 * 64 * 2
+
+
+def test_nobody_is_told_to_split_a_table(tmp_path: Path) -> None:
+    assert not judge(write_lookup(tmp_path, 40_000)).near_misses
+
+
+def write_conv(folder: Path) -> Path:
+    weights = (DRAW.standard_normal((256, 256, 3, 3)) * 0.01).astype(np.float16)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]
+    made = graph(nodes, {"x": [1, 256, 16, 16]}, ["y"], {"w": weights}, dtype=TensorProto.FLOAT16)
+    return write(made, folder)
+
+
+def test_transformed_weights_are_told(tmp_path: Path) -> None:
+    model = write_conv(tmp_path)
+    memory = judge(model).memory
+    plain = 256 * 256 * 9 * 2
+    assert memory.plain_bytes == plain
+    assert memory.winograd_bytes in (plain * 16 // 9, plain * 36 // 9)
+    said = CliRunner().invoke(cli, ["check", str(model), "--device", "adreno:750"])
+    assert "adrenoc compile --no-winograd saves" in " ".join(said.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ("adreno:830", "in part: no source gives texels_per_clock, dram_gb_per_s of adreno:a830"),
+        ("adreno", "unknown: no source gives fp32_fma_lanes"),
+    ],
+)
+def test_rates_that_nobody_knows_are_told_beside_the_time(
+    tmp_path: Path, device: str, words: str
+) -> None:
+    said = CliRunner().invoke(cli, ["check", str(write_conv(tmp_path)), "--device", device])
+    [line] = [one for one in said.stdout.splitlines() if one.strip().startswith("time ")]
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (999, "999 "),
+        (1490, "1.49 k"),
+        (1_490_000_000_000, "1.49 T"),
+        (999_960_000_000, "1 T"),
+        (3_360_000_000, "3.36 G"),
+        (2_500_000_000_000_000_000, "2500 P"),
+    ],
+)
+def test_counts_are_plain_numbers(number: int, shown: str) -> None:
+    assert _count(number) == shown
