@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 
 HALF_MAX = 65504.0
@@ -10,6 +12,51 @@ HALF_NORMAL = 2.0**-14
 """The number below which halves lose a digit with each factor of two, down to `HALF_TINY`."""
 HALF_TINY = 2.0**-24
 """The smallest number of half."""
+
+
+_SIGN, _INFINITE = 0x8000, 0x7C00
+_seen: dict[int, tuple[weakref.ref[np.ndarray], tuple[float, float]]] = {}
+"""The ranges of constants that are alive, by their place: each pass asks for them again."""
+
+
+def range_of(value: np.ndarray) -> tuple[float, float]:
+    """The smallest and the largest number of a constant that has some; NaN where one is.
+
+    A constant is read once for it, as long as it lives; nobody writes to one.
+    """
+    key = id(value)
+    known = _seen.get(key)
+    if known is not None and known[0]() is value:
+        return known[1]
+    found = _find_range(value)
+    _seen[key] = weakref.ref(value, lambda _: _seen.pop(key, None)), found
+    return found
+
+
+def _find_range(value: np.ndarray) -> tuple[float, float]:
+    if value.dtype == np.float16:
+        # As bits, which NumPy compares eight at a time and halves one by one: those with a sign are
+        # the larger the further they are below zero.
+        bits = value.view(np.uint16)
+        largest, least = int(bits.max()), int(bits.min())
+        most = int(value.view(np.int16).max())
+        if largest <= _SIGN | _INFINITE and most <= _INFINITE:
+            low = largest if largest >= _SIGN else least
+            high = most if most >= 0 else least
+            return _half_of(low), _half_of(high)
+    return float(value.min()), float(value.max())
+
+
+def _half_of(bits: int) -> float:
+    return float(np.uint16(bits).view(np.float16))
+
+
+def largest_by_axes(value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """The largest size of a constant's numbers along axes; NaN where one is."""
+    if value.dtype == np.float16 and axes:
+        sizes = (value.view(np.uint16) & (_SIGN - 1)).max(axis=axes)
+        return np.asarray(sizes).view(np.float16)
+    return np.maximum(value.max(axis=axes), -value.min(axis=axes))
 
 
 def explain_not_half(value: np.ndarray, growth: float = 1.0) -> str:
@@ -30,7 +77,8 @@ def explain_not_half(value: np.ndarray, growth: float = 1.0) -> str:
 
 def largest_of(value: np.ndarray) -> float:
     """The largest size of a constant's finite numbers, 0 where there are none."""
-    largest = max(float(value.max()), -float(value.min()))
+    low, high = range_of(value)
+    largest = max(high, -low)
     if not np.isfinite(largest):  # infinities are those of half too
         finite = value[np.isfinite(value)]
         largest = float(np.abs(finite).max()) if finite.size else 0.0

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.half import largest_by_axes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,7 +49,7 @@ class ChannelWeights:
         if self.value is None:
             return None
         rest = tuple(a for a, letter in enumerate(self.letters) if letter not in "IO")
-        largest = np.maximum(self.value.max(axis=rest), -self.value.min(axis=rest))
+        largest = largest_by_axes(self.value, rest)
         sizes = self.split_by_group(largest).max(axis=axis).reshape(-1)
         return np.where(sizes > 0, sizes, 1.0)
 

@@ -18,7 +18,7 @@ from adrenoc.families.shared.channel_weights import ChannelWeights
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.ir.half import HALF_TINY, explain_not_half, largest_of
+from adrenoc.ir.half import HALF_TINY, explain_not_half, largest_of, range_of
 from adrenoc.passes.analyse.powers import unify_reads
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.passes.precision.known import (
@@ -235,7 +235,7 @@ def _read_constant(tensor: Tensor) -> Known:
     value = tensor.value
     if value is None or not value.size or value.dtype.kind not in "fiu":
         return NOTHING
-    low, high = float(value.min()), float(value.max())
+    low, high = range_of(value)
     interval = ANY if math.isnan(low + high) else Interval(low, high)
     varying = [axis for axis, extent in enumerate(value.shape) if extent > 1]
     channels = SAME
