@@ -41,7 +41,7 @@ def test_a_fleet_that_is_killed_goes_on(runtime: Runtime, opencl: str, tmp_path:
         ports = [stack.enter_context(native_server(runtime, opencl))[1] for _ in range(2)]
         places = [f"127.0.0.1:{port}" for port in ports]
         words = [*models, *(word for place in (*places, dead) for word in ("--rpc", place))]
-        words += ["--patience", "5s", "--repeat", "2"]
+        words += ["--patience", "20s", "--repeat", "2"]
         first = start_fleet(*words, folder=folder)
         results = folder / "results"
         wait_until(lambda: results.is_dir() and len(list(results.glob("*.json"))) > 2)

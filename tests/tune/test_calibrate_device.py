@@ -43,7 +43,7 @@ def test_a_kernel_that_breaks_ends_itself_alone(tmp_path: Path) -> None:
     with local_server() as address:
         where = address.where
         place = Place(
-            host=where.host, port=where.port, key=address.key, tracked=False, device="", limit_s=4
+            host=where.host, port=where.port, key=address.key, tracked=False, device="", limit_s=15
         )
         with Bench(place, tmp_path) as bench:
             output = bench.run([GOOD], output=True).output
