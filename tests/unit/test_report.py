@@ -109,6 +109,8 @@ def _part(plain: Any, place: tuple[Any, ...]) -> Any:
         ),
         ("at 3c:5a:b4:01:02:03 and fe80::1ff:fe23:4567:890a", "at (address) and (address)"),
         ("conv.a and 1x1 64-128@28 by texel.of_rows", None),
+        ("native_log(x) is off, from -4.25353e+37 to 6.10352e-05; msm-adreno-tz", None),
+        ("A private ushort8 viewed as uchar* is miscompiled.", None),
         ("~/secret and ./there", "(path) and (path)"),
         ("12 GB/s of 3.5 ms", "12 GB/s of 3.5 ms"),
         ("no answer of lab-phone-7:9090 in 60 s", "no answer of (address) in 60 s"),
