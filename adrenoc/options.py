@@ -36,6 +36,7 @@ SWITCHES = (
     "textures",
     "winograd",
     "native_functions",
+    "keep_float32",
     "check_ir",
     "expose_layers",
     "pool_textures",
@@ -44,6 +45,8 @@ SWITCHES = (
 """Options that are true or false."""
 UNTOLD_WHERE_EMPTY = ("states", "caches", "recurrent", "slack", "end_tokens", "fixed", "signature")
 """Options that are not told of where they are empty."""
+
+ON_UNLESS_ASKED = ("native_functions", "keep_float32")  # the same where they are on
 OFF_UNLESS_ASKED = ("pool_textures", "int8_prompts")  # which are not told of where they are off
 _EXTENT = re.compile(r"[0-9]{1,10}")
 
@@ -70,6 +73,9 @@ class CompileOptions:
     native_functions: bool = True
     """Exponentials and reciprocals of kernels that store halves are the GPU's own, as far as halves
     tell them apart; else OpenCL's, which are right to the last bits."""
+    keep_float32: bool = True
+    """Where halves are stored: keep in float32 what has no licence for them.  Off, numbers may be
+    wrong: so kernels are tested, and whether checks see it."""
     shapes: Shapes = ()
     """(input name, dimensions) for inputs with dynamic dimensions."""
     states: tuple[tuple[str, str], ...] = ()
@@ -189,8 +195,9 @@ class CompileOptions:
         for name in OFF_UNLESS_ASKED:
             if not values[name]:
                 del values[name]
-        if self.native_functions:
-            del values["native_functions"]
+        for name in ON_UNLESS_ASKED:
+            if values[name]:
+                del values[name]
         del values["tuning_log"]
         if self.tuning_log is not None:
             values["tuning_log"] = _digest_of(self.tuning_log)

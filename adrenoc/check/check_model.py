@@ -8,11 +8,9 @@ from pathlib import Path
 
 from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.check.decoder_verdict import judge_decoder
-from adrenoc.check.find_delicate import find_delicate
 from adrenoc.check.find_near_misses import find_near_misses
 from adrenoc.check.verdict import (
     MIB,
-    DelicatePart,
     HeldConstant,
     HeldTensor,
     MemoryVerdict,
@@ -105,17 +103,8 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
         decisions=tuple(state.log.to_json()),
         regions=_regions(state, program),
         kept_back=state.clml.kept_back if state.clml is not None else 0,
-        delicate=_delicate(state, program),
         decoder=judge_decoder(program.graph, nodes, totals.launches, roofline),
     )
-
-
-def _delicate(state: State, program: Program) -> tuple[DelicatePart, ...]:
-    """What may lose much in half; nothing where nothing is stored in it."""
-    if state.options.storage_dtype == "float32":
-        return ()
-    names = imported_of(state).tensors
-    return find_delicate(program.graph, lambda name: names.get(name, name))
 
 
 def _regions(state: State, program: Program) -> tuple[RegionInfo, ...]:

@@ -149,15 +149,6 @@ class NearMiss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DelicatePart:
-    """A part of a network that is known to lose much in half precision: a reason to measure."""
-
-    kind: str
-    subject: str
-    seen: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class DecoderVerdict:
     """What a decoder's token takes: `weight_bytes` are read whole, `cache_bytes` as far as filled.
 
@@ -180,8 +171,7 @@ class Verdict:
     `unknown_rates` are the keys of the target's file that the estimate would need; `broken` are
     the limits of the policy that the model does not keep.  `regions` are what OpenCL ML computes
     with `--clml`, `kept_back` how many operators of the model it was asked for and does not.
-    `delicate` is what to measure before half precision is trusted, `decoder` what a token takes of
-    a decoder with caches.
+    `decoder` is what a token takes of a decoder with caches.
     """
 
     model: str
@@ -197,7 +187,6 @@ class Verdict:
     decisions: tuple[dict[str, str], ...]
     regions: tuple[RegionInfo, ...] = ()
     kept_back: int = 0
-    delicate: tuple[DelicatePart, ...] = ()
     decoder: DecoderVerdict | None = None
 
 

@@ -54,14 +54,6 @@ def show_verdict(model: Path, verdict: Verdict, *, show_all: bool) -> None:
                 for miss in _some(verdict.near_misses, show_all)
             ],
         )
-    if verdict.delicate:
-        console.blank()
-        console.print_table(
-            ("delicate in half", "at", "why"),
-            [(part.kind, console.short(part.subject), part.seen) for part in verdict.delicate],
-        )
-        next_one = f"adrenoc compile {quote_word(model)} --accuracy 1e-2"
-        console.print_fields([("next", f"{next_one} measures it, and mends what it has to")])
     console.blank()
 
 

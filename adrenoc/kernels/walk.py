@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import NamedTuple
 
-from adrenoc.ir.half import HALF_MAX
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.runs import OneRun
@@ -30,9 +29,6 @@ from adrenoc.tvmapi import (
     lane,
 )
 
-LOWEST_HALF = -HALF_MAX
-"""What a mask holds in half storage is infinite where it was below this; counted as this, a row
-that is masked altogether comes out even, as it does in float, and not as no number."""
 LEAST_FLOAT = -3.4028234663852886e38
 """The least number of float32 that is finite."""
 NO_SCORE = -3.0e38

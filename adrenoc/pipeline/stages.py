@@ -164,7 +164,7 @@ STAGES: tuple[Stage, ...] = (
         after={"keep_integers": "multiples of a quantum are no larger for a large factor"},
         dump=dump_precisions,
         note=lambda s: f"{count_precisions(s, 'float32')} tensors in float32",
-        when=lambda options: options.storage_dtype != "float32",
+        when=lambda options: options.storage_dtype != "float32" and options.keep_float32,
     ),
     graph_stage(
         "bridge_devices",

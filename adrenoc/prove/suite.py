@@ -92,6 +92,8 @@ def make_suite(suite: Suite, target: Target, folder: Path, *, winograd: bool = T
             "textures": suite.memory == "textures",
             "winograd": winograd,
             "int8_prompts": True,
+            # Each form of a kernel is to run in halves too, as between layers of a network.
+            "keep_float32": False,
         },
     ).options
     output = folder / f"{digest}_{target.digest()[:12]}_{options.digest()[:12]}.adrenoc"

@@ -49,7 +49,8 @@ _DRAWS = 3
 OPSET = 18
 
 
-CHECKED = {"check_ir": True}
+CHECKED = {"check_ir": True, "keep_float32": False}
+"""Options of tests of kernels: all that may lie in half does, as between layers of a network."""
 
 
 def relative_error(value: np.ndarray, reference: np.ndarray) -> float:

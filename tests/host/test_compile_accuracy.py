@@ -35,6 +35,7 @@ def _pinned(bundle: Path) -> list[str]:
     return list(manifest["options"]["values"]["float32_tensors"])
 
 
+@pytest.mark.usefixtures("halves")
 def test_a_tolerance_is_met_and_told(device: Any, tmp_path: Path) -> None:
     model, bundle = planted.save(planted.cancellation(), tmp_path), tmp_path / "met.adrenoc"
     told = _compiled(model, "--device", "host", "-o", bundle, "--accuracy", 1e-2)
@@ -57,6 +58,7 @@ def test_a_tolerance_is_met_and_told(device: Any, tmp_path: Path) -> None:
     assert loose["accuracy"]["float32_tensors"] == [] and _pinned(again) == []
 
 
+@pytest.mark.usefixtures("halves")
 def test_a_phone_is_served_by_its_twin_and_inputs_count(device: Any, tmp_path: Path) -> None:
     model, folder = planted.save(planted.product_of_inputs(), tmp_path), tmp_path / "inputs"
     folder.mkdir()

@@ -15,7 +15,6 @@ from adrenoc.families.shared.scored import Scored
 from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
 from adrenoc.families.winograd.winograd_tile import WinogradTile
 from adrenoc.passes.fuse import split_winograd
-from adrenoc.passes.precision import analysis
 from adrenoc.target.target import load_target
 from tests.joins import set_joins
 
@@ -164,10 +163,7 @@ def test_what_is_computed_where_it_is_read_stays_one_kernel(device: Any) -> None
 
 
 @pytest.mark.usefixtures("whole")
-def test_weights_near_the_end_of_half_are_not_transformed(
-    device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(analysis, "typical_sizes", lambda _: {})  # of data that is about one
+def test_weights_near_the_end_of_half_are_not_transformed(device: Any) -> None:
     ops = Ops()
     x = ops.input(1, 8, 12, 14, low=-1e-3, high=1e-3)
     weight = ops.const(np.full((4, 8, 3, 3), 5e4))

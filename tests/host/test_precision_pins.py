@@ -12,8 +12,6 @@ from run_op import Ops, execute, relative_error
 
 from adrenoc.errors import PrecisionPolicyError
 from adrenoc.options import resolve_options
-from adrenoc.passes.precision import analysis
-from adrenoc.passes.precision.rules import constants
 from adrenoc.pipeline import State, run_stages
 from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
@@ -35,7 +33,7 @@ def _compiled(ops: Ops, folder: Path, preset: str, pins: tuple[str, ...]) -> Sta
     path = folder / "ops.onnx"
     onnx.save(ops._model(), path)
     target = load_target("host")
-    chosen = {"check_ir": True, "float32_tensors": pins}
+    chosen = {"check_ir": True, "keep_float32": False, "float32_tensors": pins}
     options = resolve_options(target, preset=preset, command_line=chosen).options
     state = State(model=path, target=target, options=options)
     return run_stages(state, reporter=SilentReporter())[0]
@@ -62,10 +60,7 @@ def test_planes_of_a_pinned_tensor_are_not_stored_in_half(
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp16", "buffer"))
-def test_pins_carry_what_half_cannot(
-    device: Any, tmp_path: Path, preset: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(analysis, "typical_sizes", lambda _: {})  # it would see the weights grow
+def test_pins_carry_what_half_cannot(device: Any, tmp_path: Path, preset: str) -> None:
     ops = _overflowing()
     assert not _error(ops, _compiled(ops, tmp_path, preset, ()), device) < 1.0
     pinned = _compiled(ops, tmp_path, preset, ("t0", "t1"))
@@ -107,13 +102,8 @@ def test_an_unknown_name_is_told_with_the_near_one(tmp_path: Path) -> None:
         _compiled(_overflowing(), tmp_path, "mixed", ("t00",))
 
 
-def test_what_becomes_infinite_is_a_decision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_becomes_infinite_is_a_decision(tmp_path: Path) -> None:
     """Whatever lets such weights through to the kernels."""
-    for asking in (constants, analysis):
-        monkeypatch.setattr(asking, "explain_not_half", lambda _: "")
-    monkeypatch.setattr(analysis, "typical_sizes", lambda _: {})
     ops = Ops()
     x = ops.input(1, 8, 3, 3)
     ops.output(ops("Conv", x, ops.const(np.full((4, 8, 1, 1), 1e5))))

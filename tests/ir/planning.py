@@ -21,11 +21,20 @@ def plan(
     device: str = "adreno",
     preset: str = "mixed",
     clml: str = "off",
+    keep_float32: bool = False,
     **limits: int,
 ) -> State:
-    """The state after stage `until`; `limits` replace the target's."""
+    """The state after stage `until`; `limits` replace the target's.
+
+    All that may lie in half does, as it does between layers of a network, unless `keep_float32`.
+    """
     target = load_target(device)
-    options = replace(resolve_options(target, preset=preset).options, check_ir=True, clml=clml)
+    options = replace(
+        resolve_options(target, preset=preset).options,
+        check_ir=True,
+        clml=clml,
+        keep_float32=keep_float32,
+    )
     if limits:
         gpu = replace(target.gpu, limits=replace(target.limits, **limits))
         target = replace(target, gpu=gpu)

@@ -125,13 +125,20 @@ def test_names_are_unique_and_reads_lead_to_nodes(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("split")
 def test_tensors_and_decisions_are_called_what_the_model_calls_them(tmp_path: Path) -> None:
     nodes = [
-        helper.make_node("Conv", ["x.1", "w"], ["/a.0/c:0"], name="/a.0/Conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["x.1", "u"], ["/s"], name="/stem"),
+        helper.make_node("Conv", ["/s", "w"], ["/a.0/c:0"], name="/a.0/Conv", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["/a.0/c:0"], ["/a.0/out.1"], name="/a.0/Relu"),
-        helper.make_node("GlobalAveragePool", ["/a.0/out.1"], ["y"], name="/pool"),
+        helper.make_node("GlobalAveragePool", ["/a.0/out.1"], ["p"], name="/pool"),
+        helper.make_node("Conv", ["p", "v"], ["y"], name="/head"),
     ]
-    model = graph(nodes, {"x.1": [1, 256, 14, 14]}, ["y"], {"w": _weights(256, 256, 3, 3)})
+    constants = {
+        "u": _weights(256, 32, 1, 1),
+        "w": _weights(256, 256, 3, 3),
+        "v": _weights(8, 256, 1, 1),
+    }
+    model = graph(nodes, {"x.1": [1, 32, 14, 14]}, ["y"], constants)
     verdict = _check(model, tmp_path)
-    parts = verdict.nodes[1:4]
+    parts = [node for node in verdict.nodes if node.tensor.startswith("/a.0/out.1")]
     assert [node.tensor for node in parts] == [
         "/a.0/out.1.tiles",
         "/a.0/out.1.planes",
@@ -146,7 +153,7 @@ def test_tensors_and_decisions_are_called_what_the_model_calls_them(tmp_path: Pa
     assert subjects == {"/a.0/out.1"}
     copied = next(d for d in verdict.decisions if d["taken"].startswith("copied"))
     assert copied["subject"] == "x.1_NCHW"
-    assert "/a.0/out.1 cannot read x.1" in copied["reason"]
+    assert "/s cannot read x.1" in copied["reason"]
 
 
 def test_times_are_the_floor_of_the_roofline(tmp_path: Path) -> None:
@@ -237,11 +244,14 @@ def test_a_limit_that_holds_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("split")
 def test_split_convolutions_become_whole_again_before_anything_else_moves(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Conv", ["x", "w0"], ["a"], pads=[1, 1, 1, 1])]
+    nodes = [helper.make_node("Conv", ["x", "u"], ["s"])]
+    nodes.append(helper.make_node("Conv", ["s", "w0"], ["a"], pads=[1, 1, 1, 1]))
     nodes.append(helper.make_node("Conv", ["a", "w1"], ["b"], pads=[1, 1, 1, 1]))
-    nodes.append(helper.make_node("GlobalAveragePool", ["b"], ["y"]))
+    nodes.append(helper.make_node("GlobalAveragePool", ["b"], ["p"]))
+    nodes.append(helper.make_node("Conv", ["p", "v"], ["y"]))
     constants = {"w0": _weights(256, 256, 3, 3), "w1": _weights(256, 256, 3, 3)}
-    model = graph(nodes, {"x": [1, 256, 28, 28]}, ["y"], constants)
+    constants |= {"u": _weights(256, 3, 1, 1), "v": _weights(8, 256, 1, 1)}
+    model = graph(nodes, {"x": [1, 3, 28, 28]}, ["y"], constants)
     split = _check(model, tmp_path)
     products = [n for n in split.nodes if n.operators == ("winograd_multiply",)]
     assert products
@@ -251,7 +261,7 @@ def test_split_convolutions_become_whole_again_before_anything_else_moves(tmp_pa
     whole = _check(model, tmp_path, max_memory_mib=limit)
     assert not whole.broken
     assert whole.totals.buffer_nodes == 0
-    assert whole.totals.macs == 2 * 256 * 256 * 9 * 28 * 28
+    assert whole.totals.macs == (2 * 256 * 256 * 9 + 256 * 3) * 28 * 28 + 256 * 8
     said = [d for d in whole.decisions if d["subject"] == "convolutions"]
     assert said[0]["taken"] == "one kernel each, none split"
 

@@ -153,8 +153,15 @@ def test_filters_are_kept_once_and_plain(tmp_path: Path) -> None:
     """Two GPUs read those of Winograd's algorithm, in two orders, and any other plain ones."""
     random = np.random.default_rng(0)
     weights = random.standard_normal((256, 256, 3, 3)).astype(np.float32)
-    nodes = [node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
-    proto = graph(nodes, {"x": [1, 256, 28, 28]}, ["y"], {"w": weights})
+    nodes = [
+        node("Conv", ["x", "u"], ["s"]),
+        node("Conv", ["s", "w"], ["c"], pads=[1, 1, 1, 1]),
+        node("Conv", ["c", "v"], ["y"]),
+    ]
+    constants = {"w": weights}
+    for name, shape in (("u", (256, 3, 1, 1)), ("v", (3, 256, 1, 1))):
+        constants[name] = random.standard_normal(shape).astype(np.float32)
+    proto = graph(nodes, {"x": [1, 3, 28, 28]}, ["y"], constants)
     model = write(proto, tmp_path, "wide.onnx")
     many = _compile(model, "wide", "--device", "adreno:660,adreno:750")
     moves = many.moves()

@@ -95,3 +95,29 @@ def test_where_elements_of_a_source_go() -> None:
     assert place_axes(crossed, (1, 5, 24), source) is None
     shifted = body_reading(source, (n, m, c), [n, floordiv(c, 8), m + iconst(1), floormod(c, 8)])
     assert place_axes(shifted, (1, 5, 24), source) is None
+
+
+def _guarded(mask: np.ndarray, guard: bool = True) -> onnx.ModelProto:
+    """Attention of 8 tokens by itself, masked, as torch's exporter guards masked rows."""
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["t"]),
+        helper.make_node("Add", ["t", "m"], ["u"]),
+        helper.make_node("Softmax", ["u"], ["p"], axis=-1),
+        helper.make_node("IsNaN", ["p"], ["b"]),
+        helper.make_node("Where", ["b", "zero" if guard else "one", "p"], ["w"]),
+        helper.make_node("MatMul", ["w", "v"], ["y"]),
+    ]
+    constants = {"m": mask, "zero": np.float32(0), "one": np.float32(1)}
+    shapes = {"q": [1, 2, 8, 16], "k": [1, 2, 16, 8], "v": [1, 2, 8, 16]}
+    del constants["one" if guard else "zero"]
+    return graph(nodes, shapes, ["y"], constants)
+
+
+@pytest.mark.parametrize("guard", (True, False))
+def test_rows_that_are_guarded_against_masks_are_one_kernel(guard: bool) -> None:
+    """A guard that makes anything else of what is no number is none."""
+    state = plan(_guarded(np.zeros((8, 8), np.float32), guard), until="fuse_attention")
+    assert state.graph is not None
+    found = [node for node in state.graph.nodes if node.op == "attention"]
+    assert len(found) == guard
+    assert all(node.attrs["guarded"] for node in found)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from typing import Any
-
-import numpy as np
-import pytest
 
 from adrenoc.families.operators import OPERATORS
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.expression import Expression
-from adrenoc.passes.precision.keep_float32 import PRECISION_RULES
-from adrenoc.passes.precision.known import FROM_ZERO, Channels, Interval, Known, Size
+from adrenoc.passes.precision.known import FROM_ZERO, Interval, Known
 from adrenoc.tvmapi import BufferLoad, Var, call, decl_buffer, fconst, tirx
 
 _AXIS = Var("i", "int64")
@@ -69,46 +64,6 @@ def test_ends_follow_sums_products_and_choices() -> None:
     assert _known(chosen).interval == Interval(-1, 3)
 
 
-def test_factors_multiply_and_bounds_cut_them_off() -> None:
-    small = _known(_load(_X) * _number(1e-7))
-    assert small.size == Size(1e-7, 1e-7)
-    back = _known(_load(_X) * _number(1e7), x=small)
-    assert back.size is not None
-    assert back.size.most == pytest.approx(1)
-    large = Known(size=Size(1e8, 1e8), interval=FROM_ZERO)
-    cut = _known(tirx.Min(_load(_X), _number(6)), x=large)
-    assert cut.size == Size(6, 6)  # its other bound was another kernel's
-    open_below = _known(tirx.Min(_load(_X), _number(6)), x=Known(size=Size(1e8, 1e8)))
-    assert open_below.size == Size(1e8, 1e8)
-
-
-def test_a_number_that_hides_is_no_size() -> None:
-    mask = _load(_Y) * _number(-1e9)
-    assert _known(mask).hides
-    assert _known(_load(_X) + mask).size == Size()
-    assert not _known(_load(_Y) * _number(1e9)).hides
-
-
-def test_formulas_that_leave_half_say_why() -> None:
-    x, y = _load(_X), _load(_Y)
-    assert "powers" in _known(x * x).ends.why
-    assert "exponentials" in _known(_of("exp", x)).ends.why
-    assert not _known(_of("exp", x), x=Known(interval=Interval(high=0))).ends
-    inverse = _known(_number(1) / (x + _number(1e-8)))
-    assert "1e-08 keeps from zero" in inverse.ends.why
-    assert not _known(_number(1) / (x + _number(1e-2))).ends
-    assert not _known(x / y, x=inverse, y=inverse).ends  # of two as large
-
-
-def test_channels_have_sizes_of_their_own() -> None:
-    sizes = np.array([1.0, 1e-9] * 4)
-    known = Known(channels=Channels(sizes, 0, ("x",)))
-    body = Body(axes=(_AXIS,), value=_load(_X) * _number(2), sources={_X: "x"})
-    made = Expression(body, {"x": known}, source="x").element()
-    assert made.channels.axis == 0
-    assert np.allclose(made.channels.sizes, 2 * sizes)
-
-
 def test_deep_and_shared_expressions_take_one_look_a_part() -> None:
     deep = shared = _load(_X)
     for _ in range(3000):
@@ -127,17 +82,10 @@ def test_a_long_graph_takes_no_deep_stack() -> None:
         body = Body(axes=(_AXIS,), value=_load(_X) * _number(0.5), sources={_X: source})
         nodes.append(Node(name=made, op="map", inputs=(source,), output=made, body=body))
     graph = Graph(tensors=tensors, nodes=tuple(nodes), inputs=("t0",), outputs=("t3000",))
-    size = Analysis(graph)["t20"].size
-    assert size is not None
-    assert math.isclose(size.most, 0.5**20)
+    assert not Analysis(graph)["t3000"].whole
 
 
 def test_each_operator_that_passes_read_says_what_data_of_one_becomes() -> None:
     for operator in OPERATORS.values():
         made_of_others = not operator.relax and operator.name != "attention"
         assert (operator.typical is None) == made_of_others, operator.name
-
-
-def test_each_rule_is_a_row_with_a_name_of_its_own() -> None:
-    assert len({rule.keeps for rule in PRECISION_RULES}) == len(PRECISION_RULES)
-    assert len({rule.finds for rule in PRECISION_RULES}) == len(PRECISION_RULES)

@@ -33,7 +33,7 @@ def _planned(case: Case, target: Target, preset: str, folder: Path) -> tuple[Gra
     add_to(net, case)
     model = folder / "case.onnx"
     model.write_bytes(net.model())
-    asked = {"int8_prompts": True}
+    asked = {"int8_prompts": True, "keep_float32": False}
     options = resolve_options(target, preset=preset, command_line=asked).options
     state, _ = run_stages(
         State(model=model, target=target, options=options),

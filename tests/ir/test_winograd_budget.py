@@ -26,11 +26,17 @@ def _chain() -> onnx.ModelProto:
     random = np.random.default_rng(0)
     shape = (CHANNELS, CHANNELS, 3, 3)
     weights = {f"w{i}": random.normal(0, 0.04, shape).astype(np.float32) for i in range(LAYERS)}
+    for name, shape in (("u", (CHANNELS, 3, 1, 1)), ("v", (8, CHANNELS, 1, 1))):
+        weights[name] = random.normal(0, 0.1, shape).astype(np.float32)
     nodes = [
-        helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"], pads=[1] * 4)
-        for i in range(LAYERS)
+        helper.make_node("Conv", ["x", "u"], ["t0"]),
+        *(
+            helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"], pads=[1] * 4)
+            for i in range(LAYERS)
+        ),
+        helper.make_node("Conv", [f"t{LAYERS}", "v"], ["y"]),
     ]
-    return graph(nodes, {"t0": [1, CHANNELS, 96, 96]}, [f"t{LAYERS}"], weights)
+    return graph(nodes, {"x": [1, 3, 96, 96]}, ["y"], weights)
 
 
 def _by_winograd(folder: Path, preset: str) -> tuple[int, list[str]]:
@@ -61,7 +67,7 @@ def test_what_saves_most_is_taken_first(tmp_path: Path) -> None:
     state = State(model=write(_chain(), tmp_path), target=target, options=options)
     state, _ = run_stages(state, reporter=SilentReporter(), stop_after="fuse_depthwise")
     placed = graph_of(state)
-    names = [node.output for node in placed.nodes if node.op == "conv2d"]
+    names = [node.output for node in placed.nodes if node.op == "conv2d"][1:-1]
     savings = {
         name: Saving(clocks=1000 - 100 * number, direct=2000, added=3.0)
         for number, name in enumerate(names)

@@ -21,6 +21,10 @@ Write = Callable[[Expr, Expr, Expr, Expr, Expr], None]
 """Stores (n, h, row, block of channels, value)."""
 
 
+_LEAST_TOTAL = 1e-30
+"""Far below the exponential of the largest score, which is one: what nothing is divided by."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttentionOperands:
     """What a kernel reads and writes, by its own coordinates.
@@ -38,8 +42,8 @@ class AttentionOperands:
     value_scale: float
     rescore: Rescore | None
     write: Write
-    lowest: float | None = None
-    """Counted in place of scores below it."""
+    guarded: bool
+    """Whether rows without any score come out as zeros, and not as no numbers."""
 
 
 def attention(
@@ -88,10 +92,12 @@ class _Attention(AttentionWalk):
             value = self.builder.let(value * splat(fconst(of.scale, ACCUMULATOR)), "s")
         if of.rescore is None:
             return value
-        value = of.rescore(self.n, self.h, self.rows[r], block, value)
-        if of.lowest is None:
-            return value
-        return maximum(value, splat(fconst(of.lowest, ACCUMULATOR)))
+        return of.rescore(self.n, self.h, self.rows[r], block, value)
+
+    def count_beside(self, total: Expr, largest: Expr) -> Expr:
+        if not self._of.guarded:
+            return super().count_beside(total, largest)
+        return maximum(total, splat(fconst(_LEAST_TOTAL, ACCUMULATOR)))
 
     def write(self, r: int, block: Expr, value: Expr) -> None:
         if self._of.value_scale != 1.0:

@@ -20,7 +20,6 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.computed import ComputedAccess
 from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.expression import Evaluator, Texel, fill_vector
-from adrenoc.kernels.walk import LOWEST_HALF
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 from adrenoc.tvmapi import Expr, bytes_of, floordiv, iconst, simplify
@@ -88,7 +87,7 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
         value_scale=float(node.attrs["value_scale"]),
         rescore=_rescore(kernel, score, shapes[0], shapes[1]) if score is not None else None,
         write=_write(out, epilogue, node.attrs["out"], shapes[0], shapes[2]),
-        lowest=LOWEST_HALF if context.options.storage_dtype == "float16" else None,
+        guarded=bool(node.attrs.get("guarded")),
     )
     attention(kernel.builder, tile, operands, power, query)
     return kernel.call()

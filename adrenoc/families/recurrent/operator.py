@@ -56,7 +56,7 @@ OPERATORS = (
     Operator(
         name="recurrent",
         kind=Kind.PRODUCT,
-        numbers=Numbers.WEIGHTED,
+        numbers=Numbers.CARRIED,
         rule=recurrent_rule,
         relax=RECURRENT,
         refuses=_refuses,

@@ -16,7 +16,6 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.runs import Runs
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.walk import (
-    LOWEST_HALF,
     Position,
     combine_lanes,
     each_texel,
@@ -50,10 +49,7 @@ def softmax(
     state[1] = splat(fconst(0.0, ACCUMULATOR))
 
     def read(position: Position) -> Expr:
-        value = widen(x.texel(*position))
-        if x.spec.dtype == "float16":
-            value = maximum(value, splat(fconst(LOWEST_HALF, ACCUMULATOR)))
-        return builder.let(value, "x")
+        return builder.let(widen(x.texel(*position)), "x")
 
     def find_largest(position: Position, lanes: int) -> None:
         state[0] = maximum(state[0], only_channels(read(position), lanes, -math.inf))

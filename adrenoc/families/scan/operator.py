@@ -18,7 +18,7 @@ from adrenoc.families.shared.operator import (
     same_layout,
 )
 from adrenoc.families.shared.typical import TypicalRun
-from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.graph import Node, Tensor
 
 
 def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
@@ -33,11 +33,6 @@ def _follows_batch(batch: Batch, node: Node) -> Along | None:
     return None if int(node.attrs["axis"]) % rank == along.axis else along
 
 
-def _terms(graph: Graph, node: Node) -> int:
-    """Those of the last element along the axis."""
-    return graph.tensors[node.output].shape[int(node.attrs["axis"])]
-
-
 def _typical(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
     """The largest are about the last; elements that are alike count as often as there are."""
     shape = run.graph.tensors[node.output].shape
@@ -48,11 +43,11 @@ def _typical(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
     return np.asarray(np.cumprod(data, axis=axis + 1) ** unseen)
 
 
-def _scan(name: str, numbers: Numbers) -> Operator:
+def _scan(name: str) -> Operator:
     return Operator(
         name=name,
         kind=Kind.REDUCTION,
-        numbers=numbers,
+        numbers=Numbers.CARRIED,
         rule=scan_rule,
         relax=f"relax.{name}",
         refuses=_refuses,
@@ -65,7 +60,7 @@ def _scan(name: str, numbers: Numbers) -> Operator:
         needs_channel_only=False,
         follows_batch=_follows_batch,
         multiply_adds=None,
-        terms=_terms if numbers is Numbers.SUMMED else None,
+        terms=None,
         operations=count_per_input_element(1),
         typical=_typical,
         fusions=frozenset(),
@@ -74,4 +69,4 @@ def _scan(name: str, numbers: Numbers) -> Operator:
     )
 
 
-OPERATORS = (_scan("cumsum", Numbers.SUMMED), _scan("cumprod", Numbers.MULTIPLIED))
+OPERATORS = (_scan("cumsum"), _scan("cumprod"))

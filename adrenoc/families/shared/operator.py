@@ -57,6 +57,8 @@ class Numbers(str, Enum):
     """About as large, and of the same sign."""
     PICKED = "picked"
     """Each is one of those that are read."""
+    CARRIED = "carried"
+    """Each is computed of the one before: sums so far, states of recurrent layers."""
     SHARES = "shares"
     """Shares of one: from zero to one."""
     LOG_SHARES = "log shares"

@@ -9,7 +9,7 @@ from typing import Any
 from tvm_ffi.structural import structural_map
 
 from adrenoc.ir.body import find_loaded_buffers
-from adrenoc.tvmapi import Expr, sym, tirx, tvm
+from adrenoc.tvmapi import Call, Expr, sym, tirx, tvm
 
 
 class NotScalarError(Exception):
@@ -112,6 +112,19 @@ def parts_of_kind(value: Expr, kind: Any) -> list[Any]:
 
     structural_map(value, (kind, note))
     return found
+
+
+def values_of(part: Any) -> tuple[Expr, ...]:
+    """What the number of a part comes of: not where a load reads it."""
+    if isinstance(part, tvm.ir.TensorLoad):
+        return ()
+    if isinstance(part, Call):
+        return tuple(part.args)
+    if isinstance(part, tirx.Select):
+        return (part.condition, part.true_value, part.false_value)
+    if isinstance(part, tirx.Cast):
+        return (part.value,)
+    return tuple(getattr(part, name) for name in ("a", "b") if hasattr(part, name))
 
 
 def parts_of(value: Expr, sides: Callable[[Any], tuple[Expr, ...]]) -> list[Expr]:

@@ -9,20 +9,26 @@ Before -> after:
     qkv -> split, reshape, transpose -> q, k, v
     matmul(q, k) -> multiply -> add(mask) -> softmax -> matmul(v) -> transpose -> reshape
         attention(qkv, mask)                            parts: q, k, v, score
+    ... softmax -> where(isnan, 0, ..) -> matmul(v)     the same, `guarded`
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from adrenoc.families.attention.attention_tile import AttentionTile
 from adrenoc.families.operators import can, gives
 from adrenoc.families.shared.operator import Fusion, Numbers
+from adrenoc.families.shared.typical import NotKnownError
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.body_cost import loads_of
+from adrenoc.passes.analyse.numeric import evaluate
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import inline
 from adrenoc.passes.fuse.index_maps import (
@@ -33,7 +39,7 @@ from adrenoc.passes.fuse.index_maps import (
     split_factor,
 )
 from adrenoc.target.target import Limits
-from adrenoc.tvmapi import BufferLoad, Var, decl_buffer, iconst, tvm
+from adrenoc.tvmapi import BufferLoad, Var, decl_buffer, iconst, tirx, tvm
 
 FLOAT_BYTES = 4
 MAX_RANK = 4
@@ -83,7 +89,8 @@ class _Finder:
             _NoAttentionError: with the reason, where it is none or not one that we cover.
         """
         graph, softmax = self._graph, self._softmax
-        mix, turned = self._mix(softmax.output)
+        guard = self._find_guard(softmax.output)
+        mix, turned = self._mix(softmax.output if guard is None else guard.output)
         scores = self._scores(softmax.inputs[0])
         q_name, k_name, v_name = *scores.product.inputs[:2], mix.inputs[0 if turned else 1]
         shape = graph.tensors[scores.product.output].shape
@@ -106,7 +113,7 @@ class _Finder:
         q = self._read_operand(q_name, shape[:-2], transposed=False)
         k = self._read_operand(k_name, shape[:-2], transposed=True)
         v = self._read_operand(v_name, shape[:-2], transposed=turned)
-        return self._insert_node(mix, scores, (q, k, v), turned=turned)
+        return self._insert_node(mix, scores, (q, k, v), turned=turned, guarded=guard is not None)
 
     def _check_local_memory(self, channels: int, depth: int) -> None:
         """Refuse what even the smallest schedule would not hold, in floats."""
@@ -132,6 +139,23 @@ class _Finder:
             ):
                 return after, True
         raise _NoAttentionError("no product follows", near=False)
+
+    def _find_guard(self, name: str) -> Node | None:
+        """Find the map that makes zeros of shares that are no numbers, as of rows that are masked
+        altogether, and leaves others as they are: exporters write it as IsNaN and Where."""
+        readers = self._graph.consumers[name]
+        for last in readers:
+            body, also = last.body, [node for node in readers if node is not last]
+            if not last.is_map or body is None or not all(node.is_map for node in also):
+                continue
+            for node in also:
+                if node.body is None or self._only_reader(node.output) is not last:
+                    break
+                body = inline(body, node.output, node.body)
+            else:
+                if set(body.sources.values()) == {name} and _keeps_numbers_alone(body):
+                    return last
+        return None
 
     def _swaps(self, node: Node) -> bool:
         """Whether a map swaps the last two axes and does nothing else."""
@@ -236,6 +260,7 @@ class _Finder:
         operands: tuple[Movement, Movement, Movement],
         *,
         turned: bool,
+        guarded: bool,
     ) -> Graph:
         graph, (q, k, v) = self._graph, operands
         target, joined, out = self._find_stored_tensor(
@@ -259,6 +284,7 @@ class _Finder:
                 **{name: m.shape for name, m in zip("qkv", (q, k, v), strict=True)},
                 "scale": q.factor * k.factor * scores.factor,
                 "value_scale": v.factor,
+                **({"guarded": True} if guarded else {}),
                 "channels": tuple(channels.get(name) for name in inputs),
                 "out": out,
                 "out_channel": max(
@@ -298,6 +324,26 @@ class _Finder:
             if axes is not None and len(target) <= MAX_RANK:
                 best = (name, list(passed), axes)
         return best or (mix.output, [], tuple(straight))
+
+
+def _keeps_numbers_alone(body: Body) -> bool:
+    """Whether a map of one tensor gives each number as it is, in its place, and 0 for NaN."""
+    shares = np.array([0.0, 1e-9, 0.25, 1.0, math.nan])
+
+    def leaf(part: Any) -> np.ndarray:
+        moved = not isinstance(part, tvm.ir.TensorLoad) or len(part.indices) != len(body.axes)
+        if moved or not all(
+            index.same_as(axis) or isinstance(index, tirx.IntImm)
+            for index, axis in zip(part.indices, body.axes, strict=True)
+        ):
+            raise NotKnownError
+        return shares
+
+    try:
+        made = evaluate(body.value, leaf)
+    except NotKnownError:
+        return False
+    return bool(np.array_equal(made, np.nan_to_num(shares, nan=0.0)))
 
 
 def _identity(name: str, shape: tuple[int, ...]) -> Body:

@@ -105,11 +105,20 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
     wide_input = any(
         graph.precision(n).float32 and graph.tensors[n].value is None for n in node.inputs
     )
-    if asked.float32 or (asked.rounded and _has_wide_weights(graph, node)):
+    narrow = _has_narrow_weights(graph, node)
+    if (asked.float32 and not narrow) or (asked.rounded and _has_wide_weights(graph, node)):
         context = context.copy_in_float32()
     elif wide_input or asked.computes_in_float32:
         context = context.computing_in_float32()
     return operator.rule(context, node)
+
+
+def _has_narrow_weights(graph: Graph, node: Node) -> bool:
+    """Whether a product's weights, which no expression reads, all lie as the options say."""
+    read = {name for body in node.bodies for name in body.sources.values()}
+    constants = (n for n in node.inputs if graph.tensors[n].value is not None and n not in read)
+    weights = [graph.precision(name).float32 for name in constants]
+    return is_product(node) and bool(weights) and not any(weights)
 
 
 def _has_wide_weights(graph: Graph, node: Node) -> bool:

@@ -27,8 +27,7 @@ from adrenoc.families.operators import gives
 from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.passes.analyse.scalar_body import parts_of
-from adrenoc.passes.precision.expression import values_of
+from adrenoc.passes.analyse.scalar_body import parts_of, values_of
 from adrenoc.passes.precision.known import Interval
 from adrenoc.tvmapi import Expr, tvm
 

@@ -13,9 +13,19 @@ import numpy as np
 from adrenoc.families.operators import OPERATORS
 from adrenoc.families.shared.typical import NotKnownError, TypicalRun, one_of
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Tensor
-from adrenoc.passes.precision.typical_expression import HIDING, evaluate
+from adrenoc.passes.precision.typical_expression import evaluate
 
-_BYTES = {"uint8": (128.0, 128.0), "int8": (64.0, -64.0)}
+_WHOLE = {
+    "uint8": (128.0, 128.0),
+    "int8": (64.0, -64.0),
+    "uint16": (2.0**15, 2.0**15),
+    "int16": (2.0**14, -(2.0**14)),
+    "uint32": (2.0**31, 2.0**31),
+    "int32": (2.0**30, -(2.0**30)),
+}
+"""What stands for an input of these types: the half of what it may hold."""
+_HIDING = 1e4
+"""What is below minus that is taken for a mask: a number beside data that hides it."""
 _VAST = 1e300
 _MOST_ELEMENTS = 1 << 13
 """Of an array: beyond it, the means along its longest axes are taken."""
@@ -77,13 +87,13 @@ def _draw_given(tensor: Tensor) -> np.ndarray:
     """The numbers of a constant or an input; what a mask hides by is no number."""
     if tensor.value is not None and tensor.value.dtype.kind in "fiub":
         value = tensor.value[np.newaxis]
-        if value.dtype.kind == "f" and value.size and value.min() <= -HIDING:
-            hidden = value <= -HIDING
+        if value.dtype.kind == "f" and value.size and value.min() <= -_HIDING:
+            hidden = value <= -_HIDING
             if not np.isfinite(value.min()) or len(np.unique(value[hidden])) == 1:
                 value = np.where(hidden, 0.0, value)
         return _short(value)
-    if tensor.dtype in _BYTES:
-        return np.reshape(_BYTES[tensor.dtype], [-1] + [1] * len(tensor.shape))
+    if tensor.dtype in _WHOLE:
+        return np.reshape(_WHOLE[tensor.dtype], [-1] + [1] * len(tensor.shape))
     return one_of(tensor.shape)
 
 

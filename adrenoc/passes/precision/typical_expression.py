@@ -15,13 +15,13 @@ import numpy as np
 
 from adrenoc.families.shared.typical import NotKnownError
 from adrenoc.ir.body import Body
-from adrenoc.tvmapi import IF_THEN_ELSE, tirx, tvm
+from adrenoc.passes.analyse.numeric import COMPARISONS
+from adrenoc.passes.analyse.numeric import evaluate as evaluate_expression
+from adrenoc.passes.analyse.scalar_body import parts_of_kind
+from adrenoc.tvmapi import tirx, tvm
 
 _MOST_PLACES = 1 << 17
 """At which an expression is evaluated: beyond it, axes are looked at in the middle alone."""
-
-HIDING = 1e4
-"""What is below minus that is taken for a mask: a number beside data that hides it."""
 
 Known = Callable[[str], np.ndarray]
 """From a tensor's name to its numbers."""
@@ -78,7 +78,7 @@ class _Grid:
                 whole |= wanted
             elif any(axis >= len(body.axes) for axis in wanted):
                 raise NotKnownError  # a sum is not so many times its middle term
-        for wanted in self._sort_groups(map(self._axes_of, _parts(value, _COMPARED))):
+        for wanted in self._sort_groups(map(self._axes_of, parts_of_kind(value, COMPARISONS))):
             if self._places_of(whole | wanted) <= _MOST_PLACES:
                 whole |= wanted
         self.extents = [extent if a in whole else 1 for a, (_, extent) in enumerate(axes)]
@@ -89,10 +89,7 @@ class _Grid:
 
     def evaluate(self, value: Any) -> np.ndarray:
         """The numbers of a part."""
-        for kind, rule in _RULES:
-            if isinstance(value, kind):
-                return rule(self, value)
-        raise NotKnownError
+        return evaluate_expression(value, self._leaf)
 
     # Steps
 
@@ -109,7 +106,7 @@ class _Grid:
 
     def _axes_of_loads(self, value: Any) -> Iterator[set[int]]:
         """The axes by which elements differ that are read, an index after the other."""
-        for load in _parts(value, tvm.ir.TensorLoad):
+        for load in parts_of_kind(value, tvm.ir.TensorLoad):
             extents = self._array(load).shape[1:]
             for index, extent in zip(load.indices, extents, strict=True):
                 if extent > 1:
@@ -118,7 +115,7 @@ class _Grid:
     def _axes_of(self, index: Any) -> set[int]:
         return {
             a
-            for var in _parts(index, tirx.Var)
+            for var in parts_of_kind(index, tirx.Var)
             for a, (axis, _) in enumerate(self._axes)
             if axis.same_as(var)
         }
@@ -129,7 +126,13 @@ class _Grid:
             raise NotKnownError
         return found
 
-    # Rules
+    def _leaf(self, part: Any) -> np.ndarray:
+        if isinstance(part, tvm.ir.TensorLoad):
+            return self._load(part)
+        for (axis, _), places in zip(self._axes, self._places, strict=True):
+            if axis.same_as(part):
+                return places
+        raise NotKnownError
 
     def _load(self, load: Any) -> np.ndarray:
         array = self._array(load)
@@ -139,137 +142,3 @@ class _Grid:
             place = self.evaluate(index) if extent > 1 else np.zeros_like(trial)
             places.append(np.clip(place.astype(np.int64), 0, extent - 1))
         return np.asarray(array[tuple([trial, *places])])
-
-    def _variable(self, var: Any) -> np.ndarray:
-        for (axis, _), places in zip(self._axes, self._places, strict=True):
-            if axis.same_as(var):
-                return places
-        raise NotKnownError
-
-    def _number(self, value: Any) -> np.ndarray:
-        return np.full([1] * (1 + len(self._axes)), value.value)
-
-    def _binary(self, value: Any) -> np.ndarray:
-        return np.asarray(_BINARY[type(value)](self.evaluate(value.a), self.evaluate(value.b)))
-
-    def _negate(self, value: Any) -> np.ndarray:
-        return ~self.evaluate(value.a).astype(bool)
-
-    def _cast(self, value: Any) -> np.ndarray:
-        inner = self.evaluate(value.value)
-        if str(value.ty).startswith("float"):
-            return inner.astype(np.float64)
-        return np.trunc(inner) if inner.dtype.kind == "f" else inner
-
-    def _choose(self, value: Any) -> np.ndarray:
-        return self._either(value.condition, value.true_value, value.false_value)
-
-    def _either(self, condition: Any, *branches: Any) -> np.ndarray:
-        shown = [b for b in branches if not _hides(b)]
-        if len(shown) == 1:
-            return self.evaluate(shown[0])
-        return np.where(self.evaluate(condition), *(self.evaluate(b) for b in branches))
-
-    def _call(self, call: Any) -> np.ndarray:
-        name = call.op.name
-        if name == IF_THEN_ELSE:
-            return self._either(*call.args)
-        if name not in _CALLS:
-            raise NotKnownError
-        return np.asarray(_CALLS[name](*(self.evaluate(part) for part in call.args)))
-
-
-def _hides(value: Any) -> bool:
-    return isinstance(value, tirx.FloatImm) and abs(value.value) >= HIDING
-
-
-def _parts(value: Any, kind: Any) -> list[Any]:
-    """The parts of a kind, in order."""
-    found: list[Any] = []
-    waiting = [value]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, kind):
-            found.append(part)
-        if isinstance(part, tvm.ir.TensorLoad):
-            waiting += list(part.indices)
-        elif isinstance(part, tvm.ir.Call):
-            waiting += list(part.args)
-        elif isinstance(part, tirx.Select):
-            waiting += [part.condition, part.true_value, part.false_value]
-        elif isinstance(part, tirx.Cast):
-            waiting.append(part.value)
-        elif isinstance(part, tirx.Not):
-            waiting.append(part.a)
-        elif type(part) in _BINARY:
-            waiting += [part.a, part.b]
-    return found
-
-
-def _error_function(x: np.ndarray) -> np.ndarray:
-    """erf, near enough."""
-    return np.tanh(1.1283791670955126 * x * (1 + 0.0893 * x * x))
-
-
-_BINARY: dict[Any, Callable[[np.ndarray, np.ndarray], Any]] = {
-    tirx.Add: np.add,
-    tirx.Sub: np.subtract,
-    tirx.Mul: np.multiply,
-    tirx.Div: np.divide,
-    tirx.Mod: np.fmod,
-    tirx.FloorDiv: np.floor_divide,
-    tirx.FloorMod: np.mod,
-    tirx.Min: np.minimum,
-    tirx.Max: np.maximum,
-    tirx.EQ: np.equal,
-    tirx.NE: np.not_equal,
-    tirx.LT: np.less,
-    tirx.LE: np.less_equal,
-    tirx.GT: np.greater,
-    tirx.GE: np.greater_equal,
-    tirx.And: np.logical_and,
-    tirx.Or: np.logical_or,
-}
-_COMPARED = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
-
-_RULES: tuple[tuple[Any, Callable[[_Grid, Any], np.ndarray]], ...] = (
-    (tvm.ir.TensorLoad, _Grid._load),
-    (tirx.Var, _Grid._variable),
-    (tirx.FloatImm | tirx.IntImm, _Grid._number),
-    (tuple(_BINARY), _Grid._binary),
-    (tirx.Not, _Grid._negate),
-    (tirx.Cast, _Grid._cast),
-    (tirx.Select, _Grid._choose),
-    (tvm.ir.Call, _Grid._call),
-)
-
-_CALLS: dict[str, Callable[..., Any]] = {
-    "tirx.exp": np.exp,
-    "tirx.exp2": np.exp2,
-    "tirx.exp10": lambda x: np.power(10.0, x),
-    "tirx.log": np.log,
-    "tirx.log2": np.log2,
-    "tirx.log10": np.log10,
-    "tirx.log1p": np.log1p,
-    "tirx.sqrt": np.sqrt,
-    "tirx.rsqrt": lambda x: 1 / np.sqrt(x),
-    "tirx.pow": np.power,
-    "tirx.fabs": np.abs,
-    "tirx.abs": np.abs,
-    "tirx.floor": np.floor,
-    "tirx.ceil": np.ceil,
-    "tirx.trunc": np.trunc,
-    "tirx.round": np.round,
-    "tirx.nearbyint": np.round,
-    "tirx.fmod": np.fmod,
-    "tirx.tanh": np.tanh,
-    "tirx.sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "tirx.erf": _error_function,
-    "tirx.sin": np.sin,
-    "tirx.cos": np.cos,
-    "tirx.tan": np.tan,
-    "tirx.atan": np.arctan,
-    "tirx.sinh": np.sinh,
-    "tirx.cosh": np.cosh,
-    "tirx.likely": lambda x: x,
-}

@@ -1,0 +1,250 @@
+"""What an expression does to its operands, found by computing it at some hundred points.
+
+Operators have names without end, and a rule for each name forgets the next one.  What storage in
+half precision costs does not hang on names: it is how far a result moves when one operand is
+rounded, and how large results become when operands are.  Both are seen when the expression is
+computed where it matters: at numbers of all magnitudes, at the constants that it compares with, at
+operands that are alike.
+
+    sigmoid(x), x + y, min(max(x, 0), 6)    a rounded operand moves the result as far as itself
+    sin(x), exp(x), log(x), floor(x), x > y moves it by more than its own rounding
+    x * x, x * y, x * 1e6                   results grow faster than the operands
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm_ffi.structural import structural_equal, structural_hash
+
+from adrenoc.families.shared.typical import NotKnownError
+from adrenoc.ir.body import Body
+from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
+from adrenoc.passes.analyse.numeric import COMPARISONS, evaluate
+from adrenoc.passes.analyse.powers import unify_reads
+from adrenoc.passes.analyse.scalar_body import parts_of, parts_of_kind, values_of
+from adrenoc.tvmapi import tirx, tvm
+
+LARGE = 256.0
+"""How large numbers that a network learned are taken to become now and then."""
+USUAL = 64.0
+"""How large they often are: what rounding costs is judged up to there."""
+_POINTS = 1024
+_AMPLIFIED = 4 * 2.0**-11
+"""Of the largest result: a rounded operand of that size may move it by four times its rounding."""
+_ENDS = 64
+"""Points at which operands are at one of their ends, in all combinations of some operands."""
+_LEAST = 1e-9
+"""The smallest magnitude that points have, beside zero."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Between which numbers an operand lies, and the size that it usually has."""
+
+    low: float = -LARGE
+    high: float = LARGE
+    size: float = 1.0
+
+    @property
+    def most(self) -> float:
+        """The largest size that one can have."""
+        return max(abs(self.low), abs(self.high))
+
+
+Operand = Callable[[str], "Span | np.ndarray"]
+"""Tensor -> what is known of its numbers, or these numbers where they are constant."""
+
+
+class Probe:
+    """One expression at many points, the same whenever it is asked again."""
+
+    def __init__(self, body: Body, extents: Sequence[int], operand: Operand) -> None:
+        """Look at a body whose result has these extents along its axes."""
+        self._body, self._operand = body, operand
+        self._value = _term_of(replace(body, value=unify_reads(body)))
+        self._extents = [
+            *zip(body.axes, map(int, extents), strict=False),
+            *((variable, int(extent)) for variable, extent in body.reduced),
+        ]
+        self._loads = _distinct_loads(self._value)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The tensors whose elements the value is computed of."""
+        return frozenset(self._body.sources.get(load.source, "") for load in self._loads)
+
+    def results(self, limit: float) -> np.ndarray:
+        """What it comes to where operands are as large as they may be, but `limit` at most.
+
+        Raises:
+            NotKnownError: it has a part that is not looked into.
+        """
+        return self._compute(self._draw(limit))
+
+    def usual_size(self) -> float:
+        """How large results usually are where operands have their usual sizes."""
+        points = {at: self._draw_load(load, 2.0, usual=True) for at, load in self._each_load()}
+        found = np.abs(self._compute(points))
+        found = found[np.isfinite(found)]
+        return float(np.quantile(found, 0.9)) if found.size else 1.0
+
+    def is_affine(self) -> bool:
+        """Whether results lie on straight lines: moves, offsets and factors."""
+        one, other = self._draw(LARGE), self._draw(LARGE, seed=1)
+        middle = {
+            at: value if self._is_constant(at) else (value + other[at]) / 2
+            for at, value in one.items()
+        }
+        other = {at: one[at] if self._is_constant(at) else value for at, value in other.items()}
+        with np.errstate(invalid="ignore"):
+            sides = self._compute(one) + self._compute(other)
+            bent = np.abs(sides - 2 * self._compute(middle))
+        bent, sides = bent[np.isfinite(bent)], sides[np.isfinite(sides)]
+        return bool(bent.max(initial=0.0) <= 1e-6 * np.abs(sides).max(initial=0.0))
+
+    def find_amplified(self, stored: Callable[[str], bool], least: float) -> frozenset[str]:
+        """The tensors of those `stored` in half whose rounding moves the result much further.
+
+        Halves below `least` are zero on the device.
+        """
+        points = self._draw(USUAL)
+        try:
+            exact = self._compute(points)
+        except NotKnownError:
+            return frozenset(name for name in self.names if stored(name))
+        finite = np.isfinite(exact)
+        largest = np.abs(exact[finite]).max(initial=0.0)
+        found = set()
+        for at, load in self._each_load():
+            name = self._body.sources.get(load.source, "")
+            if not stored(name):
+                continue
+            moved = self._compute({**points, at: round_to_half(points[at], least)})
+            off = np.abs(moved[finite] - exact[finite])
+            if not np.isfinite(moved[finite]).all() or off.max(initial=0.0) > _AMPLIFIED * largest:
+                found.add(name)
+        return frozenset(found)
+
+    # Points
+
+    def _each_load(self) -> list[tuple[int, Any]]:
+        return list(enumerate(self._loads))
+
+    def _is_constant(self, at: int) -> bool:
+        name = self._body.sources.get(self._loads[at].source, "")
+        return isinstance(self._operand(name), np.ndarray)
+
+    def _draw(self, limit: float, seed: int = 0) -> dict[int, np.ndarray]:
+        return {at: self._draw_load(load, limit, seed=seed) for at, load in self._each_load()}
+
+    def _draw_load(
+        self, load: Any, limit: float, *, usual: bool = False, seed: int = 0
+    ) -> np.ndarray:
+        random = np.random.default_rng((seed, self._loads.index(load)))
+        known = self._operand(self._body.sources.get(load.source, ""))
+        if isinstance(known, np.ndarray):
+            flat = known.reshape(-1)
+            return flat[random.integers(0, max(flat.size, 1), _POINTS)].astype(np.float64)
+        limit *= known.size if usual else max(known.size, 1.0)
+        low, high = known.low, known.high
+        if low < limit and high > -limit:
+            low, high = max(low, -limit), min(high, limit)
+        if usual:
+            return random.uniform(low, high, _POINTS)
+        return self._spread(random, low, high)
+
+    def _spread(self, random: np.random.Generator, low: float, high: float) -> np.ndarray:
+        """Draw points between two numbers: at both, evenly, by magnitude, at thresholds, alike."""
+        quarter = _POINTS // 4
+        even = random.uniform(low, high, quarter)
+        even[:_ENDS] = random.choice([low, high], _ENDS)
+        even[:2] = low, high
+        largest = max(abs(low), abs(high), 2 * _LEAST)
+        sizes = np.exp(random.uniform(np.log(_LEAST), np.log(largest), quarter))
+        sizes *= random.choice([-1.0, 1.0], quarter)
+        # Thresholds and what lies a rounding beside them; last, points that operands share.
+        thresholds = self._thresholds or [0.0]
+        near = random.choice(thresholds, quarter) * (1 + random.uniform(-1, 1, quarter) * 2.0**-12)
+        shared = np.random.default_rng(7).uniform(low, high, _POINTS - 3 * quarter)
+        alike = shared * (1 + random.choice([-1.0, 0.0, 1.0], shared.size) * 2.0**-12)
+        return np.clip(np.concatenate([even, sizes, near, alike]), low, high)
+
+    @cached_property
+    def _thresholds(self) -> list[float]:
+        """The numbers that the expression compares with or holds: where it may jump."""
+        kinds = (*COMPARISONS, tirx.Max, tirx.Min)
+        sides = (side for part in parts_of_kind(self._value, kinds) for side in (part.a, part.b))
+        return [float(side.value) for side in sides if isinstance(side, tirx.FloatImm)]
+
+    def _compute(self, points: Mapping[int, np.ndarray]) -> np.ndarray:
+        random = np.random.default_rng(3)
+        places = {
+            axis: random.integers(0, max(extent, 1), _POINTS) for axis, extent in self._extents
+        }
+
+        def leaf(part: Any) -> np.ndarray:
+            if isinstance(part, tvm.ir.TensorLoad):
+                return points[self._find_load(part)]
+            found = next((value for axis, value in places.items() if axis.same_as(part)), None)
+            if found is None:
+                raise NotKnownError
+            return found
+
+        with np.errstate(all="ignore"):
+            value = evaluate(self._value, leaf)
+        return np.broadcast_to(np.asarray(value, np.float64), (_POINTS,))
+
+    def _find_load(self, load: Any) -> int:
+        for at, known in enumerate(self._loads):
+            if known.same_as(load) or structural_equal(known, load):
+                return at
+        raise NotKnownError
+
+
+def round_to_half(value: np.ndarray, least: float) -> np.ndarray:
+    """Round numbers to half and back; what is below `least` becomes zero."""
+    with np.errstate(over="ignore"):
+        rounded = value.astype(np.float16).astype(np.float64)
+    if least > HALF_TINY:
+        rounded = np.where(np.abs(rounded) < least, 0.0, rounded)
+    return rounded
+
+
+def grows_beyond_half(found: np.ndarray) -> bool:
+    """Whether some of these results are beyond the largest half, or none."""
+    return not bool((np.abs(found[~np.isnan(found)]) <= HALF_MAX).all())
+
+
+def is_tiny(size: float) -> bool:
+    """Whether numbers that are usually of this size have few digits left in half."""
+    return 0 < size < HALF_NORMAL
+
+
+def _term_of(body: Body) -> Any:
+    """What a body computes, of a fold what it adds up, multiplies or picks among."""
+    value: Any = body.value
+    if not body.reduced or not hasattr(value, "a"):
+        return value
+    for one, other in ((value.a, value.b), (value.b, value.a)):
+        if isinstance(one, tvm.ir.TensorLoad) and one.source.same_as(body.accumulator):
+            return other
+    return value
+
+
+def _distinct_loads(value: Any) -> list[Any]:
+    """The loads of an expression, those of the same element once; not those in indices of loads."""
+    found: dict[int, list[Any]] = {}
+    for load in _value_loads(value):
+        alike = found.setdefault(structural_hash(load), [])
+        if not any(structural_equal(load, other) for other in alike):
+            alike.append(load)
+    return [load for alike in found.values() for load in alike]
+
+
+def _value_loads(value: Any) -> list[Any]:
+    return [part for part in parts_of(value, values_of) if isinstance(part, tvm.ir.TensorLoad)]

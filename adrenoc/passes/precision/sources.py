@@ -1,0 +1,279 @@
+"""Where the numbers of each tensor come from, and between which they lie: one walk forward.
+
+Operators are not known by name here: records say what an operator's numbers are (`Numbers`), and
+expressions are computed at many points (`probe.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+
+from adrenoc.families.operators import changed_input, gives, is_kind, terms_of
+from adrenoc.families.shared.operator import Kind, Numbers
+from adrenoc.families.shared.typical import NotKnownError
+from adrenoc.ir.body import Body, find_loaded_buffers
+from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node
+from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, explain_not_half
+from adrenoc.passes.analyse.scalar_body import parts_of_kind
+from adrenoc.passes.precision.analysis import Analysis
+from adrenoc.passes.precision.known import ANY, Interval
+from adrenoc.passes.precision.probe import LARGE, Probe, Span, grows_beyond_half, is_tiny
+from adrenoc.tvmapi import tirx, tvm
+
+WHOLE_IN_HALF = 2048.0
+"""Whole numbers up to this are what they are in half."""
+MANY = 16
+"""Terms of a sum that are as large as they may be make a sum that is not."""
+OF_INPUTS = "it is a formula of the inputs alone"
+_GROWS = f"it may grow beyond {HALF_MAX:.0f}, where half ends"
+_UNBOUNDED = 1e4
+"""What stands for the ends of operands that have none."""
+_GROWN = 4.0
+"""Results that are no more times larger than their operands are as large as these: of several that
+are added up, few are at their largest together."""
+
+
+class Origin(Enum):
+    """Where the numbers of a tensor come from."""
+
+    EXACT = "whole numbers that halves hold"
+    GIVEN = "the model's inputs, moved, shifted and scaled"
+    WRITTEN = "a formula"
+    LEARNED = "a learned product, attention or norm, and maps of it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What is known of the numbers of a tensor; `why` says what made a formula of it."""
+
+    origin: Origin
+    span: Span = field(default_factory=Span)
+    why: str = ""
+    trained: bool = False
+    """Whether an activation, a norm or attention comes between it and the first product.  Products
+    with none between are one linear transform, as Fourier's, of inputs of any size."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its numbers are at most as large as those of a network."""
+        return self.origin in (Origin.LEARNED, Origin.EXACT) or self.span.most <= LARGE
+
+    @property
+    def is_transform(self) -> bool:
+        """Whether it is a linear transform of the inputs."""
+        return self.origin is Origin.LEARNED and not self.trained
+
+    @property
+    def are_shares(self) -> bool:
+        """Whether its numbers weigh others, as a softmax's do."""
+        return self.origin is Origin.LEARNED and self.span.low >= 0 and self.span.high <= 1
+
+
+_LEARNED = Source(origin=Origin.LEARNED, trained=True)
+
+
+class Sources:
+    """The sources of a graph's tensors, and the probes of its expressions."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        """Walk through the graph of an analysis."""
+        self._analysis = analysis
+        self._graph: Graph = analysis.graph
+        self._of: dict[str, Source] = {}
+        self.probes: dict[str, list[tuple[Body, Probe]]] = {}
+        """Tensor -> the expressions of the node that makes it."""
+        for name in self._graph.inputs:
+            span = _span_of(analysis[name].interval)
+            self._of[name] = Source(origin=Origin.GIVEN, span=span)
+        for node in self._graph.nodes:
+            self._of[node.output] = self._visit(node)
+
+    def __getitem__(self, name: str) -> Source:
+        """The source of a tensor that is no constant."""
+        return self._of[name]
+
+    def get(self, name: str) -> Source | None:
+        """The source of a tensor; None of a constant."""
+        return self._of.get(name)
+
+    def _visit(self, node: Node) -> Source:
+        if not node.has_kernel:
+            return self._make_written(node, "")
+        shape = self._graph.tensors[node.output].shape
+        if node.body is not None:
+            made = _fold(self._graph, node.body, self._probe(node, node.body, shape, self._of))
+        else:
+            made = self._visit_operator(node, self._first_of(node))
+        if node.epilogue is not None:
+            beside = replace(made, span=Span())
+            reads = {**self._of, Node.RESULT: made, Node.BESIDE: beside}
+            made = self._probe(node, node.epilogue, shape, reads)
+        for body in node.parts.values():
+            self._remember(node, body, shape, self._of)
+        known = self._analysis[node.output]
+        if known.whole and known.interval.most <= WHOLE_IN_HALF:
+            made = replace(made, origin=Origin.EXACT, span=_span_of(known.interval))
+        return made
+
+    # Operators
+
+    def _first_of(self, node: Node) -> Source:
+        """What an operator reads as its first operand, or computes where it reads it."""
+        if node.prologue is not None:
+            extents = node.attrs.get(PROLOGUE_SHAPE, self._graph.tensors[node.inputs[0]].shape)
+            return self._probe(node, node.prologue, extents, self._of)
+        first = self._of.get(node.inputs[0]) if node.inputs else None
+        return first or Source(origin=Origin.WRITTEN)
+
+    def _visit_operator(self, node: Node, first: Source) -> Source:
+        """What an operator makes of its first operand."""
+        why = ""
+        if is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT):
+            return self._multiply(node, first)
+        if gives(node, Numbers.SHARES):
+            length = self._graph.tensors[node.inputs[0]].shape[int(node.attrs.get("axis", -1))]
+            return replace(_LEARNED, span=Span(low=0.0, high=1.0, size=1.0 / max(length, 1)))
+        if gives(node, Numbers.PICKED, Numbers.AVERAGED) and changed_input(node) is None:
+            return first
+        if gives(node, Numbers.SUMMED):
+            terms = max(terms_of(self._graph, node), 1)
+            if terms < MANY:
+                return replace(first, span=_scale(first.span, terms))
+            why = f"it adds up {terms} numbers"
+        elif gives(node, Numbers.MULTIPLIED, Numbers.CARRIED):
+            why = "each of its numbers is computed of the one before"
+        elif gives(node, Numbers.LOG_SHARES):
+            why = "it takes logarithms"
+        return self._make_written(node, why) if why else _LEARNED
+
+    def _multiply(self, node: Node, first: Source) -> Source:
+        """What a product makes: learned, by weights that halves hold, or by shares."""
+        weights = self._graph.tensors[node.inputs[1]] if len(node.inputs) > 1 else None
+        if weights is None or weights.value is None:
+            other = self._of[node.inputs[1]] if weights is not None else first
+            if first.are_shares or other.are_shares:
+                return (
+                    _LEARNED
+                    if first.origin is other.origin
+                    else self._make_written(node, other.why)
+                )
+            return self._make_written(node, "it multiplies data by data")
+        if why := explain_not_half(weights.value):
+            return self._make_written(node, f"its weights {weights.name}: {why}")
+        most = first.span.most
+        if first.origin is Origin.GIVEN and LARGE < most < math.inf:
+            terms = weights.value.size / self._graph.tensors[node.output].shape[-1]
+            sums = most * float(np.abs(weights.value).mean()) * math.sqrt(max(terms, 1.0))
+            if max(most, sums) > HALF_MAX:
+                return self._make_written(node, f"the inputs may be {most:.3g}")
+        return replace(_LEARNED, trained=first.trained)
+
+    def _make_written(self, node: Node, why: str) -> Source:
+        trained = any(self._of[name].trained for name in node.inputs if name in self._of)
+        span = _span_of(self._analysis[node.output].interval)
+        return Source(origin=Origin.WRITTEN, span=span, why=why, trained=trained)
+
+    # Expressions
+
+    def _operand(self, name: str, reads: Mapping[str, Source]) -> Span | np.ndarray:
+        tensor = self._graph.tensors.get(name)
+        if tensor is not None and tensor.value is not None:
+            return tensor.value
+        span = reads[name].span if name in reads else Span()
+        low, high = max(span.low, -_UNBOUNDED), min(span.high, _UNBOUNDED)
+        return replace(span, low=min(low, high), high=max(low, high))
+
+    def _remember(
+        self, node: Node, body: Body, extents: tuple[int, ...], reads: Mapping[str, Source]
+    ) -> Probe:
+        probe = Probe(body, extents, lambda name: self._operand(name, reads))
+        self.probes.setdefault(node.output, []).append((body, probe))
+        return probe
+
+    def _probe(
+        self, node: Node, body: Body, extents: tuple[int, ...], reads: Mapping[str, Source]
+    ) -> Source:
+        """What an expression makes of what it reads."""
+        probe = self._remember(node, body, extents, reads)
+        operands = [reads[name] for name in probe.names if name in reads]
+        trained = any(source.trained for source in operands)
+        last = body is (node.epilogue if node.epilogue is not None else node.body)
+        span = _span_of(self._analysis[node.output].interval if last else ANY)
+        written = Source(origin=Origin.WRITTEN, span=span, trained=trained)
+        try:
+            found = probe.results(LARGE)
+            affine, size = probe.is_affine(), probe.usual_size()
+        except NotKnownError:
+            return replace(written, why="its formula is not known")
+        if operands and affine and _are_given(operands):
+            return replace(written, origin=Origin.GIVEN)
+        if why := _why_written(body, operands, found, size):
+            return replace(written, why=why)
+        span = _settle(found, operands, size)
+        return Source(origin=Origin.LEARNED, span=span, trained=trained or not affine)
+
+
+def pointers_of(body: Body) -> frozenset[str]:
+    """The tensors that say where a body reads others."""
+    loads = parts_of_kind(body.value, tvm.ir.TensorLoad)
+    buffers = (b for load in loads for index in load.indices for b in find_loaded_buffers(index))
+    return frozenset(body.sources.get(buffer, "") for buffer in buffers) - {""}
+
+
+def _are_given(operands: list[Source]) -> bool:
+    return {source.origin for source in operands} <= {Origin.GIVEN, Origin.EXACT}
+
+
+def _why_written(body: Body, operands: list[Source], found: np.ndarray, size: float) -> str:
+    """Why what an expression makes is a formula's; empty where a network knows such numbers."""
+    if not operands and not pointers_of(body):
+        return "it is computed of no data"
+    if operands and all(source.origin is not Origin.LEARNED for source in operands):
+        return next((source.why for source in operands if source.why), OF_INPUTS)
+    for source in operands:
+        if not source.is_bounded:
+            return source.why or "it reads inputs of any size"
+    if grows_beyond_half(found):
+        return _GROWS
+    if is_tiny(size):
+        return f"it is about {size:.1g}: half loses digits below {HALF_NORMAL:.2g}"
+    return ""
+
+
+def _fold(graph: Graph, body: Body, made: Source) -> Source:
+    """What a fold makes of its terms: sums of products by weights are a learned product."""
+    if not body.reduced or not isinstance(body.value, tirx.Add):
+        return made
+    terms = math.prod(extent for _, extent in body.reduced)
+    weighted = any(
+        graph.tensors[name].value is not None
+        for name in body.sources.values()
+        if name in graph.tensors
+    )
+    if made.origin is Origin.LEARNED and (weighted or terms < MANY):
+        return replace(made, span=Span() if weighted else _scale(made.span, terms))
+    return replace(made, origin=Origin.WRITTEN, why=made.why or f"it adds up {terms} numbers")
+
+
+def _scale(span: Span, factor: float) -> Span:
+    return Span(low=span.low * factor, high=span.high * factor, size=span.size * factor)
+
+
+def _span_of(interval: Interval) -> Span:
+    return Span(low=interval.low, high=interval.high)
+
+
+def _settle(found: np.ndarray, operands: list[Source], size: float) -> Span:
+    """The span of a result; what grows little is as large as its operands."""
+    finite = found[np.isfinite(found)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (-LARGE, LARGE)
+    before = max((source.span.most for source in operands), default=LARGE)
+    if max(abs(low), abs(high)) <= _GROWN * before:
+        low, high = max(low, -before), min(high, before)
+        size = min(size, max((source.span.size for source in operands), default=size))
+    return Span(low=low, high=high, size=size)

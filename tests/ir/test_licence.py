@@ -1,0 +1,341 @@
+"""What may lie in half: what a network learned, between its products; formulas stay in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, helper
+from planning import plan
+
+from tests.models import graph
+
+_RANDOM = np.random.default_rng(1)
+
+
+def _weights(*shape: int, size: float = 1.0) -> np.ndarray:
+    return _RANDOM.uniform(-size, size, shape).astype(np.float32)
+
+
+_CONSTANTS: dict[str, np.ndarray] = {
+    "w": _weights(8, 8),
+    "v": _weights(8, 8),
+    "f": np.float32(10) ** -np.arange(8, dtype=np.float32),
+    "one": np.array(1, np.float32),
+    "tiny": np.array(1e-8, np.float32),
+    "large": np.array(1e6, np.float32),
+    "half": np.array(0.5, np.float32),
+    "axis": np.array([1]),
+    "lowest": np.array(-3.4e38, np.float32),
+}
+
+
+def _kept(
+    nodes: Sequence[NodeProto], outputs: Sequence[str] = ("y",), **changes: Any
+) -> dict[str, str]:
+    """Tensor -> why it stays in float32; x is [4, 8], i whole numbers of the same shape."""
+    constants = {**_CONSTANTS, **changes.pop("constants", {})}
+    inputs = changes.pop("inputs", {"x": [4, 8]})
+    used = {name for node in nodes for name in node.input}
+    model = graph(
+        nodes,
+        {name: shape for name, shape in inputs.items() if name in used},
+        list(outputs),
+        {name: value for name, value in constants.items() if name in used},
+    )
+    for value in model.graph.input:
+        if value.name.startswith("i"):
+            value.type.tensor_type.elem_type = changes.get("integers", onnx.TensorProto.INT32)
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    said = {d.subject: d.reason for d in state.log if d.taken == "float32"}
+    makers = state.graph.producers
+    return {n: said.get(n, "") for n in state.graph.float32_names if n in makers}
+
+
+def _node(op: str, inputs: str, output: str, **attrs: Any) -> NodeProto:
+    return helper.make_node(op, inputs.split(), [output], **attrs)
+
+
+_LEARNED = [_node("MatMul", "x w", "p"), _node("Relu", "p", "h")]
+"""A first layer."""
+_HEAD = _node("MatMul", "z v", "y")
+"""A last one."""
+
+
+@pytest.mark.parametrize(
+    "activation",
+    ("Sigmoid", "Tanh", "Elu", "Softplus", "Mish", "HardSwish", "Gelu", "LeakyRelu", "Relu"),
+)
+def test_activations_between_products_are_licensed(activation: str) -> None:
+    nodes = [*_LEARNED, _node("MatMul", "h v", "q"), _node(activation, "q", "z"), _HEAD]
+    model = graph(nodes, {"x": [4, 8]}, ["y"], {n: _CONSTANTS[n] for n in "wv"})
+    model.opset_import[0].version = 20
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    assert not {n for n in state.graph.float32_names if n in state.graph.producers}
+
+
+@pytest.mark.parametrize("op", ("Sin", "Exp", "Log", "Floor", "Reciprocal", "Sqrt", "Round"))
+def test_functions_that_make_more_of_a_rounding_read_float32(op: str) -> None:
+    """The root is flat enough for itself; what reads it further is asked again."""
+    kept = _kept([*_LEARNED, _node("MatMul", "h v", "q"), _node(op, "q", "z"), _HEAD])
+    assert ("z" in kept) == (op != "Sqrt")
+
+
+def test_a_root_before_a_logarithm() -> None:
+    nodes = [
+        *_LEARNED,
+        _node("MatMul", "h v", "q"),
+        _node("Relu", "q", "r"),
+        _node("Sqrt", "r", "s"),
+        _node("Transpose", "s", "st", perm=[0, 2, 1]),
+        _node("MaxPool", "st", "m", kernel_shape=[2], strides=[1]),
+        _node("Log", "m", "z"),
+        _node("MatMul", "z u", "y"),
+    ]
+    kept = _kept(nodes, inputs={"x": [1, 4, 8]}, constants={"u": _weights(3, 8)})
+    assert any("makes more of a rounding" in why for why in kept.values())
+
+
+def test_angles_of_positions_behind_a_concatenation() -> None:
+    nodes = [
+        _node("Cast", "i", "t", to=onnx.TensorProto.FLOAT),
+        _node("Mul", "t f", "a"),
+        _node("Concat", "a a", "b", axis=-1),
+        _node("Cos", "b", "c"),
+        _node("MatMul", "c u", "y"),
+    ]
+    kept = _kept(nodes, inputs={"i": [4, 8]}, constants={"u": _weights(16, 8)})
+    assert all(name in kept for name in ("c",))
+
+
+def test_what_is_turned_by_bounded_numbers_is_licensed() -> None:
+    """Rotations of what was learned by sines of positions."""
+    nodes = [
+        *_LEARNED,
+        _node("Cast", "i", "t", to=onnx.TensorProto.FLOAT),
+        _node("Mul", "t f", "a"),
+        _node("Cos", "a", "c"),
+        _node("MatMul", "h v", "q"),
+        _node("Mul", "q c", "z"),
+        _node("MatMul", "c u", "e"),
+        _HEAD,
+    ]
+    inputs = {"x": [4, 8], "i": [4, 8]}
+    kept = _kept(nodes, ("y", "e"), inputs=inputs, constants={"u": _weights(8, 8)})
+    assert not {"q", "z"} & set(kept)
+
+
+@pytest.mark.parametrize("integers", (onnx.TensorProto.INT32, onnx.TensorProto.UINT16))
+def test_integers_of_any_size_and_their_differences(integers: int) -> None:
+    nodes = [
+        _node("Cast", "i", "t", to=onnx.TensorProto.FLOAT),
+        _node("Sub", "t f", "z"),
+        _HEAD,
+    ]
+    assert "z" in _kept(nodes, inputs={"i": [4, 8]}, integers=integers)
+
+
+def test_bytes_are_exact_in_half() -> None:
+    nodes = [
+        _node("Cast", "i", "t", to=onnx.TensorProto.FLOAT),
+        _node("Relu", "t", "z"),
+        _HEAD,
+    ]
+    assert "z" not in _kept(nodes, inputs={"i": [4, 8]}, integers=onnx.TensorProto.UINT8)
+
+
+def test_a_spectrum_is_a_formula_with_its_transform_and_weights() -> None:
+    nodes = [
+        _node("MatMul", "x w", "re"),
+        _node("MatMul", "x v", "im"),
+        _node("Mul", "re re", "r2"),
+        _node("Mul", "im im", "i2"),
+        _node("Add", "r2 i2", "power"),
+        _node("MatMul", "power mel", "m"),
+        _node("Max", "m tiny", "floored"),
+        _node("Log", "floored", "z"),
+        _node("MatMul", "z u", "h1"),
+        _node("Relu", "h1", "h2"),
+        _node("MatMul", "h2 u", "y"),
+    ]
+    constants = {"mel": np.abs(_weights(8, 8)), "u": _weights(8, 8)}
+    model = graph(nodes, {"x": [4, 8]}, ["y"], {**_CONSTANTS, **constants})
+    for name in set(_CONSTANTS) - {"w", "v", "tiny"}:
+        keep = [c for c in model.graph.initializer if c.name != name]
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(keep)
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    kept = state.graph.float32_names
+    weights = [n for n in kept if n not in state.graph.producers and n != "x"]
+    assert len(weights) >= 2  # of the transforms, joined, and of the mel bands
+
+
+def test_data_times_data_of_any_size_is_a_formula() -> None:
+    nodes = [*_LEARNED, _node("MatMul", "h v", "q"), _node("Mul", "q h", "z"), _HEAD]
+    assert "grow" in str(_kept(nodes))
+    gated = [_node("Sigmoid", "q", "g"), _node("Mul", "g h", "z"), _HEAD]
+    assert "z" not in _kept([*_LEARNED, _node("MatMul", "h v", "q"), *gated])
+
+
+def test_what_comes_behind_the_last_product() -> None:
+    nodes = [
+        *_LEARNED,
+        _node("MatMul", "h v", "q"),
+        _node("Sigmoid", "q", "s"),
+        _node("Transpose", "s", "y", perm=[1, 0]),
+    ]
+    kept = _kept(nodes)
+    assert "no learned product" in kept["s"]
+    assert "h" not in kept
+
+
+def test_weights_of_the_last_product_stay_halves() -> None:
+    nodes = [_node("MatMul", "x w", "m"), _node("Reshape", "m line", "y")]
+    constants = {"w": _weights(64, 32), "line": np.array([-1])}
+    state = plan(
+        graph(nodes, {"x": [1, 64]}, ["y"], constants), until="keep_float32", keep_float32=True
+    )
+    assert state.graph is not None
+    assert not any(
+        tensor.value is not None and name in state.graph.float32_names
+        for name, tensor in state.graph.tensors.items()
+    )
+
+
+def test_numbers_that_are_compared_for_equality() -> None:
+    """In half, neighbours whose scores differ little would all be the largest."""
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1]),
+        _node("Sigmoid", "c", "s"),
+        helper.make_node("MaxPool", ["s"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        _node("Equal", "s p", "e"),
+        _node("Cast", "e", "d", to=onnx.TensorProto.FLOAT),
+        _node("Mul", "d s", "z"),
+        helper.make_node("Conv", ["z", "k"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    kept = _kept(nodes, inputs={"x": [1, 8, 8, 8]}, constants={"k": _weights(8, 8, 3, 3)})
+    assert "s" in kept
+
+
+def test_states_from_run_to_step_are_exact() -> None:
+    """A recurrent layer hands its state on, and what it is off by grows."""
+    lstm = helper.make_node("LSTM", ["x", "W", "R"], ["o"], hidden_size=8)
+    constants = {"W": _weights(1, 32, 8), "R": _weights(1, 32, 8), "u": _weights(8, 8)}
+    nodes = [
+        lstm,
+        _node("Squeeze", "o axis", "q"),
+        _node("MatMul", "q u", "y"),
+    ]
+    model = graph(nodes, {"x": [6, 1, 8]}, ["y"], {**constants, "axis": np.array([1])})
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    recurrent = next(n for n in state.graph.nodes if "recurrent" in n.operators[0])
+    assert set(recurrent.inputs[:2]) | {recurrent.output} <= state.graph.float32_names
+
+
+@pytest.mark.parametrize(("size", "kept"), [(1e-7, True), (1e6, True), (1.0, False)])
+def test_weights_that_halves_cannot_hold(size: float, kept: bool) -> None:
+    nodes = [
+        *_LEARNED,
+        _node("MatMul", "h k", "q"),
+        _node("Relu", "q", "z"),
+        _HEAD,
+    ]
+    found = _kept(nodes, constants={"k": _weights(8, 8, size=size)})
+    assert ("z" in found) == kept
+
+
+def test_what_weights_bring_back_is_read_in_float32() -> None:
+    """One channel is tiny, and the next weights make up for it."""
+    first, second = _weights(8, 8), _weights(8, 8)
+    first[:, 2] *= 1e-9
+    second[2] *= 1e8
+    nodes = [
+        *_LEARNED,
+        _node("MatMul", "h k", "q"),
+        _node("Relu", "q", "z"),
+        _node("MatMul", "z l", "e"),
+        _node("MatMul", "e v", "y"),
+    ]
+    kept = _kept(nodes, constants={"k": first, "l": second})
+    assert "brings its digits back" in kept["z"]
+
+
+def test_kernel_machines_are_formulas_of_the_inputs() -> None:
+    """Exponentials of distances under weights that cancel, with these weights."""
+    nodes = [
+        _node("Mul", "x x", "s"),
+        _node("Neg", "s", "n"),
+        _node("Exp", "n", "k"),
+        _node("MatMul", "k c", "y"),
+    ]
+    centred = _weights(8, 8)
+    centred -= centred.mean(axis=0)
+    model = graph(nodes, {"x": [4, 8]}, ["y"], {"c": centred.astype(np.float32)})
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    product = state.graph.nodes[-1]
+    assert {*product.inputs, product.output} <= state.graph.float32_names
+
+
+def _ordinary(size: float = 1.0, blocks: int = 24, channels: int = 16) -> onnx.ModelProto:
+    """Depthwise convolutions of 5x5 taps and 1x1 convolutions in turn, without norms; the weights
+    of three layers are `size` times as large."""
+    random = np.random.default_rng(0)
+    nodes, constants, last = [], {}, "x"
+    for block in range(blocks):
+        for kind, shape in (("d", (channels, 1, 5, 5)), ("p", (channels, channels, 1, 1))):
+            name = f"{kind}{block}"
+            factor = size if name in ("p3", "p4", "p5") else 1.0
+            spread = factor * np.sqrt(2 / np.prod(shape[1:]))
+            constants[f"{name}_w"] = random.normal(0, spread, shape).astype(np.float32)
+            attrs: dict[str, Any] = {"pads": [2] * 4, "group": channels} if kind == "d" else {}
+            nodes += [
+                helper.make_node("Conv", [last, f"{name}_w"], [f"{name}_c"], **attrs),
+                helper.make_node("Relu", [f"{name}_c"], [name]),
+            ]
+            last = name
+    constants["w"] = random.normal(0, 0.25, (channels, channels, 1, 1)).astype(np.float32)
+    nodes.append(helper.make_node("Conv", [last, "w"], ["y"]))
+    return graph(nodes, {"x": [1, channels, 12, 12]}, ["y"], constants)
+
+
+@pytest.mark.parametrize(
+    ("size", "kept", "free"),
+    [(1.0, set(), {"p2", "p5"}), (1000.0, {"p5"}, {"p2"}), (80.0, {"p4", "p5"}, {"p2", "p3"})],
+)
+def test_what_weights_make_too_large(size: float, kept: set[str], free: set[str]) -> None:
+    """The estimate is of typical data; the largest of an image are a hundred times that."""
+    state = plan(_ordinary(size), until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    exact = state.graph.float32_names
+    assert kept <= exact
+    assert not free & exact
+
+
+def test_masks_keep_their_infinities() -> None:
+    """A mask of the lowest float is stored as it is; the scores that it is added to, too."""
+    mask = np.where(_weights(1, 1, 8, 8) > 0, np.float32(-1e9), np.float32(0))
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1]),
+        _node("Add", "c m", "s"),
+        _node("Softmax", "s", "p", axis=-1),
+        helper.make_node("Conv", ["p", "k"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    constants = {"k": _weights(6, 6, 3, 3), "m": mask}
+    model = graph(nodes, {"x": [1, 6, 8, 8]}, ["y"], constants)
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    graph_ = state.graph
+    masks = [n for n, t in graph_.tensors.items() if t.value is not None and t.value.min() < -1e8]
+    assert masks
+    assert set(masks) <= graph_.float32_names
+    softmax = next(n for n in graph_.nodes if "softmax" in n.operators[0])
+    assert softmax.inputs[0] in graph_.float32_names
+    assert softmax.output not in graph_.float32_names
