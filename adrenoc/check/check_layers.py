@@ -13,8 +13,9 @@ from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import tensor_names
 from adrenoc.compile.bundle_options import options_of
 from adrenoc.compile.make import make_bundle
-from adrenoc.device.compare import CheckResult, Floor, TensorCheck, compare
+from adrenoc.device.compare import CheckResult, TensorCheck, compare
 from adrenoc.device.compiled_for import target_of
+from adrenoc.device.uncertainty import Uncertainty
 from adrenoc.errors import BundleError, CheckFailedError
 from adrenoc.files.temporary import TemporaryFolder
 from adrenoc.reporter import Reporter
@@ -95,5 +96,5 @@ def check_layers(
     }
     stated = read_quanta(model)
     quanta = {} if stated is None else stated.tensors
-    floors = {name: Floor(quantum=step) for name, step in quanta.items()}
-    return LayerCheck(result=compare(comparable, expected, tolerance=tolerance, floors=floors))
+    steps = {n: Uncertainty(step=step, step_is="one quantum") for n, step in quanta.items()}
+    return LayerCheck(result=compare(comparable, expected, tolerance=tolerance, known=steps))

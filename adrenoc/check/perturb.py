@@ -33,7 +33,8 @@ def perturb_array(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
         return array
     up = random.random(array.shape) < 0.5
     infinity = np.float32(np.inf)
-    steps = np.where(up, np.nextafter(array, infinity), np.nextafter(array, -infinity))
+    with np.errstate(over="ignore"):  # the lowest float, which masks hold, stays
+        steps = np.where(up, np.nextafter(array, infinity), np.nextafter(array, -infinity))
     held = (array == 0) | ~np.isfinite(array) | ~np.isfinite(steps)
     return np.where(held, array, steps).astype(np.float32)
 

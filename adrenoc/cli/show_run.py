@@ -101,7 +101,7 @@ def show_run(
 
 
 def _show_check(checked: CheckResult) -> None:
-    """The errors; of a quantised model those of the reference against itself beside them."""
+    """The errors; beyond the tolerance those of the reference against itself, too."""
     from adrenoc.cli import console
 
     figures: tuple[str, ...] = ("max error", "of the range", "RMSE", "cosine")
@@ -116,12 +116,11 @@ def _show_check(checked: CheckResult) -> None:
         )
         for tensor in checked.tensors
     ]
-    floors = [tensor.floor for tensor in checked.tensors]
-    if any(floors):
-        figures = (*figures, "quantum", "reference's own")
+    if any(tensor.spread for tensor in checked.tensors):
+        figures = (*figures, "step", "reference's own")
         rows = [
-            (*row, *(("-", "-") if f is None else (f"{f.quantum:.2e}", f"{f.spread:.2e}")))
-            for row, f in zip(rows, floors, strict=True)
+            (*row, f"{tensor.step:.2e}", f"{tensor.spread:.2e}")
+            for row, tensor in zip(rows, checked.tensors, strict=True)
         ]
     console.print_table(("output", "shape", *figures), rows, right=figures)
     console.print_fields((tensor.name, tensor.accepted_as) for tensor in checked.accepted)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from adrenoc.device.uncertainty import Uncertainty
 from adrenoc.errors import CheckFailedError
 
 if TYPE_CHECKING:
@@ -17,104 +18,6 @@ FP16_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Floor:
-    """How far off an output may be for reasons that are the reference's own.
-
-    Kernels of quantised models each round in their own way, by a quantum at the next step, and the
-    reference's do so among themselves.  `quantum` is one step of the output, `half_step` one at its
-    largest number where it is stored in half, `float_steps` are eight where it is a float, of which
-    sums in another order differ; `spread` is the largest difference between the reference's
-    `kernels` and those that it is compared with, `rms_spread` the root mean square between those
-    that differ most.  `span` is the output's range; 0 where it holds labels, of which each is right
-    or wrong by itself.
-    """
-
-    quantum: float = 0.0
-    half_step: float = 0.0
-    float_steps: float = 0.0
-    spread: float = 0.0
-    rms_spread: float = 0.0
-    kernels: str = ""
-    span: float = 0.0
-
-    @property
-    def tells_nothing(self) -> bool:
-        """Whether the reference is off itself by all that there is: anything would be near it."""
-        return 0 < self.span <= self.spread
-
-    def accepts(self, max_error: float, rmse: float) -> str:
-        """Why errors of that size say nothing about ours; empty where they do."""
-        if self.quantum and max_error <= self.quantum * ONE:
-            return f"within one quantum, {self.quantum:.3g}"
-        if max_error <= self.half_step:
-            return f"within one step of half at its largest number, {self.half_step:.3g}"
-        if max_error <= self.float_steps:
-            return f"within eight float steps of its largest number, {self.float_steps:.3g}"
-        return "" if self.tells_nothing else self._accepts_spread(max_error, rmse)
-
-    def _accepts_spread(self, max_error: float, rmse: float) -> str:
-        if self.spread and max_error <= self.spread * ONE:
-            return f"within {self.spread:.3g}, by which the reference's {self.kernels} are off"
-        if max_error <= self.spread * _LARGEST_OF_MORE and rmse <= self.rms_spread * _RMS_OF_MORE:
-            return (
-                f"within {self.rms_spread:.3g} as a root mean square, by which the reference's "
-                f"{self.kernels} are off ({rmse:.3g})"
-            )
-        return ""
-
-
-_RMS_OF_MORE, _LARGEST_OF_MORE = 1.2, 1.5
-"""By how much one more draw of the same noise may be beyond what a few were."""
-_FLOAT_STEPS = 8
-ONE = 1 + 1e-5
-"""Floats that are multiples of a quantum are not quite that."""
-
-
-def floors_of(
-    expected: Mapping[str, np.ndarray],
-    others: Mapping[str, Mapping[str, np.ndarray]],
-    quanta: Mapping[str, float],
-) -> dict[str, Floor]:
-    """The floor of each output, from what the reference's other kernels give for it."""
-    import numpy as np
-
-    floors = {}
-    for name, array in expected.items():
-        worst = ("", 0.0)
-        for kernels, outputs in others.items():
-            seen = outputs.get(name)
-            if seen is not None and seen.shape == array.shape:
-                check = _compare_tensor(name, seen, array, float("inf"))
-                worst = max(worst, (kernels, check.max_error), key=lambda found: found[1])
-        floors[name] = Floor(
-            quantum=quanta.get(name, 0.0),
-            half_step=_steps(array, np.float16, 1),
-            float_steps=_steps(array, np.float32, _FLOAT_STEPS),
-            spread=worst[1],
-            kernels=worst[0],
-            span=0.0 if holds_choices(array) else _span_of(array),
-        )
-    return floors
-
-
-def _span_of(array: np.ndarray) -> float:
-    import numpy as np
-
-    finite = array[np.isfinite(array)].astype(np.float64)
-    return float(finite.max() - finite.min()) if finite.size else 0.0
-
-
-def _steps(array: np.ndarray, dtype: type, count: int) -> float:
-    """So many steps from its largest number to the next ones; 0 where it is of another type."""
-    import numpy as np
-
-    if array.dtype != dtype:
-        return 0.0
-    largest = np.abs(array[np.isfinite(array)]).max(initial=dtype(0))
-    return count * float(largest - np.nextafter(largest, dtype(0)))
-
-
-@dataclass(frozen=True, kw_only=True)
 class TensorCheck:
     """How one output compares with the reference.
 
@@ -122,7 +25,9 @@ class TensorCheck:
     whole numbers that stand for a choice (labels, indices, masks) it is the share of those that
     differ, where that is less: a tie that falls otherwise is no error of the size of its index.
     `bad_values` counts values that are NaN or infinite on one side alone or with another sign.
-    `reason` says why it did not pass, and is empty when it did.
+    `reason` says why it did not pass, and is empty when it did; beyond the tolerance `step` and
+    `spread` say how exactly the reference knows it (`Uncertainty`), and `accepted_as` why it passed
+    all the same.
     """
 
     name: str
@@ -134,10 +39,9 @@ class TensorCheck:
     bad_values: int
     passed: bool
     reason: str = ""
-    floor: Floor | None = None
-    """How far the reference is from itself; known of quantised models."""
+    step: float = 0.0
+    spread: float = 0.0
     accepted_as: str = ""
-    """Why it passed beyond the tolerance, empty where it did not need to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,46 +91,58 @@ def compare(
     expected: Mapping[str, np.ndarray],
     *,
     tolerance: float,
-    floors: Mapping[str, Floor] | None = None,
-    others: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    known: Mapping[str, Uncertainty] | None = None,
 ) -> CheckResult:
     """Compare each of `outputs` with the tensor of that name in `expected`.
 
-    With `others`, what is beyond the tolerance passes where other kernels of the reference, by
-    their name, give the same within the tolerance; with `floors`, where it is within its floor.
-    The check says so.
+    With `known`, what is beyond the tolerance passes where the reference knows it no better; the
+    check says so.
     """
     tensors = []
     for name, array in outputs.items():
         checked = _compare_tensor(name, array, expected.get(name), tolerance)
-        floor = (floors or {}).get(name)
-        for kernels, found in (others or {}).items():
-            if (
-                not checked.passed
-                and _compare_tensor(name, array, found.get(name), tolerance).passed
-            ):
-                said = f"the same as the reference's {kernels} give"
-                checked = replace(checked, passed=True, reason="", accepted_as=said)
-        if floor is not None:
-            checked = _hold_against(checked, floor)
+        uncertainty = (known or {}).get(name)
+        if uncertainty is not None and not checked.passed and not checked.bad_values:
+            checked = _excuse(checked, array, expected[name], uncertainty, tolerance)
         tensors.append(checked)
     return CheckResult(tensors=tuple(tensors), tolerance=tolerance)
 
 
-def _hold_against(checked: TensorCheck, floor: Floor) -> TensorCheck:
-    accepted = ""
-    if not checked.passed and not checked.bad_values:
-        accepted = floor.accepts(checked.max_error, checked.rmse)
+def _excuse(
+    checked: TensorCheck,
+    seen: np.ndarray,
+    expected: np.ndarray,
+    known: Uncertainty,
+    tolerance: float,
+) -> TensorCheck:
+    seen = _cut_to_found(seen, expected)
+    if seen.shape != expected.shape:
+        return checked
+    labels = holds_choices(expected)
+    least = tolerance if labels else tolerance * scale_of(expected)
+    accepted = known.excuse(seen, expected, least=least, labels=labels)
+    checked = replace(checked, step=known.step, spread=known.spread(expected))
     if accepted:
-        return replace(checked, passed=True, reason="", floor=floor, accepted_as=accepted)
-    if not checked.passed and not checked.bad_values and floor.tells_nothing:
+        return replace(checked, passed=True, reason="", accepted_as=accepted)
+    if known.tells_nothing(expected, labels=labels):
         reason = (
-            f"{checked.reason}, and nothing tells whether that is wrong: the reference's "
-            f"{floor.kernels} are off by {floor.spread:.3g}, its whole range. Give it inputs that "
-            "matter (--input)"
+            f"{checked.reason}, and nothing tells whether that is wrong: the reference's own "
+            f"results differ by {checked.spread:.3g}, as much as its numbers do. Give it inputs "
+            "that matter (--input)"
         )
-        return replace(checked, reason=reason, floor=floor)
-    return replace(checked, floor=floor)
+        return replace(checked, reason=reason)
+    return checked
+
+
+def scale_of(expected: np.ndarray) -> float:
+    """What errors are told over: the range of its numbers; their size where all are alike."""
+    import numpy as np
+
+    finite = expected[np.isfinite(expected)].astype(np.float64)
+    if not finite.size:
+        return 1.0
+    # A constant output has no range; its size is the next best measure.
+    return float(finite.max() - finite.min()) or float(np.abs(finite).max()) or 1.0
 
 
 def _compare_tensor(
@@ -256,11 +172,8 @@ def _compare_tensor(
     a, b = a[finite], b[finite]
     error = np.abs(a - b)
     max_error = float(error.max(initial=0.0))
-    spread = float(b.max() - b.min()) if b.size else 0.0
-    # A constant output has no range; its size is the next best measure.
-    scale = spread or float(np.abs(b).max(initial=0.0)) or 1.0
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    range_error = max_error / scale
+    range_error = max_error / scale_of(b)
     what = f"by {range_error:.1e} of the output's range"
     differing = np.count_nonzero(error) / max(1, error.size)
     if holds_choices(expected) and differing < range_error:

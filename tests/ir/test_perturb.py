@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
-from adrenoc.check.own_rounding import run_perturbed
+from adrenoc.check.own_rounding import run_moved
 from adrenoc.check.perturb import perturb_array, perturb_constants
 from adrenoc.check.reference import run_reference
 from tests.tflite.build import GraphBuilder, ModelBuilder, schema
@@ -71,7 +71,7 @@ def test_scales_of_a_quantised_file_move_and_equal_ones_stay_equal(tmp_path: Pat
         assert np.all(old != new)
         assert np.allclose(old, new, rtol=3e-7)
     assert after[3] == after[4]
-    assert len(run_perturbed(path, _feeds(graph))) == 6
+    assert len(run_moved(path, _feeds(graph))) == 6
     run_reference(copy, _feeds(graph))
 
 

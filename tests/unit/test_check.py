@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adrenoc.device.compare import compare, default_tolerance, floors_of
+from adrenoc.device.compare import CheckResult, compare, default_tolerance
+from adrenoc.device.uncertainty import Uncertainty, step_of
 from adrenoc.errors import CheckFailedError
 
 EXPECTED = np.array([[-1.0, 0.0, 1.0, 3.0]], dtype="float32")
@@ -110,91 +111,118 @@ def test_what_marks_them_depends_on_the_type(dtype: str, mark: int) -> None:
     assert not compare({"y": seen[::-1]}, {"y": seen[:2]}, tolerance=0).passed
 
 
-# What the reference's own kernels differ by
+# How exactly the reference knows its numbers
 
 QUANTA = np.arange(8, dtype=np.float32) * np.float32(0.05)
 
 
+def _hold(seen: np.ndarray, expected: np.ndarray, known: Uncertainty, **more: float) -> CheckResult:
+    return compare({"y": seen}, {"y": expected}, **{"tolerance": 1e-4, **more}, known={"y": known})
+
+
 def test_one_quantum_is_no_error_of_a_quantised_output() -> None:
     seen = QUANTA + np.float32(0.05) * (np.arange(8) == 3)
-    floors = floors_of({"y": QUANTA}, {}, {"y": 0.05})
-    result = compare({"y": seen}, {"y": QUANTA}, tolerance=1e-4, floors=floors)
+    step, what = step_of(QUANTA, 0.05)
+    known = Uncertainty(step=step, step_is=what)
+    result = _hold(seen, QUANTA, known)
     assert result.passed
     assert result.accepted[0].accepted_as == "within one quantum, 0.05"
     assert not compare({"y": seen}, {"y": QUANTA}, tolerance=1e-4).passed
-    further = compare({"y": QUANTA + 0.1}, {"y": QUANTA}, tolerance=1e-4, floors=floors)
+    further = _hold(QUANTA + 0.1, QUANTA, known)
     assert not further.passed
     assert further.accepted == ()
 
 
-def test_what_the_reference_is_off_by_itself_is_told_and_allowed() -> None:
-    expected = {"y": QUANTA}
-    others = {"plain kernels": {"y": QUANTA + 0.1}, "reference kernels": {"y": QUANTA - 0.3}}
-    floors = floors_of(expected, others, {"y": 0.05})
-    assert (floors["y"].quantum, floors["y"].kernels) == (0.05, "reference kernels")
-    assert floors["y"].spread == pytest.approx(0.3)
-    near = compare({"y": QUANTA + 0.29}, expected, tolerance=1e-4, floors=floors)
-    assert "the reference's reference kernels are off" in near.accepted[0].accepted_as
-    assert not compare({"y": QUANTA + 0.31}, expected, tolerance=1e-4, floors=floors).passed
+def test_a_number_lies_where_those_of_the_reference_do() -> None:
+    known = Uncertainty(others=(QUANTA + 0.01, QUANTA - 0.03))
+    assert known.spread(QUANTA) == pytest.approx(0.04)
+    near = _hold(QUANTA + 0.029, QUANTA, known)
+    assert near.accepted[0].accepted_as.startswith("8 of 8 numbers lie where")
+    assert near.accepted[0].spread == pytest.approx(0.04)
+    assert not _hold(QUANTA + 0.031, QUANTA, known).passed
+
+
+def _rows(flips: np.ndarray, more: float = 0.0) -> np.ndarray:
+    """Sixteen rows of known numbers, and what is added to some of them."""
+    rows = np.tile(np.linspace(-1, 1, 8), (16, 1))
+    rows[:4] += 0.7 * flips[:, None]
+    rows[9, 2:6] += more
+    return rows
+
+
+def test_rows_that_flip_excuse_those_rows_alone() -> None:
+    """Whatever they do in each draw, and however far."""
+    random = np.random.default_rng(0)
+    expected = _rows(np.zeros(4))
+    moved = tuple(_rows(random.uniform(-1, 1, 4)) for _ in range(6))
+    known = Uncertainty(moved=moved)
+    flipped = random.uniform(-0.5, 0.5, 4)
+    assert _hold(_rows(flipped), expected, known, tolerance=1e-2).passed
+    assert not _hold(_rows(flipped, 0.05), expected, known, tolerance=1e-2).passed
+
+
+def test_one_row_that_one_draw_flips_excuses_no_other() -> None:
+    expected = _rows(np.zeros(4))
+    moved = (_rows(np.array([1.0, 0, 0, 0])), *(_rows(np.zeros(4)) for _ in range(5)))
+    seen = _rows(np.zeros(4), 0.05)
+    assert not _hold(seen, expected, Uncertainty(moved=moved), tolerance=1e-2).passed
+
+
+@pytest.mark.parametrize(("times", "passes"), [(1, True), (3, False)])
+def test_as_many_numbers_may_flip_as_in_each_draw(times: int, passes: bool) -> None:
+    """Roundings that fall otherwise fall otherwise somewhere else in each draw."""
+    random = np.random.default_rng(1)
+    expected = np.linspace(-1, 1, 4000)
+
+    def flip(share: float) -> np.ndarray:
+        return expected + 0.05 * (random.random(expected.size) < share)
+
+    moved = tuple(flip(0.01) for _ in range(6))
+    seen = flip(0.01 * times)
+    known = Uncertainty(moved=moved, rounds=True)
+    assert _hold(seen, expected, known, tolerance=1e-2).passed is passes
+    assert not _hold(seen, expected, Uncertainty(moved=moved), tolerance=1e-2).passed
 
 
 def test_a_reference_that_moves_by_its_whole_range_agrees_with_nothing() -> None:
     """Zeros would agree with it, as would its opposite."""
-    expected = {"y": QUANTA - QUANTA.mean()}
-    floors = floors_of(expected, {"draws": {"y": -expected["y"]}}, {})
-    assert floors["y"].tells_nothing
-    for seen in (QUANTA * 0, -expected["y"] + np.float32(0.01)):
-        (tensor,) = compare({"y": seen}, expected, tolerance=1e-4, floors=floors).tensors
+    expected = QUANTA - QUANTA.mean()
+    known = Uncertainty(others=(-expected,))
+    for seen in (QUANTA * 0, -expected + np.float32(0.01)):
+        (tensor,) = _hold(seen, expected, known).tensors
         assert not tensor.passed
-        assert "the reference's draws are off by 0.35, its whole range" in tensor.reason
-    same = compare({"y": expected["y"]}, expected, tolerance=1e-4, floors=floors)
-    assert same.passed
+        assert "the reference's own results differ by 0.35" in tensor.reason
+    assert _hold(expected, expected, known).passed
 
 
 def test_labels_have_no_range_to_move_by() -> None:
     """Of two that are as likely either is right, however far apart their numbers are."""
-    expected = {"y": np.array([3, 900], np.int64)}
-    floors = floors_of(expected, {"draws": {"y": np.array([900, 3], np.int64)}}, {})
-    assert compare({"y": expected["y"][::-1]}, expected, tolerance=1e-4, floors=floors).passed
+    expected = np.array([3, 900], np.int64)
+    known = Uncertainty(others=(np.array([900, 3], np.int64),))
+    assert _hold(expected[::-1], expected, known).passed
+    assert not _hold(np.array([3, 40]), expected, known).passed
 
 
-def test_a_floor_does_not_hide_what_is_no_number() -> None:
+def test_nothing_excuses_what_is_no_number() -> None:
     seen = QUANTA.copy()
     seen[0] = np.nan
-    floors = floors_of({"y": QUANTA}, {"plain kernels": {"y": QUANTA + 9}}, {"y": 9.0})
-    assert not compare({"y": seen}, {"y": QUANTA}, tolerance=1e-4, floors=floors).passed
-    assert not compare({"y": seen[1:]}, {"y": QUANTA}, tolerance=1e-4, floors=floors).passed
+    known = Uncertainty(step=9.0, step_is="one quantum", others=(QUANTA + 9, seen))
+    assert not _hold(seen, QUANTA, known).passed
+    assert not _hold(seen[1:], QUANTA, known).passed
 
 
 def test_within_the_tolerance_nothing_has_to_be_allowed() -> None:
-    floors = floors_of({"y": QUANTA}, {}, {"y": 0.05})
-    result = compare({"y": QUANTA}, {"y": QUANTA}, tolerance=1e-4, floors=floors)
+    result = _hold(QUANTA, QUANTA, Uncertainty(step=0.05, step_is="one quantum"))
     assert result.passed
     assert result.accepted == ()
-    assert result.tensors[0].floor == floors["y"]
-
-
-def test_what_other_kernels_of_the_reference_give_is_right() -> None:
-    """The reference is off, and we are as far from it as its exact kernels, and a bit more."""
-    others = {"plain kernels": {"y": QUANTA + 0.3}}
-    seen = {"y": QUANTA + np.float32(0.30001)}
-    floors = floors_of({"y": QUANTA}, others, {})
-    assert not compare(seen, {"y": QUANTA}, tolerance=1e-4, floors=floors).passed
-    result = compare(seen, {"y": QUANTA}, tolerance=1e-4, floors=floors, others=others)
-    (tensor,) = result.accepted
-    assert tensor.accepted_as == "the same as the reference's plain kernels give"
-    assert tensor.floor == floors["y"]
-    far = {"y": QUANTA - np.float32(0.30001)}
-    assert not compare(far, {"y": QUANTA}, tolerance=1e-4, floors=floors, others=others).passed
 
 
 def test_a_step_of_half_is_no_error_of_an_output_in_half() -> None:
     expected = np.linspace(-4, 9, 8).astype(np.float16)
-    floors = floors_of({"y": expected}, {}, {})
-    assert floors["y"].half_step == 2**-7
+    step, what = step_of(expected, 0.0)
+    assert step == 2**-7
+    known = Uncertainty(step=step, step_is=what)
     near, far = expected + np.float16(2**-7), expected + np.float16(2**-6)
-    result = compare({"y": near}, {"y": expected}, tolerance=1e-4, floors=floors)
-    assert "one step of half" in result.accepted[0].accepted_as
-    assert not compare({"y": far}, {"y": expected}, tolerance=1e-4, floors=floors).passed
-    floats = {"y": expected.astype(np.float32)}
-    assert floors_of(floats, {}, {})["y"].half_step == 0
+    assert "one step of half" in _hold(near, expected, known).accepted[0].accepted_as
+    assert not _hold(far, expected, known).passed
+    assert "float steps" in step_of(expected.astype(np.float32), 0.0)[1]

@@ -10,8 +10,6 @@ import tvm
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, deviation
-from adrenoc.check.accuracy.floor import floor_of
-from adrenoc.check.accuracy.ideal import NOTHING
 from adrenoc.check.accuracy.result import Floor
 from adrenoc.check.accuracy.samples import Judge, sample_of
 from adrenoc.compile.bundle_options import options_of
@@ -56,6 +54,4 @@ def floor_of_bundle(
         for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)
     }
     stored = bench.find_halves(options.preset, options.float32_tensors)
-    judge = Judge(bench, [sample])
-    ours = deviation([seen], [sample.expected])
-    return floor_of(ours, judge.judge_rounding(stored), judge.judge_rounding(NOTHING), stored.count)
+    return Judge(bench, [sample]).measure_floor(deviation([seen], [sample.expected]), stored)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.device.compare import ONE, TensorCheck, compare
+from adrenoc.device.compare import TensorCheck, compare
+from adrenoc.device.uncertainty import ONE
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -17,8 +17,6 @@ from adrenoc.check.accuracy.causes import HALF_ROUNDING, Observed, causes_of, la
 from adrenoc.check.accuracy.decoder_layers import number_layers
 from adrenoc.check.accuracy.deviation import Arrays, Deviation, range_error
 from adrenoc.check.accuracy.effort import Effort
-from adrenoc.check.accuracy.floor import floor_of
-from adrenoc.check.accuracy.ideal import NOTHING
 from adrenoc.check.accuracy.own_parts import find_own_parts
 from adrenoc.check.accuracy.policies import Policies
 from adrenoc.check.accuracy.result import (
@@ -124,9 +122,7 @@ class Doctor:
     def _floor(self, preset: str, ours: Deviation) -> Floor:
         """What ideal rounding of all that the plan stores in half gives on the same inputs."""
         started = time.perf_counter()
-        stored = self._bench.find_halves(preset)
-        ideal = self._judge.judge_rounding(stored)
-        floor = floor_of(ours, ideal, self._judge.judge_rounding(NOTHING), stored.count)
+        floor = self._judge.measure_floor(ours, self._bench.find_halves(preset))
         self._reporter.stage(f"{preset} floor", _ms_since(started), f"error {floor.error:.1e}")
         return floor
 

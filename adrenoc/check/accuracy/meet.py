@@ -15,8 +15,6 @@ import tvm
 from adrenoc.check.accuracy.accuracy_plans import Wanted
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.effort import Effort
-from adrenoc.check.accuracy.floor import floor_of
-from adrenoc.check.accuracy.ideal import NOTHING
 from adrenoc.check.accuracy.policies import Policies
 from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
 from adrenoc.check.accuracy.samples import DRAWS, Judge, take_samples
@@ -62,13 +60,12 @@ def _search(
     policies = Policies(bench, judge, preset, effort=effort, reporter=reporter)
     whole = bench.whole(preset)
     ours = judge.judge_compiled(whole)
-    exact = judge.judge_rounding(NOTHING)
-    floor = floor_of(ours, judge.judge_rounding(policies.stored), exact, policies.stored.count)
+    floor = judge.measure_floor(ours, policies.stored)
     before = _describe_unpinned(whole.plan, ours.largest, floor)
     after = before
     if ours.counted > wanted.tolerance:
-        if exact.counted > wanted.tolerance:
-            raise _unreachable(model, wanted, preset, exact.counted, "float32 throughout")
+        if floor.float32_counted > wanted.tolerance:
+            raise _unreachable(model, wanted, preset, floor.float32_counted, "float32 throughout")
         reporter.note(f"{preset} is off by {ours.counted:.1e}, the floor is {floor.error:.1e}")
         met, best = policies.meeting(wanted.tolerance)
         if met is None:

@@ -12,7 +12,9 @@ import numpy as np
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, Deviation, deviation, error_of
-from adrenoc.check.accuracy.ideal import IdealRun, Stored
+from adrenoc.check.accuracy.floor import floor_of
+from adrenoc.check.accuracy.ideal import NOTHING, IdealRun, Stored
+from adrenoc.check.accuracy.result import Floor
 from adrenoc.check.accuracy.variant import Variant
 from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.check.own_rounding import Reference
@@ -167,6 +169,11 @@ class Judge:
         chosen = self._samples[:samples]
         made = [self.ideal.run(sample.inputs, stored) for sample in chosen]
         return self.judge_outputs([self._name(values) for values in made])
+
+    def measure_floor(self, ours: Deviation, stored: Stored) -> Floor:
+        """What ideal rounding of what a plan stores gives on the same samples, beside the plan."""
+        ideal, exact = self.judge_rounding(stored), self.judge_rounding(NOTHING)
+        return floor_of(ours, ideal, exact, stored.count)
 
     @property
     def ideal(self) -> IdealRun:
