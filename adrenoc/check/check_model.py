@@ -23,7 +23,8 @@ from adrenoc.check.verdict import (
 from adrenoc.compile.compiler import kind_of, region_infos
 from adrenoc.decision import DecisionLog
 from adrenoc.errors import MemoryLimitError
-from adrenoc.families.winograd.names import MULTIPLY, WHOLE
+from adrenoc.families.operators import is_kind
+from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.allocation import pitched_image_bytes
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory, OperandSpec
@@ -306,7 +307,7 @@ def _transformed_bytes(program: Program) -> tuple[int, int]:
     """Bytes of weights transformed for Winograd's algorithm, and of the same as they are."""
     planes: dict[str, int] = {}
     for node, step in zip(program.graph.nodes, program.steps, strict=True):
-        if node.op in (MULTIPLY, WHOLE):
+        if "tiling" in node.attrs and not is_kind(node, Kind.TRANSFORM):
             weights = {*step.reads} & {*program.params}
             largest = max(weights, key=lambda name: program.params[name].value.nbytes, default="")
             planes[largest] = node.attrs["tiling"].planes

@@ -57,10 +57,7 @@ def _call_main(
 ) -> dict[str, np.ndarray]:
     details = interpreter.get_input_details()
     feeds = select_feeds(model, inputs, [d["name"] for d in details])
-    resized = [d for d in details if _is_resized(d, feeds[d["name"]])]
-    for detail in resized:
-        interpreter.resize_tensor_input(detail["index"], feeds[detail["name"]].shape)
-    if resized:
+    if resize_inputs(interpreter, inputs):
         interpreter.allocate_tensors()
         details = interpreter.get_input_details()
     for detail in details:
@@ -68,6 +65,15 @@ def _call_main(
         interpreter.set_tensor(detail["index"], feeds[detail["name"]])
     interpreter.invoke()
     return _read(interpreter, model, interpreter.get_output_details(), tensors, 0)
+
+
+def resize_inputs(interpreter: Any, inputs: Mapping[str, np.ndarray]) -> bool:
+    """Give the main graph's open inputs the extents that are given; whether any had others."""
+    details = interpreter.get_input_details()
+    resized = [d for d in details if d["name"] in inputs and _is_resized(d, inputs[d["name"]])]
+    for detail in resized:
+        interpreter.resize_tensor_input(detail["index"], inputs[detail["name"]].shape)
+    return bool(resized)
 
 
 def _call_signature(

@@ -25,7 +25,7 @@ def run_tokens(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.nd
     Raises:
         DependencyError, ModelFormatError: see `open_interpreter`.
     """
-    run = open_interpreter(model).get_signature_runner(DECODE)
+    run = open_interpreter(model, {}).get_signature_runner(DECODE)
     details = run.get_input_details()
     known = (*TOKENS, *POSITIONS, *MASKS)
     caches = {

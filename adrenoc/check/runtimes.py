@@ -18,7 +18,7 @@ import numpy as np
 
 from adrenoc.check.feeds import check_tensor, select_feeds
 from adrenoc.check.inputs import Inputs
-from adrenoc.check.lite_calls import call_graph, walk_calls
+from adrenoc.check.lite_calls import call_graph, resize_inputs, walk_calls
 from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
@@ -144,7 +144,7 @@ def run_steps(
     """
     wanted = tuple(dict.fromkeys(tensors))
     if find_model_files(model).format == "tflite":
-        interpreter = open_interpreter(model, keep_all=bool(wanted))
+        interpreter = open_interpreter(model, feeds[0], keep_all=bool(wanted))
         return walk_calls(feeds, kept, lambda feed: call_graph(interpreter, model, feed, wanted))
     session = _open_session(model, wanted, plain=not optimise or bool(wanted), threads=0)
     return walk_calls(feeds, kept, lambda feed: _run_session(session, model, feed))
@@ -295,7 +295,7 @@ def _run_tflite(
     kernels: str = PLAIN,
 ) -> dict[str, np.ndarray]:
     interpreter = open_interpreter(
-        model, kernels=kernels if plain else "", keep_all=bool(tensors), threads=threads
+        model, inputs, kernels=kernels if plain else "", keep_all=bool(tensors), threads=threads
     )
     try:
         return call_graph(interpreter, model, inputs, tensors)
@@ -304,9 +304,15 @@ def _run_tflite(
 
 
 def open_interpreter(
-    model: Path, *, kernels: str = "", keep_all: bool = False, threads: int = 0
+    model: Path,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    kernels: str = "",
+    keep_all: bool = False,
+    threads: int = 0,
 ) -> Any:
-    """LiteRT with the model; where its data are float, its weights are, too.
+    """LiteRT with the model, for inputs of these extents; where its data are float, its weights
+    are, too.
 
     Raises:
         DependencyError: LiteRT is not installed.
@@ -332,6 +338,7 @@ def open_interpreter(
         floats = widen_weights(content, schema)
         if floats is not None:
             interpreter = runtime.Interpreter(model_content=floats, **arguments)
+        resize_inputs(interpreter, inputs)  # as it lies in the file it may not fit itself
         interpreter.allocate_tensors()
         return interpreter
 

@@ -111,6 +111,31 @@ def test_an_open_batch_is_one_and_another_is_computed(tmp_path: Path) -> None:
     assert open_bundle(bundle).manifest.outputs[0].shape == (5, 3)
 
 
+def test_the_reference_is_resized_before_it_is_laid_out(tmp_path: Path) -> None:
+    """Of the extents in the file, ones, no window fits."""
+    builder = ModelBuilder()
+    graph = builder.graph()
+    weights = np.random.default_rng(0).standard_normal((2, 3, 3, 1)).astype(np.float32)
+    x = graph.add(T(data=np.ones((1, 1, 1, 1), np.float32)), "x")
+    held = [graph.add(T(is_constant=True, data=w)) for w in (weights, np.ones(2, np.float32))]
+    options = {"padding": 1, "strideH": 1, "strideW": 1}
+    graph.outputs = graph.op(
+        "CONV_2D", [x, *held], [T(shape=(1, 1, 1, 2))], "Conv2DOptions", options
+    )
+    model = schema.ModelT.InitFromPackedBuf(builder.write(), 0)
+    for index in (x, graph.outputs[0]):
+        model.subgraphs[0].tensors[index].shapeSignature = [1, -1, -1, 1 if index == x else 2]
+    writer = flatbuffers.Builder(1024)
+    writer.Finish(model.Pack(writer), b"TFL3")
+    path, bundle = tmp_path / "m.tflite", tmp_path / "m.adrenoc"
+    path.write_bytes(bytes(writer.Output()))
+    words = ["compile", str(path), "--device", "host", "-o", str(bundle), "--shape", "x:1,8,9,1"]
+    call(*words)
+    said = json.loads(call("run", str(bundle), "--check", str(path), "--json").stdout)
+    assert said["check"]["passed"]
+    assert open_bundle(bundle).manifest.outputs[0].shape == (1, 6, 7, 2)
+
+
 @pytest.mark.parametrize(
     ("shape", "option"),
     [((-1, -1, -1, 3), "--shape f_x:0:1,224,224,3"), ((-1,), "--shape f_x:0:128")],

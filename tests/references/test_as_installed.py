@@ -10,12 +10,15 @@ import onnx
 import pytest
 
 from adrenoc.check import installed
-from adrenoc.check.doctor import examine
+from adrenoc.check.doctor import _references
 from adrenoc.check.installed import explain_installed
 from adrenoc.check.runtimes import run_reference
+from adrenoc.errors import InputError
+from adrenoc.importers.onnx import session
 from adrenoc.importers.onnx.session import open_as_installed, open_session, saturates
 from adrenoc.importers.onnx.unsigned_products import mixes_signs
 from tests.qoperator import QNet, with_conversions
+from tests.sources import PACKAGE
 
 
 def network(dtype: str) -> QNet:
@@ -88,6 +91,27 @@ def test_what_has_one_sign_stays_as_it_is(form: str) -> None:
     assert model.SerializeToString(deterministic=True) == before
 
 
+@pytest.mark.parametrize("wrong", [True, False])
+def test_what_is_too_large_to_change_is_refused_where_it_has_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: bool
+) -> None:
+    path = write(tmp_path, network("uint8"), "qoperator")
+    monkeypatch.setattr(session, "_PROTOBUF_MAX_BYTES", 1000)
+    monkeypatch.setattr(session, "saturates", lambda: wrong)
+    if wrong:
+        with pytest.raises(InputError, match="bytes are multiplied exactly, can be up to 1000"):
+            open_session(path)
+    else:
+        assert open_session(path).get_inputs()
+
+
+def test_sessions_are_made_in_one_place() -> None:
+    made = [
+        path for path in PACKAGE.rglob("*.py") if "runtime.InferenceSession(" in path.read_text()
+    ]
+    assert [path.relative_to(PACKAGE).as_posix() for path in made] == ["importers/onnx/session.py"]
+
+
 def test_files_that_go_in_circles_end() -> None:
     nodes = [
         onnx.helper.make_node("Reshape", ["b"], ["a"]),
@@ -99,6 +123,6 @@ def test_files_that_go_in_circles_end() -> None:
 
 
 def test_doctor_names_it() -> None:
-    (found,) = (finding for finding in examine() if finding.subject == "onnxruntime")
+    found = _references()[0]
     assert found.state == "ok"
     assert ("saturate" in found.seen) == saturates()
