@@ -106,7 +106,7 @@ def test_a_reference_that_fails_is_no_fault_of_the_model(
 ) -> None:
     fails(monkeypatch, op)
     if not with_onnxruntime:
-        monkeypatch.setattr(second_opinion, "_runtime", lambda: None)
+        monkeypatch.setattr(second_opinion, "_is_installed", lambda: False)
     check(write(folded(op), tmp_path))
     told = [d for d in imported(tmp_path, folded(op)).decisions if "fails on it" in d.reason]
     assert [d.taken.split()[0] for d in told] == ["folded" if with_onnxruntime else "left"]
