@@ -339,3 +339,35 @@ def test_masks_keep_their_infinities() -> None:
     softmax = next(n for n in graph_.nodes if "softmax" in n.operators[0])
     assert softmax.inputs[0] in graph_.float32_names
     assert softmax.output not in graph_.float32_names
+
+
+def test_a_logarithm_fused_behind_a_transform_asks_for_its_weights() -> None:
+    """Sums of large terms that are near zero: a share of the terms is all of them there."""
+    nodes = [
+        _node("MatMul", "x w", "re"),
+        _node("Mul", "re re", "power"),
+        _node("Add", "power tiny", "floored"),
+        _node("Log", "floored", "y"),
+    ]
+    constants = {"w": _CONSTANTS["w"], "tiny": _CONSTANTS["tiny"]}
+    model = graph(nodes, {"x": [4, 8]}, ["y"], constants)
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    product = next(n for n in state.graph.nodes if "matmul" in n.operators)
+    assert product.inputs[1] in state.graph.float32_names
+
+
+def test_a_norm_of_the_inputs_is_a_formula() -> None:
+    """Angles are computed of it, a hundred times as large."""
+    nodes = [
+        _node("LayerNormalization", "x one8", "n"),
+        _node("Mul", "n hundred", "a"),
+        _node("Where", "i a half", "b"),
+        _node("Sin", "b", "y"),
+    ]
+    constants = {"one8": np.ones(8, np.float32), "hundred": np.float32(100)}
+    model = graph(nodes, {"x": [4, 8], "i": [4, 8]}, ["y"], {**constants, "half": np.float32(0.5)})
+    model.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.BOOL
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    assert state.graph.nodes[-1].output in state.graph.float32_names

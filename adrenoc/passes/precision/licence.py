@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import partial
 
 import numpy as np
 
@@ -114,7 +115,8 @@ class _Walk:
             yield from self._asked_by_product(node)
         yield from self._asked_of_origin(node, formula=source.origin is Origin.WRITTEN)
         for body, probe in self.sources.probes.get(node.output, ()):
-            for name in probe.find_amplified(self._may_be_half, self._least):
+            absolute = partial(self._is_transform, node)
+            for name in probe.find_amplified(self._may_be_half, self._least, absolute):
                 # What an epilogue reads is off by its weights' roundings, if by no other.
                 of = node.output if name == Node.RESULT else name
                 yield of, Asks.EXACT, f"{node.name} makes more of a rounding"
@@ -155,6 +157,15 @@ class _Walk:
                 continue
             elif formula or maker.inputs[0] in node.inputs:
                 yield name, Asks.ALONE, f"{node.name} holds means against others"
+
+    def _is_transform(self, node: Node, name: str) -> bool:
+        """Whether a tensor that a node reads, or its own product, transforms the inputs."""
+        if name != Node.RESULT:
+            source = self.sources.get(name)
+            return source is not None and source.is_transform
+        first = self.sources.get(node.inputs[0])
+        product = is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT)
+        return product and first is not None and not first.trained
 
     def _may_be_half(self, name: str) -> bool:
         """Whether a tensor would lie in half, or be computed of halves, if no reader asked for

@@ -27,7 +27,7 @@ from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
 from adrenoc.passes.analyse.numeric import COMPARISONS, evaluate
 from adrenoc.passes.analyse.powers import unify_reads
 from adrenoc.passes.analyse.scalar_body import parts_of, parts_of_kind, values_of
-from adrenoc.tvmapi import tirx, tvm
+from adrenoc.tvmapi import dtype_of, tirx, tvm
 
 LARGE = 256.0
 """How large numbers that a network learned are taken to become now and then."""
@@ -38,6 +38,8 @@ _AMPLIFIED = 4 * 2.0**-11
 """Of the largest result: a rounded operand of that size may move it by four times its rounding."""
 _ENDS = 64
 """Points at which operands are at one of their ends, in all combinations of some operands."""
+_OF_TERMS = 2.0**-10
+"""What the roundings of a sum's terms, each of about one, come to."""
 _LEAST = 1e-9
 """The smallest magnitude that points have, beside zero."""
 
@@ -107,10 +109,13 @@ class Probe:
         bent, sides = bent[np.isfinite(bent)], sides[np.isfinite(sides)]
         return bool(bent.max(initial=0.0) <= 1e-6 * np.abs(sides).max(initial=0.0))
 
-    def find_amplified(self, stored: Callable[[str], bool], least: float) -> frozenset[str]:
-        """The tensors of those `stored` in half whose rounding moves the result much further.
+    def find_amplified(
+        self, stored: Callable[[str], bool], least: float, absolute: Callable[[str], bool]
+    ) -> frozenset[str]:
+        """Find the tensors of those `stored` in half whose rounding moves the result much further.
 
-        Halves below `least` are zero on the device.
+        Halves below `least` are zero on the device.  Those that are `absolute` are off by what
+        their terms were rounded by, too, which for a sum near zero is more than its own rounding.
         """
         points = self._draw(USUAL)
         try:
@@ -118,15 +123,18 @@ class Probe:
         except NotKnownError:
             return frozenset(name for name in self.names if stored(name))
         finite = np.isfinite(exact)
-        largest = np.abs(exact[finite]).max(initial=0.0)
+        bar = _AMPLIFIED * np.abs(exact[finite]).max(initial=0.0)
         found = set()
         for at, load in self._each_load():
             name = self._body.sources.get(load.source, "")
             if not stored(name):
                 continue
-            moved = self._compute({**points, at: round_to_half(points[at], least)})
-            off = np.abs(moved[finite] - exact[finite])
-            if not np.isfinite(moved[finite]).all() or off.max(initial=0.0) > _AMPLIFIED * largest:
+            off = round_to_half(points[at], least)
+            if absolute(name):
+                off = off + _OF_TERMS
+            moved = self._compute({**points, at: off})
+            distance = np.abs(moved[finite] - exact[finite])
+            if not np.isfinite(moved[finite]).all() or distance.max(initial=0.0) > bar:
                 found.add(name)
         return frozenset(found)
 
@@ -154,9 +162,8 @@ class Probe:
         low, high = known.low, known.high
         if low < limit and high > -limit:
             low, high = max(low, -limit), min(high, limit)
-        if usual:
-            return random.uniform(low, high, _POINTS)
-        return self._spread(random, low, high)
+        drawn = random.uniform(low, high, _POINTS) if usual else self._spread(random, low, high)
+        return drawn if dtype_of(load).startswith("float") else np.rint(drawn)
 
     def _spread(self, random: np.random.Generator, low: float, high: float) -> np.ndarray:
         """Draw points between two numbers: at both, evenly, by magnitude, at thresholds, alike."""

@@ -135,6 +135,8 @@ class Sources:
         why = ""
         if is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT):
             return self._multiply(node, first)
+        if is_kind(node, Kind.NORM) and first.origin is not Origin.LEARNED and not first.trained:
+            return self._make_written(node, OF_INPUTS)
         if gives(node, Numbers.SHARES):
             length = self._graph.tensors[node.inputs[0]].shape[int(node.attrs.get("axis", -1))]
             return replace(_LEARNED, span=Span(low=0.0, high=1.0, size=1.0 / max(length, 1)))
