@@ -1,5 +1,7 @@
 """Hold numbers against right values, where halves and floats lose most: verify numbers ...
 
+    scripts/verify numbers                   100 of each kind, drawn: origins x ranges x operators
+    scripts/verify numbers --kinds norms --count 20 --seed 3
     scripts/verify numbers --cases FOLDER    NAME.onnx or NAME.tflite, NAME.npz, NAME.expected.npz
 
 Each model is compiled for the software OpenCL device under each preset and run; each number is
@@ -15,7 +17,7 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +26,13 @@ import onnx
 from adrenoc.cli import console
 from adrenoc.errors import AdrenocError
 from scripts.verifying.judge_numbers import BARS, Arrays, Verdict, find_spread, judge
+from scripts.verifying.number_kinds import KINDS, draw_cases
+from tests.host.random_graphs.exact import in_doubles
 from tests.onnx_backend.execute import Outcome, compute, refusal
 from tests.onnx_backend.pool import run_cases
 
+TOGETHER = 10
+"""Graphs of a model."""
 SUFFIXES = (".onnx", ".tflite")
 COLUMNS = ("case", "preset", "deviation", "excused", "verdict", "")
 WRONG, RIGHT, REFUSED = "wrong", "right", "refused"
@@ -42,6 +48,8 @@ class Case:
     inputs: Arrays
     right: Arrays
     spread: Arrays
+    about: dict[str, str] = field(default_factory=dict)
+    """What each drawn graph is, by the name that its outputs begin with."""
     excluded: str = ""
 
     @property
@@ -85,9 +93,14 @@ def main() -> int:
     """Run and judge; the exit code is 1 if a number is wrong without a word."""
     options = parse()
     presets = options.presets.split(",")
-    cases = read_cases(options.cases, options.match)
+    if options.cases is not None:
+        cases = read_cases(options.cases, options.match)
+    else:
+        kinds = options.kinds.split(",")
+        cases = [c for kind in kinds for c in draw_kind(kind, options.count, options.seed)]
     rows = run_all(cases, presets, jobs=options.jobs)
-    show(rows)
+    show(rows if options.all else [row for row in rows if row.verdict != RIGHT])
+    print(summary(rows))
     if options.output is not None:
         write(rows, options.output)
     return 1 if any(row.verdict == WRONG for row in rows) else 0
@@ -98,7 +111,11 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cases", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--cases", type=Path, metavar="FOLDER", help="models with right values")
+    parser.add_argument("--kinds", default=",".join(KINDS), help=f"({','.join(KINDS)})")
+    parser.add_argument("--count", type=int, default=100, help="drawn of each kind (100)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
+    parser.add_argument("--all", action="store_true", help="list what is right, too")
     parser.add_argument("--presets", default=",".join(BARS), help="(fp32,mixed,fp16)")
     parser.add_argument("--match", default="", help="only cases whose name holds this")
     parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
@@ -129,6 +146,30 @@ def read_case(path: Path) -> Case:
         right=right,
         spread=spread,
     )
+
+
+def draw_kind(kind: str, count: int, seed: int) -> list[Case]:
+    """Draw graphs of a kind; some of them side by side in a model, which takes less time."""
+    cases = []
+    for first in range(0, count, TOGETHER):
+        numbers = range(first, min(first + TOGETHER, count))
+        parts, about = draw_cases(kind, numbers, seed)
+        model = parts.model()
+        right = in_doubles(model, parts.inputs)
+        if right is None:
+            raise ValueError(f"onnx's reference cannot compute {kind} {numbers}")
+        cases.append(
+            Case(
+                name=f"{kind} {numbers.start}..{numbers.stop - 1}",
+                file_name="drawn.onnx",
+                model=model.SerializeToString(),
+                inputs=parts.inputs,
+                right=right,
+                spread=find_spread(model, parts.inputs, ruled=parts.ruled),
+                about=about,
+            )
+        )
+    return cases
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -191,10 +232,17 @@ def judge_run(run: Run, outcome: Outcome) -> list[Row]:
             verdict=RIGHT if is_right else WRONG,
             deviation=found.deviation,
             excused=found.excused,
-            said=found.said,
+            said="; ".join(filter(None, (found.said, _about(run.case, name)))),
         )
         rows.append(row)
     return rows
+
+
+def _about(case: Case, output: str) -> str:
+    """What a drawn graph is."""
+    return next(
+        (said for name, said in case.about.items() if output.split(".", maxsplit=1)[0] == name), ""
+    )
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -206,7 +254,6 @@ def cells(row: Row) -> tuple[str, ...]:
 def show(rows: Sequence[Row]) -> None:
     """What is not right, and how many are."""
     console.print_table(COLUMNS, [cells(row) for row in rows], right=COLUMNS[2:4])
-    print(summary(rows))
 
 
 def summary(rows: Sequence[Row]) -> str:
