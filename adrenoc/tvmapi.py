@@ -2,7 +2,7 @@
 
 Kernels are built as TIR by hand rather than scheduled from a compute definition: a texture read
 is a whole vector, an out-of-range read is a zero, and neither survives TVM's generic loop
-transformations (see docs/explanation/kernels.md).
+transformations (see CONTRIBUTING.md, "Why kernels are written, not scheduled").
 """
 
 from __future__ import annotations
@@ -265,15 +265,20 @@ def keep_in_place(value: Expr) -> Expr:
 _CONVERT = {"int32": "convert_int", "float32": "convert_float", "float16": "convert_half"}
 
 
-RATIONAL_FUNCTIONS = {"tirx.erf": "ERROR_FUNCTION", "tirx.tanh": "TANH_FUNCTION"}
-"""Functions that `prelude.cl` has in place of OpenCL's own, by what its name begins with."""
+OWN_FUNCTIONS = {
+    "tirx.erf": "ERROR_FUNCTION",
+    "tirx.tanh": "TANH_FUNCTION",
+    "tirx.log1p": "LOG1P_FUNCTION",
+    "expm1": "EXPM1_FUNCTION",
+}
+"""Functions that `prelude.cl` has, by what their names there begin with; TVM has no `expm1`."""
 
 
-def rational_function(operator: str, value: Expr, dtype: str, *, exact: bool = True) -> Expr:
-    """One of these of a float or of four; `exact` is whether its division is."""
+def own_function(operator: str, value: Expr, dtype: str, *, exact: bool = True) -> Expr:
+    """One of these of a float or of four; if not `exact`, as far as halves can tell."""
     lanes = "4" if lanes_of(value) > 1 else ""
     wide = cast(value, f"float32x{lanes}" if lanes else "float32")
-    name = f"{RATIONAL_FUNCTIONS[operator]}{lanes}"
+    name = f"{OWN_FUNCTIONS[operator]}{lanes}"
     found = tirx.call_pure_extern(dtype_of(wide), name, wide, iconst(int(exact)))
     return cast(found, dtype)
 

@@ -91,6 +91,20 @@ static float# TANH_FUNCTION#(float# x, int exact) {
   return exact ? a * p / q : a * p * (r * mad(-q, r, (float#)(2.0f)));
 }
 
+// exp(x) - 1 and log(1 + x) with the digits that are left near zero.  For halves a polynomial does
+// there, and elsewhere the GPU's own exponential: compilers' own functions take some forty
+// instructions an element.
+//: EXPM1_FUNCTION#(
+static float# EXPM1_FUNCTION#(float# x, int exact) {
+  const float# near = x * mad(x, mad(x, mad(x, (float#)(4.1666668e-2f), (float#)(1.6666667e-1f)), (float#)(0.5f)), (float#)(1.0f));
+  return exact ? expm1(x) : select(native_exp(x) - (float#)(1.0f), near, fabs(x) < 0.25f);
+}
+//: LOG1P_FUNCTION#(
+static float# LOG1P_FUNCTION#(float# x, int exact) {
+  const float# near = x * mad(x, mad(x, mad(x, (float#)(-0.25f), (float#)(3.3333334e-1f)), (float#)(-0.5f)), (float#)(1.0f));
+  return exact ? log1p(x) : select(log((float#)(1.0f) + x), near, fabs(x) < 0.0625f);
+}
+
 // Dot products of four signed by four unsigned bytes: OpenCL's own where the device has them, else
 // Qualcomm's, which takes the signed ones first (LiteRT's and ggml's kernels; Mesa's disassembly).
 // They saturate, which no sum of `dot_products.MOST_PRODUCTS` does: the hardware's instruction does.

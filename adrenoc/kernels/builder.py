@@ -18,6 +18,7 @@ from adrenoc.ir.program import Launch
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.coarse import coarsen
 from adrenoc.kernels.memories import access_to
+from adrenoc.kernels.near_one import keep_digits_near_one
 from adrenoc.kernels.statements import Statements, sequence
 from adrenoc.kernels.work_group import PickGroup, pick_work_group
 from adrenoc.target.gpu import Limits
@@ -135,6 +136,7 @@ class KernelBuilder(Statements):
         body = sequence([*self._prologue, body])
         for axis, extent in reversed(self._thread_axes):
             body = AttrStmt(axis, "thread_extent", iconst(extent), body)
+        body = keep_digits_near_one(body)
         if self._coarse and self._stores_halves:
             body = coarsen(body)
         func = PrimFunc(self._params, body)

@@ -4,6 +4,7 @@
 exp(x)                 -> native_exp(x)
 1 / (1 + exp(0 - x))   -> native_recip(1 + native_exp(0 - x))
 tanh(x), erf(x)        -> rational functions that divide by native_recip
+expm1(x), log1p(x)     -> near zero a polynomial, else of native_exp(x) and log(1 + x)
 x / 6                  -> x * 0.16666667
 ```
 
@@ -21,18 +22,16 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
+from adrenoc.kernels.expression_parts import number_in, number_like
 from adrenoc.tvmapi import (
-    RATIONAL_FUNCTIONS,
+    OWN_FUNCTIONS,
     Call,
     Expr,
     Stmt,
     StringImm,
     dtype_of,
-    fconst,
     iconst,
-    lanes_of,
-    rational_function,
-    splat,
+    own_function,
     tirx,
 )
 
@@ -52,15 +51,15 @@ def _coarsen_call(call: Any) -> Expr:
     if not dtype_of(call).startswith(_FLOAT) or not call.args:
         return call
     name, first = getattr(call.op, "name", ""), call.args[0]
-    if any(_is_extern(call, rational) for rational in RATIONAL_FUNCTIONS.values()):
+    if any(_is_extern(call, own) for own in OWN_FUNCTIONS.values()):
         return _call_extern(first.value, call.args[1], iconst(0))
-    if name in RATIONAL_FUNCTIONS:
-        return rational_function(name, first, dtype_of(call), exact=False)
+    if name in OWN_FUNCTIONS:
+        return own_function(name, first, dtype_of(call), exact=False)
     if name in _EXPONENTIALS:
         return _call_extern(_EXPONENTIALS[name], first)
     if name == "tirx.sigmoid":
-        power = _call_extern("native_exp", _like(first, 0.0) - first)
-        return _call_extern("native_recip", _like(first, 1.0) + power)
+        power = _call_extern("native_exp", number_like(first, 0.0) - first)
+        return _call_extern("native_recip", number_like(first, 1.0) + power)
     return call
 
 
@@ -68,11 +67,11 @@ def _coarsen_division(quotient: Any) -> Expr:
     """Functions within it are replaced already."""
     if not dtype_of(quotient).startswith(_FLOAT):
         return quotient
-    if _number_in(quotient.a) == 1.0 and _grows_from_one(quotient.b):
+    if number_in(quotient.a) == 1.0 and _grows_from_one(quotient.b):
         return _call_extern("native_recip", quotient.b)
-    divisor = _number_in(quotient.b)
+    divisor = number_in(quotient.b)
     if divisor is not None and 1 / _LARGEST_DIVISOR <= abs(divisor) <= _LARGEST_DIVISOR:
-        return quotient.a * _like(quotient.a, 1 / divisor)
+        return quotient.a * number_like(quotient.a, 1 / divisor)
     return quotient
 
 
@@ -81,7 +80,7 @@ def _grows_from_one(expr: Any) -> bool:
     if not isinstance(expr, tirx.Add):
         return False
     return any(
-        _number_in(one) == 1.0 and _is_extern(power, "native_exp")
+        number_in(one) == 1.0 and _is_extern(power, "native_exp")
         for one, power in ((expr.a, expr.b), (expr.b, expr.a))
     )
 
@@ -92,17 +91,5 @@ def _is_extern(expr: Any, name: str) -> bool:
     return isinstance(called, StringImm) and str(called.value).startswith(name)
 
 
-def _number_in(expr: Any) -> float | None:
-    """The constant that all lanes of an expression are, if they are one."""
-    one = expr.value if isinstance(expr, tirx.Broadcast) else expr
-    return float(one.value) if isinstance(one, tirx.FloatImm) else None
-
-
 def _call_extern(name: str, x: Expr, *more: Expr) -> Expr:
     return tirx.call_pure_extern(dtype_of(x), name, x, *more)
-
-
-def _like(x: Expr, value: float) -> Expr:
-    """A number, in as many lanes as x."""
-    number = fconst(value, _FLOAT)
-    return splat(number) if lanes_of(x) > 1 else number

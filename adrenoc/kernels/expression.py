@@ -20,7 +20,7 @@ from adrenoc.kernels.expression_parts import any_part
 from adrenoc.kernels.statements import Statements
 from adrenoc.tvmapi import (
     IF_THEN_ELSE,
-    RATIONAL_FUNCTIONS,
+    OWN_FUNCTIONS,
     Expr,
     Var,
     cast,
@@ -32,7 +32,7 @@ from adrenoc.tvmapi import (
     iconst,
     if_then_else,
     lanes_of,
-    rational_function,
+    own_function,
     splat,
     sym,
     tirx,
@@ -360,8 +360,8 @@ def know_position(
 
 
 def _call(call: Any, args: Sequence[Expr], dtype: str) -> Expr:
-    if call.op.name in RATIONAL_FUNCTIONS:
-        return rational_function(call.op.name, args[0], dtype)
+    if call.op.name in OWN_FUNCTIONS:
+        return own_function(call.op.name, args[0], dtype)
     built_in = _BUILT_IN.get(call.op.name)
     if built_in is not None:
         return tirx.call_pure_extern(dtype, built_in, *args)

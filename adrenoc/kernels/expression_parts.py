@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adrenoc.tvmapi import tirx, tvm
+from adrenoc.tvmapi import Expr, dtype_of, fconst, lanes_of, splat, tirx, tvm
 
 
 def any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
@@ -30,3 +30,15 @@ def operands_of(part: Any) -> tuple[Any, ...]:
     if isinstance(part, tirx.Cast):
         return (part.value,)
     return tuple(getattr(part, side) for side in ("a", "b") if hasattr(part, side))
+
+
+def number_in(expr: Any) -> float | None:
+    """The constant that all lanes of an expression are, if they are one."""
+    one = expr.value if isinstance(expr, tirx.Broadcast) else expr
+    return float(one.value) if isinstance(one, tirx.FloatImm) else None
+
+
+def number_like(x: Expr, value: float) -> Expr:
+    """A number of the dtype of x, in as many lanes."""
+    number = fconst(value, dtype_of(x).partition("x")[0])
+    return splat(number) if lanes_of(x) > 1 else number

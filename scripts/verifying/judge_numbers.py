@@ -14,6 +14,7 @@ Arrays = Mapping[str, np.ndarray]
 
 BARS = {"fp32": 1e-4, "mixed": 1e-2, "fp16": 1e-2}
 """Largest deviation by preset, as a share of the right values' range."""
+_LEAST_SPAN = 2.0**-10
 _DRAWS = 4
 _OF_DRAWS = 4.0
 """The largest of a few draws stands for what may come: so many times that."""
@@ -82,11 +83,13 @@ def _judge_choices(seen: np.ndarray, right: np.ndarray, spread: np.ndarray | Non
 
 
 def span_of(right: np.ndarray) -> float:
-    """Largest less smallest finite number, or the size of the one that there is."""
+    """Largest less smallest finite number; a thousandth of the largest size where that is more, for
+    floats tell numbers no further apart."""
     finite = right[np.isfinite(right)]
     if not finite.size:
         return 1.0
-    return float(np.ptp(finite)) or float(np.abs(finite).max()) or 1.0
+    largest = float(np.abs(finite).max())
+    return max(float(np.ptp(finite)), _LEAST_SPAN * largest) or 1.0
 
 
 def find_spread(
