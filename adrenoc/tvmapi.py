@@ -2,7 +2,7 @@
 
 Kernels are built as TIR by hand rather than scheduled from a compute definition: a texture read
 is a whole vector, an out-of-range read is a zero, and neither survives TVM's generic loop
-transformations (see CONTRIBUTING.md, "Why kernels are written, not scheduled").
+transformations (see docs/explanation/kernels.md).
 """
 
 from __future__ import annotations

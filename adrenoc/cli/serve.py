@@ -22,7 +22,7 @@ def check_reach(host: str, *, key: str, has_tracker: bool) -> None:
     if has_tracker:
         mend = (
             "a tracker gives the key to whoever asks; leave --host out and lead both ports "
-            "through ssh (README, On another machine)"
+            "through ssh (docs/how-to/phones.md)"
         )
     raise click.UsageError(
         f"--host {host} lets anybody who reaches it run any code here: {mend}, or say --open to "

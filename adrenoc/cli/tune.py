@@ -169,7 +169,7 @@ class _Given:
     "--executor",
     metavar="CMD",
     help="For microcontrollers: a command that builds and runs programs on a board of yours, in "
-    "place of QEMU; the CONTRIBUTING file says what it reads and prints.",
+    "place of QEMU; docs/how-to/microcontrollers.md says what it reads and prints.",
 )
 @seed_option("Of the search.", default=1)
 @json_option()

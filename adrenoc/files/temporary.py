@@ -26,12 +26,20 @@ class TemporaryFolder:
     """A new, locked folder where temporary files go; removed by `close` or with this object.
 
     Raises:
+        DiskFullError: there is no folder to make it in.
         OSError: there is no room for one.
     """
 
     def __init__(self, kind: str) -> None:
         if kind not in _KINDS:
             raise ValueError(f"no kind of temporary folder: {kind}")
+        try:
+            tempfile.gettempdir()
+        except FileNotFoundError as error:
+            raise DiskFullError(
+                f"no folder for temporary files can be written: {error.strerror}",
+                hint="set TMPDIR to a folder with some space",
+            ) from error
         _remove_left()
         self.path, lock = lock_new(lambda: temporary_name(f"adrenoc-{kind}-"), 0o700)
         self.close = weakref.finalize(self, remove_locked, self.path, lock)

@@ -12,6 +12,7 @@ import os
 from types import ModuleType
 
 _SILENT = "ORT_DISABLE_TELEMETRY"
+_TABLES = "onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs"
 
 
 def import_onnxruntime() -> ModuleType:
@@ -22,3 +23,13 @@ def import_onnxruntime() -> ModuleType:
     """
     os.environ.setdefault(_SILENT, "1")
     return importlib.import_module("onnxruntime")
+
+
+def import_format_table(name: str) -> ModuleType:
+    """The class of one table of onnxruntime's own format (.ort), in a module of this name.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    import_onnxruntime()
+    return importlib.import_module(f"{_TABLES}.{name}")

@@ -43,7 +43,7 @@ def choose_model(path: Path, dtype: str) -> Path:
         OptionError: it has none of such numbers, or several models; or numbers are asked for of a
             file that is named.
     """
-    if not path.is_dir() or (path / "manifest.json").is_file():
+    if not _is_folder(path) or (path / "manifest.json").is_file():
         if dtype:
             raise OptionError(
                 f"--dtype {dtype} chooses a file of a folder; {path} is no folder of models",
@@ -70,6 +70,14 @@ def choose_model(path: Path, dtype: str) -> Path:
         )
     kinds = models.get(_MODEL) or next(iter(models.values()))
     return _choose(folder, kinds, dtype)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder that may be looked at; who reads the rest says why not."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _choose(folder: Path, kinds: dict[str, Path], dtype: str) -> Path:

@@ -253,8 +253,8 @@ def test_open_dimensions_of_several_inputs_tell_one_command(tmp_path: Path) -> N
         errors.ShapeError, match=r"'a' \[n, m\], 'b' \[n, m\], 'c' \[k, 3\]"
     ) as caught:
         import_model(path, shapes={})
-    # None that is usual fits, as t * c needs m to be 3 or 1.
-    said = "add --shape a:1,m --shape c:1,3 (with the extents that you feed in place of m)"
+    # None that is usual fits, as t * c needs m to be 3 or 1; k is a batch, which is 1 anyway.
+    said = "add --shape a:1,m (with the extents that you feed in place of m)"
     assert caught.value.hint == said
 
 

@@ -1,30 +1,35 @@
-"""The README says what is so: exit codes, commands, options, devices, presets."""
+"""README, CONTRIBUTING and docs/ say what is so: commands, options, files, stages, variables."""
 
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import click
+import pytest
 
 from adrenoc.cli.main import cli
 from adrenoc.errors import AdrenocError
 from adrenoc.options import list_presets
-from adrenoc.target.target import list_targets, load_target
+from adrenoc.target.target import list_targets
+from scripts.reference import commands, tables
 from tests.unit.test_layers import LAYERS
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-
-
-def _errors(kind: type[AdrenocError]) -> list[type[AdrenocError]]:
-    return [kind, *(deeper for sub in kind.__subclasses__() for deeper in _errors(sub))]
-
-
-def _row(error: type[AdrenocError]) -> str:
-    meaning = (error.__doc__ or "").strip().splitlines()[0].rstrip(".")
-    return f"| {error.exit_code} | `{error.__name__}` | {meaning} |"
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    )
+}
+FOR_USERS = {name: text for name, text in PAGES.items() if name != "CONTRIBUTING.md"}
+OF_OTHERS = {"--", "--help", "--version"}
+"""Words of the prose that are no option of adrenoc, or of every command."""
 
 
 def _all_commands(command: click.Command) -> list[click.Command]:
@@ -32,46 +37,116 @@ def _all_commands(command: click.Command) -> list[click.Command]:
     return [command, *(deeper for sub in inner for deeper in _all_commands(sub))]
 
 
-def test_exit_codes() -> None:
-    rows = [_row(e) for e in sorted(_errors(AdrenocError)[1:], key=lambda e: e.exit_code)]
-    seen = [line for line in README.splitlines() if re.match(r"\| \d\d \| `\w+Error` \|", line)]
-    assert seen == rows, "paste into README.md:\n" + "\n".join(rows)
-
-
-def test_commands_and_options_exist() -> None:
-    assert set(re.findall(r"^\| `adrenoc ([\w-]+)", README, re.M)) == set(cli.commands)
-    known = {
+def _options(command: click.Command) -> set[str]:
+    return {
         option
-        for command in _all_commands(cli)
         for parameter in command.params
         if isinstance(parameter, click.Option)
         for option in (*parameter.opts, *parameter.secondary_opts)
-    }
-    text = re.sub(r"`scripts/[^`]*`", "", README)  # those have options of their own
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
-    assert named - known - {"--help", "--version"} == set()
+    } | {"--help", "--version"}
 
 
-def test_presets_and_devices_are_named() -> None:
-    assert set(re.findall(r"^\| `(\w+)` \|", README, re.M)) >= {p.name for p in list_presets()}
-    gpus = [t.name for t in list_targets() if t.name.startswith("adreno:a")]
-    assert f"from {load_target(gpus[0]).title} to {gpus[-1].removeprefix('adreno:a')}" in README
+def _typed(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of adrenoc in a page's blocks of shell, from its name on."""
+    for block in re.findall(r"^```sh[^\n]*\n(.*?)^```", text, re.M | re.S):
+        for line in re.split(r"\n|&& ", block.replace("\\\n", " ")):
+            words = shlex.split(line, comments=True)
+            if "adrenoc" in words:
+                yield words[words.index("adrenoc") + 1 :]
+
+
+def test_lengths() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 150
+    assert len(PAGES["CONTRIBUTING.md"].splitlines()) <= 200
+
+
+def test_status_is_on_the_first_screen() -> None:
+    assert "no phone has run" in "\n".join(PAGES["README.md"].splitlines()[:20]).lower()
+
+
+@pytest.mark.parametrize("name", FOR_USERS)
+def test_commands_that_are_typed_exist(name: str) -> None:
+    for typed in _typed(FOR_USERS[name]):
+        words, command = typed, cast(click.Command, cli)
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            assert words[0] in command.commands, f"{name}: adrenoc has no {words[0]}"
+            command, words = command.commands[words[0]], words[1:]
+        named = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert named <= _options(command), f"{name}: options of {command.name}"
+
+
+def test_options_of_the_prose_exist() -> None:
+    known = {option for command in _all_commands(cli) for option in _options(command)}
+    for name, text in FOR_USERS.items():
+        if name.startswith("docs/measurements/"):
+            continue  # scripts measured those, which have options of their own
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        quoted = [span for span in re.findall(r"`([^`]+)`", prose) if re.match(r"-|adrenoc ", span)]
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", " ".join(quoted)))
+        assert named <= known, f"{name} names options that are not there"
+
+
+def test_blocks_that_no_test_runs_say_why() -> None:
+    for name, text in FOR_USERS.items():
+        for header in re.findall(r"^```sh(.*)$", text, re.M):
+            assert re.fullmatch(r'( title="Not run in a test: [^"]+")?', header), (
+                f"{name}: {header}"
+            )
+
+
+def test_pages_of_the_reference_hold_every_command_and_option() -> None:
+    pages = commands.pages()
+    for name, command in cli.commands.items():
+        text = pages[f"commands/{name}.md"]
+        shown = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text))
+        hidden = {
+            option
+            for inner in _all_commands(command)
+            for parameter in inner.params
+            if getattr(parameter, "hidden", False)
+            for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        long = {
+            option
+            for inner in _all_commands(command)
+            for option in _options(inner) - OF_OTHERS
+            if option.startswith("--")
+        }
+        assert long - hidden <= shown, name
+
+
+def test_pages_of_the_reference_hold_errors_presets_and_devices() -> None:
+    pages = tables.pages(ROOT)
+    for error in tables.errors(AdrenocError):
+        assert f"| {error.exit_code} | `{error.__name__}` | " in pages["exit-codes.md"]
+    for preset in list_presets():
+        assert f"| `{preset.name}` |" in pages["presets.md"]
+    gpus = [
+        t.name.removeprefix("adreno:a") for t in list_targets() if t.name.startswith("adreno:a")
+    ]
+    for gpu in gpus:
+        assert f"\n## {gpu}\n" in pages["targets/gpu.md"]
+    assert f"Adreno {gpus[0]} to {gpus[-1]}" in PAGES["docs/how-to/devices.md"]
+    assert f"Adreno {gpus[0]} to {gpus[-1]}" in PAGES["README.md"]
 
 
 def test_links_lead_somewhere() -> None:
+    """Those of docs/ among each other are `mkdocs build --strict`'s."""
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
             assert (ROOT / target).exists(), f"{name} links to {target}"
 
 
-def test_named_files_exist() -> None:
-    """CONTRIBUTING names many places in the tree; each has to be there."""
+@pytest.mark.parametrize("name", PAGES)
+def test_named_files_exist(name: str) -> None:
     for named in re.findall(
-        r"`((?:adrenoc|targets|presets|tests|scripts)/[\w./-]*)`", CONTRIBUTING
+        r"(?:^|[` :])((?:adrenoc|targets|presets|tests|scripts)/[\w./-]*[\w/])(?![\w<*{])",
+        PAGES[name],
+        re.M,
     ):
         if not re.search(r"[A-Z]{4}", named):  # VERB, NAME and FAMILY are to be filled in
-            assert (ROOT / named).exists(), f"CONTRIBUTING.md names {named}"
+            assert (ROOT / named).exists(), f"{name} names {named}"
 
 
 def test_stages_are_those_of_the_table() -> None:
@@ -80,11 +155,28 @@ def test_stages_are_those_of_the_table() -> None:
     row = r"^    (?:Stage|graph_stage|placed_stage)\(\s+(?:name=)?\"(\w+)\""
     stages = re.findall(row, source, re.M)
     assert stages
-    assert re.findall(r"^\| (\w+) \| [^|]+ \| `", CONTRIBUTING, re.M) == stages
+    shown = re.findall(r"^\| (\w+) \| [^|]+ \| `", PAGES["docs/explanation/pipeline.md"], re.M)
+    assert shown == stages
+
+
+def test_variables_that_are_read_are_listed() -> None:
+    listed = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", PAGES["docs/reference/environment.md"]))
+    form = re.compile(
+        r"(?:environ\.(?:get|setdefault)\(|environ\[|getenv\()\s*\"([A-Z][A-Z0-9_]+)\"", re.M
+    )
+    suffixes = {".py", ".cc", ".h"}
+    read = {
+        name
+        for path in (ROOT / "adrenoc").rglob("*")
+        if path.suffix in suffixes
+        for name in form.findall(path.read_text(encoding="utf-8"))
+    }
+    assert "ADRENOC_CACHE_DIR" in read and read <= listed
 
 
 def test_modules_are_those_of_the_layers() -> None:
-    block = CONTRIBUTING.split("beside the rooms:\n\n```\n")[1].split("```")[0]
+    text = PAGES["CONTRIBUTING.md"]
+    block = text.split("beside the rooms:\n\n```\n")[1].split("```")[0]
     shown = {name for line in block.splitlines() for name in re.split(r",? +", line[:40]) if name}
     units = {unit.partition(".")[0] for line in LAYERS for unit in line}
     assert shown == units - {"__main__"}, "CONTRIBUTING.md shows other layers than test_layers.py"

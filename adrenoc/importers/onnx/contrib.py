@@ -192,7 +192,7 @@ def _standard(write: Writer) -> None:
     write(write.node.op_type, *write.node.input, out=write.result, **write.attrs)
 
 
-_REWRITES: dict[str, Callable[[Writer], None]] = {
+REWRITES: dict[str, Callable[[Writer], None]] = {
     **ATTENTION,
     **CACHED,
     **DYNAMIC,
@@ -243,7 +243,7 @@ def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
     None where there are none; `graph.refusals` then says why, if it is for how the node is used.
     """
     ours = node.domain == DOMAIN or node.op_type in _IN_STANDARD_DOMAIN
-    rewrite = _REWRITES.get(node.op_type) if ours else None
+    rewrite = REWRITES.get(node.op_type) if ours else None
     if node.domain == ML_DOMAIN:
         rewrite = {**CLASSICAL, **SUPPORT_VECTORS, **TREES}.get(node.op_type)
     if rewrite is None:

@@ -18,6 +18,7 @@ import onnx
 from onnx import AttributeProto, TensorProto, helper
 
 from adrenoc.errors import DependencyError, ModelFormatError
+from adrenoc.host.onnx_runtime import import_format_table
 from adrenoc.importers.other_formats import EXPORT_AGAIN
 
 _DAMAGE = (
@@ -51,14 +52,12 @@ def read_ort(content: bytes, path: Path) -> onnx.ModelProto:
 
 def _import_tables() -> ModuleType:
     try:
-        from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs import InferenceSession
+        return import_format_table("InferenceSession")
     except ImportError as error:
         raise DependencyError(
             f"onnxruntime, which knows its own format (.ort), cannot be imported: {error}",
             hint="pip install 'adrenoc[check]', or compile the model as ONNX",
         ) from error
-    found: ModuleType = InferenceSession
-    return found
 
 
 class _Reader:
@@ -111,11 +110,7 @@ class _Reader:
         said = stored.Type()
         if said is None or said.ValueType() != _TENSOR:
             return info
-        from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.TensorTypeAndShape import (
-            TensorTypeAndShape,
-        )
-
-        tensor = TensorTypeAndShape()
+        tensor = import_format_table("TensorTypeAndShape").TensorTypeAndShape()
         tensor.Init(said.Value().Bytes, said.Value().Pos)
         info.type.tensor_type.elem_type = int(tensor.ElemType())
         shape = tensor.Shape()

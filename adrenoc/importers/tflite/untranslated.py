@@ -63,6 +63,6 @@ def hint_at_custom(kinds: Iterable[str]) -> str:
         return f"{_BUILTINS}; what it then names is TensorFlow's own: write it by other operators"
     own = next(kind for kind in kinds if not kind.startswith(_FLEX))
     return (
-        f"tell what {own} computes by an entry point of {GROUP} (README, Operators of your own), "
+        f"tell what {own} computes by an entry point of {GROUP} (docs/how-to/operators.md), "
         "or cut the model before it"
     )
