@@ -73,7 +73,9 @@ def _stays(graph: Graph, context: Context, node: Node, rounding: Rounding) -> st
     """Why a product keeps its tokens as they are; empty where they are rounded."""
     if not context.target.has_dot_products:
         return context.target.avoided.get(DOT_PRODUCTS, NO_DOT_PRODUCTS)
-    if graph.precision(node.output).is_special or graph.precision(node.inputs[0]).is_special:
+    # What lies in float32 for its range alone, as gated tokens do, is rounded as others are.
+    names = {node.output, context.names.get(node.output, "")}
+    if graph.precision(node.output).rounded or names & set(context.options.float32_tensors):
         return "it is kept in float32"
     zeros = bool(node.attrs["zeros"])
     if not zeros and not float(node.attrs["zero"]).is_integer():
