@@ -2,7 +2,7 @@
 """Write a real network with seeded weights: make_model.py mobilenet_v2 out.onnx [--size 224].
 
 ONNX networks: mobilenet_v2, resnet18, squeezenet, unet, vit.
-TFLite networks: mobilenet_v1_small, mixed_small.
+TFLite networks: mobilenet_v1_small, mixed_small; and in int8 wake_words.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 
 def main() -> int:
@@ -22,7 +22,10 @@ def main() -> int:
     # Imported late, so that --help answers at once.
     from model_zoo import onnx_models, tflite_models
 
-    makers: dict[str, Callable[..., Any]] = {**onnx_models.MODELS, **tflite_models.MODELS}
+    from tests.mcu.networks import wake_words
+
+    lite = {**tflite_models.MODELS, "wake_words": wake_words}
+    makers: dict[str, Callable[..., Any]] = {**onnx_models.MODELS, **lite}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("network", choices=sorted(makers))
     parser.add_argument("output", type=Path, help="the file to write: .onnx or .tflite")
@@ -31,7 +34,7 @@ def main() -> int:
     parser.add_argument("--classes", type=int, help="number of outputs")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (0)")
     options = parser.parse_args()
-    expected = ".tflite" if options.network in tflite_models.MODELS else ".onnx"
+    expected = ".tflite" if options.network in lite else ".onnx"
     if options.output.suffix != expected:
         parser.error(f"{options.network} is written as {expected}, not {options.output.suffix}")
     maker = makers[options.network]

@@ -1,0 +1,109 @@
+"""Commands of README and docs/ work as they are typed, one page after the other, top to bottom.
+
+Pages of tasks find small models under the names that they use; tutorials make their own.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from adrenoc.cli.main import main
+from tests.mcu.judge import needs_emulator
+from tests.mcu.networks import wake_words
+from tests.models import network, write_stepper
+
+ROOT = Path(__file__).resolve().parents[2]
+_BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.M | re.S)
+_EXPECTED = 'title="It prints, among others"'
+
+
+def _read_blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Return the language, the title and the text of each block of a page."""
+    found = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [(language, title.strip(), text) for language, title, text in found]
+
+
+_PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if any(language == "sh" and not title for language, title, _ in _read_blocks(path))
+]
+
+_UNDER_QEMU = ("docs/tutorials/first-microcontroller.md",)
+
+
+def _write_inputs(folder: Path) -> None:
+    """Write what the pages of tasks name."""
+    (folder / "mobilenet_v2.onnx").write_bytes(network("mobilenet_v2", width=0.25))
+    (folder / "small_int8.tflite").write_bytes(wake_words(size=32))
+    model = onnx.load(folder / "mobilenet_v2.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    del model.graph.value_info[:]
+    onnx.save(model, folder / "open.onnx")
+    write_stepper(folder, (1, 8)).rename(folder / "stepper.onnx")
+    np.save(folder / "pixels.npy", np.zeros((1, 3, 64, 64), np.float32))
+    script = ROOT / "scripts" / "make_decoder.py"
+    subprocess.run([sys.executable, str(script), str(folder / "demo")], check=True)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inputs")
+    _write_inputs(folder)
+    return folder
+
+
+def _run_line(line: str, capfd: pytest.CaptureFixture[str]) -> str:
+    """Run one line in this folder, as a shell would, and return what it prints."""
+    line, _, target = line.partition(" > ")
+    program, *words = shlex.split(line.replace("ADRENOC", str(ROOT)))
+    if program == "python":
+        script = str(ROOT / words[0])
+        subprocess.run([sys.executable, script, *words[1:]], check=True)
+        return ""
+    assert program == "adrenoc", f"{line}: neither adrenoc nor python"
+    capfd.readouterr()
+    code = main(words)
+    out, err = capfd.readouterr()
+    assert code == 0, f"{line}: {code}\n{out}{err}"
+    if target:
+        Path(target).write_text(out, encoding="utf-8")
+    return out + err
+
+
+def _marked(page: str) -> Any:
+    return pytest.param(page, marks=needs_emulator if page in _UNDER_QEMU else ())
+
+
+@pytest.mark.parametrize("page", map(_marked, _PAGES))
+def test_commands_work(
+    page: str,
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if not page.startswith("docs/tutorials/") and page != "README.md":
+        for path in inputs.iterdir():
+            (tmp_path / path.name).symlink_to(path)
+    printed = ""
+    for language, title, text in _read_blocks(ROOT / page):
+        if re.fullmatch(r'title="[\w.]+\.toml"', title):
+            Path(title[7:-1]).write_text(text, encoding="utf-8")
+        elif language == "sh" and not title:
+            lines = text.replace("\\\n", " ").splitlines()
+            printed = "".join(_run_line(line, capfd) for line in lines if line.strip())
+        elif title == _EXPECTED:
+            missing = [line for line in text.splitlines() if line.strip() not in printed]
+            assert not missing, f"{missing} in what {page} shows; it prints\n{printed}"
