@@ -12,7 +12,7 @@ def check_plotting() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        sys.exit("--plot needs matplotlib, which is not installed: pip install 'adrenoc[bench]'")
+        sys.exit("--plot needs matplotlib, which is not installed: pip install '.[bench]'")
 
 
 def plot_bars(

@@ -25,6 +25,7 @@ from adrenoc.errors import DependencyError, DiskFullError, LinkError
 from adrenoc.files import read
 from adrenoc.files.native_path import spell_native_path
 from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.host.extras import pip_install
 from adrenoc.host.proc import run_tool
 from adrenoc.host.time_trace import section
 
@@ -88,7 +89,7 @@ def find_linker(*, host: bool, ndk: Path | None = None) -> Linker:
         return _ask_version((compiler,), "cc")
     raise DependencyError(
         "no linker for Android libraries: no NDK, no `ld.lld` on PATH and no package ziglang",
-        hint="pip install 'adrenoc[link]', or give an NDK with --ndk PATH",
+        hint=f"{pip_install('link')}, or give an NDK with --ndk PATH",
     )
 
 
@@ -224,7 +225,7 @@ def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
         if holds:
             raise LinkError(
                 f"the linked library {where} {wrong}",
-                hint="adrenoc doctor shows the linker; pip install 'adrenoc[link]' brings one",
+                hint=f"adrenoc doctor shows the linker; {pip_install('link')} brings one",
             )
 
 
@@ -337,7 +338,7 @@ def _ndk_linker(ndk: Ndk) -> Linker:
     if not place.is_file():
         raise DependencyError(
             f"the NDK at {ndk.folder} is not whole: it has no {place.relative_to(ndk.folder)}",
-            hint="install the NDK again, or pip install 'adrenoc[link]'",
+            hint=f"install the NDK again, or {pip_install('link')}",
         )
     lld = _ask_version((str(place),), "ndk")
     return Linker(command=lld.command, origin="ndk", version=f"NDK {ndk.revision}, {lld.version}")

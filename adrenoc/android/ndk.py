@@ -12,6 +12,7 @@ from pathlib import Path
 
 from adrenoc.errors import DependencyError
 from adrenoc.files import read
+from adrenoc.host.extras import pip_install
 from adrenoc.text.json_text import read_json
 
 # r23 is the first NDK without GNU binutils, whose place and names differ.
@@ -110,7 +111,7 @@ def open_ndk(folder: Path, *, origin: str) -> Ndk:
         raise DependencyError(
             f"the NDK at {folder} ({origin}) is r{version[0]}; adrenoc needs r{MIN_MAJOR} or newer",
             hint="install a newer NDK (https://developer.android.com/ndk/downloads), or "
-            "pip install 'adrenoc[link]'",
+            f"{pip_install('link')}",
         )
     hosts = sorted(path.name for path in (folder / _PREBUILT).glob("*"))
     if not any(host.startswith(_HOST) for host in hosts):

@@ -14,6 +14,7 @@ from pathlib import Path
 from adrenoc.android.ndk import find_ndk, why_no_ndk
 from adrenoc.device.adb import list_devices as list_phones
 from adrenoc.errors import AdrenocError, DependencyError
+from adrenoc.host.extras import pip_install
 
 OLDEST_PYTHON = (3, 10)
 _PINNED = ("apache-tvm", "apache-tvm-ffi")
@@ -193,7 +194,7 @@ def _references() -> list[Finding]:
             state="ok" if importlib.util.find_spec(module) else "missing",
             seen=(_version(package) or "not installed") + (_saturates() if own else ""),
             needed_for=f"run --check {example}",
-            fix="" if importlib.util.find_spec(module) else "pip install 'adrenoc[check]'",
+            fix="" if importlib.util.find_spec(module) else pip_install("check"),
         )
         for title, module, package, example, own in (
             ("onnxruntime", "onnxruntime", "onnxruntime", "MODEL.onnx", True),
@@ -233,7 +234,7 @@ def _opencl() -> list[Finding]:
                 state="missing",
                 seen="no device",
                 needed_for=needed_for,
-                fix="pip install 'adrenoc[opencl]'",
+                fix=pip_install("opencl"),
             )
         ]
     findings = []
@@ -249,7 +250,7 @@ def _opencl() -> list[Finding]:
                 state="ok" if images["supported"] else "missing",
                 seen=f"{facts['name']}: {has}, {'fp16' if facts['fp16'] else 'no fp16'}",
                 needed_for=needed_for,
-                fix="" if images["supported"] else "pip install 'adrenoc[opencl]'",
+                fix="" if images["supported"] else pip_install("opencl"),
             )
         )
     return findings

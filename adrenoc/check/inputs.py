@@ -15,6 +15,7 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.numpy_files import MOST_INPUT_BYTES, load_array, load_arrays
 from adrenoc.errors import DependencyError, InputError
 from adrenoc.files.read import open_plain, read_plain
+from adrenoc.host.extras import pip_install
 from adrenoc.text.spelling import list_first, quote_word
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm", ".tif"})
@@ -335,7 +336,7 @@ def _pixels(path: Path, mode: str) -> np.ndarray:
     except ImportError as error:
         raise DependencyError(
             f"{path} is an image; Pillow, which reads images, is not installed",
-            hint="pip install 'adrenoc[images]'",
+            hint=pip_install("images"),
         ) from error
     try:
         with open_plain(path) as stream, Image.open(stream) as image:

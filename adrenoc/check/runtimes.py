@@ -20,6 +20,7 @@ from adrenoc.check.feeds import check_tensor, select_feeds
 from adrenoc.check.inputs import Inputs
 from adrenoc.check.lite_calls import call_graph, resize_inputs, walk_calls
 from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
+from adrenoc.host.extras import pip_install
 from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import read_proto
@@ -85,7 +86,7 @@ def reference_version(kind: str) -> str:
     except PackageNotFoundError as error:
         raise DependencyError(
             f"{package}, which computes the reference for this model, is not installed",
-            hint="pip install 'adrenoc[check]'",
+            hint=pip_install("check"),
         ) from error
 
 
@@ -125,7 +126,7 @@ def import_runtime(package: str, module: str, what: str) -> ModuleType:
         raise DependencyError(
             f"{package}, which computes the reference for {what} models, cannot be imported: "
             f"{error}",
-            hint="pip install 'adrenoc[check]'",
+            hint=pip_install("check"),
         ) from error
 
 

@@ -12,6 +12,7 @@ from adrenoc.cpu.loans import Loan
 from adrenoc.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
 from adrenoc.errors import DependencyError
 from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.host.extras import pip_install
 from adrenoc.host.proc import run_tool
 from adrenoc.mcu.print_c import NOT_FUSED
 from adrenoc.mcu.program import Program
@@ -67,5 +68,5 @@ def _compiler(machine: str) -> list[str]:
     raise DependencyError(
         f"no compiler for the CPU of the device ({machine}): neither the package ziglang nor "
         f"{_GCC.get(machine, 'a GCC for it')}",
-        hint="pip install 'adrenoc[link]'",
+        hint=pip_install("link"),
     )

@@ -23,6 +23,7 @@ from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import HostPort
 from adrenoc.errors import AdbError, DependencyError
 from adrenoc.files.read import adb_server_place
+from adrenoc.host.extras import pip_install
 from adrenoc.text.json_text import read_json
 
 # Where a shell may write and run programs.
@@ -269,7 +270,7 @@ def _client(timeout_s: float) -> tuple[Any, Any]:
     except ImportError as error:
         raise DependencyError(
             "the package adbutils, which speaks to adb, is missing",
-            hint="pip install 'adrenoc[adb]'",
+            hint=pip_install("adb"),
         ) from error
     address = _address()
     if address.host not in _OURS and not _answers(address):

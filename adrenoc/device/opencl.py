@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from adrenoc.errors import DeviceError
+from adrenoc.host.extras import pip_install
 
 
 def list_devices() -> list[dict[str, Any]]:
@@ -52,7 +53,7 @@ def choose_device(
     """
     why = f"; {absent}" if absent else ""
     if not devices:
-        hint = "pip install 'adrenoc[opencl]' brings a software device"
+        hint = f"{pip_install('opencl')} brings a software device"
         if server:
             hint = "adrenoc doctor, or clinfo, on that machine shows what its drivers say"
         where = server or "this machine"

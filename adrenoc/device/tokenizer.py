@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from adrenoc.errors import DependencyError, InputError
+from adrenoc.host.extras import pip_install
 
 _UNFINISHED = "\ufffd"
 """What stands for bytes that are no letter yet."""
@@ -31,7 +32,7 @@ class Tokenizer:
         except ImportError as error:
             raise DependencyError(
                 "text needs the Python package tokenizers, which is not installed",
-                hint="pip install 'adrenoc[text]', or give tokens by --prompt-ids",
+                hint=f"{pip_install('text')}, or give tokens by --prompt-ids",
             ) from error
         try:
             text = path.read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from adrenoc.errors import DependencyError
+from adrenoc.host.extras import pip_install
 from adrenoc.host.proc import run_tool
 from adrenoc.mcu.core import Core
 from adrenoc.mcu.print_c import NOT_FUSED
@@ -54,5 +55,5 @@ def _compiler(core: Core) -> list[str]:
         return [gcc, *core.flags]
     raise DependencyError(
         f"no compiler for the {core.title}: neither the package ziglang nor {_GCC}",
-        hint="pip install 'adrenoc[link]'",
+        hint=pip_install("link"),
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.errors import DeviceError
+from adrenoc.host.extras import pip_install
 
 _TICK_MS = 500
 
@@ -57,7 +58,7 @@ def devices() -> list[dict[str, Any]]:
     except RuntimeError as error:
         raise DeviceError(
             f"OpenCL devices cannot be listed: {error}",
-            hint="pip install 'adrenoc[opencl]' brings a software device for x86-64",
+            hint=f"{pip_install('opencl')} brings a software device for x86-64",
         ) from error
     return found
 

@@ -51,7 +51,7 @@ def verify_step(state: State) -> State:
 def _parse_texts(texts: list[str], log: DecisionLog) -> None:
     front_end = find_front_end()
     if front_end is None:
-        why = "the package ziglang, whose clang does, is not installed: pip install 'adrenoc[link]'"
+        why = "the package ziglang, whose clang does, is not installed (the extra link)"
         log.add("texts of kernels", "not parsed", why)
         return
     for text in texts:

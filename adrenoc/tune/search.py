@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.errors import DependencyError
+from adrenoc.host.extras import pip_install
 from adrenoc.tune.tasks import Task
 
 WARM_UP = 24
@@ -232,7 +233,7 @@ def _xgboost() -> Any:
         import xgboost
     except ImportError as error:
         raise DependencyError(
-            "the tuner needs the package xgboost", hint="pip install 'adrenoc[tune]'"
+            "the tuner needs the package xgboost", hint=pip_install("tune")
         ) from error
     xgboost.set_config(nthread=1)
     return xgboost

@@ -16,6 +16,7 @@ from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import other_kernels, run_reference
 from adrenoc.check.runtimes import PLAIN, REFERENCE_KERNELS, UNSIGNED
 from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
+from adrenoc.host.extras import pip_install
 from tests.models import graph, write, write_network
 from tests.tflite.build import ModelBuilder, T
 
@@ -122,7 +123,7 @@ def test_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(DependencyError) as caught:
         runtimes.run_reference(two_steps(tmp_path), make_inputs([SPEC]))
-    assert caught.value.hint == "pip install 'adrenoc[check]'"
+    assert caught.value.hint == pip_install("check")
 
 
 def _with_quanta(folder: Path) -> Path:

@@ -288,4 +288,4 @@ def test_without_any_linker_the_fix_is_named(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DependencyError) as caught:
         find_linker(host=False)
-    assert "adrenoc[link]" in caught.value.hint
+    assert "[link]'" in caught.value.hint

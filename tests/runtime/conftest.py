@@ -52,7 +52,7 @@ def opencl() -> str:
     """The OpenCL library of the software device."""
     library = Path(sys.prefix) / "lib" / "libOpenCL.so.1"
     if not library.is_file():
-        pytest.skip("no software OpenCL device: pip install 'adrenoc[opencl]'")
+        pytest.skip("no software OpenCL device: pip install '.[opencl]'")
     return str(library)
 
 

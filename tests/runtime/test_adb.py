@@ -21,7 +21,7 @@ from tests.runtime.fake_adb import fake_adb_process, what_happened
 from tests.runtime.programs import Case
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT, free_port
 
-pytest.importorskip("adbutils", reason="pip install 'adrenoc[adb]'")
+pytest.importorskip("adbutils", reason="pip install '.[adb]'")
 
 SERIAL = "R58M12ABCDE"
 

@@ -231,7 +231,7 @@ def carrying(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Path]:
     model.write_bytes(content)
     code = main(["compile", str(model), "--fallback", "cpu", "-o", str(out)])
     if code == DependencyError.exit_code:
-        pytest.skip("no compiler or linker for a phone's CPU: pip install 'adrenoc[link]'")
+        pytest.skip("no compiler or linker for a phone's CPU: pip install '.[link]'")
     assert code == 0
     return content, out
 

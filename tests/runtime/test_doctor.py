@@ -51,7 +51,7 @@ def _finding(subject: str) -> Finding:
 @pytest.fixture(autouse=True)
 def _adbutils(request: pytest.FixtureRequest) -> None:
     if "phone" in request.node.name:
-        pytest.importorskip("adbutils", reason="pip install 'adrenoc[adb]'")
+        pytest.importorskip("adbutils", reason="pip install '.[adb]'")
 
 
 def test_no_ndk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.runtime.fake_adb import fake_adb_process, pull_cable, put_cable, what
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT, wait_until
 from tests.runtime.test_fleet_of_servers import read_rows, start_fleet
 
-pytest.importorskip("adbutils", reason="pip install 'adrenoc[adb]'")
+pytest.importorskip("adbutils", reason="pip install '.[adb]'")
 
 STAYS, LEAVES, ABSENT = "R58M1STAYS", "R58M2LEAVES", "R58M3ABSENT"
 

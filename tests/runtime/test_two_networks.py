@@ -15,7 +15,7 @@ _OWN = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
 
 
 def test_an_attack_from_another_machine_fails(runtime: Runtime) -> None:
-    pytest.importorskip("tornado", reason="pip install 'adrenoc[tune]'")
+    pytest.importorskip("tornado", reason="pip install '.[tune]'")
     if shutil.which("ip") is None or subprocess.run([*_OWN, "true"], check=False).returncode:
         pytest.skip(
             "no namespaces of networks here: apt-get install iproute2, and let unshare -rn run"

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
+pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
 from planted_kernels import (
     Body,
@@ -40,7 +40,7 @@ from tests.runtime.servers import python_server, tvm_process
 @pytest.fixture(scope="module", autouse=True)
 def _device() -> None:
     if not native.use_software_device():
-        pytest.skip("no software OpenCL device: pip install 'adrenoc[opencl]'")
+        pytest.skip("no software OpenCL device: pip install '.[opencl]'")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ def test_the_folder_of_a_session_goes_with_it(
 ) -> None:
     """The process ends after that, and nothing of it would remove the folder any more."""
     if not native.use_software_device():
-        pytest.skip("no software OpenCL device: pip install 'adrenoc[opencl]'")
+        pytest.skip("no software OpenCL device: pip install '.[opencl]'")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with local_server() as address:
         assert describe(address)

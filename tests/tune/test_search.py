@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
+pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
 from adrenoc.tune.search import CostModel, Measured, Search, features
 

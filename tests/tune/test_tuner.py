@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("xgboost", reason="pip install 'adrenoc[tune]'")
+pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
 from planted_kernels import DEVICE, RuleFarm, plan_small, small_model, tune_by_rule
 

@@ -20,6 +20,7 @@ from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
 from adrenoc.check.accuracy.samples import DRAWS, Judge, take_samples
 from adrenoc.device.opencl import pick_device
 from adrenoc.errors import AccuracyError, DependencyError, DeviceError
+from adrenoc.host.extras import pip_install
 from adrenoc.importers.entry import Entry
 from adrenoc.options import CompileOptions
 from adrenoc.reporter import Reporter
@@ -140,5 +141,5 @@ def _device(wanted: Wanted) -> tuple[int, dict[str, Any]]:
     except DeviceError as error:
         raise DependencyError(
             f"--accuracy runs the kernels on this computer: {error.message}",
-            hint=error.hint or "pip install 'adrenoc[opencl]'",
+            hint=error.hint or pip_install("opencl"),
         ) from error

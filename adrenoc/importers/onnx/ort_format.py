@@ -18,6 +18,7 @@ import onnx
 from onnx import AttributeProto, TensorProto, helper
 
 from adrenoc.errors import DependencyError, ModelFormatError
+from adrenoc.host.extras import pip_install
 from adrenoc.host.onnx_runtime import import_format_table
 from adrenoc.importers.other_formats import EXPORT_AGAIN
 
@@ -56,7 +57,7 @@ def _import_tables() -> ModuleType:
     except ImportError as error:
         raise DependencyError(
             f"onnxruntime, which knows its own format (.ort), cannot be imported: {error}",
-            hint="pip install 'adrenoc[check]', or compile the model as ONNX",
+            hint=f"{pip_install('check')}, or compile the model as ONNX",
         ) from error
 
 
