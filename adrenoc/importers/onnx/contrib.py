@@ -17,7 +17,6 @@ import onnx
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.attention import ATTENTION
 from adrenoc.importers.onnx.cached import CACHED
-from adrenoc.importers.onnx.classical import CLASSICAL, ML_DOMAIN
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN, DYNAMIC
 from adrenoc.importers.onnx.contrib_quantised import QUANTISED
 from adrenoc.importers.onnx.expand import is_defined
@@ -27,8 +26,6 @@ from adrenoc.importers.onnx.linear_attention import LINEAR
 from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
 from adrenoc.importers.onnx.recurrent_layers import RECURRENT
 from adrenoc.importers.onnx.rotary import ROTARY
-from adrenoc.importers.onnx.support_vectors import SUPPORT_VECTORS
-from adrenoc.importers.onnx.trees import TREES
 from adrenoc.importers.onnx.writer import CannotWriteError, UnknownTypeError, Writer
 
 
@@ -238,14 +235,12 @@ those that the standard took over from opset 27 on, by the same inputs."""
 
 
 def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """The standard nodes that take the place of a node of onnxruntime's domain, or ONNX's of ML.
+    """The standard nodes that take the place of a node of onnxruntime's domain.
 
     None where there are none; `graph.refusals` then says why, if it is for how the node is used.
     """
     ours = node.domain == DOMAIN or node.op_type in _IN_STANDARD_DOMAIN
     rewrite = REWRITES.get(node.op_type) if ours else None
-    if node.domain == ML_DOMAIN:
-        rewrite = {**CLASSICAL, **SUPPORT_VECTORS, **TREES}.get(node.op_type)
     if rewrite is None:
         return None
     writer = Writer(node, graph)

@@ -38,7 +38,6 @@ from adrenoc.importers.onnx.rnn import RNN_OPS
 from adrenoc.importers.onnx.signal import SIGNAL_OPS
 from adrenoc.importers.onnx.suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx.tensor_scatter import TENSOR_SCATTER
-from adrenoc.importers.onnx.tfidf import TFIDF_OPS
 from adrenoc.importers.onnx.warp import grid_sample
 from adrenoc.relax.values import (
     UniqueNames,
@@ -60,7 +59,6 @@ OWN = {
     **SIGNAL_OPS,
     **TENSOR_SCATTER,
     **SUPPRESS_OPS,
-    **TFIDF_OPS,
     "GridSample": grid_sample,
     "Resize": convert_resize,
     "Upsample": convert_resize,

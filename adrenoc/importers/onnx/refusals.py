@@ -108,9 +108,13 @@ def raise_refusals(
     where = list_first(_describe(graph, one) for _, nodes, _ in parts for one in nodes)
     message = f"{'; '.join(kinds)}; at {where}"
     if foreign:
+        classical = all(refused.node.domain == "ai.onnx.ml" for refused in foreign)
         raise CustomDomainError(
             message,
-            hint="export without optimisation for one runtime, or cut these nodes off with "
+            hint="export trees and other classical models in standard operators, as hummingbird-ml "
+            "does, or leave them to onnxruntime"
+            if classical
+            else "export without optimisation for one runtime, or cut these nodes off with "
             "onnx.utils.extract_model",
         )
     raise UnsupportedOperatorError(
