@@ -40,7 +40,8 @@ class TensorSpec:
     """A tensor at the border of the graph, under the model's own name, shape and dtype.
 
     `bounds` are the smallest and the largest number that it may hold, where it is known to index
-    something; they are empty, and not in the manifest, where anything goes.
+    something, or to be scaled as pixels are; they are empty, and not in the manifest, where
+    anything goes.
     """
 
     name: str

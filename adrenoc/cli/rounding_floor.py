@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.check.accuracy.result import Floor
+    from adrenoc.cli.steps import Steps
     from adrenoc.device.result import RunResult
 
 
@@ -31,12 +29,11 @@ def measure_floor(
     with_floor: bool,
     bundle: Bundle,
     model: Path | None,
-    inputs: Mapping[str, np.ndarray],
+    several: Steps,
     result: RunResult,
-    expected: Mapping[str, np.ndarray] | None,
 ) -> Floor | None:
-    """The floor, where it was asked for."""
-    if not with_floor or model is None or expected is None:
+    """The floor on the first inputs, where it was asked for."""
+    if not with_floor or model is None:
         return None
     from adrenoc.check.accuracy.bundle_floor import floor_of_bundle
     from adrenoc.cli import console
@@ -45,9 +42,9 @@ def measure_floor(
         return floor_of_bundle(
             bundle,
             model,
-            inputs=inputs,
+            inputs=several.named,
             outputs=result.outputs,
-            expected=expected,
+            expected=several.expected[0],
             reporter=reporter,
         )
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.check.inputs import InputFile
-    from adrenoc.device.compare import CheckResult
     from adrenoc.device.result import RunOptions, RunResult
 
 
@@ -50,7 +49,8 @@ if TYPE_CHECKING:
     type=InputParam(),
     multiple=True,
     metavar="[NAME=]FILE",
-    help="An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers]",
+    help="An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers; with "
+    "--check four sets of them]",
 )
 @shape_option("Shape of a random input, for a bundle of several shapes.  [default: the largest]")
 @seed_option("Seed of random inputs.")
@@ -209,7 +209,7 @@ def run_command(
     from adrenoc.check.inputs import ImageOptions
     from adrenoc.cli import console
     from adrenoc.cli.show_run import plain_run, show_run
-    from adrenoc.cli.steps import check_steps, draw_steps, leave_out_variables
+    from adrenoc.cli.steps import check_steps, draw_steps
     from adrenoc.device.baseline import compare_with, read_baseline
     from adrenoc.device.result import RunOptions
     from adrenoc.errors import CheckFailedError
@@ -227,11 +227,11 @@ def run_command(
         model=reference or layers_of,
         seed=seed,
         image=ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or ""),
+        trial=reference is not None and layers_of is None,
     )
     inputs = several.first
-    expected = None
     if reference is not None:
-        expected = several.run_reference(reference, opened.kept_states)
+        several = several.run_reference(reference, opened.kept_states)
     options = RunOptions(
         device=place.cl_device,
         repeat=repeat,
@@ -244,14 +244,11 @@ def run_command(
         priority=priority or "",
         threads=threads or 0,
     )
-    result = _run(opened, place, inputs, options, save=save, steps=several.later)
+    whole = _run(opened, place, inputs, options, save=save, steps=several.later)
+    result = several.take_first(whole, save)
     compared = None if before is None else compare_with(before, result)
     limit = _default_tolerance(opened) if tolerance is None else tolerance
-    checked = None
-    if expected is not None:
-        alone = None if several.later else reference
-        outputs = leave_out_variables(opened, result.outputs, expected)
-        checked = _judge(alone, several.named, outputs, expected, tolerance=limit)
+    checked = several.judge(reference, opened, whole.outputs, tolerance=limit)
     if layers_of is not None:
         from adrenoc.check.check_layers import check_layers
 
@@ -267,7 +264,7 @@ def run_command(
             )
         checked = layers.result
     written = write_run_views(opened, result, views, checked)
-    floor = measure_floor(with_floor, opened, reference, several.named, result, expected)
+    floor = measure_floor(with_floor, opened, reference, several, result)
     if as_json:
         console.print_json({**plain_run(result, checked, compared), **plain_floor(floor)})
         ctx.exit(CheckFailedError.exit_code if checked and not checked.passed else 0)
@@ -278,23 +275,6 @@ def run_command(
         layers.raise_if_failed()
     elif checked is not None:
         checked.raise_if_failed()
-
-
-def _judge(
-    model: Path | None,
-    inputs: Mapping[str, np.ndarray],
-    outputs: Mapping[str, np.ndarray],
-    expected: Mapping[str, np.ndarray],
-    *,
-    tolerance: float,
-) -> CheckResult:
-    """Compared with the reference; of a model, with how exactly that knows its own outputs."""
-    from adrenoc.check.own_rounding import judge_outputs
-    from adrenoc.device.compare import compare
-
-    if model is None:
-        return compare(outputs, expected, tolerance=tolerance)
-    return judge_outputs(model, inputs, outputs, expected, tolerance=tolerance)
 
 
 def _run(
@@ -335,8 +315,6 @@ def _run(
         if save is not None and progress.outputs:
             save_arrays(save, progress.outputs)
         raise
-    if save is not None:
-        save_arrays(save, result.outputs)
     return result
 
 

@@ -62,7 +62,7 @@ def count_samples(report: AccuracyReport) -> str:
 
     if report.passage:
         return f"{console.count_of(report.samples, 'token')} ({report.passage})"
-    return f"{console.count_of(report.samples, 'set')} of inputs"
+    return f"{console.count_of(report.samples, 'set')} of inputs: {report.inputs}"
 
 
 def list_score(score: TokenScore | None) -> list[tuple[str, str]]:

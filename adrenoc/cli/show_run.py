@@ -47,6 +47,7 @@ def plain_run(
             "tolerance": checked.tolerance,
             "tensors": checked.tensors,
             "note": checked.note,
+            "inputs": checked.fed,
         }
     return plain
 
@@ -124,6 +125,8 @@ def _show_check(checked: CheckResult) -> None:
         ]
     console.print_table(("output", "shape", *figures), rows, right=figures)
     console.print_fields((tensor.name, tensor.accepted_as) for tensor in checked.accepted)
+    if checked.fed:
+        console.print_fields([("inputs", checked.fed)])
     if checked.note:
         console.print_fields([("reference", checked.note)])
     verdict = "agrees" if checked.passed else "does not agree"

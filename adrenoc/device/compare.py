@@ -48,12 +48,14 @@ class TensorCheck:
 class CheckResult:
     """The comparison of all outputs with one tolerance for `range_error`.
 
-    `note` is what else is to be said of the reference, empty where that is nothing.
+    `note` is what else is to be said of the reference, `fed` what inputs were where nobody gave
+    any; both are empty where that is nothing.
     """
 
     tensors: tuple[TensorCheck, ...]
     tolerance: float
     note: str = ""
+    fed: str = ""
 
     @property
     def passed(self) -> bool:
@@ -106,6 +108,20 @@ def compare(
             checked = _excuse(checked, array, expected[name], uncertainty, tolerance)
         tensors.append(checked)
     return CheckResult(tensors=tuple(tensors), tolerance=tolerance)
+
+
+def join_checks(checks: Mapping[str, CheckResult], *, fed: str) -> CheckResult:
+    """The worst of each output over sets of inputs, by what each set holds; `fed` tells of all."""
+    named = [
+        [replace(t, reason=f"{t.reason}, on {what}" if t.reason else "") for t in one.tensors]
+        for what, one in checks.items()
+    ]
+    first = next(iter(checks.values()))
+    worst = tuple(
+        max(of_one, key=lambda t: (not t.passed, t.bad_values, t.range_error))
+        for of_one in zip(*named, strict=True)
+    )
+    return replace(first, tensors=worst, fed=fed)
 
 
 def _excuse(

@@ -1,4 +1,4 @@
-"""Which whole numbers each input may hold, found from what it indexes.
+"""Which whole numbers each input may hold, found from what it indexes, or is scaled by.
 
 Random numbers for a model have to fit: an id beyond its table fails in the reference, or compares
 what neither was meant to compute.  Read backwards from what indexes, as far as that is simple
@@ -7,6 +7,7 @@ arithmetic: this is for drawing numbers, and refuses none.
     take(table[30522, 768], astype(ids))             ids: 0 to 30521
     take(table[2, 768], kinds + 0)                   kinds: 0 to 1
     (1 - astype(mask)) * -1e4                        mask: 0 to 1
+    image / 255, image - 127.5                       image, in float: 0 to 255
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from adrenoc.relax.values import constant_value, dtype_of, op_name, static_shape
 
 Bounds = tuple[float, float]
 """The smallest and the largest number."""
+
+_PIXELS = (0, 255)
+_SCALES: dict[str, Bounds] = {"divide": (50, 260), "multiply": (1 / 260, 1 / 50)}
+_MEANS: Bounds = (90, 135)
+"""What pixels of 8 bits are divided by, and what is subtracted from them."""
 
 _SAME = frozenset(
     {
@@ -44,13 +50,14 @@ _COMPARE = frozenset(
 def find_bounds(module: Any, inputs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:
     """The inputs, those of whole numbers with the bounds that they have to keep."""
     specs = tuple(inputs)
-    if not any(np.dtype(spec.dtype).kind in "iu" for spec in specs):
-        return specs
     function = module["main"]
     found = _Walk().walk(function)
     bounded = []
     for spec, parameter in zip(specs, function.params, strict=False):
         bounds = found.get(parameter)
+        if np.dtype(spec.dtype).kind == "f":
+            bounded.append(replace(spec, bounds=_PIXELS) if bounds == _PIXELS else spec)
+            continue
         whole = np.dtype(spec.dtype).kind in "iu" and bounds is not None
         bounded.append(replace(spec, bounds=_whole(spec, bounds)) if whole and bounds else spec)
     return (*bounded, *specs[len(bounded) :])
@@ -106,7 +113,7 @@ class _Walk:
         elif name == "where":
             for part in args[1:]:
                 self._pass(part, wanted, flags)
-        elif name in _ARITHMETIC:
+        elif name in _ARITHMETIC or name in _SCALES:
             self._arithmetic(name, args, wanted)
 
     def _look_up(self, name: str, call: Any, args: list[Any]) -> None:
@@ -138,7 +145,11 @@ class _Walk:
         a, b = (constant_value(arg) for arg in args[:2])
         if name == "subtract" and a is not None and a.size == 1 and a.item() == 1:
             self._pass(args[1], None, (0, 1))  # 1 - mask
-        if wanted is None or (a is not None and b is not None):
+        if name in (*_SCALES, "subtract") and b is not None and b.size and b.dtype.kind == "f":
+            least, most = _SCALES.get(name, _MEANS)
+            if least <= float(b.min()) and float(b.max()) <= most:
+                self._pass(args[0], None, _PIXELS)
+        if wanted is None or name not in _ARITHMETIC or (a is not None and b is not None):
             return
         if a is None and b is None:
             low, high = wanted

@@ -14,7 +14,7 @@ from adrenoc.views.bar_chart import Bar, draw_bars
 
 def accuracy_html(report: AccuracyReport) -> str:
     """The whole page, a part a preset."""
-    taken = f"{count_of(report.samples, 'set')} of inputs"
+    taken = f"{count_of(report.samples, 'set')} of inputs: {report.inputs}"
     if report.passage:
         taken = f"{count_of(report.samples, 'token')} ({report.passage})"
     about = f"on {report.device}, {taken}"

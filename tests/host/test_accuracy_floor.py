@@ -25,7 +25,7 @@ from adrenoc.target.target import load_target
 def _bench(ops: Ops, folder: Path, device: Any, target: str = "host") -> tuple[Bench, Judge]:
     model, reporter = planted.save(ops, folder), SilentReporter()
     bench = Bench(model, target=load_target(target), shapes=(), device=device, reporter=reporter)
-    samples = take_samples(bench, model, files=(), seed=0, draws=3, reporter=reporter)
+    samples, _ = take_samples(bench, model, files=(), seed=0, reporter=reporter)
     return bench, Judge(bench, samples)
 
 

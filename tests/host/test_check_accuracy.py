@@ -40,13 +40,13 @@ def _examined(model: Path, preset: str, **more: Any) -> AccuracyReport:
         target=load_target("host"),
         presets=(preset,),
         reporter=SilentReporter(),
-        **{"tolerance": TOLERANCE, **more},
+        **{"tolerance": TOLERANCE, "keep_float32": False, **more},
     )
 
 
 PLANTED: dict[str, tuple[Callable[[], Ops], str, str, str, set[str]]] = {
     # cause: network, preset, layer, what the evidence says, policy
-    "overflow": (planted.overflow, "mixed", "t3", "half ends at 65504", {"t3"}),
+    "overflow": (planted.overflow, "mixed", "t3", "half ends at 65504", {"t3", "t4"}),
     "tiny epsilon": (planted.tiny_epsilon, "mixed", "t4", "half keeps few", {"t4", "t5"}),
     "long reduction": (planted.long_reduction, "fp16", "t3", "adds 4096 terms", {"t3"}),
     "cancellation": (planted.cancellation, "mixed", "t5", "reaches 390", {"t1", "t2", "t3"}),
@@ -81,7 +81,7 @@ def test_the_cause_is_named_and_the_remedy_is_minimal(
 def test_what_is_examined_is_what_is_compiled(device: Any, tmp_path: Path, preset: str) -> None:
     """What the compiler keeps in float32 by itself is kept in the examination, too."""
     model = planted.save(planted.scaled_by_1e8(), tmp_path)
-    (found,) = _examined(model, preset).presets
+    (found,) = _examined(model, preset, keep_float32=True).presets
     assert found.passed and found.suspects == () and found.remedy is None
     assert max(layer.local_error for layer in found.layers) < 1e-3
     bundle = tmp_path / "same.adrenoc"
@@ -214,7 +214,8 @@ def test_rounded_tokens_are_examined_where_that_is_asked_for(
     assert plain.passed and rounded.passed
     assert rounded.error > 3 * plain.error
     told = _run("check-accuracy", model, "--preset", "mixed", "--int8-prompts", "--json")
-    assert json.loads(told.stdout)["presets"][0]["error"] == rounded.error
+    (kept,) = _examined(model, "mixed", int8_prompts=True, keep_float32=True).presets
+    assert json.loads(told.stdout)["presets"][0]["error"] == kept.error
 
 
 def test_float32_that_is_off_on_other_inputs_is_no_matter_of_half(
@@ -260,9 +261,9 @@ def test_the_policy_file_makes_compile_mend_it(device: Any, tmp_path: Path) -> N
     shown = page.read_text()
     assert "<td>t3</td>" in shown
     assert "overflow: " in shown
-    assert "with 1 tensor in float32" in shown
+    assert "with 2 tensors in float32" in shown
     data = json.loads(policy.read_text())
-    assert data["float32_tensors"] == ["t3"] and data["error_before"] is None
+    assert data["float32_tensors"] == ["t3", "t4"] and data["error_before"] is None
 
     plain, mended = tmp_path / "plain.adrenoc", tmp_path / "mended.adrenoc"
     compiled = ("compile", model, "--device", "host", "--no-cache")

@@ -143,3 +143,22 @@ def test_whose_numbers_failed_is_told(tmp_path: Path) -> None:
     given = make_inputs([spec], [InputFile(path=tmp_path / "i.npy")])
     with pytest.raises(InputError, match="on the arrays given"):
         run_reference(path, given)
+
+
+@pytest.mark.parametrize(
+    ("operator", "number", "bounds"),
+    [
+        ("Div", 255.0, (0, 255)),
+        ("Mul", 1 / 127.5, (0, 255)),
+        ("Sub", 127.5, (0, 255)),
+        ("Div", 2.0, ()),
+        ("Sub", 0.485, ()),
+    ],
+)
+def test_floats_that_are_scaled_as_pixels_are_pixels(
+    tmp_path: Path, operator: str, number: float, bounds: tuple[int, ...]
+) -> None:
+    nodes = [node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]), node(operator, ["t", "c"], ["y"])]
+    made = graph(nodes, {"x": [1, 4, 4, 3]}, ["y"], {"c": np.float32(number)})
+    (spec,) = import_model(write(made, tmp_path), shapes={}).inputs
+    assert spec.bounds == bounds

@@ -61,17 +61,20 @@ class Bench:
         caches: tuple[tuple[str, str], ...] = (),
         recurrent: tuple[tuple[str, str], ...] = (),
         int8_prompts: bool = False,
+        keep_float32: bool = True,
         entry: Entry = AS_IT_IS,
     ) -> None:
         """`chosen` are the options of a compilation, for its own preset; `caches` and `recurrent`
         are the states of a decoder, of which this is one entry point; `int8_prompts` rounds the
-        tokens of products of many to bytes; `entry` is how the file is entered."""
+        tokens of products of many to bytes; `keep_float32` is that of `CompileOptions`; `entry` is
+        how the file is entered."""
         self.entry = entry
         self._said = {
             "shapes": shapes or None,
             "caches": caches or None,
             "recurrent": recurrent or None,
             "int8_prompts": int8_prompts or None,
+            "keep_float32": None if keep_float32 else False,
             **self.entry.options(),
         }
         options = resolve_options(target, command_line=self._said).options

@@ -46,12 +46,14 @@ _NOTABLE = 4 * HALF_ROUNDING
 class Examined:
     """The sets of inputs, of which those with a truth are looked at layer by layer.
 
-    `tokens` are those of a passage, of which each is a sample, in order; none of other models.
+    `tokens` are those of a passage, of which each is a sample, in order; none of other models, of
+    which `said` tells what the sets hold.
     """
 
     samples: Sequence[Sample]
     truth: Truth
     tokens: tuple[int, ...] = ()
+    said: str = ""
 
 
 class Doctor:

@@ -24,7 +24,7 @@ from adrenoc.check.accuracy.passage import (
     read_passage,
 )
 from adrenoc.check.accuracy.result import AccuracyReport
-from adrenoc.check.accuracy.samples import DRAWS, take_samples, take_token_samples
+from adrenoc.check.accuracy.samples import take_samples, take_token_samples
 from adrenoc.check.accuracy.truth import fill_token_truth, fill_truth
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.device.opencl import pick_device
@@ -57,34 +57,33 @@ def check_accuracy(
     int8_prompts: bool = False,
     point: int | None = None,
     wording: Wording | None = None,
+    keep_float32: bool = True,
     entry: Entry = AS_IT_IS,
     reporter: Reporter,
 ) -> AccuracyReport:
     """Examine a model on an OpenCL device of this computer.
 
-    `files` are sets of inputs (.npz, or .npy for the only input), random ones if there are none;
+    `files` are sets of inputs (.npz, or .npy for the only input), else those of `draw_trials`;
     `tolerance` bounds the error over the range of each output; the search for a remedy does
     `effort` of the usual work (`Effort`), for each preset.  `point` takes the policy of that
     number in the list in place of what meets the tolerance.  A decoder whose past grows in the
     file is examined on the tokens of `wording`, one after the other.  With `int8_prompts` products
-    of many tokens round them to bytes, as `compile` does when asked to.
+    of many tokens round them to bytes; tests have all in half, without `keep_float32`.
 
     Raises:
-        InputError: there is a text and the model is no decoder, or there are files and it is one.
-        OptionError: a decoder is to be examined with `int8_prompts`.
+        InputError: there is a text and no decoder, or there are files and one.
         AdrenocError: the model does not compile, an input does not fit, no device, ...
     """
     model_files = find_model_files(model)  # before a device is got ready, which may take minutes
     form = None if shapes or entry.leaves_decoder else find_decoder(model)
     _check_asked(model, form, files, wording, int8_prompts=int8_prompts)
-    wording = wording or Wording()
-    rows = 0 if form is None else min(wording.most, form.rows or form.context or wording.most)
-    passage = None if form is None else read_passage(model, wording, rows=rows)
+    rows, passage = _read_rows(model, form, wording or Wording())
     number, facts = pick_device(cl_device)
     device = tvm.runtime.device("opencl", number)
     if form is None:
-        more = {"device": device, "reporter": reporter, "int8_prompts": int8_prompts}
-        bench = Bench(model, target=target, shapes=shapes, entry=entry, **more)
+        more: dict[str, Any] = {"int8_prompts": int8_prompts, "keep_float32": keep_float32}
+        more |= {"device": device, "reporter": reporter, "shapes": shapes, "entry": entry}
+        bench = Bench(model, target=target, **more)
         examined = _take_sets(bench, model, files, seed, tolerance, reporter)
     else:
         bench = _make_decoder_bench(model, form, rows, target, device, reporter)
@@ -102,7 +101,18 @@ def check_accuracy(
         tolerance=tolerance,
         presets=tuple(doctor.examine(preset) for preset in presets),
         passage="" if passage is None else passage.source,
+        inputs=examined.said,
     )
+
+
+def _read_rows(
+    model: Path, form: DecoderForm | None, wording: Wording
+) -> tuple[int, Passage | None]:
+    """How many tokens a decoder is examined on, and which, where it is told; 0 of other models."""
+    if form is None:
+        return 0, None
+    rows = min(wording.most, form.rows or form.context or wording.most)
+    return rows, read_passage(model, wording, rows=rows)
 
 
 def _check_asked(
@@ -141,9 +151,10 @@ def _take_sets(
     reporter: Reporter,
 ) -> Examined:
     """Sets of inputs as samples, and the truth of some of them."""
-    drawn = take_samples(bench, model, files=files, seed=seed, draws=DRAWS, reporter=reporter)
+    drawn, said = take_samples(bench, model, files=files, seed=seed, reporter=reporter)
     samples = drawn if files else drawn[:1]  # layers are looked at one by one, which takes long
-    return Examined(samples=drawn, truth=fill_truth(bench, samples, model, tolerance, reporter))
+    truth = fill_truth(bench, samples, model, tolerance, reporter)
+    return Examined(samples=drawn, truth=truth, said=said)
 
 
 def _make_decoder_bench(

@@ -17,7 +17,7 @@ from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.effort import Effort
 from adrenoc.check.accuracy.policies import Policies
 from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
-from adrenoc.check.accuracy.samples import DRAWS, Judge, take_samples
+from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.device.opencl import pick_device
 from adrenoc.errors import AccuracyError, DependencyError, DeviceError
 from adrenoc.host.extras import pip_install
@@ -53,8 +53,8 @@ def meet_accuracy(
 def _search(
     bench: Bench, model: Path, preset: str, wanted: Wanted, device: str, reporter: Reporter
 ) -> AccuracyPlan:
-    samples = take_samples(
-        bench, model, files=wanted.files, seed=wanted.seed, draws=DRAWS, reporter=reporter
+    samples, inputs = take_samples(
+        bench, model, files=wanted.files, seed=wanted.seed, reporter=reporter
     )
     judge = Judge(bench, samples, tolerance=wanted.tolerance)
     effort = Effort(nodes=len(bench.fuse(preset).nodes), share=wanted.effort)
@@ -74,10 +74,6 @@ def _search(
             kept = f"{len(best.float32_tensors)} tensors in float32"
             raise _unreachable(model, wanted, preset, error, kept)
         after = met
-    if wanted.files:
-        inputs = ", ".join(path.name for path in wanted.files)
-    else:
-        inputs = f"{len(samples)} sets of random inputs from seed {wanted.seed} on"
     return AccuracyPlan(
         tolerance=wanted.tolerance,
         preset=preset,

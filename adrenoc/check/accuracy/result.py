@@ -232,7 +232,7 @@ class PresetAccuracy:
 @dataclass(frozen=True, kw_only=True)
 class AccuracyReport:
     """The whole examination; `samples` counts the sets of inputs, of a decoder its tokens, which
-    `passage` tells the source of."""
+    `passage` tells the source of; `inputs` says what others hold."""
 
     model: str
     model_sha256: str
@@ -242,6 +242,7 @@ class AccuracyReport:
     tolerance: float
     presets: tuple[PresetAccuracy, ...]
     passage: str = ""
+    inputs: str = ""
 
     @property
     def passed(self) -> bool:

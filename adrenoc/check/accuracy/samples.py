@@ -19,12 +19,11 @@ from adrenoc.check.accuracy.variant import Variant
 from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
+from adrenoc.check.trial_inputs import REFUSED, draw_trials
+from adrenoc.errors import InputError
 from adrenoc.importers.fixed_inputs import read_fixed_inputs
 from adrenoc.importers.signature import read_signature
 from adrenoc.reporter import Reporter
-
-DRAWS = 4
-"""Random inputs that a whole model is measured on: the ratio of two noises is a noise itself."""
 
 
 @dataclass(kw_only=True)
@@ -68,30 +67,38 @@ def take_samples(
     *,
     files: Sequence[Path],
     seed: int,
-    draws: int,
     reporter: Reporter,
-) -> list[Sample]:
-    """A sample of each file, of as many random inputs as `draws` says if there are no files.
+) -> tuple[list[Sample], str]:
+    """A sample of each file, or of each set of `draw_trials`, and in words what they hold.
 
     Raises:
         DependencyError: what computes the reference is not installed.
         InputError: a file does not fit the model.
     """
     started = time.perf_counter()
-    if files:
-        given = [make_inputs(bench.inputs, [InputFile(path=path)], seed=seed) for path in files]
-    else:
-        given = [make_inputs(bench.inputs, [], seed=seed + number) for number in range(draws)]
+    said = ", ".join(path.name for path in files)
+    given = [make_inputs(bench.inputs, [InputFile(path=path)], seed=seed) for path in files]
+    if not files:
+        trials = draw_trials(model, bench.inputs, seed=seed)
+        given, said = [*trials.sets], trials.said
     settings = read_fixed_inputs(model, bench.entry.fixed, bench.entry.signature)
     firsts = [past for past, _ in read_signature(model, bench.entry.signature).variables]
     given = [
         inputs.add({**settings, **{name: np.zeros_like(inputs[name]) for name in firsts}})
         for inputs in given
     ]
-    samples = [sample_of(bench, model, inputs, run_reference(model, inputs)) for inputs in given]
+    samples = []
+    try:
+        for inputs in given:
+            outputs = run_reference(model, inputs)
+            samples.append(sample_of(bench, model, inputs, outputs))
+    except InputError:
+        if files or not samples:
+            raise
+        samples, said = samples[:1], trials.keep_first(REFUSED).said
     took_ms = (time.perf_counter() - started) * 1000
     reporter.stage("reference", took_ms, f"{len(samples)} sets of inputs")
-    return samples
+    return samples, said
 
 
 def sample_of(bench: Bench, model: Path, inputs: Arrays, outputs: Arrays) -> Sample:
