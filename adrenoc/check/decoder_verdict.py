@@ -32,6 +32,11 @@ def judge_decoder(
         weight_bytes=weights,
         cache_bytes=cache,
         launches=launches,
-        tokens_per_s=None if rate is None else 1e6 * rate / weights,
-        full_tokens_per_s=None if rate is None else 1e6 * rate / (weights + cache),
+        tokens_per_s=_tokens_per_s(rate, weights),
+        full_tokens_per_s=_tokens_per_s(rate, weights + cache),
     )
+
+
+def _tokens_per_s(rate: float | None, size: int) -> float | None:
+    """The most tokens a second of `size` bytes each; None of no bytes, or at no stated rate."""
+    return 1e6 * rate / size if rate is not None and size else None

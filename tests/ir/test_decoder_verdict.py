@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 from click.testing import CliRunner
+from onnx import helper
 
 from adrenoc.cli.main import cli
 from tests.host.decoder_bundles import DecoderShape, write_decoder
@@ -42,6 +44,25 @@ def test_what_a_token_takes(tmp_path: Path, preset: str, bytes_each: int) -> Non
     assert packed <= int(str(usual["weight_bytes"])) < 1.1 * packed
     empty, full = (float(str(usual[key])) for key in ("tokens_per_s", "full_tokens_per_s"))
     assert empty / full == pytest.approx(1 + 300 * cache / int(str(usual["weight_bytes"])))
+
+
+def test_states_without_weights(tmp_path: Path) -> None:
+    """A token reads no weight: only its caches bound it."""
+    # ONNX operator reference, LinearAttention-27.
+    step, state = [2, 1, 32], [2, 4, 8, 8]
+    inputs = {"q": step, "k": step, "v": step, "past": state, "decay": step, "beta": [2, 1, 4]}
+    outputs = {"output": step, "present": state}
+    node = helper.make_node("LinearAttention", [*inputs], [*outputs], q_num_heads=4, kv_num_heads=4)
+    ends = (
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in of]
+        for of in (inputs.items(), outputs.items())
+    )
+    opsets = [helper.make_opsetid("", 27)]
+    model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=opsets)
+    onnx.save(model, tmp_path / "model.onnx")
+    found = check(tmp_path / "model.onnx")
+    assert (found["weight_bytes"], found["tokens_per_s"]) == (0, None)
+    assert float(str(found["full_tokens_per_s"])) > 0
 
 
 def test_a_context_is_of_decoders(tmp_path: Path) -> None:
