@@ -111,3 +111,21 @@ def test_a_tflite_operator_that_is_refused_costs_no_memory(tmp_path: Path) -> No
     with pytest.raises(errors.UnsupportedOperatorError, match="SKIP_GRAM"):
         plan_as_user(tmp_path / "model.tflite")
     assert peak_bytes() - before < 1 << 28
+
+
+@pytest.mark.parametrize("scale", (0.0, -0.02, np.nan, np.inf))
+@pytest.mark.parametrize("each", (False, True), ids=("one", "a channel"))
+def test_tflite_scales_that_measure_nothing(tmp_path: Path, scale: float, each: bool) -> None:
+    pytest.importorskip("ai_edge_litert")
+    from tests.tflite.build import ModelBuilder, T
+
+    scales = (0.5, scale) if each else (scale,)
+    model = ModelBuilder()
+    main = model.graph()
+    x = T(shape=(1, 2), dtype="int8", scales=scales, zeros=(0,) * len(scales), axis=1)
+    main.outputs = main.op("DEQUANTIZE", [main.add(x, "x")], [T(shape=(1, 2))])
+    (tmp_path / "model.tflite").write_bytes(model.write())
+    with pytest.raises(errors.ModelFormatError) as caught:
+        plan_as_user(tmp_path / "model.tflite")
+    where = " at channel 1" if each else ""
+    assert f"'x' has the scale {scale:g}{where}; expected" in str(caught.value)

@@ -179,7 +179,7 @@ def read_tflite(path: Path, content: bytes) -> TFLiteFile:
     """Read and verify the `content` of the file at `path`.
 
     Raises:
-        ModelFormatError: damaged, cut off, or without a graph.
+        ModelFormatError: damaged, cut off, without a graph, or quantised by no scale.
     """
     hint = "convert or download the model again"
     try:
@@ -195,7 +195,26 @@ def read_tflite(path: Path, content: bytes) -> TFLiteFile:
             f"{len(found.main.outputs)} outputs; expected at least one of each",
             hint=hint,
         )
+    for graph in found.graphs:
+        for info in graph.tensors:
+            _refuse_scales(path, info)
     return found
+
+
+def _refuse_scales(path: Path, info: TensorInfo) -> None:
+    """Raise ModelFormatError where a scale of a quantised tensor measures nothing.
+
+    Scales of blocks are constants of the file as any other: formats with negative ones exist.
+    """
+    bad = np.flatnonzero(~(np.isfinite(info.scales) & (info.scales > 0)))
+    if not info.is_quantised or info.block or not bad.size:
+        return
+    where = f" at channel {bad[0]}" if info.scales.size > 1 else ""
+    raise ModelFormatError(
+        f"{path}: the quantised tensor '{info.name}' has the scale {info.scales[bad[0]]:g}{where}; "
+        "expected finite scales above 0",
+        hint="quantise the model again: its converter wrote a range that holds no number",
+    )
 
 
 class _Reader:
