@@ -247,6 +247,9 @@ CASES = {
         dtype="uint8",
         quantum=1 / 255,
     ),
+    "ExpandDims": Case(x=(2, 5, 7), operands=[np.array(1, np.int32)]),
+    "ExpandDims behind the last": Case(x=(2, 5, 7), operands=[np.array(-1, np.int32)]),
+    "GatherND": Case(x=(2, 5, 7), operands=[np.array([[1, 4], [0, 2], [1, 0]])]),
     "QuickGelu": Case(x=(2, 5, 7), attrs={"alpha": 1.5}),
     "Trilu": Case(x=(2, 5, 4), operands=[np.array(-1)], attrs={"upper": 0}),
     "SimplifiedLayerNormalization": Case(

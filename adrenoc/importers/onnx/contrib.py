@@ -184,6 +184,19 @@ def _distances(write: Writer) -> None:
         write("Sqrt", write.total(square, 2), out=write.result)
 
 
+def _expand_dims(write: Writer) -> None:
+    """Give a tensor one more axis, of one element, before the axis that a constant names."""
+    axis = write.value(write.input(1))
+    if axis is None:
+        raise CannotWriteError("its axis is no constant")
+    shape = list(write.shape(write.input(0)))
+    place = int(axis.reshape(-1)[0])
+    if not -len(shape) - 1 <= place <= len(shape):
+        raise CannotWriteError(f"axis {place} of a result with {len(shape) + 1} axes")
+    shape.insert(place % (len(shape) + 1), 1)
+    write.reshape(write.input(0), *shape, out=write.result)
+
+
 def _standard(write: Writer) -> None:
     """An operator that the standard has by the same name and form."""
     write(write.node.op_type, *write.node.input, out=write.result, **write.attrs)
@@ -203,10 +216,12 @@ REWRITES: dict[str, Callable[[Writer], None]] = {
     "CDist": _distances,
     "DequantizeLinear": _standard,
     "EmbedLayerNormalization": _embed_layer_normalization,
+    "ExpandDims": _expand_dims,
     "FastGelu": _fast_gelu,
     "FusedConv": _rewrite_fused_conv,
     "FusedGemm": _rewrite_fused_gemm,
     "FusedMatMul": _rewrite_fused_matmul,
+    "GatherND": _standard,
     "Gelu": _gelu,
     "QuantizeLinear": _standard,
     "QuickGelu": _quick_gelu,
