@@ -224,6 +224,26 @@ def test_boxes_without_a_limit_are_refused(tmp_path: Path) -> None:
         import_model(write(model, tmp_path), shapes={})
 
 
+@pytest.mark.parametrize("most", [None, 0, -1])
+def test_no_box_of_a_class_is_an_empty_result(tmp_path: Path, most: int | None) -> None:
+    """A maximum that is left out is 0; onnxruntime takes negative ones as 0."""
+    limit = [] if most is None else ["limit"]
+    nodes = [
+        node("NonMaxSuppression", ["x", "s", *limit], ["n"]),
+        node("Concat", ["n", "row"], ["rows"], axis=0),
+        node("Cast", ["rows"], ["found"], to=onnx.TensorProto.FLOAT),
+        node("ReduceSum", ["s"], ["sum"], keepdims=0),
+        node("Add", ["found", "sum"], ["y"]),
+    ]
+    constants = {"row": np.array([[0, 1, 2]], np.int64), "limit": ints(most or 0)}
+    path = write(graph(nodes, SHAPES, ["y"], constants), tmp_path)
+    imported = import_model(path, shapes={})
+    (found,) = run_on_cpu(imported.module, boxes())
+    pytest.importorskip("onnxruntime")
+    (expected,) = open_session(path).run(None, dict(zip(SHAPES, boxes(), strict=True)))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_what_reads_refused_nodes_is_not_named(tmp_path: Path) -> None:
     """Of a tensor of unknown shape nobody knows whether rows are mixed."""
     nodes = [

@@ -54,6 +54,8 @@ def begin(graph: OnnxGraph, node: onnx.NodeProto) -> list[Decision]:
         )
         return []
     graph.types[name] = TensorType(element=onnx.TensorProto.INT64, shape=shape)
+    if 0 in shape:
+        return [Decision(subject=name, taken="is empty", reason=f"{node.op_type} may find nothing")]
     axis = 0 if node.op_type == "NonMaxSuppression" else 1
     graph.counted[name] = Counted(source=name, source_axis=axis, axis=axis)
     return [
@@ -161,10 +163,11 @@ def _most_rows(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None
     most = node.input[2] if len(node.input) > 2 else ""
     if scores is None or scores.shape is None or len(scores.shape) != 3:
         return None
-    if most not in graph.constants:
+    if most and most not in graph.constants:
         return None
+    limit = max(int(graph.scalar(most)), 0) if most else 0
     batch, classes, boxes = scores.shape
-    return batch * classes * min(int(graph.scalar(most)), boxes), 3
+    return batch * classes * min(limit, boxes), 3
 
 
 def _most(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None:
