@@ -207,11 +207,11 @@ def _folder() -> str:
 
 def _explain_end(model: Path, code: int) -> Exception:
     """What it means that the process has ended."""
-    if code >= 0:  # its own words are on stderr
-        return RuntimeError(f"the process that computes the reference ended with {code}")
     runtime = "LiteRT" if find_model_files(model).format == "tflite" else "onnxruntime"
+    how = f"ended its process with code {code}"  # its own words are on stderr
+    if code < 0:
+        how = f"crashed ({signal.Signals(-code).name})"
     return ToolError(
-        f"{runtime} crashed ({signal.Signals(-code).name}) as it computed {model}, so there is "
-        "nothing to compare with",
+        f"{runtime} {how} as it computed {model}, so there is nothing to compare with",
         hint=f"look for the fault in {runtime}, or run without a comparison",
     )

@@ -146,7 +146,7 @@ def run_steps(
     wanted = tuple(dict.fromkeys(tensors))
     if find_model_files(model).format == "tflite":
         interpreter = open_interpreter(model, feeds[0], keep_all=bool(wanted))
-        return walk_calls(feeds, kept, lambda feed: call_graph(interpreter, model, feed, wanted))
+        return walk_calls(feeds, kept, lambda feed: _call_tflite(interpreter, model, feed, wanted))
     session = _open_session(model, wanted, plain=not optimise or bool(wanted), threads=0)
     return walk_calls(feeds, kept, lambda feed: _run_session(session, model, feed))
 
@@ -298,6 +298,12 @@ def _run_tflite(
     interpreter = open_interpreter(
         model, inputs, kernels=kernels if plain else "", keep_all=bool(tensors), threads=threads
     )
+    return _call_tflite(interpreter, model, inputs, tensors)
+
+
+def _call_tflite(
+    interpreter: Any, model: Path, inputs: Mapping[str, np.ndarray], tensors: tuple[str, ...]
+) -> dict[str, np.ndarray]:
     try:
         return call_graph(interpreter, model, inputs, tensors)
     except (RuntimeError, ValueError) as error:

@@ -189,7 +189,7 @@ def draw_steps(
         return Steps(first=given, later=(), settings=settings)
     each = []
     for step in range(count):
-        one = Inputs((name, v if name in states else v[step]) for name, v in given.items())
+        one = Inputs((name, v if name in states else v[step, ...]) for name, v in given.items())
         one.drawn = given.drawn
         each.append(one)
     return Steps(first=each[0], later=tuple(each[1:]), settings=settings)

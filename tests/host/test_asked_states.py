@@ -77,6 +77,21 @@ def make_streaming(path: Path) -> Path:
     )
 
 
+def make_scaled(path: Path) -> Path:
+    """A sum of what comes in, times a scalar that each run is given."""
+    return save(
+        path,
+        [
+            helper.make_node("Mul", ["x", "gain"], ["louder"]),
+            helper.make_node("Add", ["cache", "louder"], ["new_cache"]),
+            helper.make_node("Relu", ["new_cache"], ["y"]),
+        ],
+        {"x": [1, 8], "gain": [], "cache": [1, 8]},
+        {"new_cache": [1, 8], "y": [1, 8]},
+        {},
+    )
+
+
 def make_swapping(path: Path) -> Path:
     """Each state is what another was; one is never changed, one is the model's own constant."""
     names = ["a", "b", "same", "set"]
@@ -114,6 +129,7 @@ def make_turned(path: Path) -> Path:
 
 MODELS = {
     "recurrent": make_recurrent,
+    "scaled": make_scaled,
     "streaming": make_streaming,
     "swapping": make_swapping,
     "turned": make_turned,
