@@ -21,9 +21,6 @@ _MOST_BYTES = 1 << 29
 _OF_SHAPES = {"Resize": (1, 2), "Upsample": (1,), "Range": (0, 1, 2)}
 """ONNX operator -> its floats that an extent is computed of: a step more is another model."""
 
-_OF_ML = ("coefficients", "intercepts", "support_vectors", "rho")
-"""Attributes of ONNX's ML operators that are constants of a product or a kernel."""
-
 Perturb = Callable[[np.ndarray], np.ndarray]
 
 
@@ -76,10 +73,6 @@ def _onnx(model: Path, perturb: Perturb) -> bytes:
         if tensor.data_type == onnx.TensorProto.FLOAT and tensor.name not in held:
             value = perturb(numpy_helper.to_array(tensor))
             tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
-    for node in proto.graph.node:
-        for attribute in node.attribute if node.domain == "ai.onnx.ml" else ():
-            if attribute.name in _OF_ML:
-                attribute.floats[:] = perturb(np.array(attribute.floats, np.float32)).tolist()
     return bytes(proto.SerializeToString())
 
 
