@@ -106,7 +106,8 @@ def run(
 ) -> tuple[str, str, str]:
     """Compile, run and compare by the commands that a user types."""
     bundle, arrays = folder / "m.adrenoc", folder / "inputs.npz"
-    words = ["compile", str(file), "--device", "host", "--preset", preset, "-o", str(bundle)]
+    words = ["compile", str(file), "--device", "host", "--preset", preset]
+    words += ["-o", str(bundle), "--json"]
     made = adrenoc(words + model.words.split(), deadline)
     if made.returncode:
         return "refused", "-", sentence(made)
@@ -128,7 +129,7 @@ def run(
     words = ["run", str(bundle), "--input", str(arrays), "--check", str(file)]
     words += ["--repeat", "1", "--json"] + ["--steps", str(STEPS)] * bool(states)
     ran = adrenoc(words, deadline)
-    if ran.returncode not in (0, CheckFailedError.exit_code) or not ran.stdout:
+    if ran.returncode not in (0, CheckFailedError.exit_code):
         return "refused", "-", sentence(ran)
     tensors = json.loads(ran.stdout)["check"]["tensors"]
     said = [f"{t['name']}: {t['reason'] or t['accepted_as']}" for t in tensors]
@@ -145,8 +146,11 @@ def adrenoc(words: list[str], deadline: float) -> subprocess.CompletedProcess[st
 
 
 def sentence(ended: subprocess.CompletedProcess[str]) -> str:
-    """The error that a command ended with, without the hint."""
-    said = ended.stderr.rpartition("error: ")[2].partition("\n  try:")[0]
+    """The error that a command ended with, without the hint; all that it said if it crashed."""
+    try:
+        said = json.loads(ended.stdout)["error"]["message"]
+    except (ValueError, KeyError):
+        said = ended.stderr
     return f"exit code {ended.returncode}: {' '.join(said.split())}"
 
 
