@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from adrenoc.importers.tflite.float_weights import serialise
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
+from model_zoo import tflite_decoders
 from model_zoo.tflite_decoders import TFLiteDecoder, make_tflite_decoder
 
 SMALL = TFLiteDecoder(layers=1, width=32, inner=32, heads=2, kept=1, rows=40, lengths=(4, 8, 32))
@@ -96,8 +98,6 @@ def test_a_mask_that_hides_other_rows_is_refused(tmp_path: Path) -> None:
             if buffer.data is not None and len(buffer.data) == 4 * side * side:
                 buffer.data = buffer.data.reshape(side, -1)[::-1].reshape(-1)
 
-    from dataclasses import replace
-
     model = write(tmp_path, replace(SMALL, mask_given=False), change)
     with pytest.raises(UnsupportedOperatorError, match="hides other rows than those after"):
         compile_call(model)
@@ -146,8 +146,6 @@ def test_weights_may_lie_behind_the_tables(tmp_path: Path) -> None:
 
 def test_weights_stay_in_their_bits(tmp_path: Path) -> None:
     for bits, block, word in ((8, 0, "uint8"), (4, 0, "uint8"), (4, 32, "uint8")):
-        from dataclasses import replace
-
         model = write(tmp_path, replace(SMALL, bits=bits, block=block))
         text = compile_call(model).module.script(show_meta=False)
         assert text.count("adrenoc.n_bits") == 4 + 3 + 1, (bits, block, word)
@@ -158,3 +156,9 @@ def test_shapes_of_ones_own_are_refused(tmp_path: Path) -> None:
     model = write(tmp_path, SMALL)
     with pytest.raises(AdrenocError, match="signatures prefill_4, prefill_8, prefill_32, decode"):
         import_model(model, shapes={})
+
+
+def test_masks_of_ten_thousand_hide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As exports of Gemma-3 have them, which are added to scores of either sign."""
+    monkeypatch.setattr(tflite_decoders, "_HIDDEN", -1e4)
+    compile_call(write(tmp_path, replace(SMALL, mask_given=False)))

@@ -29,8 +29,8 @@ _MOVES = frozenset(
 """Operators that may lie between a cache and its product."""
 _SMALL, _LARGE = 2.0**-10, 2.0**20
 """Scores at which a cap does nothing, and all."""
-_FAR = -1e4
-"""What hides a row takes at least so much of its score."""
+_FAR = -9e3
+"""What hides a row takes about ten thousand of its score or more, which may be above zero."""
 
 
 class UnknownFormError(Exception):
