@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
 import shlex
+import signal
+import subprocess
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from adrenoc.errors import DependencyError, InputError
 from adrenoc.host.extras import pip_install
+from adrenoc.host.proc import own_module
 
+MOST_CPU_S = 15
+"""Processor time of one question: the largest vocabularies in use take 3 s to load."""
+MOST_BYTES = 2 << 30
+"""What the process of the library may map."""
 _UNFINISHED = "\ufffd"
 """What stands for bytes that are no letter yet."""
 _LONGEST_LETTER = 4
 """Tokens that may hold one letter: a letter has at most as many bytes."""
+_MOST_ANSWER = 64 << 20
+"""Bytes of an answer of the library's process."""
+_ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+"""Threads map memory that they never use, and the limit counts it."""
+_HINT = "use the tokenizer.json that came with the model"
 
 
 class Tokenizer:
-    """What a tokenizer.json says."""
+    """What a tokenizer.json says; a process of its own with limits of time and memory reads it."""
 
     def __init__(self, path: Path) -> None:
         """Read a file.
 
         Raises:
             DependencyError: the package is not installed.
-            InputError: the file is no such thing.
+            InputError: the file is no such thing, or takes more than the limits.
         """
-        try:
-            from tokenizers import Tokenizer as Library
-        except ImportError as error:
+        if importlib.util.find_spec("tokenizers") is None:
             raise DependencyError(
                 "text needs the Python package tokenizers, which is not installed",
                 hint=f"{pip_install('text')}, or give tokens by --prompt-ids",
-            ) from error
+            )
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -41,16 +55,25 @@ class Tokenizer:
                 f"the tokenizer {path} cannot be read: {error}",
                 hint="--tokenizer takes the tokenizer.json that lies beside the model",
             ) from error
-        with _NamedFailure(path):
-            self._library: Any = Library.from_str(text)
+        self._path = path
+        self._process = subprocess.Popen(
+            own_module("adrenoc.device.tokenizer_process", str(MOST_CPU_S), str(MOST_BYTES)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **_ONE_THREAD},
+            start_new_session=True,  # Ctrl-C is for us
+        )
+        weakref.finalize(self, _end, self._process)
+        self._ask("load", text, "is no tokenizer.json")
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with those that the tokeniser puts around it.
 
         Raises:
-            InputError: there are none.
+            InputError: there are none, or the tokeniser fails.
         """
-        tokens = list(self._library.encode(text).ids)
+        tokens: list[int] = self._ask("encode", text, "makes no tokens of the text")
         if not tokens:
             raise InputError(
                 f"the tokenizer makes no tokens of {shlex.quote(text)}", hint="give a longer prompt"
@@ -58,31 +81,52 @@ class Tokenizer:
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, without those that are no text."""
-        said: str = self._library.decode(list(tokens), skip_special_tokens=True)
+        """The text of tokens, without those that are no text.
+
+        Raises:
+            InputError: the tokeniser fails.
+        """
+        said: str = self._ask("decode", [int(t) for t in tokens], "makes no text of tokens")
         return said
 
+    def _ask(self, deed: str, of: Any, failure: str) -> Any:
+        """What the library says; `failure` is the verb of the sentence where it does not."""
+        asked, told = self._process.stdin, self._process.stdout
+        assert asked is not None and told is not None
+        line = b""
+        with suppress(OSError, ValueError):  # it ended, or was ended by us
+            asked.write(json.dumps({deed: of}).encode() + b"\n")
+            asked.flush()
+            line = told.readline(_MOST_ANSWER)
+        if line.endswith(b"\n"):
+            answer = json.loads(line)
+            if "error" not in answer:
+                return answer["is"]
+            reason = answer["error"]
+        else:
+            reason = _explain(_end(self._process), deed)
+        raise InputError(f"{self._path} {failure}: {reason}", hint=_HINT)
 
-class _NamedFailure:
-    """Turns what the library raises of a file, an `Exception` of no class of its own, into ours."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+def _explain(code: int, deed: str) -> str:
+    """Why the process of the library ended."""
+    if code == -signal.SIGXCPU:
+        return f"to {deed} takes more than {MOST_CPU_S} s of processor time"
+    return f"to {deed} ends the library, which may take {MOST_BYTES >> 20} MiB of memory"
 
-    def __enter__(self) -> None:
-        pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is Exception:
-            raise InputError(
-                f"{self._path} is no tokenizer.json: {error}",
-                hint="--tokenizer takes the tokenizer.json that lies beside the model",
-            ) from error
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """End the process, unless it has ended; returns how it ended."""
+    with suppress(subprocess.TimeoutExpired):
+        with suppress(OSError):
+            if process.stdin is not None:
+                process.stdin.close()
+        process.wait(1)
+    process.kill()
+    code = process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+    return code
 
 
 class TextStream:
