@@ -100,7 +100,7 @@ def other_kernels(
     tflite = find_model_files(model).format == "tflite"
     found = {}
     for kernels in (PLAIN, REFERENCE_KERNELS) if tflite else _onnx_kernels(model):
-        with suppress(InputError, ModelFormatError):
+        with suppress(InputError, ModelFormatError, ToolError):
             run = _run_tflite if tflite else _run_onnx
             found[kernels] = run(model, inputs, (), plain=True, threads=0, kernels=kernels)
     return found

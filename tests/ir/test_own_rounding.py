@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from adrenoc.check.own_rounding import Reference, run_moved
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import PLAIN
 from tests.models import graph, write
+from tests.tflite.build import ModelBuilder, T
 
 pytest.importorskip("onnxruntime")
 STEPS = 64
@@ -134,3 +136,25 @@ def test_what_halves_of_the_reference_round_is_no_error(tmp_path: Path) -> None:
     assert checked.accepted
     wrong = exact + np.float32(2e-3) * np.ptp(exact)
     assert not Reference(model, inputs, expected).judge({"y": wrong}, tolerance=1e-4).passed
+
+
+def test_kernels_without_an_operator_are_left_out(tmp_path: Path) -> None:
+    """XNNPACK has MediaPipe's transposed convolution, LiteRT's plain kernels have not."""
+    pytest.importorskip("ai_edge_litert")
+    random = np.random.default_rng(2)
+    builder = ModelBuilder()
+    main = builder.graph()
+    x, weights = (random.normal(size=(n, k, k, 3)).astype("f4") for n, k in ((1, 5), (4, 2)))
+    held = (weights, np.zeros(4, "f4"))
+    operands = [main.add(T(data=x), "x"), *(main.add(T(data=c, is_constant=True)) for c in held)]
+    custom = struct.pack("<3i", 2, 2, 2)  # valid, strides
+    kind = "Convolution2DTransposeBias"
+    main.outputs = main.op(kind, operands, [T(shape=(1, 10, 10, 4))], custom=custom)
+    model = tmp_path / "m.tflite"
+    model.write_bytes(builder.write())
+    inputs = {"x": x}
+    expected = run_reference(model, inputs)
+    [(name, right)] = expected.items()
+    off = {name: right + np.float32(0.1)}
+    judged = Reference(model, inputs, expected).judge(off, tolerance=1e-3)
+    assert not judged.passed and not judged.tensors[0].accepted_as
