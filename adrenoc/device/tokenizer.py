@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -28,8 +27,6 @@ _LONGEST_LETTER = 4
 """Tokens that may hold one letter: a letter has at most as many bytes."""
 _MOST_ANSWER = 64 << 20
 """Bytes of an answer of the library's process."""
-_ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-"""Threads map memory that they never use, and the limit counts it."""
 _HINT = "use the tokenizer.json that came with the model"
 
 
@@ -61,7 +58,6 @@ class Tokenizer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **_ONE_THREAD},
             start_new_session=True,  # Ctrl-C is for us
         )
         weakref.finalize(self, _end, self._process)

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import resource
 import signal
 import sys
 from typing import Any
+
+_ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
+"""What the library reads: threads map memory that they never use, and the limit counts it."""
 
 
 def _limit(kind: int, most: int) -> None:
@@ -41,6 +45,7 @@ def _answer(library: Any, question: dict[str, Any]) -> tuple[Any, Any]:
 def main() -> None:
     """Answer questions until there are no more; the arguments are the limits, in s and bytes."""
     most_s, most_bytes = map(int, sys.argv[1:])
+    os.environ.update(_ONE_THREAD)
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, most_bytes)

@@ -216,11 +216,12 @@ def test_rich_is_where_things_are_drawn() -> None:
 
 
 def test_only_files_reads_the_environment() -> None:
-    """Loaders set what the OpenCL library, TVM, NumPy and onnxruntime read; nobody else touches
-    any."""
+    """Loaders set what the OpenCL library, TVM, NumPy, onnxruntime and tokenizers read; nobody else
+    touches any."""
     users = {str(path) for path, names in attributes().items() if names & {"environ", "getenv"}}
     loaders = {
         "compile/load_tvm.py",
+        "device/tokenizer_process.py",
         "host/one_thread.py",
         "host/onnx_runtime.py",
         "native/__init__.py",
