@@ -81,6 +81,7 @@ def call_recurrent(
             clip=layer.cell.clip,
             clip_cell=layer.cell.clip_cell,
             extras=int(layer.extra is not None),
+            states=len(states),
             reverse=int(layer.reverse),
             reset_before=int(layer.reset_before),
             keeps_cell=int(layer.keeps_cell),

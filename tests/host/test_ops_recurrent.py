@@ -178,3 +178,15 @@ def test_ends_without_first_states(device: Any) -> None:
         ops.output(one)
     ops.check(device, "mixed")
     assert ops.kernels.count("recurrent") == 1
+
+
+def test_what_an_epilogue_reads_is_no_first_state(device: Any) -> None:
+    ops = Ops()
+    given = [ops.input(5, 1, 3), ops.weight(1, 24, 3), ops.weight(1, 24, 8)]
+    (states,) = ops.several("GRU", given, ["y"], hidden_size=8)
+    shape = ops.ints(1, 5, 8)
+    chosen = ops.const(np.random.default_rng(1).uniform(size=(1, 5, 8)) < 0.7, bool)
+    kept = ops("Where", chosen, ops("Reshape", states, shape), ops.input(1, 5, 8))
+    ops.output(ops("Cos", kept))
+    ops.check(device, "mixed")
+    assert ops.kernels.count("recurrent") == 1

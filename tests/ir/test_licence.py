@@ -371,3 +371,20 @@ def test_a_norm_of_the_inputs_is_a_formula() -> None:
     state = plan(model, until="keep_float32", keep_float32=True)
     assert state.graph is not None
     assert state.graph.nodes[-1].output in state.graph.float32_names
+
+
+def test_sound_has_no_known_scale() -> None:
+    """At 32768, sums of its samples are beyond half; the layers behind the first are as others."""
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], strides=[4]),
+        _node("Relu", "c", "h"),
+        helper.make_node("Conv", ["h", "l"], ["d"]),
+        _node("Relu", "d", "e"),
+        helper.make_node("Conv", ["e", "l"], ["y"]),
+    ]
+    constants = {"k": _weights(8, 1, 16), "l": _weights(8, 8, 3)}
+    model = graph(nodes, {"x": [1, 1, 512]}, ["y"], constants)
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    kept = state.graph.float32_names
+    assert ("h" in kept, "e" in kept) == (True, False)

@@ -57,7 +57,9 @@ def recurrent_rule(context: RuleContext, node: Node) -> KernelCall:
     )
     kernel = context.kernel(node, "recurrent")
     projected, weights, *others = node.inputs
-    extras, states = others[: int(attrs["extras"])], others[int(attrs["extras"]) :]
+    # What an epilogue reads stands behind them.
+    first = int(attrs["extras"])
+    extras, states = others[:first], others[first : first + int(attrs["states"])]
     operands = RecurrentOperands(
         projected=kernel.input(projected),
         weights=kernel.pack_constant(weights, "recurrent", pack_recurrence),

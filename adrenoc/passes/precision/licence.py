@@ -131,6 +131,12 @@ class _Walk:
         weights = self.graph.tensors[node.inputs[1]].value
         if first is not None and first.origin is Origin.WRITTEN and not first.trained:
             yield node.output, Asks.EXACT, f"{node.inputs[0]} is a formula of the inputs alone"
+        if first is not None and first.of_sound:
+            yield (
+                node.output,
+                Asks.EXACT,
+                f"{node.inputs[0]} is of sound, of which no scale is known",
+            )
         if weights is not None and (explain_not_half(weights) or self._brings_back(node)):
             yield node.inputs[0], Asks.EXACT, f"{node.name} brings its digits back"
         asks, why = self._asked.get(node.output, (Asks.NOTHING, ""))
@@ -220,6 +226,8 @@ class _Walk:
         source = self.sources[name]
         if self.graph.precision(name).rounded or source.origin is Origin.EXACT:
             return ""
+        if source.of_sound:
+            return "it is moved of sound, of which no scale is known"
         if source.origin is not Origin.LEARNED:
             return source.why or OF_INPUTS
         # An output that a kernel makes is written in the model's own floats.

@@ -17,7 +17,7 @@ from adrenoc.families.operators import changed_input, gives, is_kind, terms_of
 from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.families.shared.typical import NotKnownError
 from adrenoc.ir.body import Body, find_loaded_buffers
-from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node
+from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Tensor
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, explain_not_half
 from adrenoc.passes.analyse.scalar_body import parts_of_kind
 from adrenoc.passes.precision.analysis import Analysis
@@ -31,6 +31,8 @@ MANY = 16
 """Terms of a sum that are as large as they may be make a sum that is not."""
 OF_INPUTS = "it is a formula of the inputs alone"
 _GROWS = f"it may grow beyond {HALF_MAX:.0f}, where half ends"
+_SAMPLES, _CHANNELS = 256, 2
+"""Sound has so many samples at least, and so many channels at most."""
 _UNBOUNDED = 1e4
 """What stands for the ends of operands that have none."""
 _GROWN = 4.0
@@ -57,6 +59,8 @@ class Source:
     trained: bool = False
     """Whether an activation, a norm or attention comes between it and the first product.  Products
     with none between are one linear transform, as Fourier's, of inputs of any size."""
+    of_sound: bool = False
+    """Whether it is such a transform, or a move, of sound: at most one, or 32768."""
 
     @property
     def is_bounded(self) -> bool:
@@ -89,7 +93,8 @@ class Sources:
         """Tensor -> the expressions of the node that makes it."""
         for name in self._graph.inputs:
             span = _span_of(analysis[name].interval)
-            self._of[name] = Source(origin=Origin.GIVEN, span=span)
+            of_sound = _is_sound(self._graph.tensors[name])
+            self._of[name] = Source(origin=Origin.GIVEN, span=span, of_sound=of_sound)
         for node in self._graph.nodes:
             self._of[node.output] = self._visit(node)
 
@@ -135,7 +140,8 @@ class Sources:
         why = ""
         if is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT):
             return self._multiply(node, first)
-        if is_kind(node, Kind.NORM) and first.origin is not Origin.LEARNED and not first.trained:
+        resets = is_kind(node, Kind.NORM, Kind.ATTENTION)
+        if resets and first.origin is not Origin.LEARNED and not first.trained:
             return self._make_written(node, OF_INPUTS)
         if gives(node, Numbers.SHARES):
             length = self._graph.tensors[node.inputs[0]].shape[int(node.attrs.get("axis", -1))]
@@ -173,7 +179,7 @@ class Sources:
             sums = most * float(np.abs(weights.value).mean()) * math.sqrt(max(terms, 1.0))
             if max(most, sums) > HALF_MAX:
                 return self._make_written(node, f"the inputs may be {most:.3g}")
-        return replace(_LEARNED, trained=first.trained)
+        return replace(_LEARNED, trained=first.trained, of_sound=first.of_sound)
 
     def _make_written(self, node: Node, why: str) -> Source:
         trained = any(self._of[name].trained for name in node.inputs if name in self._of)
@@ -204,6 +210,7 @@ class Sources:
         probe = self._remember(node, body, extents, reads)
         operands = [reads[name] for name in probe.names if name in reads]
         trained = any(source.trained for source in operands)
+        of_sound = any(source.of_sound for source in operands)
         last = body is (node.epilogue if node.epilogue is not None else node.body)
         span = _span_of(self._analysis[node.output].interval if last else ANY)
         written = Source(origin=Origin.WRITTEN, span=span, trained=trained)
@@ -213,11 +220,20 @@ class Sources:
         except NotKnownError:
             return replace(written, why="its formula is not known")
         if operands and affine and _are_given(operands):
-            return replace(written, origin=Origin.GIVEN)
+            return replace(written, origin=Origin.GIVEN, of_sound=of_sound)
         if why := _why_written(body, operands, found, size):
             return replace(written, why=why)
         span = _settle(found, operands, size)
-        return Source(origin=Origin.LEARNED, span=span, trained=trained or not affine)
+        trained = trained or not affine
+        of_sound = of_sound and not trained
+        return Source(origin=Origin.LEARNED, span=span, trained=trained, of_sound=of_sound)
+
+
+def _is_sound(tensor: Tensor) -> bool:
+    """Whether an input is a row of many samples, whose scale nobody knows."""
+    longest = max(tensor.shape, default=0)
+    rows = math.prod(tensor.shape) / max(longest, 1)
+    return tensor.is_float and longest >= _SAMPLES and rows <= _CHANNELS
 
 
 def pointers_of(body: Body) -> frozenset[str]:
