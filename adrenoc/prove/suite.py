@@ -22,6 +22,7 @@ from adrenoc.options import CompileOptions, resolve_options
 from adrenoc.prove.case import Case, add_to
 from adrenoc.prove.net import Net
 from adrenoc.reporter import SilentReporter
+from adrenoc.target.avoid import HALF_DENORMALS
 from adrenoc.target.target import Target
 
 PRECISIONS = ("mixed", "fp32", "fp16")
@@ -93,7 +94,7 @@ def make_suite(suite: Suite, target: Target, folder: Path, *, winograd: bool = T
             "winograd": winograd,
             "int8_prompts": True,
             # Each form of a kernel is to run in halves too, as between layers of a network.
-            "keep_float32": False,
+            "keep_float32": HALF_DENORMALS in target.avoided,
         },
     ).options
     output = folder / f"{digest}_{target.digest()[:12]}_{options.digest()[:12]}.adrenoc"

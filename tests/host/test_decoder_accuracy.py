@@ -73,6 +73,7 @@ def run(*words: Any) -> Any:
     return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
 
 
+@pytest.mark.usefixtures("halves")
 def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path) -> None:
     model = write_decoder(tmp_path, SHAPE)
     overflow_in_layer_1(model)
@@ -93,6 +94,7 @@ def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path)
     assert run("run", bundle, *check).exit_code == 0
 
 
+@pytest.mark.usefixtures("halves")
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8, top_k=5, seed=1)])
 def test_logits_that_are_no_numbers_are_told(
     device: Any, tmp_path: Path, sampling: Sampling
@@ -174,6 +176,7 @@ def _perplexity(logits: np.ndarray, tokens: tuple[int, ...]) -> float:
     return float(np.prod(chosen) ** (-1 / len(chosen)))
 
 
+@pytest.mark.usefixtures("halves")
 def test_what_enters_is_told_by_what_is_rounded(device: Any, tmp_path: Path) -> None:
     (found,) = examine(write_decoder(tmp_path, SHAPE)).presets
     assert found.passed and found.suspects == ()

@@ -34,13 +34,15 @@ def many(work: Path) -> Bundle:
         "w": rng.standard_normal((30, 8, 3, 3)).astype("float32"),
         "v": rng.standard_normal((96, 30, 1, 1)).astype("float32"),
         "u": rng.standard_normal((96, 96, 3, 3)).astype("float32") / 30,
+        "t": rng.standard_normal((96, 96, 1, 1)).astype("float32") / 10,
     }
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["a"], ["b"]),
         helper.make_node("Conv", ["b", "v"], ["d"]),
         helper.make_node("Conv", ["d", "u"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("GlobalAveragePool", ["c"], ["y"]),
+        helper.make_node("GlobalAveragePool", ["c"], ["p"]),
+        helper.make_node("Conv", ["p", "t"], ["y"]),
     ]
     model = write(graph(nodes, {"x": ("n", 8, 28, 28)}, ["y"], constants), work, "many.onnx")
     output = work / "many.adrenoc"

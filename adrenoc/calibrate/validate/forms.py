@@ -105,7 +105,9 @@ def plan_of(
     if not path.exists():
         write_atomically(path, row.layer.model().SerializeToString())
     try:
-        return plan_model(path, target=target, options=options, reporter=SilentReporter())
+        # A layer alone is between two others of a network: its tensors lie in half.
+        asked = replace(options, keep_float32=False)
+        return plan_model(path, target=target, options=asked, reporter=SilentReporter())
     except CompileError:
         return None
 

@@ -175,7 +175,8 @@ class Sources:
             return self._make_written(node, f"its weights {weights.name}: {why}")
         most = first.span.most
         if first.origin is Origin.GIVEN and LARGE < most < math.inf:
-            terms = weights.value.size / self._graph.tensors[node.output].shape[-1]
+            results = self._graph.tensors[node.output].shape[-1:]
+            terms = weights.value.size / math.prod(results)
             sums = most * float(np.abs(weights.value).mean()) * math.sqrt(max(terms, 1.0))
             if max(most, sums) > HALF_MAX:
                 return self._make_written(node, f"the inputs may be {most:.3g}")
