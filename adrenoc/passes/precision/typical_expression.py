@@ -89,7 +89,8 @@ class _Grid:
 
     def evaluate(self, value: Any) -> np.ndarray:
         """The numbers of a part."""
-        return evaluate_expression(value, self._leaf)
+        made = evaluate_expression(value, self._leaf)
+        return made if made.ndim else made.reshape([1] * (1 + len(self._axes)))
 
     # Steps
 
