@@ -90,7 +90,7 @@ class Probe:
 
     def usual_size(self) -> float:
         """How large results usually are where operands have their usual sizes."""
-        points = {at: self._draw_load(load, 2.0, usual=True) for at, load in self._each_load()}
+        points = {at: self._draw_load(at, 2.0, usual=True) for at in range(len(self._loads))}
         found = np.abs(self._compute(points))
         found = found[np.isfinite(found)]
         return float(np.quantile(found, 0.9)) if found.size else 1.0
@@ -125,7 +125,7 @@ class Probe:
         finite = np.isfinite(exact)
         bar = _AMPLIFIED * np.abs(exact[finite]).max(initial=0.0)
         found = set()
-        for at, load in self._each_load():
+        for at, load in enumerate(self._loads):
             name = self._body.sources.get(load.source, "")
             if not stored(name):
                 continue
@@ -140,20 +140,17 @@ class Probe:
 
     # Points
 
-    def _each_load(self) -> list[tuple[int, Any]]:
-        return list(enumerate(self._loads))
-
     def _is_constant(self, at: int) -> bool:
         name = self._body.sources.get(self._loads[at].source, "")
         return isinstance(self._operand(name), np.ndarray)
 
     def _draw(self, limit: float, seed: int = 0) -> dict[int, np.ndarray]:
-        return {at: self._draw_load(load, limit, seed=seed) for at, load in self._each_load()}
+        return {at: self._draw_load(at, limit, seed=seed) for at in range(len(self._loads))}
 
     def _draw_load(
-        self, load: Any, limit: float, *, usual: bool = False, seed: int = 0
+        self, at: int, limit: float, *, usual: bool = False, seed: int = 0
     ) -> np.ndarray:
-        random = np.random.default_rng((seed, self._loads.index(load)))
+        load, random = self._loads[at], np.random.default_rng((seed, at))
         known = self._operand(self._body.sources.get(load.source, ""))
         if isinstance(known, np.ndarray):
             flat = known.reshape(-1)

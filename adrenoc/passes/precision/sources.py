@@ -7,6 +7,7 @@ expressions are computed at many points (`probe.py`).
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -116,7 +117,8 @@ class Sources:
             made = self._visit_operator(node, self._first_of(node))
         if node.epilogue is not None:
             beside = replace(made, span=Span())
-            reads = {**self._of, Node.RESULT: made, Node.BESIDE: beside}
+            # Not a copy of all sources: probes keep what they ask, one for each node.
+            reads = ChainMap({Node.RESULT: made, Node.BESIDE: beside}, self._of)
             made = self._probe(node, node.epilogue, shape, reads)
         for body in node.parts.values():
             self._remember(node, body, shape, self._of)
