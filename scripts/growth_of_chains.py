@@ -84,10 +84,10 @@ def planned_s(name: str, length: int, device: str) -> float:
     """CPU seconds of planning one chain."""
     from model_zoo.chains import write_chain
 
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.check.check_model import check_model
     from adrenoc.check.verdict import Policy
-    from adrenoc.options import resolve_options
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.ir.options import resolve_options
     from adrenoc.target.target import load_target
 
     target = load_target(device)

@@ -42,8 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _pooled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `--pooled`, what `--pool-textures` plans, even where it takes no less memory."""
     if request.config.getoption("--pooled"):
+        from adrenoc.compile.pipeline import steps
         from adrenoc.passes.lower.plan_memory import plan_memory
-        from adrenoc.pipeline import steps
 
         monkeypatch.setattr(
             steps,

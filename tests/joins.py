@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from adrenoc.families.shared.machine import Machine
+from adrenoc.kernels.families.shared.machine import Machine
 
 
 def set_joins(patch: pytest.MonkeyPatch, **values: float) -> None:

@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from adrenoc.base.errors import BundleError, InputError
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text import names
+from adrenoc.base.text.amounts import dims
+from adrenoc.base.text.decode import mark_name
+from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.bundle import Bundle, open_part
 from adrenoc.bundle.manifest import TensorSpec, from_plain, to_plain
 from adrenoc.bundle.tar import REBUILD_HINT
-from adrenoc.errors import BundleError, InputError
-from adrenoc.files.read import read_plain
-from adrenoc.text import names
-from adrenoc.text.amounts import dims
-from adrenoc.text.decode import mark_name
-from adrenoc.text.json_text import read_json
 
 if TYPE_CHECKING:
     import numpy as np

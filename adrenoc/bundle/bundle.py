@@ -24,6 +24,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adrenoc.base.errors import BundleError, DiskFullError
+from adrenoc.base.files.owned_folder import Digests, FolderKind
+from adrenoc.base.files.read import read_plain, sha256_file
+from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.deflated import inflate_files
 from adrenoc.bundle.launches import LaunchInfo, launches_from_json
 from adrenoc.bundle.manifest import (
@@ -41,12 +47,6 @@ from adrenoc.bundle.tar import (
     guess_suffix,
     unpack_tar,
 )
-from adrenoc.errors import BundleError, DiskFullError
-from adrenoc.files.owned_folder import Digests, FolderKind
-from adrenoc.files.read import read_plain, sha256_file
-from adrenoc.files.temporary import TemporaryFolder
-from adrenoc.text.json_text import read_json
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     import numpy as np

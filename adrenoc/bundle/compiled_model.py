@@ -18,7 +18,7 @@ from adrenoc.bundle.manifest import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from adrenoc.decision import DecisionLog
+    from adrenoc.base.decision import DecisionLog
 
 
 class CompiledModel(Protocol):

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from adrenoc.base.errors import BundleError
+from adrenoc.base.files.read import read_plain, sha256_bytes
 from adrenoc.bundle.manifest import DEFLATED_VERSION, SCHEMA_VERSION, FileEntry, Manifest
 from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
-from adrenoc.errors import BundleError
-from adrenoc.files.read import read_plain, sha256_bytes
 
 # Constants are mapped, and kernels that were built for a device are checked by their own digest.
 _STORED = ("params.safetensors", "programs")

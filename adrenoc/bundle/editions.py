@@ -15,15 +15,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from adrenoc.base.errors import BundleError
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text import names
+from adrenoc.base.text.decode import mark_name
+from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.buckets import folder_name, open_buckets
 from adrenoc.bundle.bundle import Bundle, open_part
 from adrenoc.bundle.manifest import from_plain, to_plain
 from adrenoc.bundle.tar import REBUILD_HINT
-from adrenoc.errors import BundleError
-from adrenoc.files.read import read_plain
-from adrenoc.text import names
-from adrenoc.text.decode import mark_name
-from adrenoc.text.json_text import read_json
 
 DEVICES_FILE = "devices.json"
 DEVICES_FOLDER = "devices"

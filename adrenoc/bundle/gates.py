@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from adrenoc.base.errors import OptionError
+from adrenoc.base.text.amounts import show_bytes, show_ms
+from adrenoc.base.text.spelling import did_you_mean
 from adrenoc.bundle.figures import Figures
-from adrenoc.errors import OptionError
-from adrenoc.text.amounts import show_bytes, show_ms
-from adrenoc.text.spelling import did_you_mean
 
 _BYTES = {"": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3}
 _TIMES = {"": 1.0, "us": 1.0, "ms": 1000.0}

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from adrenoc.errors import BundleError
-from adrenoc.text.json_text import read_json
+from adrenoc.base.errors import BundleError
+from adrenoc.base.text.json_text import read_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ import json
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from adrenoc.errors import BundleError
-from adrenoc.text import names
-from adrenoc.text.decode import Decoder, mark_name
-from adrenoc.text.json_text import read_json
+from adrenoc.base.errors import BundleError
+from adrenoc.base.text import names
+from adrenoc.base.text.decode import Decoder, mark_name
+from adrenoc.base.text.json_text import read_json
 
 SCHEMA_VERSION = 1
 DEFLATED_VERSION = 2

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adrenoc.base.errors import BundleError
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text import names
+from adrenoc.base.text.decode import mark_name
+from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.filter_transform import FilterTransform
 from adrenoc.bundle.manifest import from_plain, to_plain
 from adrenoc.bundle.tar import REBUILD_HINT
-from adrenoc.errors import BundleError
-from adrenoc.files.read import read_plain
-from adrenoc.text import names
-from adrenoc.text.decode import mark_name
-from adrenoc.text.json_text import read_json
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.bundle.moves import Move
-from adrenoc.errors import BundleError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,12 +16,12 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from adrenoc.base.errors import BundleError, DiskFullError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.files.read import MOST_TEXT_BYTES, open_plain
+from adrenoc.base.files.tar_members import Member, TarError, read_members
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.manifest import FileEntry, Manifest
-from adrenoc.errors import BundleError, DiskFullError
-from adrenoc.files.outputs import write_atomically
-from adrenoc.files.read import MOST_TEXT_BYTES, open_plain
-from adrenoc.files.tar_members import Member, TarError, read_members
-from adrenoc.text.spelling import quote_word
 
 SUFFIX = ".adrenoc"
 MANIFEST = "manifest.json"

@@ -9,6 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from adrenoc.base.errors import OutputError
+from adrenoc.base.files.outputs import OTHER_PLACE, scratch_folder_for, write_folder_atomically
+from adrenoc.base.files.read import sha256_file
+from adrenoc.base.host.time_trace import section
 from adrenoc.bundle.bundle import (
     BUNDLE_FOLDER,
     DECISIONS,
@@ -24,10 +28,6 @@ from adrenoc.bundle.launches import launches_to_json
 from adrenoc.bundle.manifest import FileEntry, LibraryInfo, Manifest
 from adrenoc.bundle.params import write_params
 from adrenoc.bundle.tar import MANIFEST, write_tar
-from adrenoc.errors import OutputError
-from adrenoc.files.outputs import OTHER_PLACE, scratch_folder_for, write_folder_atomically
-from adrenoc.files.read import sha256_file
-from adrenoc.host.time_trace import section
 
 _COPY_BYTES = 1 << 20
 

@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adrenoc.base.errors import BundleError, CheckFailedError
+from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.reporter import Reporter
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import run_reference
@@ -16,10 +20,6 @@ from adrenoc.compile.make import make_bundle
 from adrenoc.device.compare import CheckResult, TensorCheck, compare
 from adrenoc.device.compiled_for import target_of
 from adrenoc.device.uncertainty import Uncertainty
-from adrenoc.errors import BundleError, CheckFailedError
-from adrenoc.files.temporary import TemporaryFolder
-from adrenoc.reporter import Reporter
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import MemoryLimitError
+from adrenoc.base.reporter import Reporter
+from adrenoc.base.tvmapi import bits_of
 from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.check.decoder_verdict import judge_decoder
 from adrenoc.check.find_near_misses import find_near_misses
@@ -21,24 +25,20 @@ from adrenoc.check.verdict import (
     Verdict,
 )
 from adrenoc.compile.compiler import kind_of, region_infos
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import MemoryLimitError
-from adrenoc.families.operators import is_kind
-from adrenoc.families.shared.operator import Kind
+from adrenoc.compile.pipeline import State, imported_of, program_of, run_stages, storage_of
+from adrenoc.compile.pipeline.verify import check_plan
 from adrenoc.ir.allocation import pitched_image_bytes
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory, OperandSpec
+from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Program, Step
-from adrenoc.options import CompileOptions
+from adrenoc.kernels.families.operators import is_kind
+from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.passes.lower.measure_work import StepWork, least_bytes, measure_work
 from adrenoc.passes.lower.pack_slots import most_alive
 from adrenoc.passes.lower.plan_memory import Storage, allocated_bytes, live_intervals
-from adrenoc.pipeline import State, imported_of, program_of, run_stages, storage_of
-from adrenoc.pipeline.verify import check_plan
-from adrenoc.reporter import Reporter
 from adrenoc.target.roofline import Estimate, Roofline
 from adrenoc.target.target import Target
-from adrenoc.tvmapi import bits_of
 
 _LAST_STAGE = "plan_memory"
 _TAPS = 9

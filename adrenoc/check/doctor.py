@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from adrenoc.android.ndk import find_ndk, why_no_ndk
+from adrenoc.base.errors import AdrenocError, DependencyError
+from adrenoc.base.host.extras import pip_install
 from adrenoc.device.adb import list_devices as list_phones
-from adrenoc.errors import AdrenocError, DependencyError
-from adrenoc.host.extras import pip_install
+from adrenoc.native.android.ndk import find_ndk, why_no_ndk
 
 OLDEST_PYTHON = (3, 10)
 _PINNED = ("apache-tvm", "apache-tvm-ffi")
@@ -128,7 +128,7 @@ def _compiler() -> Finding:
 
 
 def _linker() -> Finding:
-    from adrenoc.android.link import find_linker
+    from adrenoc.native.android.link import find_linker
 
     def look() -> str:
         linker = find_linker(host=False)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.errors import InputError
-from adrenoc.text.spelling import list_first
+from adrenoc.base.errors import InputError
+from adrenoc.base.text.spelling import list_first
 
 
 def check_tensor(model: Path, name: str, known: Iterable[str]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.check.reference import run_reference, run_reference_kernels
+from adrenoc.firmware.mcu.folder import Firmware
 from adrenoc.importers.formats import find_model_files
-from adrenoc.mcu.folder import Firmware
 
 
 def expected_outputs(

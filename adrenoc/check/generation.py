@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.base.errors import CheckFailedError, InputError
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.check.reference import run_reference, run_steps, run_tokens
-from adrenoc.errors import CheckFailedError, InputError
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.decoder_spec import DecoderForm
-from adrenoc.text.spelling import quote_word
 
 
 @dataclass(frozen=True, kw_only=True)

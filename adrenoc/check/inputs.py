@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.base.errors import DependencyError, InputError
+from adrenoc.base.files.read import open_plain, read_plain
+from adrenoc.base.host.extras import pip_install
+from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.numpy_files import MOST_INPUT_BYTES, load_array, load_arrays
-from adrenoc.errors import DependencyError, InputError
-from adrenoc.files.read import open_plain, read_plain
-from adrenoc.host.extras import pip_install
-from adrenoc.text.spelling import list_first, quote_word
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".ppm", ".tif"})
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.check.runtimes import open_interpreter
-from adrenoc.errors import ModelFormatError
 from adrenoc.importers.tflite.decoder.roles import (
     DECODE,
     LOGITS,

@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
-from adrenoc.errors import InputError
-from adrenoc.files.outputs import write_atomically
-from adrenoc.files.read import open_plain
-from adrenoc.text.spelling import quote_word
+from adrenoc.base.errors import InputError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.files.read import open_plain
+from adrenoc.base.text.spelling import quote_word
 
 MOST_INPUT_BYTES = 4 << 30
 T = TypeVar("T")

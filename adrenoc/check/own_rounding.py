@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.base.errors import InputError, ModelFormatError, ToolError
+from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.check.perturb import perturb_array, perturb_constants
 from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import explain_installed, other_kernels, run_reference
 from adrenoc.device.compare import CheckResult, compare
 from adrenoc.device.uncertainty import Uncertainty, step_of
-from adrenoc.errors import InputError, ModelFormatError, ToolError
-from adrenoc.files.temporary import TemporaryFolder
 
 Arrays = Mapping[str, np.ndarray]
 _DRAWS = 6

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc import errors
-from adrenoc.errors import ToolError
-from adrenoc.host.proc import own_module
+from adrenoc.base import errors
+from adrenoc.base.errors import ToolError
+from adrenoc.base.host.proc import own_module
 from adrenoc.importers.formats import find_model_files
 
 Arrays = dict[str, np.ndarray]

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from adrenoc.base.errors import AdrenocError
 from adrenoc.check.installed import explain_installed
 from adrenoc.check.litert_tokens import run_tokens
 from adrenoc.check.runtimes import (
@@ -17,7 +18,6 @@ from adrenoc.check.runtimes import (
     run_reference_kernels,
     run_steps,
 )
-from adrenoc.errors import AdrenocError
 
 _FUNCTIONS = {
     function.__name__: function

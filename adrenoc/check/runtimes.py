@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.base.errors import DependencyError, InputError, ModelFormatError, ToolError
+from adrenoc.base.host.extras import pip_install
+from adrenoc.base.host.onnx_runtime import import_onnxruntime
+from adrenoc.base.text.spelling import list_first
 from adrenoc.check.feeds import check_tensor, select_feeds
 from adrenoc.check.inputs import Inputs
 from adrenoc.check.lite_calls import call_graph, resize_inputs, walk_calls
-from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
-from adrenoc.host.extras import pip_install
-from adrenoc.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import read_proto
 from adrenoc.importers.onnx.open_layers import OPENED, open_layers
 from adrenoc.importers.onnx.session import open_session, runtime_errors
 from adrenoc.importers.onnx.widen_halves import stores_halves, widen_halves
 from adrenoc.importers.tflite.float_weights import widen_weights
-from adrenoc.text.spelling import list_first
 
 ONNX_RUNTIME = "onnxruntime"
 _LACKS_A_KERNEL = "NotImplemented"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import MemoryPlan, RegionInfo
-from adrenoc.text.spelling import list_first
 
 MIB = 2**20
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def bench_decoder(bundle: Bundle, decoder: Decoder, place: Place, *, as_json: bool) -> None:
     """Measure a loaded decoder, and show what was found."""
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.bundle.buckets import open_buckets
     from adrenoc.bundle.decoder_names import TOKENS
     from adrenoc.cli import console
     from adrenoc.device.bench_decoder import measure_decoder
-    from adrenoc.reporter import SilentReporter
 
     parts = [part.manifest.inputs for part in open_buckets(bundle)]
     lengths = sorted(spec.shape[-1] for specs in parts for spec in specs if spec.name == TOKENS)

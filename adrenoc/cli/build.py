@@ -11,9 +11,9 @@ from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import json_option
 
 if TYPE_CHECKING:
+    from adrenoc.base.reporter import Reporter
     from adrenoc.project.build_project import BuildResult, Outcome
     from adrenoc.project.crew import Said
-    from adrenoc.reporter import Reporter
 
 
 @click.command("build", cls=Command)
@@ -61,13 +61,13 @@ def build_command(
     The file lists models with devices, presets, shapes, policies, logs and gates; adrenoc.lock
     beside it has digests of all that was read and made.
     """
+    from adrenoc.base.files.outputs import write_atomically
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
-    from adrenoc.files.outputs import write_atomically
     from adrenoc.project.build_project import BuildOptions, build_project
     from adrenoc.project.crew import open_crew
     from adrenoc.project.for_servers import build_junit, list_annotations
     from adrenoc.project.project_file import read_project
-    from adrenoc.reporter import SilentReporter
 
     if locked and accept:
         raise click.UsageError("--locked takes nothing new: no --accept")
@@ -116,7 +116,7 @@ def _report(reporter: Reporter, name: str, said: Said) -> None:
 
 def _exit_code(bad: tuple[Outcome, ...]) -> int:
     """That of the first compilation that failed; else the lock's, else that of gates."""
-    from adrenoc.errors import LockError, PolicyError
+    from adrenoc.base.errors import LockError, PolicyError
     from adrenoc.project.build_project import DIFFERS, FAILED
 
     failed = [one.exit_code for one in bad if one.status == FAILED]

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import json_option, preset_option
 from adrenoc.cli.place_options import place_options
 from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
-    from adrenoc.calibrate.session import Calibration
-    from adrenoc.calibrate.validate.fit import Fit
-    from adrenoc.calibrate.validate.session import Validation
+    from adrenoc.base.files.resume import Resume
     from adrenoc.device.remote import RemoteAddress
-    from adrenoc.files.resume import Resume
+    from adrenoc.lab.calibrate.session import Calibration
+    from adrenoc.lab.calibrate.validate.fit import Fit
+    from adrenoc.lab.calibrate.validate.session import Validation
     from adrenoc.target.target import Target
 
 _MOST_BUDGET_S = 3600.0
@@ -101,10 +101,10 @@ def calibrate_command(
 
     `adrenoc compile MODEL --device FILE` then reckons with what was measured.
     """
+    from adrenoc.base.files.outputs import check_file_can_be_written
     from adrenoc.cli import console
     from adrenoc.cli.place_options import choose_place, reach
     from adrenoc.device import remote
-    from adrenoc.files.outputs import check_file_can_be_written
     from adrenoc.target.own_file import check_output_name
 
     asked = _Asked(
@@ -173,7 +173,7 @@ def _check_words(asked: _Asked, output: Path | None, resume_file: Path | None) -
     Raises:
         UsageError: naming them.
     """
-    from adrenoc.calibrate.session import pick_measures
+    from adrenoc.lab.calibrate.session import pick_measures
 
     for name, given in (("--preset", asked.preset is not None), ("--fit", asked.fit)):
         if given and not asked.validate:
@@ -187,7 +187,7 @@ def _check_words(asked: _Asked, output: Path | None, resume_file: Path | None) -
     found: object = pick_measures(asked.only)
     named = "measure"
     if asked.validate:
-        from adrenoc.calibrate.validate.table import wanted_rows
+        from adrenoc.lab.calibrate.validate.table import wanted_rows
 
         found, named = wanted_rows(asked.only), "layer"
     if not found:
@@ -196,8 +196,8 @@ def _check_words(asked: _Asked, output: Path | None, resume_file: Path | None) -
 
 def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> Calibration:
     """Measure with small kernels, and write the target file."""
-    from adrenoc.calibrate.session import Request, run_calibration
     from adrenoc.cli.show_calibration import RowProgress
+    from adrenoc.lab.calibrate.session import Request, run_calibration
 
     request = Request(
         place=address,
@@ -215,11 +215,11 @@ def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> 
 
 def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
     """Measure schedules of layers as the target has them."""
-    from adrenoc.calibrate.validate.session import ValidationRequest, run_validation
-    from adrenoc.calibrate.validate.table import wanted_rows
     from adrenoc.cli import console
     from adrenoc.cli.show_validation import say_layer
-    from adrenoc.options import resolve_options
+    from adrenoc.ir.options import resolve_options
+    from adrenoc.lab.calibrate.validate.session import ValidationRequest, run_validation
+    from adrenoc.lab.calibrate.validate.table import wanted_rows
     from adrenoc.target.target import load_target
 
     target = asked.listed or load_target(str(asked.output))
@@ -242,11 +242,11 @@ def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress
         DeviceError: too little was measured to fit to.
         RemoteError: the device went away.
     """
-    from adrenoc.calibrate.session import Reach
-    from adrenoc.calibrate.validate.fit import fit_validation
-    from adrenoc.calibrate.validate.fitted_file import fitted_toml
-    from adrenoc.calibrate.validate.session import confirm_choices
-    from adrenoc.calibrate.validate.table import wanted_rows
+    from adrenoc.lab.calibrate.session import Reach
+    from adrenoc.lab.calibrate.validate.fit import fit_validation
+    from adrenoc.lab.calibrate.validate.fitted_file import fitted_toml
+    from adrenoc.lab.calibrate.validate.session import confirm_choices
+    from adrenoc.lab.calibrate.validate.table import wanted_rows
 
     reach = Reach(
         place=address, cl_device=asked.cl_device, budget_s=asked.budget_s, limit_s=asked.limit_s
@@ -262,7 +262,7 @@ def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress
 
 def _write_target(path: Path, text: str) -> None:
     """Write a target file; what could not be read again is not written."""
-    from adrenoc.files.outputs import write_atomically
+    from adrenoc.base.files.outputs import write_atomically
     from adrenoc.target.own_file import OwnFile
     from adrenoc.target.target import load_own_target
 
@@ -303,10 +303,10 @@ def _report(
 
 
 def _write_page(path: Path, done: Calibration | None, validation: Validation | None) -> None:
-    from adrenoc.calibrate.page import calibration_sections
-    from adrenoc.calibrate.validate.page import validation_sections
-    from adrenoc.files.outputs import write_atomically
-    from adrenoc.text.html_page import page
+    from adrenoc.base.files.outputs import write_atomically
+    from adrenoc.base.text.html_page import page
+    from adrenoc.lab.calibrate.page import calibration_sections
+    from adrenoc.lab.calibrate.validate.page import validation_sections
 
     sections = []
     name = ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.decoder_options import context_option
 from adrenoc.cli.entry_options import check_no_entry
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
@@ -20,12 +21,11 @@ from adrenoc.cli.options import (
     model_explorer_option,
     model_options,
 )
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.check.verdict import Policy, Verdict
+    from adrenoc.firmware.mcu.core import Core
     from adrenoc.importers.entry import Entry
-    from adrenoc.mcu.core import Core
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
@@ -95,7 +95,7 @@ def check_command(
     No code is generated and no device is touched.  With limits (--max-...) it fails where the
     plan breaks them, and lists all that it breaks.
     """
-    from adrenoc.mcu.core import Core
+    from adrenoc.firmware.mcu.core import Core
 
     sizes = [limits.pop(key) for key in ("max_flash_kib", "max_ram_kib", "spare_flash_kib")]
     if isinstance(target, Core):
@@ -143,10 +143,10 @@ def _check(
     *,
     silent: bool,
 ) -> Verdict:
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.check.check_model import check_model
     from adrenoc.cli import console
-    from adrenoc.options import resolve_options
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.ir.options import resolve_options
 
     options = resolve_options(target, preset=preset, command_line=said).options
     if silent:
@@ -187,7 +187,7 @@ def _write(verdict: Verdict, html: Path | None, explorer: Path | None) -> tuple[
         write_page(verdict, html)
         written = (html,)
     if explorer is not None:
-        from adrenoc.views.node_data import figures_of_check, write_node_data
+        from adrenoc.pages.node_data import figures_of_check, write_node_data
 
         written += write_node_data(explorer, figures_of_check(verdict))
     return written
@@ -208,7 +208,7 @@ def _plan(
 
 def _policy_error(broken: Sequence[Verdict]) -> Any:
     """What breaks its limits; the hint shows the first device whole."""
-    from adrenoc.errors import PolicyError
+    from adrenoc.base.errors import PolicyError
 
     first = broken[0]
     said = [

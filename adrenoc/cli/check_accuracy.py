@@ -172,11 +172,11 @@ def check_accuracy_command(
     if mended is not None or source_tolerance is not None:
         raise click.UsageError("--mended and --source-tolerance are for --source")
     _check_target(target)
+    from adrenoc.base.errors import CheckFailedError
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.check.accuracy.examine import check_accuracy
     from adrenoc.check.inputs import input_files
     from adrenoc.cli.console import ConsoleReporter
-    from adrenoc.errors import CheckFailedError
-    from adrenoc.reporter import SilentReporter
 
     arguments: dict[str, Any] = {
         "target": target,
@@ -244,20 +244,20 @@ def _write_views(
     """The page and the node data that were asked for; the files that were written."""
     written: tuple[Path, ...] = ()
     if html is not None:
-        from adrenoc.files.outputs import write_atomically
-        from adrenoc.views.accuracy_page import accuracy_html
+        from adrenoc.base.files.outputs import write_atomically
+        from adrenoc.pages.accuracy_page import accuracy_html
 
         write_atomically(html, accuracy_html(report))
         written += (html,)
     if explorer is not None:
-        from adrenoc.views.node_data import figures_of_accuracy, write_node_data
+        from adrenoc.pages.node_data import figures_of_accuracy, write_node_data
 
         written += write_node_data(explorer, figures_of_accuracy(report))
     return written
 
 
 def _check_target(target: Target) -> None:
-    from adrenoc.errors import TargetError
+    from adrenoc.base.errors import TargetError
 
     if not target.host:
         here = f"host:{target.option}" if target.own else target.host_name

@@ -11,7 +11,7 @@ from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import json_option, path_argument
 
 if TYPE_CHECKING:
-    from adrenoc.views.run_diff import TimeChange
+    from adrenoc.pages.run_diff import TimeChange
 
 _TOP = 10
 
@@ -26,7 +26,7 @@ def compare_command(before: Path, after: Path, as_json: bool) -> None:
     Times with their spread; a verdict only where device, driver, clock and the runs allow one.
     """
     from adrenoc.cli import console
-    from adrenoc.views.run_diff import EQUAL, FASTER, OPEN, compare_runs
+    from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, compare_runs
 
     diff = compare_runs(before, after)
     if as_json:
@@ -53,8 +53,8 @@ def compare_command(before: Path, after: Path, as_json: bool) -> None:
 
 
 def _print_times(changes: tuple[TimeChange, ...]) -> None:
+    from adrenoc.base.text.amounts import show_growth
     from adrenoc.cli import console
-    from adrenoc.text.amounts import show_growth
 
     rows = []
     for change in changes:

@@ -23,15 +23,15 @@ from adrenoc.cli.options import (
 from adrenoc.cli.write_views import trace_time
 
 if TYPE_CHECKING:
+    from adrenoc.base.decision import Decision
+    from adrenoc.base.reporter import Reporter
     from adrenoc.check.accuracy.accuracy_plans import Wanted
     from adrenoc.check.accuracy.result import AccuracyPlan
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.compile.make import Made
-    from adrenoc.decision import Decision
+    from adrenoc.firmware.mcu.core import Core
     from adrenoc.importers.entry import Entry
-    from adrenoc.mcu.core import Core
-    from adrenoc.options import CompileOptions
-    from adrenoc.reporter import Reporter
+    from adrenoc.ir.options import CompileOptions
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
@@ -159,7 +159,7 @@ def compile_command(
     For several (adreno:660,adreno:750, or `all`) the bundle has kernels of each, and common ones.
     For a microcontroller (cortex-m4) or a CPU (cpu:arm64) an int8 MODEL becomes a folder of C.
     """
-    from adrenoc.mcu.core import Core
+    from adrenoc.firmware.mcu.core import Core
 
     if isinstance(target, Core):
         _check_for_bundles(time_trace, entry)
@@ -177,14 +177,14 @@ def compile_command(
         )
         return
     _check_no_firmware(max_flash_kib, max_ram_kib, spare_flash_kib, with_object or None)
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
     from adrenoc.cli.device_sets import check_devices, plan_editions, split_set
     from adrenoc.cli.plan_shapes import plan_shapes
     from adrenoc.cli.show_accuracy import show_plan
     from adrenoc.cli.show_made import show_made, show_options
     from adrenoc.compile.make import default_output, make_bundle
-    from adrenoc.options import resolve_options
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.ir.options import resolve_options
 
     target, members = split_set(target)
     check_devices(len(members), stop_after, fallback, dump_dir)
@@ -290,7 +290,7 @@ def _run_until(
     reporter: Reporter,
     dump_dir: Path | None,
 ) -> None:
-    from adrenoc.pipeline import State, run_stages
+    from adrenoc.compile.pipeline import State, run_stages
 
     start = State(model=model, target=target, options=options)
     run_stages(start, reporter=reporter, dump_dir=dump_dir, stop_after=stop_after)

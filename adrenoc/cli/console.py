@@ -18,13 +18,13 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from adrenoc.base.files.read import no_color
+from adrenoc.base.text import amounts
+from adrenoc.base.text.printable import printable
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.cli import tables
 from adrenoc.cli.tables import make_table
 from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
-from adrenoc.files.read import no_color
-from adrenoc.text import amounts
-from adrenoc.text.printable import printable
 
 # Wide enough that nothing wraps in a pipe or a file.
 _PIPE_WIDTH = 160

@@ -47,7 +47,7 @@ def plan_editions(
 ) -> tuple[EditionPlan, ...]:
     """How to compile for each GPU of a set, with the tensors in float32 that are for all."""
     from adrenoc.compile.edition_plan import EditionPlan
-    from adrenoc.options import resolve_options
+    from adrenoc.ir.options import resolve_options
 
     said = {**command_line, "float32_tensors": float32_tensors or None}
     return tuple(

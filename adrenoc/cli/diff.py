@@ -22,8 +22,8 @@ from adrenoc.cli.options import (
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.bundle.gates import Gate
+    from adrenoc.pages.bundle_diff import BundleDiff, ShapeDiff
     from adrenoc.target.target import Target
-    from adrenoc.views.bundle_diff import BundleDiff, ShapeDiff
 
 _TOP = 10
 _MODELS = (".onnx", ".tflite")
@@ -77,11 +77,11 @@ def diff_command(
 
     Kernels, nodes, precision, memory, launches, copies, estimated time, size, decisions.
     """
+    from adrenoc.base.errors import PolicyError
+    from adrenoc.base.files.outputs import write_atomically
     from adrenoc.bundle.gates import parse_gates
     from adrenoc.cli import console
-    from adrenoc.errors import PolicyError
-    from adrenoc.files.outputs import write_atomically
-    from adrenoc.views.bundle_diff import diff_bundles
+    from adrenoc.pages.bundle_diff import diff_bundles
 
     wanted: tuple[Gate, ...] = tuple(gate for text in gates for gate in parse_gates(text))
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def diff_command(
         new = stack.enter_context(_open(after, *now, quiet=as_json))
         diff = diff_bundles(old, new, gates=wanted)
         if html is not None:
-            from adrenoc.views.diff_page import diff_html
+            from adrenoc.pages.diff_page import diff_html
 
             write_atomically(html, diff_html(diff, old, new).encode())
     if as_json:
@@ -117,11 +117,11 @@ def _open(path: Path, target: Target, preset: str | None, *, quiet: bool) -> Ite
         refuse_firmware(path)
         yield open_bundle(path)
         return
+    from adrenoc.base.files.temporary import TemporaryFolder
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli.console import ConsoleReporter
     from adrenoc.compile.make import make_bundle
-    from adrenoc.files.temporary import TemporaryFolder
-    from adrenoc.options import resolve_options
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.ir.options import resolve_options
 
     options = resolve_options(target, preset=preset, command_line={}).options
     with TemporaryFolder("bundle") as folder:
@@ -162,8 +162,8 @@ def _show(diff: BundleDiff, *, show_all: bool) -> None:
 
 def _show_shape(diff: ShapeDiff, *, show_all: bool) -> None:
     from adrenoc.cli import console
-    from adrenoc.views.figure_rows import list_figures
-    from adrenoc.views.kernel_pairs import NAME
+    from adrenoc.pages.figure_rows import list_figures
+    from adrenoc.pages.kernel_pairs import NAME
 
     rows = [row[:4] for row in list_figures(diff.before, diff.after)]
     console.print_table(("", "before", "after", "change"), rows, right=("before", "after"))

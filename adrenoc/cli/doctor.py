@@ -24,9 +24,9 @@ def doctor_command(ctx: click.Context, app: Path | None, as_json: bool) -> None:
     if app is not None:
         _check_app(ctx, app, as_json=as_json)
         return
+    from adrenoc.base.errors import DependencyError
     from adrenoc.check.doctor import examine
     from adrenoc.cli import console
-    from adrenoc.errors import DependencyError
 
     findings = examine()
     broken = [finding for finding in findings if finding.state == "broken"]
@@ -45,9 +45,9 @@ def doctor_command(ctx: click.Context, app: Path | None, as_json: bool) -> None:
 
 
 def _check_app(ctx: click.Context, app: Path, *, as_json: bool) -> None:
-    from adrenoc.android.app_check import check_app
+    from adrenoc.base.errors import AppError
     from adrenoc.cli import console
-    from adrenoc.errors import AppError
+    from adrenoc.native.android.app_check import check_app
 
     troubles = check_app(app)
     if as_json:

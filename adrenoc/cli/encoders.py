@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adrenoc.text.spelling import quote_word
+from adrenoc.base.text.spelling import quote_word
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,8 +47,8 @@ class Offer:
         Raises:
             InputError: some are not there, or a file is damaged, of another shape, or of no use.
         """
+        from adrenoc.base.errors import InputError
         from adrenoc.check.inputs import make_inputs
-        from adrenoc.errors import InputError
 
         found = {spec.name: array for spec in specs if (array := self._made_for(spec)) is not None}
         left = [spec for spec in specs if spec.name not in found]

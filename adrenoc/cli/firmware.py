@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.text.spelling import quote_word
+from adrenoc.base.text.spelling import quote_word
 
 if TYPE_CHECKING:
-    from adrenoc.errors import AdrenocError
-    from adrenoc.mcu.budget import Budget
-    from adrenoc.mcu.core import Core
-    from adrenoc.mcu.count import Counts
-    from adrenoc.mcu.folder import Firmware
-    from adrenoc.mcu.make import MadeFirmware, Wishes
+    from adrenoc.base.errors import AdrenocError
+    from adrenoc.firmware.mcu.budget import Budget
+    from adrenoc.firmware.mcu.core import Core
+    from adrenoc.firmware.mcu.count import Counts
+    from adrenoc.firmware.mcu.folder import Firmware
+    from adrenoc.firmware.mcu.make import MadeFirmware, Wishes
 
 _LIMITS = ("max_flash_kib", "max_ram_kib")
 _WISHES = ("tuning_log", "spare_flash_kib")
@@ -49,8 +49,8 @@ def compile_firmware(
 ) -> None:
     """Write the folder and say what is in it; `wishes`: a tuning log, KiB of flash to spare."""
     from adrenoc.cli import console
-    from adrenoc.mcu.folder import plain_firmware
-    from adrenoc.mcu.make import Wishes, make_firmware
+    from adrenoc.firmware.mcu.folder import plain_firmware
+    from adrenoc.firmware.mcu.make import Wishes, make_firmware
 
     wanted = Wishes(tuning_log=wishes[0], spare_flash_kib=wishes[1])
 
@@ -62,7 +62,7 @@ def compile_firmware(
             raise _policy_error(model, core, budget)
     output = output or Path(f"{model.stem}.{core.name.replace(':', '-')}")
     if core.is_processor:
-        from adrenoc.cpu.make_cpu import make_cpu_folder
+        from adrenoc.firmware.cpu.make_cpu import make_cpu_folder
 
         made = make_cpu_folder(model, core, output)
     else:
@@ -108,7 +108,7 @@ def ram_text(firmware: Firmware) -> str:
     from math import prod
 
     from adrenoc.cli import console
-    from adrenoc.mcu.network import WIDTHS
+    from adrenoc.firmware.mcu.network import WIDTHS
 
     specs = (*firmware.inputs, *firmware.outputs)
     borders = sum(prod(spec.shape) * WIDTHS[spec.dtype] for spec in specs)
@@ -170,15 +170,15 @@ def _show_decisions(firmware: Firmware, *, explain: bool) -> None:
 def _budget(
     model: Path, core: Core, limits: tuple[int | None, int | None], wishes: Wishes
 ) -> Budget:
-    from adrenoc.mcu.budget import budget_of
-    from adrenoc.mcu.make import plan_firmware
+    from adrenoc.firmware.mcu.budget import budget_of
+    from adrenoc.firmware.mcu.make import plan_firmware
 
     program, _ = plan_firmware(model, core, wishes)
     return budget_of(program, max_flash_kib=limits[0], max_ram_kib=limits[1])
 
 
 def _policy_error(model: Path, core: Core, budget: Budget) -> AdrenocError:
-    from adrenoc.errors import PolicyError
+    from adrenoc.base.errors import PolicyError
 
     return PolicyError(
         f"{model} breaks {len(budget.broken)} of the limits that were given: "
@@ -201,11 +201,11 @@ def check_firmware(
     `limits` and `wishes` are as of `compile_firmware`.
     """
     from adrenoc.cli import console
-    from adrenoc.cpu.count_cpu import count_on_cpu
-    from adrenoc.mcu.budget import budget_of
-    from adrenoc.mcu.count import count_layers
-    from adrenoc.mcu.folder import plain_firmware
-    from adrenoc.mcu.make import Wishes, plan_firmware
+    from adrenoc.firmware.cpu.count_cpu import count_on_cpu
+    from adrenoc.firmware.mcu.budget import budget_of
+    from adrenoc.firmware.mcu.count import count_layers
+    from adrenoc.firmware.mcu.folder import plain_firmware
+    from adrenoc.firmware.mcu.make import Wishes, plan_firmware
 
     allowed = {"model", "target", "as_json", *_LIMITS}
     refuse_others(ctx, allowed if core.is_processor else {*allowed, *_WISHES})
@@ -261,7 +261,7 @@ def _show_alive(budget: Budget) -> None:
 def inspect_if_firmware(ctx: click.Context, path: Path, *, as_json: bool) -> bool:
     """Show what is in a folder of C; False of a bundle."""
     from adrenoc.cli import console
-    from adrenoc.mcu.folder import is_firmware, open_firmware, plain_firmware
+    from adrenoc.firmware.mcu.folder import is_firmware, open_firmware, plain_firmware
 
     if not is_firmware(path):
         return False

@@ -22,11 +22,11 @@ from adrenoc.cli.options import (
 from adrenoc.cli.place_options import runtime_option
 
 if TYPE_CHECKING:
-    from adrenoc.errors import AdrenocError
-    from adrenoc.fleet.members import Member, Tracked
-    from adrenoc.fleet.plan import FleetOptions
-    from adrenoc.fleet.table import Line
-    from adrenoc.fleet.work import Job, Result
+    from adrenoc.base.errors import AdrenocError
+    from adrenoc.lab.fleet.members import Member, Tracked
+    from adrenoc.lab.fleet.plan import FleetOptions
+    from adrenoc.lab.fleet.table import Line
+    from adrenoc.lab.fleet.work import Job, Result
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
@@ -205,9 +205,9 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
     nothing twice.
     """
     from adrenoc.cli import console
-    from adrenoc.fleet.fleet import run_fleet
-    from adrenoc.fleet.store import Store
-    from adrenoc.fleet.table import lines_of, read_fleet_baseline
+    from adrenoc.lab.fleet.fleet import run_fleet
+    from adrenoc.lab.fleet.store import Store
+    from adrenoc.lab.fleet.table import lines_of, read_fleet_baseline
 
     if not given.models and not set(given.deeds) <= {"verify-device", "calibrate"}:
         raise click.UsageError("Missing argument 'MODEL...'")
@@ -235,8 +235,8 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
 
 def find_error(lines: Sequence[Line]) -> AdrenocError | None:
     """What the command ends with: something is bad, or no device answered at all."""
+    from adrenoc.base.errors import CheckFailedError, RemoteError
     from adrenoc.cli import console
-    from adrenoc.errors import CheckFailedError, RemoteError
 
     bad = [line for line in lines if line.is_bad]
     if bad:
@@ -267,7 +267,7 @@ def _check_deeds(given: _Given) -> None:
 
 
 def _fleet_options(given: _Given) -> FleetOptions:
-    from adrenoc.fleet.plan import FleetOptions
+    from adrenoc.lab.fleet.plan import FleetOptions
 
     return FleetOptions(
         models=given.models,
@@ -287,14 +287,14 @@ def _fleet_options(given: _Given) -> FleetOptions:
 
 def _write_reports(given: _Given, lines: tuple[Line, ...]) -> None:
     """Write the table as a page and as JUnit's XML, where they are asked for."""
-    from adrenoc.files.outputs import write_atomically
+    from adrenoc.base.files.outputs import write_atomically
 
     if given.page is not None:
-        from adrenoc.fleet.page import fleet_html
+        from adrenoc.lab.fleet.page import fleet_html
 
         write_atomically(given.page, fleet_html(lines))
     if given.junit is not None:
-        from adrenoc.fleet.junit import junit_xml
+        from adrenoc.lab.fleet.junit import junit_xml
 
         write_atomically(given.junit, junit_xml(lines))
 
@@ -308,7 +308,7 @@ def _describe_line(line: Line) -> str:
 def _places(given: _Given) -> tuple[tuple[Member, ...], tuple[Tracked, ...]]:
     """The devices that the options name."""
     from adrenoc.device.tracker import HostPort
-    from adrenoc.fleet.members import Tracked, phone, server
+    from adrenoc.lab.fleet.members import Tracked, phone, server
 
     if not (given.servers or given.serials or given.tracker):
         raise click.UsageError("name devices: --rpc HOST:PORT, --tracker HOST:PORT or --adb SERIAL")
@@ -346,7 +346,7 @@ def _say(job: Job, result: Result) -> None:
 
 def _show(lines: tuple[Line, ...]) -> None:
     from adrenoc.cli import console
-    from adrenoc.fleet.table import COLUMNS, NUMBERS
+    from adrenoc.lab.fleet.table import COLUMNS, NUMBERS
 
     good = sum(line.status in ("right", "done") for line in lines)
     console.print_title("fleet", f"{console.count_of(len(lines), 'row')}, {good} good")

@@ -152,8 +152,8 @@ def _read_prompt(bundle: Bundle, asked: Asked, tokenizer: Tokenizer | None) -> t
     Raises:
         InputError: the model has no row of one of them.
     """
+    from adrenoc.base.errors import InputError
     from adrenoc.cli.decoder import parse_numbers
-    from adrenoc.errors import InputError
 
     if asked.bench:
         return ()
@@ -207,7 +207,7 @@ class _Said:
 def _generate(
     decoder: Decoder, prompt: tuple[int, ...], wish: Wish, said: _Said
 ) -> tuple[Generated, list[np.ndarray]]:
-    from adrenoc.errors import AdrenocError
+    from adrenoc.base.errors import AdrenocError
 
     started = time.perf_counter()
     *before, token = prompt
@@ -275,8 +275,8 @@ def _tell(
     *,
     as_json: bool,
 ) -> None:
+    from adrenoc.base.errors import CheckFailedError
     from adrenoc.cli import console
-    from adrenoc.errors import CheckFailedError
 
     if as_json:
         more = {} if check is None else {"check": {**asdict(check), "passed": check.passed}}

@@ -36,7 +36,7 @@ class InputPath(click.Path):
         if path.is_dir():
             yield from islice(path.rglob(self.pattern), _MOST_FILES)
         elif path.suffix.lower() in _MODELS:
-            from adrenoc.errors import AdrenocError
+            from adrenoc.base.errors import AdrenocError
             from adrenoc.importers.formats import find_model_files
 
             with suppress(AdrenocError):  # the command says what is wrong with it
@@ -59,8 +59,8 @@ class OutputPath(click.Path):
         Raises:
             OutputError: it could not be written, or is an input of the command.
         """
-        from adrenoc.files.kept import refuse_input
-        from adrenoc.files.outputs import check_file_can_be_written, check_folder_can_be_made
+        from adrenoc.base.files.kept import refuse_input
+        from adrenoc.base.files.outputs import check_file_can_be_written, check_folder_can_be_made
 
         if self.is_file:
             check_file_can_be_written(path)
@@ -75,7 +75,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Look at the outputs first, then do it."""
-        from adrenoc.files.kept import inputs_kept
+        from adrenoc.base.files.kept import inputs_kept
 
         with inputs_kept(lambda: self._inputs(ctx)):
             for param, path in self._paths(ctx):
@@ -105,7 +105,7 @@ class HeavyCommand(Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command where there is room for numpy and TVM; refuse it before where there is
         none."""
-        from adrenoc.host.address_space import require_address_space
+        from adrenoc.base.host.address_space import require_address_space
 
         require_address_space()
         return super().invoke(ctx)
@@ -120,7 +120,7 @@ class Group(click.Group):
 @contextmanager
 def _hints_at(param: click.Parameter) -> Iterator[None]:
     """What is refused in the block is hinted at by the option that named it."""
-    from adrenoc.errors import OutputError
+    from adrenoc.base.errors import OutputError
 
     try:
         yield

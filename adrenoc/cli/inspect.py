@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.guarded import Command
 from adrenoc.cli.options import json_option, path_argument
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -29,13 +29,13 @@ def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None, as_jso
     Inputs and outputs, target and options, kernels, memory, versions, digests; of a folder for a
     core its layers and what they take.
     """
+    from adrenoc.base.text.printable import printable
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.bundle.editions import read_editions
     from adrenoc.bundle.manifest import to_plain
     from adrenoc.cli import console
     from adrenoc.cli.firmware import inspect_if_firmware
     from adrenoc.cli.terminal import say
-    from adrenoc.text.printable import printable
 
     if inspect_if_firmware(ctx, bundle, as_json=as_json):
         return
@@ -51,9 +51,9 @@ def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None, as_jso
 
 
 def _source(bundle: Bundle, name: str) -> str:
+    from adrenoc.base.errors import BundleError
+    from adrenoc.base.text.spelling import did_you_mean
     from adrenoc.bundle.editions import name_parts
-    from adrenoc.errors import BundleError
-    from adrenoc.text.spelling import did_you_mean
 
     # Of several parts with such a kernel, that of the largest shapes, and of any Adreno.
     parts = name_parts(bundle).values()

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from adrenoc.base.files.aside import remove_held
 from adrenoc.cli.early import end_interrupted
-from adrenoc.files.aside import remove_held
 
 GRACE_S = 1.5
 _CLEANING_S = 10.0

@@ -12,6 +12,12 @@ from pathlib import Path
 import click
 
 import adrenoc
+from adrenoc.base.errors import AdrenocError, HostMemoryError
+from adrenoc.base.files.aside import remove_held
+from adrenoc.base.files.outputs import FULL_CODES, output_error
+from adrenoc.base.host.one_thread import multiply_in_one_thread
+from adrenoc.base.host.out_of_memory import memory_errors
+from adrenoc.base.host.quick_imports import leave_objects
 from adrenoc.cli.build import build_command
 from adrenoc.cli.calibrate import calibrate_command
 from adrenoc.cli.check import check_command
@@ -46,12 +52,6 @@ from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.cli.verify_device import verify_device_command
 from adrenoc.cli.view import view_command
 from adrenoc.cli.warm import warm_command
-from adrenoc.errors import AdrenocError, HostMemoryError
-from adrenoc.files.aside import remove_held
-from adrenoc.files.outputs import FULL_CODES, output_error
-from adrenoc.host.one_thread import multiply_in_one_thread
-from adrenoc.host.out_of_memory import memory_errors
-from adrenoc.host.quick_imports import leave_objects
 
 INTERNAL_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 130

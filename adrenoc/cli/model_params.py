@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from adrenoc.cli.shape_ranges import ShapeRange
-    from adrenoc.mcu.core import Core
+    from adrenoc.firmware.mcu.core import Core
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
@@ -31,8 +31,8 @@ class TargetParam(ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Target | Core | DeviceSet:
         """Look the name up."""
-        from adrenoc.errors import TargetError
-        from adrenoc.mcu.core import Core, is_core, load_core
+        from adrenoc.base.errors import TargetError
+        from adrenoc.firmware.mcu.core import Core, is_core, load_core
         from adrenoc.target.device_set import DeviceSet, is_device_set, load_device_set
         from adrenoc.target.own_file import own_path
         from adrenoc.target.target import Target, load_target
@@ -60,7 +60,7 @@ class TargetParam(ParamType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """All devices that begin so."""
-        from adrenoc.mcu.core import core_names, load_core
+        from adrenoc.firmware.mcu.core import core_names, load_core
         from adrenoc.target.target import list_targets
 
         known = {target.name: target.title for target in list_targets()}
@@ -81,7 +81,7 @@ class PresetParam(ParamType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """All presets that begin so."""
-        from adrenoc.options import list_presets
+        from adrenoc.ir.options import list_presets
 
         return [
             CompletionItem(preset.name, help=preset.title)
@@ -99,7 +99,7 @@ class ShapeParam(ParamType):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, tuple[int, ...]]:
         """Read the name and the dimensions."""
-        from adrenoc.options import parse_shape
+        from adrenoc.ir.options import parse_shape
 
         return value if isinstance(value, tuple) else parse_shape(value)
 

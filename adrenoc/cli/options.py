@@ -24,8 +24,8 @@ from adrenoc.target.system import SYSTEMS
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
+    from adrenoc.firmware.mcu.core import Core
     from adrenoc.ir.precision_policy import PrecisionPolicy
-    from adrenoc.mcu.core import Core
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 

@@ -11,9 +11,9 @@ from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import json_option
 
 if TYPE_CHECKING:
-    from adrenoc.android.package.packed import Packed
-    from adrenoc.android.runtime_build import Runtime
     from adrenoc.bundle.bundle import Bundle
+    from adrenoc.native.android.package.packed import Packed
+    from adrenoc.native.android.runtime_build import Runtime
 
 _ARCHIVE = ".aar"
 
@@ -68,13 +68,13 @@ def package_command(
     as_json: bool,
 ) -> None:
     """Put bundles and the runtime into packages for an app."""
-    from adrenoc.android.java.classes import find_javac
-    from adrenoc.android.package.aar import check_for_android, write_aar
-    from adrenoc.android.package.cmake import write_cmake_package
-    from adrenoc.android.package.repository import RUNTIME, write_repository
-    from adrenoc.android.package.sample import write_sample
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
+    from adrenoc.native.android.java.classes import find_javac
+    from adrenoc.native.android.package.aar import check_for_android, write_aar
+    from adrenoc.native.android.package.cmake import write_cmake_package
+    from adrenoc.native.android.package.repository import RUNTIME, write_repository
+    from adrenoc.native.android.package.sample import write_sample
 
     _check_usage(form, bundles, folders, output, sample)
     _check_split(form, output, sample, split=split)
@@ -123,10 +123,10 @@ def _package_split(
     bundles: list[Bundle], runtimes: list[Runtime], output: Path, *, as_json: bool
 ) -> None:
     """The runtime as an archive, and the bundles as an asset pack."""
-    from adrenoc.android.package.asset_pack import PACK, TARGETING, write_asset_pack
-    from adrenoc.android.package.packed import Packed
-    from adrenoc.android.package.repository import RUNTIME, write_runtime
     from adrenoc.cli import console
+    from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_asset_pack
+    from adrenoc.native.android.package.packed import Packed
+    from adrenoc.native.android.package.repository import RUNTIME, write_runtime
 
     split = write_asset_pack(bundles, output)
     written = write_runtime(bundles, runtimes, output)
@@ -177,13 +177,13 @@ def _check_usage(
 
 def _check_outputs(form: str | None, output: Path, sample: Path | None) -> None:
     """Look at what is to be written before a runtime is built, which takes minutes."""
-    from adrenoc.android.package.cmake import CMAKE_FOLDER
-    from adrenoc.android.package.sample import SAMPLE_FOLDER
-    from adrenoc.files.outputs import (
+    from adrenoc.base.files.outputs import (
         check_file_can_be_written,
         check_folder_can_be_made,
         check_folder_can_be_replaced,
     )
+    from adrenoc.native.android.package.cmake import CMAKE_FOLDER
+    from adrenoc.native.android.package.sample import SAMPLE_FOLDER
 
     if sample is not None:
         check_folder_can_be_replaced(sample, SAMPLE_FOLDER)
@@ -197,9 +197,9 @@ def _check_outputs(form: str | None, output: Path, sample: Path | None) -> None:
 
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:
     """The runtimes that were named, or else one for each machine of the bundles."""
-    from adrenoc.android.runtime_build import build_runtime, open_runtime
-    from adrenoc.android.runtime_toolchain import find_abi
     from adrenoc.cli import console
+    from adrenoc.native.android.runtime_build import build_runtime, open_runtime
+    from adrenoc.native.android.runtime_toolchain import find_abi
 
     if folders:
         return [open_runtime(folder) for folder in folders]

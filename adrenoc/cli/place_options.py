@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
 from adrenoc.cli.guarded import InputPath
 from adrenoc.cli.options import MOST_SECONDS, Decorator, FiniteRange, join_options
-from adrenoc.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
 
 if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
@@ -140,9 +140,9 @@ def reach(place: PlaceChoice) -> Iterator[RemoteAddress | None]:
     if place.adb is None:
         yield place.address
         return
-    from adrenoc.android.runtime_build import build_runtime
     from adrenoc.cli import console
     from adrenoc.device.adb import adb_server, pick_device
+    from adrenoc.native.android.runtime_build import build_runtime
 
     phone = pick_device(place.adb, timeout_s=place.timeout_s)
     with console.ConsoleReporter() as reporter:
@@ -157,8 +157,8 @@ def program_folder(place: PlaceChoice) -> str:
     Raises:
         OutputError: the cache folder is not there and cannot be made.
     """
-    from adrenoc.files.outputs import cache_errors
-    from adrenoc.files.read import cache_folder
+    from adrenoc.base.files.outputs import cache_errors
+    from adrenoc.base.files.read import cache_folder
 
     if place.is_remote:
         return ""

@@ -12,11 +12,11 @@ import click
 from adrenoc.importers.entry import AS_IT_IS, Entry
 
 if TYPE_CHECKING:
+    from adrenoc.base.decision import Decision
     from adrenoc.cli.shape_ranges import ShapeRange
-    from adrenoc.decision import Decision
     from adrenoc.importers.decoder_spec import DecoderForm
     from adrenoc.importers.signature import Signature
-    from adrenoc.options import Shapes
+    from adrenoc.ir.options import Shapes
 
     AskedShapes = Sequence[tuple[str, tuple[int, ...]] | ShapeRange]
 
@@ -116,7 +116,7 @@ def plan_shapes(
 
 def _tell_other_states(signature: Signature, shapes: Shapes, kept: _Pairs) -> tuple[Decision, ...]:
     """What else a decoder keeps by its exporter's names: rows of it are not there to go back to."""
-    from adrenoc.decision import Decision
+    from adrenoc.base.decision import Decision
     from adrenoc.importers.states import find_states
 
     return tuple(
@@ -149,7 +149,7 @@ def _plan_states(
     signature: Signature, buckets: Sequence[Shapes], kept: Sequence[str], *, accurate: bool
 ) -> tuple[_Pairs, tuple[Decision, ...]]:
     """The states that were asked for, or that names tell; of these the decisions say so."""
-    from adrenoc.decision import Decision
+    from adrenoc.base.decision import Decision
     from adrenoc.importers.signature import UNKNOWN
     from adrenoc.importers.states import NO_STATES, expand_states, find_states, parse_state
 

@@ -13,7 +13,7 @@ from adrenoc.cli.options import json_option
 def presets_command(as_json: bool) -> None:
     """List the presets and what each of them sets."""
     from adrenoc.cli import console
-    from adrenoc.options import DEFAULT_PRESET, list_presets
+    from adrenoc.ir.options import DEFAULT_PRESET, list_presets
 
     presets = list_presets()
     if as_json:

@@ -23,7 +23,7 @@ def prove_command(bundle: Path, model: Path, seed: int, as_json: bool) -> None:
     """
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
-    from adrenoc.prove.proof import put_proof
+    from adrenoc.lab.prove.proof import put_proof
 
     opened = open_bundle(bundle)
     proof = put_proof(opened, model, seed=seed)

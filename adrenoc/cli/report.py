@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import json_option
-from adrenoc.text.spelling import quote_word
 
 
 @click.command("report", cls=Command)
@@ -30,9 +30,9 @@ def report_command(files: tuple[Path, ...], output: Path, as_json: bool) -> None
     and the words of device and driver; names of models, tensors, files, computers and serial
     numbers stay here.
     """
+    from adrenoc.base.files.outputs import write_atomically
     from adrenoc.cli import console
-    from adrenoc.files.outputs import write_atomically
-    from adrenoc.report.report import collect, report_text
+    from adrenoc.pages.report.report import collect, report_text
 
     parts = collect(files)
     text = report_text(parts)

@@ -11,7 +11,7 @@ import click
 from adrenoc.cli.guarded import OutputPath
 
 if TYPE_CHECKING:
-    from adrenoc.files.resume import Resume
+    from adrenoc.base.files.resume import Resume
 
 
 def resume_option() -> Callable[[Any], Any]:
@@ -32,7 +32,7 @@ def open_resume(path: Path | None) -> Resume:
     Raises:
         OutputError: it cannot be written, is something else, or another command's now.
     """
-    from adrenoc.files.resume import Resume
+    from adrenoc.base.files.resume import Resume
 
     return Resume(path)
 

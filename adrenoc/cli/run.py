@@ -205,6 +205,7 @@ def run_command(
         ctx, bundle, asked, files, by, where, kept, as_json=as_json
     ):
         return
+    from adrenoc.base.errors import CheckFailedError
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.check.inputs import ImageOptions
     from adrenoc.cli import console
@@ -212,7 +213,6 @@ def run_command(
     from adrenoc.cli.steps import check_steps, draw_steps
     from adrenoc.device.baseline import compare_with, read_baseline
     from adrenoc.device.result import RunOptions
-    from adrenoc.errors import CheckFailedError
 
     check_floor(with_floor, reference)
     check_steps(steps, layers_of, with_floor=with_floor)
@@ -287,11 +287,11 @@ def _run(
     steps: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> RunResult:
     """Run, and keep what is known when the run fails half-way."""
+    from adrenoc.base.errors import AdrenocError
     from adrenoc.check.numpy_files import save_arrays
     from adrenoc.device.remote import run_remote
     from adrenoc.device.result import Progress
     from adrenoc.device.run import run_bundle
-    from adrenoc.errors import AdrenocError
 
     progress = Progress()
     try:

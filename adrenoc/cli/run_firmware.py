@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.firmware import ram_text, refuse_others
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
-    from adrenoc.mcu.emulator import Emulated
-    from adrenoc.mcu.folder import Firmware
+    from adrenoc.firmware.mcu.emulator import Emulated
+    from adrenoc.firmware.mcu.folder import Firmware
 
 
 def run_if_firmware(
@@ -32,12 +32,12 @@ def run_if_firmware(
     """
     from adrenoc.check.inputs import make_inputs
     from adrenoc.cli import console
-    from adrenoc.mcu.folder import is_firmware, open_firmware
+    from adrenoc.firmware.mcu.folder import is_firmware, open_firmware
 
     if not is_firmware(path):
         return False
-    from adrenoc.mcu.core import load_core
-    from adrenoc.mcu.emulator import run_firmware
+    from adrenoc.firmware.mcu.core import load_core
+    from adrenoc.firmware.mcu.emulator import run_firmware
 
     firmware = open_firmware(path)
     allowed = {"bundle", "files", "seed", "reference", "save", "as_json"}
@@ -51,7 +51,7 @@ def run_if_firmware(
 
         expected, judge = expected_outputs(firmware, reference, inputs), judge_of(reference)
     if on_processor:
-        from adrenoc.cpu.run_cpu import run_cpu_folder
+        from adrenoc.firmware.cpu.run_cpu import run_cpu_folder
 
         result = run_cpu_folder(path, firmware, inputs, threads=threads or 1)
     else:
@@ -66,7 +66,7 @@ def run_if_firmware(
     else:
         _show_run(firmware, result, judge if wrong == {} else "")
     if wrong:
-        from adrenoc.errors import CheckFailedError
+        from adrenoc.base.errors import CheckFailedError
 
         error = CheckFailedError(
             f"{sum(wrong.values())} numbers differ from what {judge}",
@@ -81,7 +81,7 @@ def run_if_firmware(
 
 def _differences(result: Emulated, expected: Any, firmware: Firmware) -> dict[str, int]:
     """How many numbers of each output differ."""
-    from adrenoc.errors import InputError
+    from adrenoc.base.errors import InputError
 
     found = {}
     for spec in firmware.outputs:
@@ -114,7 +114,7 @@ def _plain(firmware: Firmware, result: Emulated, wrong: dict[str, int] | None) -
 def _show_run(firmware: Firmware, result: Emulated, judge: str) -> None:
     """The counts, and where all was right, whose numbers it was held against."""
     from adrenoc.cli import console
-    from adrenoc.mcu.emulator import OPTIMISATION
+    from adrenoc.firmware.mcu.emulator import OPTIMISATION
 
     console.blank()
     where = "" if firmware.device == "cpu:host" else "QEMU's "

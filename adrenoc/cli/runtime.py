@@ -70,11 +70,11 @@ def build_command(
     as_json: bool,
 ) -> None:
     """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
-    from adrenoc.android.ndk import MIN_API
-    from adrenoc.android.runtime_build import RUNTIME_FOLDER, build_runtime, copy_runtime
-    from adrenoc.android.runtime_toolchain import HOST
+    from adrenoc.base.files.outputs import check_folder_can_be_replaced
     from adrenoc.cli import console
-    from adrenoc.files.outputs import check_folder_can_be_replaced
+    from adrenoc.native.android.ndk import MIN_API
+    from adrenoc.native.android.runtime_build import RUNTIME_FOLDER, build_runtime, copy_runtime
+    from adrenoc.native.android.runtime_toolchain import HOST
 
     if output is not None:  # before the minutes of a build
         check_folder_can_be_replaced(output, RUNTIME_FOLDER)
@@ -144,9 +144,9 @@ def install_unit_command(
     as_json: bool,
 ) -> None:
     """Write a unit of systemd that serves `adrenoc run --rpc` on this machine; starts nothing."""
-    from adrenoc.android.systemd_unit import UNIT, Service, find_unit_place, install_unit
     from adrenoc.cli import console
     from adrenoc.cli.serve import check_reach
+    from adrenoc.native.android.systemd_unit import UNIT, Service, find_unit_place, install_unit
 
     if not key and tracker:
         raise click.UsageError("--tracker needs a --key, the name of this kind of device")

@@ -98,10 +98,10 @@ def serve_command(
     A peer can run any code here: listen to this machine alone unless the network is yours.  Bundles
     and built kernels are kept in the cache folder, so that they are sent and built once.
     """
+    from adrenoc.base.files.read import cache_folder
     from adrenoc.cli import console
     from adrenoc.device.serve import RpcServer, ServeOptions, is_loopback
     from adrenoc.device.tracker import HostPort
-    from adrenoc.files.read import cache_folder
 
     if not is_open:
         check_reach(host, key=key, has_tracker=tracker is not None)

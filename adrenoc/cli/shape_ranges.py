@@ -16,8 +16,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adrenoc.errors import ShapeError
-from adrenoc.options import Shapes, is_extent, parse_shape
+from adrenoc.base.errors import ShapeError
+from adrenoc.ir.options import Shapes, is_extent, parse_shape
 
 MOST_BUCKETS = 32
 """Each is compiled and linked by itself."""

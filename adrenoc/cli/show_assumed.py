@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from adrenoc.decision import ASSUMED
+from adrenoc.base.decision import ASSUMED
 
 
 def list_assumed(decisions: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:

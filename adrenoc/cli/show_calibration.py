@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from adrenoc.cli import console
 
 if TYPE_CHECKING:
-    from adrenoc.calibrate.calibrate import Row
-    from adrenoc.calibrate.session import Calibration
+    from adrenoc.lab.calibrate.calibrate import Row
+    from adrenoc.lab.calibrate.session import Calibration
 
 
 class RowProgress:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.show_assumed import list_assumed
 from adrenoc.cli.show_regions import show_regions
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.cli.show_assumed import list_assumed
-from adrenoc.text.spelling import list_first, quote_word
 
 if TYPE_CHECKING:
     from adrenoc.bundle.manifest import Manifest
     from adrenoc.compile.make import Made
-    from adrenoc.options import ResolvedOptions
+    from adrenoc.ir.options import ResolvedOptions
 
 
 def show_options(resolved: ResolvedOptions) -> None:

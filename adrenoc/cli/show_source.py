@@ -25,11 +25,11 @@ def compare_source(
 ) -> int:
     """Compare, show, and give the exit code; `asked` are the source, where to write what is mended,
     and the tolerance."""
+    from adrenoc.base.errors import CheckFailedError
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.check.source.compare import compare_with_source
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import finite
-    from adrenoc.errors import CheckFailedError
-    from adrenoc.reporter import SilentReporter
 
     source, mended, tolerance = asked
     arguments: dict[str, Any] = {

@@ -13,13 +13,13 @@ from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.tables import make_table
 from adrenoc.cli.terminal import say_json
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
-    from adrenoc.tune.progress import KernelProgress, TuneObserver, TuneProgress
+    from adrenoc.lab.tune.progress import KernelProgress, TuneObserver, TuneProgress
 
 _SHOWN_KERNELS = 12
 _COLUMNS = ("kernel", "calls", "trials", "failed", "untuned", "best", "gain")

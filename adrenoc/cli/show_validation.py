@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adrenoc.calibrate.validate.fit import Fit
-    from adrenoc.calibrate.validate.session import Validation
+    from adrenoc.lab.calibrate.validate.fit import Fit
+    from adrenoc.lab.calibrate.validate.session import Validation
 
 
 def say_layer(layer: str, said: str) -> None:
@@ -18,7 +18,7 @@ def say_layer(layer: str, said: str) -> None:
 
 def plain_validation(done: Validation) -> dict[str, Any]:
     """A validation as JSON values."""
-    from adrenoc.calibrate.validate.findings import noise_of, overall, share_right
+    from adrenoc.lab.calibrate.validate.findings import noise_of, overall, share_right
 
     cost = done.target.cost
     right, clear = share_right(done.joins)
@@ -44,8 +44,8 @@ def plain_validation(done: Validation) -> dict[str, Any]:
 
 def show_validation(done: Validation) -> None:
     """Tables of families and of joins, and the sums."""
-    from adrenoc.calibrate.validate.findings import noise_of, overall, share_right
     from adrenoc.cli import console
+    from adrenoc.lab.calibrate.validate.findings import noise_of, overall, share_right
 
     console.blank()
     console.print_title(done.device.name, f"as {done.target.title} chooses")
@@ -154,7 +154,7 @@ def _confirmed_fields(done: Fit) -> list[tuple[str, str]]:
 
 def _decisions(done: Fit) -> dict[str, tuple[int, int]]:
     """Right decisions of those that count, before and after, of all and of those kept out."""
-    from adrenoc.calibrate.validate.findings import share_right
+    from adrenoc.lab.calibrate.validate.findings import share_right
 
     times = {"before": done.joins_before, "after": done.joins_after}
     kept = {name: [join for join in joins if join.kept_out] for name, joins in times.items()}

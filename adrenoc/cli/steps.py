@@ -52,8 +52,8 @@ class Steps:
         Raises:
             InputError, DependencyError, ModelFormatError: see `run_reference`.
         """
+        from adrenoc.base.errors import InputError
         from adrenoc.check.reference import run_reference, run_steps
-        from adrenoc.errors import InputError
 
         if not self.later:
             return replace(self, expected=(run_reference(model, self.named),))

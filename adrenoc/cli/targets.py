@@ -11,7 +11,7 @@ from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import json_option
 
 if TYPE_CHECKING:
-    from adrenoc.mcu.core import Core
+    from adrenoc.firmware.mcu.core import Core
     from adrenoc.target.target import Target
 
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def targets_command(device: Target | Core | None, as_json: bool) -> None:
     """List the devices to compile for, or the facts of one DEVICE."""
     from adrenoc.cli import console
-    from adrenoc.mcu.core import Core, core_names, load_core
+    from adrenoc.firmware.mcu.core import Core, core_names, load_core
     from adrenoc.target.target import list_targets
 
     if isinstance(device, Core):

@@ -1,7 +1,8 @@
 """The one room through which all text goes to standard output and standard error.
 
-What others named is shown escaped (`adrenoc.text.printable`).  A full or closed standard output is
-an error of its own; trouble with standard error is nobody's: there is no place left to tell of it.
+What others named is shown escaped (`adrenoc.base.text.printable`).  A full or closed standard
+output is an error of its own; trouble with standard error is nobody's: there is no place left to
+tell of it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any, TextIO
 
 import click
 
-from adrenoc.files.read import no_color
-from adrenoc.text.printable import printable, printable_json
+from adrenoc.base.files.read import no_color
+from adrenoc.base.text.printable import printable, printable_json
 
 
 def prepare_streams() -> None:
@@ -81,7 +82,7 @@ class written:  # noqa: N801
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Turn an error of the system into one of ours; a reader that left is not one."""
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            from adrenoc.files.outputs import output_error
+            from adrenoc.base.files.outputs import output_error
 
             discard_output()
             raise output_error(Path("standard output"), error) from error

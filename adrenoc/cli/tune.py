@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.decoder_options import context_option, int8_prompts_option
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.entry_options import check_no_entry
@@ -22,15 +23,14 @@ from adrenoc.cli.options import (
     seed_option,
 )
 from adrenoc.cli.place_options import runtime_option
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     from adrenoc.cli.place_options import PlaceChoice
+    from adrenoc.firmware.mcu.core import Core
     from adrenoc.importers.entry import Entry
-    from adrenoc.mcu.core import Core
+    from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
+    from adrenoc.lab.tune.tune_model import TuneRequest
     from adrenoc.target.target import Target
-    from adrenoc.tune.progress import TuneObserver, TuneProgress
-    from adrenoc.tune.tune_model import TuneRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ def tune_command(ctx: click.Context, given: _Given) -> None:
     same command goes on where it stopped.  With --json one object a line, the last the result.
     For a microcontroller (cortex-m4) instructions are counted under QEMU.
     """
-    from adrenoc.mcu.core import Core
+    from adrenoc.firmware.mcu.core import Core
 
     target = given.target
     if isinstance(target, Core):
@@ -211,8 +211,8 @@ def tune_command(ctx: click.Context, given: _Given) -> None:
 
 def _request_of(given: _Given, target: Target) -> TuneRequest:
     from adrenoc.cli.plan_shapes import plan_shapes
-    from adrenoc.options import resolve_options
-    from adrenoc.tune.tune_model import TuneRequest
+    from adrenoc.ir.options import resolve_options
+    from adrenoc.lab.tune.tune_model import TuneRequest
 
     prefill = None if given.prefill is None else str(given.prefill)
     decoding = given.context, prefill
@@ -246,8 +246,8 @@ def _run(
 ) -> TuneProgress:
     from adrenoc.cli.place_options import reach
     from adrenoc.cli.show_tune import EventReporter
-    from adrenoc.tune.offline import Analyser
-    from adrenoc.tune.tune_model import tune_model, tune_offline
+    from adrenoc.lab.tune.offline import Analyser
+    from adrenoc.lab.tune.tune_model import tune_model, tune_offline
 
     reporter = EventReporter(observer)
     if given.offline:

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from adrenoc.cli.firmware import refuse_others
-from adrenoc.mcu.boards import Board, EmulatedBoard, ExecutorBoard
-from adrenoc.mcu.core import Core
-from adrenoc.tune.firmware import FirmwareTuneRequest, tune_firmware
+from adrenoc.firmware.mcu.boards import Board, EmulatedBoard, ExecutorBoard
+from adrenoc.firmware.mcu.core import Core
+from adrenoc.lab.tune.firmware import FirmwareTuneRequest, tune_firmware
 
 _ALLOWED = ("model", "target", "trials", "budget", "limit_s", "output", "more_logs", "executor")
 
@@ -59,7 +59,7 @@ def tune_core(
 
 def _check_choices(core: Core) -> None:
     """Refuse a core whose kernels have one schedule each."""
-    from adrenoc.errors import OptionError
+    from adrenoc.base.errors import OptionError
 
     if core.is_processor or not core.has_dsp:
         raise OptionError(

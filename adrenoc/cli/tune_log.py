@@ -31,8 +31,8 @@ _OUTPUT = click.option(
 def show_command(log: Path, as_json: bool) -> None:
     """Say what LOG holds, by GPU."""
     from adrenoc.cli import console
-    from adrenoc.tune.merge import summaries
-    from adrenoc.tuning_log import read_log
+    from adrenoc.ir.tuning_log import read_log
+    from adrenoc.lab.tune.merge import summaries
 
     rows = summaries(read_log(log))
     if as_json:
@@ -56,8 +56,8 @@ def show_command(log: Path, as_json: bool) -> None:
 @json_option()
 def merge_command(logs: tuple[Path, ...], output: Path, as_json: bool) -> None:
     """Write all trials of LOGS into one log, equal ones once."""
-    from adrenoc.tune.merge import merge, write_log
-    from adrenoc.tuning_log import read_log
+    from adrenoc.ir.tuning_log import read_log
+    from adrenoc.lab.tune.merge import merge, write_log
 
     read = [read_log(path) for path in logs]
     merged = merge(read)
@@ -71,8 +71,8 @@ def merge_command(logs: tuple[Path, ...], output: Path, as_json: bool) -> None:
 @json_option()
 def prune_command(log: Path, output: Path, as_json: bool) -> None:
     """Keep of LOG the best and the untuned schedule of each kernel, and failures."""
-    from adrenoc.tune.merge import prune, write_log
-    from adrenoc.tuning_log import read_log
+    from adrenoc.ir.tuning_log import read_log
+    from adrenoc.lab.tune.merge import prune, write_log
 
     trials = read_log(log)
     kept = prune(trials)
@@ -87,8 +87,8 @@ def prune_command(log: Path, output: Path, as_json: bool) -> None:
 def diff_command(first: Path, second: Path, as_json: bool) -> None:
     """Show the kernels for which FIRST and SECOND have other schedules."""
     from adrenoc.cli import console
-    from adrenoc.tune.merge import differences
-    from adrenoc.tuning_log import Trial, actions_key, read_log
+    from adrenoc.ir.tuning_log import Trial, actions_key, read_log
+    from adrenoc.lab.tune.merge import differences
 
     found = differences(read_log(first), read_log(second))
     if as_json:
@@ -128,10 +128,10 @@ def diff_command(first: Path, second: Path, as_json: bool) -> None:
 )
 def export_command(log: Path, form: str) -> None:
     """Print LOG in another form."""
+    from adrenoc.base.text.printable import printable
     from adrenoc.cli.terminal import say
-    from adrenoc.text.printable import printable
-    from adrenoc.tune.merge import format_bans, format_csv
-    from adrenoc.tuning_log import read_log
+    from adrenoc.ir.tuning_log import read_log
+    from adrenoc.lab.tune.merge import format_bans, format_csv
 
     trials = read_log(log)
     say(printable(format_csv(trials) if form == "csv" else format_bans(trials), lines=True), end="")

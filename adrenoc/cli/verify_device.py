@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, OutputPath
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import json_option
 from adrenoc.cli.place_options import place_options
 from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
-    from adrenoc.prove.verify_device import Verification
+    from adrenoc.lab.prove.verify_device import Verification
     from adrenoc.target.target import Target
 
 _PRECISIONS = ("mixed", "fp32", "fp16")
@@ -83,11 +83,11 @@ def verify_device_command(
     What goes wrong is tried again in simpler forms.  What helps is written to a report, and
     `adrenoc compile MODEL --device-report FILE` does without it.
     """
+    from adrenoc.base.errors import CheckFailedError
+    from adrenoc.base.files.outputs import write_atomically
     from adrenoc.cli import console
     from adrenoc.cli.place_options import choose_place, reach
-    from adrenoc.errors import CheckFailedError
-    from adrenoc.files.outputs import write_atomically
-    from adrenoc.prove.session import Request, pick_cases, run_verification
+    from adrenoc.lab.prove.session import Request, pick_cases, run_verification
     from adrenoc.target.device_report import report_json
 
     if not pick_cases(only):
@@ -151,7 +151,7 @@ def _next(done: Verification, output: Path) -> str:
 
 
 def _raise_if_wrong(done: Verification) -> None:
-    from adrenoc.errors import CheckFailedError
+    from adrenoc.base.errors import CheckFailedError
 
     if done.is_cut:
         raise CheckFailedError(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.guarded import Command, OutputPath
 from adrenoc.cli.options import json_option, path_argument
-from adrenoc.text.spelling import quote_word
 
 
 @click.command("view", cls=Command)
@@ -26,10 +26,10 @@ def view_command(bundle: Path, output: Path | None, as_json: bool) -> None:
 
     Figures, what each launch costs, kernels with their texts, memory, decisions.
     """
+    from adrenoc.base.files.outputs import write_atomically
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
-    from adrenoc.files.outputs import write_atomically
-    from adrenoc.views.bundle_page import bundle_html
+    from adrenoc.pages.bundle_page import bundle_html
 
     refuse_firmware(bundle)
     opened = open_bundle(bundle)
@@ -47,8 +47,8 @@ def view_command(bundle: Path, output: Path | None, as_json: bool) -> None:
 
 def _kept_page(name: str) -> Path:
     """Where a page lies that nobody named: a browser reads it after this process has ended."""
-    from adrenoc.files.outputs import cache_errors
-    from adrenoc.files.read import cache_folder
+    from adrenoc.base.files.outputs import cache_errors
+    from adrenoc.base.files.read import cache_folder
 
     folder = cache_folder() / "pages"
     with cache_errors(folder):
@@ -71,8 +71,8 @@ def refuse_firmware(path: Path) -> None:
     Raises:
         BundleError: it is one.
     """
-    from adrenoc.errors import BundleError
-    from adrenoc.mcu.folder import is_firmware
+    from adrenoc.base.errors import BundleError
+    from adrenoc.firmware.mcu.folder import is_firmware
 
     if is_firmware(path):
         raise BundleError(

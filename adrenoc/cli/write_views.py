@@ -13,10 +13,10 @@ from adrenoc.cli.guarded import OutputPath
 from adrenoc.cli.options import Decorator, join_options, model_explorer_option
 
 if TYPE_CHECKING:
+    from adrenoc.base.reporter import Reporter
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.device.compare import CheckResult
     from adrenoc.device.result import RunResult
-    from adrenoc.reporter import Reporter
 
 T = TypeVar("T")
 
@@ -71,22 +71,22 @@ def write_run_views(
     Raises:
         OutputError: one cannot be written.
     """
-    from adrenoc.files.outputs import write_atomically
+    from adrenoc.base.files.outputs import write_atomically
 
     written: tuple[Path, ...] = ()
     if views.page is not None:
-        from adrenoc.views.run_page import run_html
+        from adrenoc.pages.run_page import run_html
 
         tensors = () if checked is None else checked.tensors
         write_atomically(views.page, run_html(bundle, result, tensors))
         written += (views.page,)
     if views.trace_file is not None:
-        from adrenoc.views.perfetto import perfetto_json
+        from adrenoc.pages.perfetto import perfetto_json
 
         write_atomically(views.trace_file, perfetto_json(bundle, result))
         written += (views.trace_file,)
     if views.explorer is not None:
-        from adrenoc.views.node_data import figures_of_run, write_node_data
+        from adrenoc.pages.node_data import figures_of_run, write_node_data
 
         written += write_node_data(views.explorer, figures_of_run(result))
     return written
@@ -102,8 +102,8 @@ def trace_time(work: Callable[[Reporter], T], path: Path | None) -> Callable[[Re
         return work
 
     def work_and_write(reporter: Reporter) -> T:
-        from adrenoc.files.outputs import write_atomically
-        from adrenoc.host.time_trace import record_sections
+        from adrenoc.base.files.outputs import write_atomically
+        from adrenoc.base.host.time_trace import record_sections
 
         with record_sections() as trace:
             made = work(reporter)

@@ -21,7 +21,7 @@ from tvm import relax
 
 from adrenoc import native
 from adrenoc.clml.document import GraphWriter, plain_text
-from adrenoc.relax.values import constant_value, op_name
+from adrenoc.importers.relax.values import constant_value, op_name
 
 _CONVOLUTIONS = ("relax.nn.conv2d", "relax.nn.conv2d_transpose")
 

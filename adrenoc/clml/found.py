@@ -12,8 +12,8 @@ from tvm import relax
 
 from adrenoc.clml.patterns import Row
 from adrenoc.clml.region import Operand, Operator
-from adrenoc.relax.flat import Binding, FlatFunction, variables
-from adrenoc.relax.values import constant_value, dtype_of, op_name, static_shape
+from adrenoc.importers.relax.flat import Binding, FlatFunction, variables
+from adrenoc.importers.relax.values import constant_value, dtype_of, op_name, static_shape
 
 
 class RefusedError(Exception):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tvm import relax
 
+from adrenoc.base.decision import Decision
 from adrenoc.clml.found import Bindings, Found, RefusedError
 from adrenoc.clml.match_conv import match_conv2d, match_conv2d_transpose, padding_before
 from adrenoc.clml.match_shape import match_matmul, match_reshape, transpose_before
@@ -28,10 +29,9 @@ from adrenoc.clml.match_simple import (
     match_upsampling,
 )
 from adrenoc.clml.patterns import Table
-from adrenoc.decision import Decision
+from adrenoc.importers.relax.flat import Binding, FlatFunction
+from adrenoc.importers.relax.values import op_name
 from adrenoc.ir.half import explain_not_half
-from adrenoc.relax.flat import Binding, FlatFunction
-from adrenoc.relax.values import op_name
 
 Matcher = Callable[[Table, Bindings, Binding], Found]
 

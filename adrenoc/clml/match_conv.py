@@ -21,8 +21,8 @@ from adrenoc.clml.found import (
 )
 from adrenoc.clml.patterns import Table
 from adrenoc.clml.region import Operand
-from adrenoc.relax.flat import Binding
-from adrenoc.relax.values import constant_value, op_name
+from adrenoc.importers.relax.flat import Binding
+from adrenoc.importers.relax.values import constant_value, op_name
 
 
 @dataclass(frozen=True, kw_only=True)

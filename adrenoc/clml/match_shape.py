@@ -21,8 +21,8 @@ from adrenoc.clml.found import (
 )
 from adrenoc.clml.patterns import Table
 from adrenoc.clml.region import Operand, Operator
-from adrenoc.relax.flat import Binding
-from adrenoc.relax.values import constant_value, op_name
+from adrenoc.importers.relax.flat import Binding
+from adrenoc.importers.relax.values import constant_value, op_name
 
 
 def match_reshape(table: Table, bindings: Bindings, start: Binding) -> Found:

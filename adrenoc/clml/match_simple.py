@@ -19,8 +19,8 @@ from adrenoc.clml.found import (
 )
 from adrenoc.clml.match_conv import clip_limits
 from adrenoc.clml.patterns import Table
-from adrenoc.relax.flat import Binding
-from adrenoc.relax.values import constant_value, op_name
+from adrenoc.importers.relax.flat import Binding
+from adrenoc.importers.relax.values import constant_value, op_name
 
 _SPATIAL = [2, 3]
 

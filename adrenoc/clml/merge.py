@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from tvm import relax
 
 from adrenoc.clml.found import Found
-from adrenoc.relax.flat import FlatFunction, variables
+from adrenoc.importers.relax.flat import FlatFunction, variables
 
 
 def merge(flat: FlatFunction, found: Sequence[Found]) -> tuple[tuple[Found, ...], ...]:

@@ -16,6 +16,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from adrenoc.base.decision import Decision
 from adrenoc.clml.document import document_text
 from adrenoc.clml.found import Found
 from adrenoc.clml.match import find_matches
@@ -23,9 +24,15 @@ from adrenoc.clml.merge import merge
 from adrenoc.clml.patterns import Table, load_table
 from adrenoc.clml.region import Operator, Region
 from adrenoc.clml.region_cost import Verdict, judge
-from adrenoc.decision import Decision
-from adrenoc.relax.flat import Binding, FlatFunction, flatten, rebuild, substitute, variables
-from adrenoc.relax.values import dtype_of, static_shape
+from adrenoc.importers.relax.flat import (
+    Binding,
+    FlatFunction,
+    flatten,
+    rebuild,
+    substitute,
+    variables,
+)
+from adrenoc.importers.relax.values import dtype_of, static_shape
 from adrenoc.target.gpu import Performance
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from adrenoc.errors import OptionError
-from adrenoc.files.read import data_folder, read_toml
-from adrenoc.text.spelling import quote_word
+from adrenoc.base.errors import OptionError
+from adrenoc.base.files.read import data_folder, read_toml
+from adrenoc.base.text.spelling import quote_word
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
-from adrenoc.errors import BundleError
-from adrenoc.options import UNTOLD_WHERE_EMPTY, CompileOptions
+from adrenoc.ir.options import UNTOLD_WHERE_EMPTY, CompileOptions
 
 
 def values_of(options: CompileOptions) -> dict[str, Any]:

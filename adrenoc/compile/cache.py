@@ -22,15 +22,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import adrenoc
+from adrenoc.base.errors import BundleError, OutputError
+from adrenoc.base.files.aside import aside_folder, remove_left
+from adrenoc.base.files.read import is_trusted_owner, private_folder, sha256_file, sha256_json
+from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.bundle import Bundle, open_bundle, read_manifest
 from adrenoc.bundle.manifest import Manifest
 from adrenoc.bundle.tar import MANIFEST
 from adrenoc.bundle.write_bundle import copy_files
-from adrenoc.errors import BundleError, OutputError
-from adrenoc.files.aside import aside_folder, remove_left
-from adrenoc.files.read import is_trusted_owner, private_folder, sha256_file, sha256_json
 from adrenoc.importers.tflite.extensions import extension_versions
-from adrenoc.reporter import Reporter
 
 MAX_BYTES = 4 << 30
 _LOCKS = "locks"

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from adrenoc.base.errors import BundleError
+from adrenoc.base.files.spill import forget_pages
 from adrenoc.bundle.filter_transform import FilterTransform
 from adrenoc.bundle.moves import FLOATS, Move, Places
 from adrenoc.compile.compiler import Compiled
-from adrenoc.errors import BundleError
-from adrenoc.families.shared.rounding import round_constant
-from adrenoc.files.spill import forget_pages
 from adrenoc.ir.places import (
     UNBOUNDED,
     Digits,
@@ -29,6 +28,7 @@ from adrenoc.ir.places import (
     read_places,
 )
 from adrenoc.ir.program import Matrix, Packing
+from adrenoc.kernels.families.shared.rounding import round_constant
 
 _MOST_ELEMENTS = 1 << 25
 """Of a larger constant no places are traced: that takes some forty bytes an element."""

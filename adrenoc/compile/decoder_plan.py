@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import OptionError
 from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
-from adrenoc.decision import Decision
-from adrenoc.errors import OptionError
 from adrenoc.importers.decoder_form import MAKERS_CONFIG
 from adrenoc.importers.decoder_spec import GENAI_CONFIG, DecoderForm
-from adrenoc.options import Shapes
+from adrenoc.ir.options import Shapes
 
 MOST_ROWS = 4096
 """The most rows of a cache that nobody asked for: what longer contexts take of a phone has to be

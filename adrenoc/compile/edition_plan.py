@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adrenoc.bundle.editions import DEVICES_FOLDER, Edition
-from adrenoc.options import CompileOptions
+from adrenoc.ir.options import CompileOptions
 from adrenoc.target.device_set import SetMember
 
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import CompileError
 from adrenoc.bundle.bundle import CPU_LIBRARY
-from adrenoc.cpu.library import build_cpu_library
-from adrenoc.cpu.loans import find_loans
-from adrenoc.decision import Decision
-from adrenoc.errors import CompileError
-from adrenoc.mcu.core import load_core
-from adrenoc.mcu.folder import Firmware
-from adrenoc.mcu.make import plan_firmware
-from adrenoc.mcu.operators import Convolution, Depthwise
-from adrenoc.mcu.program import Program
+from adrenoc.firmware.cpu.library import build_cpu_library
+from adrenoc.firmware.cpu.loans import find_loans
+from adrenoc.firmware.mcu.core import load_core
+from adrenoc.firmware.mcu.folder import Firmware
+from adrenoc.firmware.mcu.make import plan_firmware
+from adrenoc.firmware.mcu.operators import Convolution, Depthwise
+from adrenoc.firmware.mcu.program import Program
 
 if TYPE_CHECKING:
     from adrenoc.bundle.manifest import TensorSpec

@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from adrenoc.errors import AdrenocError
-from adrenoc.files.outputs import write_atomically
-from adrenoc.files.read import is_trusted_file, private_folder, read_plain, sha256_json
+from adrenoc.base.errors import AdrenocError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.files.read import is_trusted_file, private_folder, read_plain, sha256_json
+from adrenoc.base.text.json_text import read_json
 from adrenoc.importers.formats import ModelFiles
-from adrenoc.text.json_text import read_json
 
 LEAST_BYTES = 32 << 20
 """Smaller models are hashed in less time than anybody notices."""

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-from adrenoc.host.quick_imports import collector_paused, methods_put_off
-from adrenoc.host.time_trace import section
+from adrenoc.base.host.quick_imports import collector_paused, methods_put_off
+from adrenoc.base.host.time_trace import section
 
 _NEEDED = ("opencl", "adreno")
 _DISTRIBUTED = "tvm.runtime.disco"

@@ -12,7 +12,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.android.link import Linker, find_linker, link_library
+from adrenoc.base.errors import BundleError
+from adrenoc.base.files.kept import inputs_kept
+from adrenoc.base.files.outputs import (
+    check_file_can_be_written,
+    check_folder_can_be_replaced,
+    scratch_folder_for,
+    write_folder_atomically,
+)
+from adrenoc.base.files.read import android_ndk_folders, cache_folder, sha256_json
+from adrenoc.base.host.time_trace import section
+from adrenoc.base.reporter import Reporter
+from adrenoc.base.text.names import bundle_name, file_name
 from adrenoc.bundle.bundle import BUNDLE_FOLDER, LIBRARY, TARGET, TOKENIZER, Bundle, open_bundle
 from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
 from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
@@ -21,29 +32,18 @@ from adrenoc.compile.bundle_options import values_of
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
 from adrenoc.compile.known_digests import find_digest
 from adrenoc.compile.load_tvm import quick_loading
-from adrenoc.errors import BundleError
-from adrenoc.files.kept import inputs_kept
-from adrenoc.files.outputs import (
-    check_file_can_be_written,
-    check_folder_can_be_replaced,
-    scratch_folder_for,
-    write_folder_atomically,
-)
-from adrenoc.files.read import android_ndk_folders, cache_folder, sha256_json
-from adrenoc.host.time_trace import section
 from adrenoc.importers.formats import find_model_files
-from adrenoc.options import CompileOptions, Shapes
-from adrenoc.reporter import Reporter
+from adrenoc.ir.options import CompileOptions, Shapes
+from adrenoc.ir.tuning_log import choose_trials, find_log, read_log
+from adrenoc.native.android.link import Linker, find_linker, link_library
 from adrenoc.target.target import Target
-from adrenoc.text.names import bundle_name, file_name
-from adrenoc.tuning_log import choose_trials, find_log, read_log
 
 if TYPE_CHECKING:
+    from adrenoc.base.decision import Decision, DecisionLog
     from adrenoc.compile.compiler import Compiled
     from adrenoc.compile.edition_plan import EditionPlan
     from adrenoc.compile.fallback import Fallback
     from adrenoc.compile.make_buckets import Fill
-    from adrenoc.decision import Decision, DecisionLog
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.base.host.free_memory import return_large_blocks, return_memory
+from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.bundle.buckets import (
     BUCKETS_FILE,
     BUCKETS_FOLDER,
@@ -27,11 +29,9 @@ from adrenoc.bundle.params import write_params
 from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.compile.constant_store import ConstantStore
-from adrenoc.host.free_memory import return_large_blocks, return_memory
-from adrenoc.options import CompileOptions, Shapes
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.ir.options import CompileOptions, Shapes
 from adrenoc.passes.read.find_batch import batch_free_constants, find_batch
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import Reporter, SilentReporter
 from adrenoc.target.target import Target
 
 Fill = Callable[[Path, Compiled, CompileOptions, "FileEntry | None"], Manifest]

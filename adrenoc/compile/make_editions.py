@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from adrenoc.base.decision import Decision, DecisionLog
+from adrenoc.base.reporter import Reporter, SilentReporter
+from adrenoc.base.text.amounts import show_bytes
 from adrenoc.bundle.bundle import PARAMS
 from adrenoc.bundle.editions import COMMON, DEVICES_FILE, Edition, Editions
 from adrenoc.bundle.manifest import FileEntry, Manifest
@@ -21,11 +24,8 @@ from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.compile.constant_store import ConstantStore
 from adrenoc.compile.edition_plan import EditionPlan
 from adrenoc.compile.make_buckets import Fill, compile_buckets
-from adrenoc.decision import Decision, DecisionLog
-from adrenoc.options import CompileOptions, Shapes
-from adrenoc.reporter import Reporter, SilentReporter
+from adrenoc.ir.options import CompileOptions, Shapes
 from adrenoc.target.target import Target
-from adrenoc.text.amounts import show_bytes
 
 
 class Part(Protocol):

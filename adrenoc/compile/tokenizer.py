@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import InputError
+from adrenoc.base.files.read import open_plain
+from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.bundle import TOKENIZER
-from adrenoc.decision import Decision
-from adrenoc.errors import InputError
-from adrenoc.files.read import open_plain
 from adrenoc.importers.containers import open_tokenizer
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.model_folders import folders_beside
-from adrenoc.text.json_text import read_json
 
 _HINT = "--tokenizer takes the tokenizer.json that lies beside the model"
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adrenoc.android.ndk import MIN_API
+from adrenoc.base.errors import AdbError, DependencyError
+from adrenoc.base.files.read import adb_server_place
+from adrenoc.base.host.extras import pip_install
+from adrenoc.base.text.json_text import read_json
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import HostPort
-from adrenoc.errors import AdbError, DependencyError
-from adrenoc.files.read import adb_server_place
-from adrenoc.host.extras import pip_install
-from adrenoc.text.json_text import read_json
+from adrenoc.native.android.ndk import MIN_API
 
 # Where a shell may write and run programs.
 DEVICE_FOLDER = "/data/local/tmp/adrenoc"

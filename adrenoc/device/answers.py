@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.text.json_text import read_json
+from adrenoc.base.text.json_text import read_json
 
 if TYPE_CHECKING:
     from adrenoc.bundle.manifest import TensorSpec

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from adrenoc.base.errors import InputError
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.device.gpu_state import GpuState, why_not_comparable
 from adrenoc.device.result import RunResult
-from adrenoc.errors import InputError
-from adrenoc.files.read import read_plain
-from adrenoc.text.decode import Decoder
-from adrenoc.text.json_text import read_json
-from adrenoc.text.spelling import quote_word
 
 _MOST_MS = 1e9
 

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import DeviceError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import COMMON, open_edition, rank_editions, read_editions
-from adrenoc.decision import Decision
 from adrenoc.device.compiled_for import adreno_number
 from adrenoc.device.fit import list_missing
 from adrenoc.device.place import Place
 from adrenoc.device.result import Progress, RunResult
-from adrenoc.errors import DeviceError
 
 AnyPlace = TypeVar("AnyPlace", bound=Place)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from adrenoc.base.errors import CheckFailedError
 from adrenoc.device.uncertainty import Uncertainty
-from adrenoc.errors import CheckFailedError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from adrenoc.base.errors import BundleError, TargetError
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import TARGET, Bundle
-from adrenoc.errors import BundleError, TargetError
 from adrenoc.target.device_report import load_listed
 from adrenoc.target.own_file import OwnFile, is_for_host, own_path
 from adrenoc.target.target import Target, load_own_target, load_target
-from adrenoc.text.spelling import quote_word
 
 # In "QUALCOMM Adreno(TM)" and "OpenCL 3.0 Adreno(TM) 750"; `Adreno 642L` too, `Adreno X1-85`, and
 # Mesa's `FD750`.

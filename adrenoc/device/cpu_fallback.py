@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.bundle import CPU_LIBRARY, Bundle
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.device.result import RunOptions, RunResult, Times
-from adrenoc.errors import BundleError
 
 MOST_THREADS = 8
 """The most threads that the layers of such a library have working memory for."""

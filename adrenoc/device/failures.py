@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from adrenoc.base.errors import DeviceError, DeviceMemoryError
 from adrenoc.device.fit import SMALLER_GROUPS
 from adrenoc.device.place import Place
-from adrenoc.errors import DeviceError, DeviceMemoryError
 
 # The last is what the runtime says where an allocation failed, by whatever code.
 _NO_MEMORY = ("CL_MEM_OBJECT_ALLOCATION_FAILURE", "CL_OUT_OF_HOST_MEMORY", ": no room for ")

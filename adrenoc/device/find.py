@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from adrenoc.base.errors import AdrenocError
 from adrenoc.device.remote import RemoteAddress, describe
 from adrenoc.device.tracker import HostPort, Tracker
-from adrenoc.errors import AdrenocError
 
 
 @dataclass(frozen=True, kw_only=True)

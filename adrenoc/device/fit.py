@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.base.errors import BundleError, DeviceError, InputError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.manifest import KernelInfo, Manifest, TensorSpec
-from adrenoc.errors import BundleError, DeviceError, InputError
-from adrenoc.text.spelling import list_first
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.base.errors import AccuracyError, InputError
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.decoder_names import LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
@@ -21,8 +23,6 @@ from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.choose_edition import choose_edition
 from adrenoc.device.place import LocalPlace, Place, start_build
 from adrenoc.device.result import LaunchReport, ProgramOptions
-from adrenoc.errors import AccuracyError, InputError
-from adrenoc.text.spelling import quote_word
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from adrenoc.errors import DeviceError
-from adrenoc.host.extras import pip_install
+from adrenoc.base.errors import DeviceError
+from adrenoc.base.host.extras import pip_install
 
 
 def list_devices() -> list[dict[str, Any]]:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from adrenoc.android.elf import check_extents
+from adrenoc.base.errors import AdrenocError, BundleError
+from adrenoc.base.files.native_path import spell_native_path
 from adrenoc.bundle.bundle import PROGRAMS, Bundle
 from adrenoc.bundle.manifest import ParamSpec, TensorSpec
 from adrenoc.device.result import ProgramOptions, ProgramReport
-from adrenoc.errors import AdrenocError, BundleError
-from adrenoc.files.native_path import spell_native_path
+from adrenoc.native.android.elf import check_extents
 
 if TYPE_CHECKING:
     import numpy as np

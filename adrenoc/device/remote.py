@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.base.errors import AdrenocError, BundleError, RemoteError
 from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.answers import WrongAnswerError
@@ -30,7 +31,6 @@ from adrenoc.device.result import Progress, RunOptions, RunResult, ms_since
 from adrenoc.device.rpc_line import LOOPBACK, Line
 from adrenoc.device.rpc_refusal import refusal
 from adrenoc.device.tracker import HostPort, Tracker
-from adrenoc.errors import AdrenocError, BundleError, RemoteError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.device.gpu_state import GpuState
 from adrenoc.device.profile import KernelTime, NodeTime
 from adrenoc.device.trace import RunTrace, Tracer

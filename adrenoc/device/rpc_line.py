@@ -16,10 +16,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from adrenoc.base.errors import RemoteError
+from adrenoc.base.host.proc import own_module
 from adrenoc.device.greeting import MAGIC, MISMATCH
 from adrenoc.device.tracker import HostPort
-from adrenoc.errors import RemoteError
-from adrenoc.host.proc import own_module
 
 LOOPBACK = "127.0.0.1"
 _LONGEST_KEY = 1024

@@ -15,10 +15,10 @@ import socket
 import sys
 from contextlib import suppress
 
+from adrenoc.base.errors import AdrenocError
+from adrenoc.base.text.printable import printable
 from adrenoc.device.rpc_refusal import refuse
 from adrenoc.device.standby import wait_for_connection
-from adrenoc.errors import AdrenocError
-from adrenoc.text.printable import printable
 
 _PR_SET_PDEATHSIG = 1
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from adrenoc.base.errors import BundleError, DeviceError
 from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.choose_edition import Chosen, choose_edition, run_with_edition
@@ -19,7 +20,6 @@ from adrenoc.device.fit import check_device, check_inputs
 from adrenoc.device.opencl import pick_device
 from adrenoc.device.place import LocalPlace
 from adrenoc.device.result import Progress, RunOptions, RunResult
-from adrenoc.errors import BundleError, DeviceError
 from adrenoc.target.system import runs_here
 
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from adrenoc.base.errors import RemoteError
+from adrenoc.base.files.read import private_folder
+from adrenoc.base.host.proc import own_module
+from adrenoc.base.reporter import Reporter
 from adrenoc.device.greeting import Greetings, Peer
 from adrenoc.device.rpc_refusal import refuse
 from adrenoc.device.session_folder import remove_left_folders, session_folder
 from adrenoc.device.standby import Standby
 from adrenoc.device.tracker import TICK_S, HostPort, TrackerEntry
-from adrenoc.errors import RemoteError
-from adrenoc.files.read import private_folder
-from adrenoc.host.proc import own_module
-from adrenoc.reporter import Reporter
 
 # How often one that waits for peers, or for the end of a session, looks at other things.
 _TICK_S = 1.0

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.files.aside import lock_new, remove_if_left, remove_locked
-from adrenoc.files.temporary import temporary_name
+from adrenoc.base.files.aside import lock_new, remove_if_left, remove_locked
+from adrenoc.base.files.temporary import temporary_name
 
 # As adrenoc/native/runtime/tools/rpc_folder.cc has it.
 _PREFIX = "adrenoc-rpc-"

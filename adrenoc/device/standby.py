@@ -8,7 +8,7 @@ import socket
 import subprocess
 from contextlib import suppress
 
-from adrenoc.host.proc import own_module
+from adrenoc.base.host.proc import own_module
 
 _READY_BYTES = 1 << 12
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from adrenoc.errors import DependencyError, InputError
-from adrenoc.host.extras import pip_install
-from adrenoc.host.proc import own_module
+from adrenoc.base.errors import DependencyError, InputError
+from adrenoc.base.host.extras import pip_install
+from adrenoc.base.host.proc import own_module
 
 MOST_CPU_S = 15
 """Processor time of one question: the largest vocabularies in use take 3 s to load."""

@@ -15,8 +15,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from adrenoc.errors import OptionError, RemoteError
-from adrenoc.text.json_text import read_json
+from adrenoc.base.errors import OptionError, RemoteError
+from adrenoc.base.text.json_text import read_json
 
 _MAGIC = 0x2F271
 _PUT, _REQUEST, _UPDATE_INFO, _SUMMARY, _PENDING_KEYS = 3, 4, 5, 6, 7

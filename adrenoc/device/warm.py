@@ -7,6 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from adrenoc.base.errors import DeviceError
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.write_bundle import add_programs
@@ -15,7 +16,6 @@ from adrenoc.device.place import Place, start_build
 from adrenoc.device.remote import RemoteAddress, remote_place
 from adrenoc.device.result import ProgramOptions, ProgramReport, ms_since
 from adrenoc.device.run import local_place
-from adrenoc.errors import DeviceError
 
 
 @dataclass(frozen=True, kw_only=True)

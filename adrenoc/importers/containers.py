@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 
 import flatbuffers
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.importers.onnx_wire import WireError, read_varint, walk_fields
-from adrenoc.text.spelling import list_first, quote_word
 
 LITERTLM, ZIP = b"LITERTLM", b"PK\x03\x04"
 

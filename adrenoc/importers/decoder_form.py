@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
-from adrenoc.errors import ModelFormatError
-from adrenoc.files.read import read_plain
 from adrenoc.importers.decoder_spec import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec
 from adrenoc.importers.formats import ModelFiles, find_model_files
 from adrenoc.importers.model_folders import folders_beside
 from adrenoc.importers.signature import Extent, Port, Signature, read_signature
 from adrenoc.importers.states import names_of_next
-from adrenoc.text.json_text import read_json
 
 MAKERS_CONFIG = "config.json"
 """What optimum writes beside it: the configuration of the model's makers."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.decision import Decision
-from adrenoc.errors import OptionError
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import OptionError
+from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
 from adrenoc.importers.signature import Port, read_signature
-from adrenoc.text.spelling import did_you_mean, list_first, quote_word
 
 Fixed = tuple[tuple[str, str], ...]
 """(input, value as it was written)."""

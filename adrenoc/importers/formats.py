@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from adrenoc.errors import ModelFormatError, ModelNotFoundError
-from adrenoc.files.read import open_plain
+from adrenoc.base.errors import ModelFormatError, ModelNotFoundError
+from adrenoc.base.files.read import open_plain
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.importers.containers import is_container, read_contents
 from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, outline
 from adrenoc.importers.other_formats import EXPORT_AGAIN, describe_other, hint_at_other
-from adrenoc.text.spelling import quote_word
 
 _TFLITE_MAGIC = b"TFL3"
 _ORT_MAGIC = b"ORTM"

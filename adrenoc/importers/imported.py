@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from adrenoc.base.decision import Decision
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.decision import Decision
 
 if TYPE_CHECKING:
     import tvm

@@ -21,7 +21,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.relax.values import constant_value, dtype_of, op_name, static_shape
+from adrenoc.importers.relax.values import constant_value, dtype_of, op_name, static_shape
 
 Bounds = tuple[float, float]
 """The smallest and the largest number."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from adrenoc.errors import ModelNotFoundError, OptionError
-from adrenoc.text.spelling import did_you_mean, list_first, quote_word
+from adrenoc.base.errors import ModelNotFoundError, OptionError
+from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
 
 ENDINGS = {
     "fp32": "",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adrenoc.files.read import read_plain
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text.json_text import read_json
 from adrenoc.importers.model_folders import folders_beside
-from adrenoc.text.json_text import read_json
 
 _CONFIG, _PREPROCESSOR, _TOKENIZER = (
     "config.json",

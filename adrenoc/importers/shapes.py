@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import onnx
 
+from adrenoc.base.decision import ASSUMED, Decision
+from adrenoc.base.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.decision import ASSUMED, Decision
-from adrenoc.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.importers.onnx.find_batches import find_batches
 from adrenoc.importers.signature import Extent, extent_of
-from adrenoc.text.spelling import list_first, quote_word
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.errors import ModelFormatError, OptionError
-from adrenoc.files.read import open_plain
+from adrenoc.base.errors import ModelFormatError, OptionError
+from adrenoc.base.files.read import open_plain
 from adrenoc.importers.formats import find_model_files, is_ort
 from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, graph_ports
 

@@ -10,10 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from adrenoc.base.errors import OptionError
+from adrenoc.base.text.spelling import did_you_mean, list_first
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.errors import OptionError
 from adrenoc.importers.signature import Extent, Port, Signature
-from adrenoc.text.spelling import did_you_mean, list_first
 
 State = tuple[str, str]
 """An input, and the output that it is in the next run."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.tvmapi import Expr, tvm
+from adrenoc.base.tvmapi import Expr, tvm
 
 
 def find_loaded_buffers(expr: Expr) -> list[Any]:

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.base.text.amounts import dims
+from adrenoc.base.tvmapi import Expr
 from adrenoc.ir.body import Body
 from adrenoc.ir.layout import Extents, Layout
 from adrenoc.ir.node_kinds import ALLOC, CLML, CONCAT, CPU, NO_KERNEL, TO_CPU, TO_GPU
 from adrenoc.ir.operand import Memory, OperandSpec, Window
 from adrenoc.ir.precision import AS_OPTIONS, Precision
-from adrenoc.text.amounts import dims
-from adrenoc.tvmapi import Expr
 
 PROLOGUE_SHAPE = "prologue_shape"
 """Attribute of a node: the shape of what its prologue makes, if not that of its first input."""

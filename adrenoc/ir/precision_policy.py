@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from adrenoc.errors import PrecisionPolicyError
-from adrenoc.files.outputs import write_atomically
-from adrenoc.files.read import read_plain
-from adrenoc.text.json_text import read_json
-from adrenoc.text.spelling import did_you_mean, quote_word
+from adrenoc.base.errors import PrecisionPolicyError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.spelling import did_you_mean, quote_word
 
 VERSION = 1
 _MARK = "adrenoc_precision_policy"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.base.tvmapi import PrimFunc
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import OperandSpec
-from adrenoc.tvmapi import PrimFunc
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 """Rows of exact numbers."""

@@ -10,10 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from adrenoc.ir.layout import LANES, Extents, Layout, TexelOrder
-from adrenoc.ir.operand import OperandSpec
-from adrenoc.kernels.statements import Statements
-from adrenoc.tvmapi import (
+from adrenoc.base.tvmapi import (
     Buffer,
     BufferLoad,
     Expr,
@@ -35,6 +32,9 @@ from adrenoc.tvmapi import (
     texture_load,
     texture_store,
 )
+from adrenoc.ir.layout import LANES, Extents, Layout, TexelOrder
+from adrenoc.ir.operand import OperandSpec
+from adrenoc.kernels.statements import Statements
 
 
 def index_of(layout: Layout, n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:

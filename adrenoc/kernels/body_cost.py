@@ -6,8 +6,8 @@ from typing import Any
 
 from tvm_ffi.structural import WalkResult, structural_map, structural_walk
 
+from adrenoc.base.tvmapi import IF_THEN_ELSE, Call, Expr, tirx, tvm
 from adrenoc.ir.body import Body
-from adrenoc.tvmapi import IF_THEN_ELSE, Call, Expr, tirx, tvm
 
 CALL_INSTRUCTIONS = 8
 """Instructions of a function such as exp: the unit for them is a quarter as wide, and there is more

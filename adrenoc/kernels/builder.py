@@ -13,16 +13,7 @@ func = k.build()
 
 from __future__ import annotations
 
-from adrenoc.ir.operand import OperandSpec
-from adrenoc.ir.program import Launch
-from adrenoc.kernels.access import Access
-from adrenoc.kernels.coarse import coarsen
-from adrenoc.kernels.memories import access_to
-from adrenoc.kernels.near_one import keep_digits_near_one
-from adrenoc.kernels.statements import Statements, sequence
-from adrenoc.kernels.work_group import PickGroup, pick_work_group
-from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import (
+from adrenoc.base.tvmapi import (
     AttrStmt,
     Expr,
     IfThenElse,
@@ -32,6 +23,15 @@ from adrenoc.tvmapi import (
     decl_buffer,
     iconst,
 )
+from adrenoc.ir.operand import OperandSpec
+from adrenoc.ir.program import Launch
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.coarse import coarsen
+from adrenoc.kernels.memories import access_to
+from adrenoc.kernels.near_one import keep_digits_near_one
+from adrenoc.kernels.statements import Statements, sequence
+from adrenoc.kernels.work_group import PickGroup, pick_work_group
+from adrenoc.target.gpu import Limits
 
 
 class KernelBuilder(Statements):

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import WORDS
-from adrenoc.kernels.access import BlockedAccess
-from adrenoc.tvmapi import (
+from adrenoc.base.tvmapi import (
     BufferLoad,
     Expr,
     cast,
@@ -30,6 +27,9 @@ from adrenoc.tvmapi import (
     tirx,
     words_where,
 )
+from adrenoc.ir.layout import LANES
+from adrenoc.ir.operand import WORDS
+from adrenoc.kernels.access import BlockedAccess
 
 _BYTE_BITS = 8
 _ONE_IN_EACH = 0x01010101

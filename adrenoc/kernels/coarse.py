@@ -22,8 +22,7 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.kernels.expression_parts import number_in, number_like
-from adrenoc.tvmapi import (
+from adrenoc.base.tvmapi import (
     OWN_FUNCTIONS,
     Call,
     Expr,
@@ -34,6 +33,7 @@ from adrenoc.tvmapi import (
     own_function,
     tirx,
 )
+from adrenoc.kernels.expression_parts import number_in, number_like
 
 _FLOAT = "float32"
 _EXPONENTIALS = {"tirx.exp": "native_exp", "tirx.exp2": "native_exp2"}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from adrenoc.base.tvmapi import Expr, iconst, minimum
 from adrenoc.ir.body import Body
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
@@ -15,7 +16,6 @@ from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.expression import Evaluator, Texel, fill_vector
 from adrenoc.kernels.statements import Statements
 from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.tvmapi import Expr, iconst, minimum
 
 
 class ComputedAccess(Access):

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+from adrenoc.base.tvmapi import Expr, dtype_of, iconst
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
@@ -19,7 +20,6 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, fill_vector, know_position
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.walk import widen
-from adrenoc.tvmapi import Expr, dtype_of, iconst
 
 AT_ONCE = 4
 """Results that a thread finishes beside each other: each takes a register and what is added to it

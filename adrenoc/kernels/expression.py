@@ -12,13 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from adrenoc.ir.body import Body
-from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import OperandSpec
-from adrenoc.kernels.access import Access
-from adrenoc.kernels.expression_parts import any_part
-from adrenoc.kernels.statements import Statements
-from adrenoc.tvmapi import (
+from adrenoc.base.tvmapi import (
     IF_THEN_ELSE,
     OWN_FUNCTIONS,
     Expr,
@@ -38,6 +32,12 @@ from adrenoc.tvmapi import (
     tirx,
     tvm,
 )
+from adrenoc.ir.body import Body
+from adrenoc.ir.layout import LANES
+from adrenoc.ir.operand import OperandSpec
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.expression_parts import any_part
+from adrenoc.kernels.statements import Statements
 
 _DIVIDE = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, *_DIVIDE, tirx.Min, tirx.Max)

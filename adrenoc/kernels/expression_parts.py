@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adrenoc.tvmapi import Expr, dtype_of, fconst, lanes_of, splat, tirx, tvm
+from adrenoc.base.tvmapi import Expr, dtype_of, fconst, lanes_of, splat, tirx, tvm
 
 
 def any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:

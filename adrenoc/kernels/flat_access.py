@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from adrenoc.base.tvmapi import Expr, floordiv, floormod, iconst
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.statements import Statements
-from adrenoc.tvmapi import Expr, floordiv, floormod, iconst
 
 
 class FlatAccess(Access):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.tvmapi import Expr, iconst, tirx
+from adrenoc.base.tvmapi import Expr, iconst, tirx
 
 _BINARY = {
     tirx.Add: operator.add,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from adrenoc.base.tvmapi import Buffer
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.access import Access, BlockedBufferAccess, PlainAccess, TextureAccess
 from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.statements import Statements
-from adrenoc.tvmapi import Buffer
 
 _ACCESS: dict[Memory, Callable[[OperandSpec, Buffer, Statements], Access]] = {
     Memory.TEXTURE: TextureAccess,

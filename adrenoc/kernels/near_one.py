@@ -17,8 +17,8 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map, structural_walk
 
+from adrenoc.base.tvmapi import Bind, Call, Expr, Stmt, Var, dtype_of, own_function, tirx, tvm
 from adrenoc.kernels.expression_parts import any_part, number_in, number_like
-from adrenoc.tvmapi import Bind, Call, Expr, Stmt, Var, dtype_of, own_function, tirx, tvm
 
 _EXP, _LOG = "tirx.exp", "tirx.log"
 

@@ -12,11 +12,11 @@ from functools import reduce
 
 import numpy as np
 
+from adrenoc.base.tvmapi import Expr, const_int, iconst, simplify
 from adrenoc.ir.graph import Placing
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.index_value import index_expr
 from adrenoc.kernels.statements import Statements
-from adrenoc.tvmapi import Expr, const_int, iconst, simplify
 
 
 class PlacedAccess(Access):

@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from adrenoc.base.tvmapi import Expr, iconst
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.work_group import power_of_two
-from adrenoc.tvmapi import Expr, iconst
 
 LONGEST_RUN = 256
 """Additions to one sum that need no runs: off by 1e-5 at worst."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from adrenoc.base.tvmapi import Expr, const_int, iconst, select
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.statements import Statements
-from adrenoc.tvmapi import Expr, const_int, iconst, select
 
 
 @dataclass(frozen=True, kw_only=True)

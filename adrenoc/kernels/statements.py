@@ -7,9 +7,7 @@ from contextlib import contextmanager
 
 from tvm_ffi.structural import StructuralKey
 
-from adrenoc.codegen.opencl_source import ROLLED
-from adrenoc.ir.layout import LANES
-from adrenoc.tvmapi import (
+from adrenoc.base.tvmapi import (
     AllocBuffer,
     Bind,
     BufferLoad,
@@ -33,6 +31,8 @@ from adrenoc.tvmapi import (
     tirx,
     vector_dtype,
 )
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.codegen.opencl_source import ROLLED
 
 
 class Statements:

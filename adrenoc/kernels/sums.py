@@ -13,12 +13,12 @@ anything, for a conversion and an addition a step: 12 to 40% of a product of two
 
 from __future__ import annotations
 
+from adrenoc.base.tvmapi import Expr, cast, dtype_of
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.runs import MANY_PRODUCTS
 from adrenoc.kernels.team import ACCUMULATOR
-from adrenoc.tvmapi import Expr, cast, dtype_of
 
 LONG_SUM = 256
 """Products beyond which their total is in float: 0.12% of error."""

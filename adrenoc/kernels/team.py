@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from adrenoc.base.tvmapi import Expr, iconst
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.statements import SharedArray
-from adrenoc.tvmapi import Expr, iconst
 
 ACCUMULATOR = "float32"
 """Sums over many elements are taken in float32, whatever the kernel computes in."""

@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import NamedTuple
 
-from adrenoc.ir.layout import LANES, Extents
-from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.runs import OneRun
-from adrenoc.kernels.team import ACCUMULATOR, Team
-from adrenoc.tvmapi import (
+from adrenoc.base.tvmapi import (
     Expr,
     cast,
     construct,
@@ -28,6 +24,10 @@ from adrenoc.tvmapi import (
     iconst,
     lane,
 )
+from adrenoc.ir.layout import LANES, Extents
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.runs import OneRun
+from adrenoc.kernels.team import ACCUMULATOR, Team
 
 LEAST_FLOAT = -3.4028234663852886e38
 """The least number of float32 that is finite."""

@@ -20,11 +20,11 @@ import os
 import sys
 from pathlib import Path
 
-from adrenoc.errors import DependencyError
-from adrenoc.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
-from adrenoc.files.read import cache_folder
+from adrenoc.base.errors import DependencyError
+from adrenoc.base.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
+from adrenoc.base.files.read import cache_folder
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.native.compile_plugin import build
-from adrenoc.text.spelling import quote_word
 
 __all__ = ["build", "load", "use_software_device"]
 

@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import adrenoc
-from adrenoc.errors import DependencyError
-from adrenoc.files.aside import aside_folder, remove_left
-from adrenoc.files.outputs import cache_errors
-from adrenoc.files.read import cache_folder, is_trusted_file, private_folder, sha256_file
-from adrenoc.host.proc import run_tool
+from adrenoc.base.errors import DependencyError
+from adrenoc.base.files.aside import aside_folder, remove_left
+from adrenoc.base.files.outputs import cache_errors
+from adrenoc.base.files.read import cache_folder, is_trusted_file, private_folder, sha256_file
+from adrenoc.base.host.proc import run_tool
 
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-w")
 _COMPILERS = ("c++", "g++", "clang++")

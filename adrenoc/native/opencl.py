@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adrenoc.errors import DeviceError
-from adrenoc.host.extras import pip_install
+from adrenoc.base.errors import DeviceError
+from adrenoc.base.host.extras import pip_install
 
 _TICK_MS = 500
 

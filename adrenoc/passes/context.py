@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.shared.cost_model import CostModel
+from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph
-from adrenoc.options import CompileOptions
+from adrenoc.ir.options import CompileOptions
+from adrenoc.kernels.families.shared.cost_model import CostModel
 from adrenoc.target.gpu import Limits
 from adrenoc.target.target import Target
 

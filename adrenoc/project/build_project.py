@@ -7,14 +7,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from adrenoc.base.errors import AdrenocError, LockError
+from adrenoc.base.files.outputs import (
+    OTHER_PLACE,
+    output_error,
+    scratch_folder_for,
+    write_atomically,
+)
+from adrenoc.base.text.amounts import show_bytes, show_ms
+from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.editions import name_parts
 from adrenoc.bundle.figures import Figures, figures_of
 from adrenoc.bundle.gates import list_broken
 from adrenoc.bundle.write_bundle import move_bundle
 from adrenoc.compile.cache import tool_versions
-from adrenoc.errors import AdrenocError, LockError
-from adrenoc.files.outputs import OTHER_PLACE, output_error, scratch_folder_for, write_atomically
 from adrenoc.project.crew import Run, Said, run_side_by_side
 from adrenoc.project.lock import (
     Lock,
@@ -26,8 +33,6 @@ from adrenoc.project.lock import (
     read_lock,
 )
 from adrenoc.project.project_file import Limits, Project, Recipe, resolve_words
-from adrenoc.text.amounts import show_bytes, show_ms
-from adrenoc.text.spelling import list_first, quote_word
 
 MADE, FAILED, BROKEN, DIFFERS = "made", "failed", "broken", "differs"
 _MIB = 2**20

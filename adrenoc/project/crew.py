@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from adrenoc.host.proc import ending_with_us, own_module
-from adrenoc.text.json_text import read_json
+from adrenoc.base.host.proc import ending_with_us, own_module
+from adrenoc.base.text.json_text import read_json
 
 _TICK_S = 0.2
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from adrenoc.base.text.junit import Case, Suite, show_suites
+from adrenoc.base.text.printable import printable
 from adrenoc.project.build_project import MADE, BuildResult, Outcome
-from adrenoc.text.junit import Case, Suite, show_suites
-from adrenoc.text.printable import printable
 
 
 def build_junit(result: BuildResult) -> str:

@@ -10,16 +10,16 @@ import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from adrenoc.base.errors import LockError, OptionError
+from adrenoc.base.files.read import read_plain, sha256_file, sha256_json
+from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.figures import Figures, figures_of
 from adrenoc.bundle.manifest import to_plain
-from adrenoc.errors import LockError, OptionError
-from adrenoc.files.read import read_plain, sha256_file, sha256_json
 from adrenoc.importers.formats import find_model_files
 from adrenoc.project.project_file import Recipe
-from adrenoc.text.decode import Decoder
-from adrenoc.text.json_text import read_json
-from adrenoc.text.spelling import quote_word
 
 _SCHEMA_VERSION = 1
 _SHOWN = 12

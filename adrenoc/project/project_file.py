@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from adrenoc.base.errors import OptionError
+from adrenoc.base.files.read import read_toml
+from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.names import bundle_name
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.gates import Gate, parse_gates
 from adrenoc.bundle.tar import SUFFIX
-from adrenoc.errors import OptionError
-from adrenoc.files.read import read_toml
 from adrenoc.target.own_file import is_for_host, own_path
-from adrenoc.text.decode import Decoder
-from adrenoc.text.names import bundle_name
-from adrenoc.text.spelling import quote_word
 
 PROJECT_SUFFIX = ".toml"
 LOCK_SUFFIX = ".lock"

@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from adrenoc.errors import TargetError
-from adrenoc.files.read import read_plain
+from adrenoc.base.errors import TargetError
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.printable import printable
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.own_file import OwnFile
 from adrenoc.target.target import Target, load_own_target, load_target
-from adrenoc.text.decode import Decoder
-from adrenoc.text.json_text import read_json
-from adrenoc.text.printable import printable
-from adrenoc.text.spelling import quote_word
 
 FORMAT = 1
 _MOST_BYTES = 1 << 20

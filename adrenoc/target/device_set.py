@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
 
-from adrenoc.errors import TargetError
-from adrenoc.files.read import read_toml, sha256_bytes
+from adrenoc.base.errors import TargetError
+from adrenoc.base.files.read import read_toml, sha256_bytes
+from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.names import bundle_name
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.target.device_report import DeviceReport, apply_report, load_listed, read_report
 from adrenoc.target.own_file import is_for_host, own_path
 from adrenoc.target.target import Target, list_targets, load_own_target, load_target
-from adrenoc.text.decode import Decoder
-from adrenoc.text.names import bundle_name
-from adrenoc.text.spelling import quote_word
 
 ALL = "all"
 _HINT = "adrenoc compile MODEL --device adreno:660,adreno:750; adrenoc targets lists them"

@@ -160,7 +160,7 @@ def _read_measured(file: SourcedFile) -> tuple[tuple[str, float | bool], ...]:
 
 
 def _read_options(file: SourcedFile) -> tuple[tuple[str, Any], ...]:
-    # adrenoc.options knows which options there are; here only the form is checked.
+    # adrenoc.ir.options knows which options there are; here only the form is checked.
     table = file.table("options")
     kinds = {key: type(entry["value"]) for key, entry in table.items() if _has_value(entry)}
     return tuple((key, file.value(table, key, kinds.get(key, str), "options")) for key in table)

@@ -11,14 +11,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.errors import TargetError
-from adrenoc.files.read import MOST_TOML_BYTES, read_plain, sha256_bytes
+from adrenoc.base.errors import TargetError
+from adrenoc.base.files.read import MOST_TOML_BYTES, read_plain, sha256_bytes
+from adrenoc.base.text import names
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import NO_COSTS
 from adrenoc.target.gpu import Gpu
 from adrenoc.target.sourced import SourcedFile
-from adrenoc.text import names
-from adrenoc.text.spelling import quote_word
 
 SUFFIX = ".toml"
 _HOST = re.compile(r"\s*host\s*:\s*", re.IGNORECASE)

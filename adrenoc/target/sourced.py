@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from adrenoc.errors import TargetError
-from adrenoc.files.read import parse_toml, read_toml
-from adrenoc.text.decode import fits, plain_type, types_of
-from adrenoc.text.spelling import did_you_mean
+from adrenoc.base.errors import TargetError
+from adrenoc.base.files.read import parse_toml, read_toml
+from adrenoc.base.text.decode import fits, plain_type, types_of
+from adrenoc.base.text.spelling import did_you_mean
 
 T = TypeVar("T")
 

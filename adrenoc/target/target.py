@@ -16,8 +16,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from adrenoc.errors import TargetError
-from adrenoc.files.read import data_folder, sha256_json
+from adrenoc.base.errors import TargetError
+from adrenoc.base.files.read import data_folder, sha256_json
+from adrenoc.base.text.spelling import did_you_mean
 from adrenoc.target.avoid import DOT_PRODUCTS, collect_avoided
 from adrenoc.target.common_gpu import common_gpu
 from adrenoc.target.cost.cost import Cost
@@ -27,7 +28,6 @@ from adrenoc.target.gpu_file import GpuFacts, read_gpu_file
 from adrenoc.target.own_file import OwnFile, check_costs, check_figures, is_for_host, own_path
 from adrenoc.target.sourced import SourcedFile
 from adrenoc.target.system import ANDROID, find_triple
-from adrenoc.text.spelling import did_you_mean
 
 __all__ = ["Gpu", "Limits", "Performance", "Quirk", "Soc", "Target", "list_targets", "load_target"]
 

@@ -57,7 +57,7 @@ class KnownExtents:
     def _value(self, expr: Any) -> int:
         from tvm.ir import TensorLoad
 
-        from adrenoc.tvmapi import Call, Var, tirx
+        from adrenoc.base.tvmapi import Call, Var, tirx
 
         kind = type(expr).__name__
         if isinstance(expr, tirx.IntImm):
@@ -79,7 +79,7 @@ class KnownExtents:
 
     def _note(self, stmt: Any) -> None:
         """Note what variables stand for."""
-        from adrenoc.tvmapi import AttrStmt, Bind, IterVar
+        from adrenoc.base.tvmapi import AttrStmt, Bind, IterVar
 
         if isinstance(stmt, Bind):
             self._bound[stmt.var] = stmt.value
@@ -89,7 +89,7 @@ class KnownExtents:
             self._note(part)
 
     def _statements_in(self, stmt: Any, times: int) -> Iterator[tuple[int, Any]]:
-        from adrenoc.tvmapi import Bind, BufferStore, Evaluate, For
+        from adrenoc.base.tvmapi import Bind, BufferStore, Evaluate, For
 
         if isinstance(stmt, For):
             times *= self.extent(stmt)
@@ -100,7 +100,7 @@ class KnownExtents:
 
 
 def _statements(stmt: Any) -> list[Any]:
-    from adrenoc.tvmapi import AttrStmt, For, IfThenElse, SeqStmt
+    from adrenoc.base.tvmapi import AttrStmt, For, IfThenElse, SeqStmt
 
     if isinstance(stmt, SeqStmt):
         return list(stmt.seq)
@@ -116,7 +116,7 @@ def _reads_of(expr: Any) -> list[tuple[Any, int]]:
     from tvm.ir import TensorLoad
     from tvm_ffi.structural import structural_walk
 
-    from adrenoc.tvmapi import Call, dtype_of
+    from adrenoc.base.tvmapi import Call, dtype_of
 
     found: list[tuple[Any, int]] = []
 
@@ -135,7 +135,7 @@ def _reads_of(expr: Any) -> list[tuple[Any, int]]:
 
 def _writes_of(stmt: Any) -> list[tuple[Any, int]]:
     """The buffer or the image that a statement stores to, with how many numbers at a time."""
-    from adrenoc.tvmapi import BufferStore, Call, Evaluate, dtype_of
+    from adrenoc.base.tvmapi import BufferStore, Call, Evaluate, dtype_of
 
     if isinstance(stmt, BufferStore):
         return [(stmt.buffer, _lanes(dtype_of(stmt.value)))]

@@ -68,7 +68,7 @@ def stated_extent(loop: Any) -> int:
 
 def work_of(stmt: Any, extent: Callable[[Any], int] = stated_extent) -> ThreadWork:
     """The work of a TIR statement in one thread; of a condition both branches count."""
-    from adrenoc.tvmapi import tirx
+    from adrenoc.base.tvmapi import tirx
 
     total = ThreadWork()
     for times, part in _parts(stmt, extent):
@@ -82,7 +82,7 @@ def work_of(stmt: Any, extent: Callable[[Any], int] = stated_extent) -> ThreadWo
 
 def loop_extents(stmt: Any, extent: Callable[[Any], int] = stated_extent) -> list[int]:
     """Trip counts of the TIR's loops, in the order of the text."""
-    from adrenoc.tvmapi import tirx
+    from adrenoc.base.tvmapi import tirx
 
     own = [extent(stmt)] if isinstance(stmt, tirx.For) else []
     parts = _parts(stmt, extent)
@@ -91,7 +91,7 @@ def loop_extents(stmt: Any, extent: Callable[[Any], int] = stated_extent) -> lis
 
 def _parts(stmt: Any, extent: Callable[[Any], int]) -> list[tuple[int, Any]]:
     """The statements within one, each with how often it runs."""
-    from adrenoc.tvmapi import tirx
+    from adrenoc.base.tvmapi import tirx
 
     if isinstance(stmt, tirx.SeqStmt):
         return [(1, part) for part in stmt.seq]
@@ -108,7 +108,7 @@ def _parts(stmt: Any, extent: Callable[[Any], int]) -> list[tuple[int, Any]]:
 def _work_in(expr: Any) -> ThreadWork:
     from tvm_ffi.structural import structural_walk
 
-    from adrenoc.tvmapi import Call, Op, dtype_of, tirx
+    from adrenoc.base.tvmapi import Call, Op, dtype_of, tirx
 
     found = {"multiplies": 0, "texels": 0, "local_bytes": 0}
 
@@ -138,7 +138,7 @@ def _lanes(dtype: str) -> int:
 
 
 def _bytes(expr: Any) -> int:
-    from adrenoc.tvmapi import dtype_of
+    from adrenoc.base.tvmapi import dtype_of
 
     dtype = dtype_of(expr)
     found = re.search(r"\d+", dtype)

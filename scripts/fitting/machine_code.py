@@ -100,9 +100,9 @@ def compile_for(
 
     `asked` are fields of the options.
     """
-    from adrenoc.options import resolve_options
-    from adrenoc.pipeline import State, run_stages
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.base.reporter import SilentReporter
+    from adrenoc.compile.pipeline import State, run_stages
+    from adrenoc.ir.options import resolve_options
     from adrenoc.target.target import load_target
 
     target = load_target(f"adreno:{gpu}")
@@ -126,7 +126,7 @@ def kernel_rows(
 
     What kernels read from memory as an integer is `stored`: how many rows of a cache are there.
     """
-    from adrenoc.codegen.build import build_kernel, kernel_sources, module_sources
+    from adrenoc.kernels.codegen.build import build_kernel, kernel_sources, module_sources
 
     sources = kernel_sources(state.executable)
     half = state.options.storage_dtype == "float16"
@@ -170,7 +170,7 @@ def analysed_kernel(
     plan: Any, task: Any, tile: Any, gpu: str, estimator: Any, folder: Path
 ) -> KernelRow | None:
     """A kernel with one of its schedules; None where the analyser fails."""
-    from adrenoc.codegen.build import build_kernel, module_sources
+    from adrenoc.kernels.codegen.build import build_kernel, module_sources
 
     call, context = plan.call(task, tile)
     func = call.builder.build("kernel")

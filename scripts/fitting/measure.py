@@ -20,12 +20,12 @@ from fitting.machine_code import analysed_kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from adrenoc.errors import CompileError
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
+from adrenoc.base.errors import CompileError
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
+from adrenoc.lab.tune.refit.measurements import Measurement
+from adrenoc.lab.tune.tasks import TunePlan, plan_model
 from adrenoc.target.target import load_target
-from adrenoc.tune.refit.measurements import Measurement
-from adrenoc.tune.tasks import TunePlan, plan_model
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,7 @@ def why_fewer(
 
 def _because(row: Any, state: Any, kernel: Any, goal: int) -> str:
     """What the chosen schedule waits for."""
-    from adrenoc.families.shared.machine import Machine
+    from adrenoc.kernels.families.shared.machine import Machine
 
     if row.dram_ms >= row.pipes_ms:
         return "memory is the bound"
@@ -108,8 +108,8 @@ def _because(row: Any, state: Any, kernel: Any, goal: int) -> str:
 
 def _others(goal: int, state: Any, kernel: Any, folder: Path, analyse: Analyse) -> list[Other]:
     """Analyse schedules until some have kept the goal."""
-    from adrenoc.families.shared.schedule import actions_of
-    from adrenoc.tune.tasks import Task, TunePlan
+    from adrenoc.kernels.families.shared.schedule import actions_of
+    from adrenoc.lab.tune.tasks import Task, TunePlan
 
     choice, graph = kernel.choice, state.program.graph
     node = next(node for node in graph.nodes if node.name == choice.node)

@@ -20,8 +20,8 @@ OF_WINOGRAD = (".tiles", ".planes")
 
 def convolutions_of(graph: Any) -> dict[str, Convolution]:
     """The convolutions, and products by weights, of a graph in which none was joined yet."""
-    from adrenoc.families.operators import can, is_kind
-    from adrenoc.families.shared.operator import Fusion, Kind
+    from adrenoc.kernels.families.operators import can, is_kind
+    from adrenoc.kernels.families.shared.operator import Fusion, Kind
 
     found = {}
     for node in graph.nodes:
@@ -57,7 +57,7 @@ def layers_of(program: Any) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 def _convolution(graph: Any, node: Any) -> Convolution:
-    from adrenoc.families.shared.conv_geometry import conv_geometry
+    from adrenoc.kernels.families.shared.conv_geometry import conv_geometry
 
     geometry = conv_geometry(graph, node)
     source, result = (graph.operand(name).extents for name in (node.inputs[0], node.output))

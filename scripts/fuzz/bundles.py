@@ -97,7 +97,7 @@ def judge(path: Path) -> Outcome:
 
 
 def _judged(path: Path) -> Outcome:
-    from adrenoc.errors import AdrenocError
+    from adrenoc.base.errors import AdrenocError
 
     try:
         _read(path)

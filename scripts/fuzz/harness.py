@@ -58,7 +58,7 @@ Judge = Callable[[Path], Outcome]
 
 def judge(path: Path, *, raises: bool = False, compiles: bool = False) -> Outcome:
     """Import and plan the model at `path`, up to the kernels; to the end where it `compiles`."""
-    from adrenoc.errors import AdrenocError
+    from adrenoc.base.errors import AdrenocError
 
     try:
         if compiles:
@@ -79,9 +79,9 @@ def judge(path: Path, *, raises: bool = False, compiles: bool = False) -> Outcom
 
 
 def _plan(path: Path) -> None:
-    from adrenoc.options import resolve_options
-    from adrenoc.pipeline import State, run_stages
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.base.reporter import SilentReporter
+    from adrenoc.compile.pipeline import State, run_stages
+    from adrenoc.ir.options import resolve_options
     from adrenoc.target.target import load_target
 
     target = load_target("adreno:730")
@@ -91,9 +91,9 @@ def _plan(path: Path) -> None:
 
 
 def _compile(path: Path) -> None:
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.compile.make import make_bundle
-    from adrenoc.options import resolve_options
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.ir.options import resolve_options
     from adrenoc.target.target import load_target
 
     target = load_target("host")

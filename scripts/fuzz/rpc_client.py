@@ -70,7 +70,7 @@ def _prepared() -> Any:
     from adrenoc.device import rpc_line
 
     rpc_line.start_relay = _Forks().start
-    from adrenoc.tune import session
+    from adrenoc.lab.tune import session
 
     session.START_S = TIMEOUT_S
     return rpc_line
@@ -96,8 +96,8 @@ def judge(path: Path) -> Outcome:
 
 def attempt(case: dict[str, Any], *, timeout_s: float, raises: bool = False) -> Outcome:
     """The same, without the processes of fuzzing."""
+    from adrenoc.base.errors import AdrenocError
     from adrenoc.device.remote import RemoteAddress, describe, run_remote
-    from adrenoc.errors import AdrenocError
 
     bundle, inputs = _bundle(case["bundle"])
     address = RemoteAddress.server(
@@ -123,9 +123,9 @@ def attempt(case: dict[str, Any], *, timeout_s: float, raises: bool = False) -> 
 
 def _open_for_tuner(address: Any) -> None:
     """A session as the tuner has it; what its worker takes for a broken one is refused."""
-    from adrenoc.errors import RemoteError
-    from adrenoc.tune.session import Place, Session
-    from adrenoc.tune.worker import BROKEN
+    from adrenoc.base.errors import RemoteError
+    from adrenoc.lab.tune.session import Place, Session
+    from adrenoc.lab.tune.worker import BROKEN
 
     where = address.where
     try:

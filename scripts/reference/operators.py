@@ -24,7 +24,7 @@ def _place(function: Callable[..., Any]) -> str:
 
 
 def _kernels() -> str:
-    from adrenoc.families.operators import OPERATORS
+    from adrenoc.kernels.families.operators import OPERATORS
 
     intro = (
         "An importer translates a model's operator to Relax. There it stays whole where a family "

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adrenoc.errors import AdrenocError
-from adrenoc.files.read import read_toml
+from adrenoc.base.errors import AdrenocError
+from adrenoc.base.files.read import read_toml
 from scripts.reference.markdown import cell, code, page, table
 
 _FOLDERS = {

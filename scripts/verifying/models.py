@@ -154,7 +154,7 @@ def ending(code: int) -> str:
 
 def make_row(model: Path, preset: str, options: argparse.Namespace) -> Row:
     """Compile twice, run once, compare; a user's error ends the row and is told in it."""
-    from adrenoc.errors import AdrenocError
+    from adrenoc.base.errors import AdrenocError
 
     known: dict[str, Any] = {"model": model.name, "preset": preset}
     with tempfile.TemporaryDirectory(prefix="verify-models-") as folder:
@@ -173,9 +173,9 @@ def one_line(text: str) -> str:
 
 def make(model: Path, target: str, preset: str, options: argparse.Namespace, path: Path) -> Any:
     """Compile `model`, with all checks of the IR."""
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.compile.make import make_bundle
-    from adrenoc.options import parse_shape, resolve_options
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.ir.options import parse_shape, resolve_options
     from adrenoc.target.target import load_target
 
     loaded = load_target(target)
@@ -293,8 +293,8 @@ def rounding(
     bundle: Any, model: Path, inputs: Any, outputs: Any, expected: Any
 ) -> dict[str, float]:
     """What ideal rounding gives on these inputs, and how many times that we are."""
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.check.accuracy.bundle_floor import floor_of_bundle
-    from adrenoc.reporter import SilentReporter
 
     floor = floor_of_bundle(
         bundle,

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from adrenoc.base.errors import AdrenocError
 from adrenoc.cli import console
-from adrenoc.errors import AdrenocError
 from scripts.verifying.judge_numbers import BARS, Arrays, Verdict, find_spread, judge
 from scripts.verifying.number_kinds import KINDS, draw_cases
 from tests.host.random_graphs.exact import in_doubles

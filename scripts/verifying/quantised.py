@@ -23,7 +23,7 @@ CALIBRATION_IMAGES = 3
 
 def made_models(path: Path, folder: Path) -> Iterator[Path]:
     """The quantised forms of a float model."""
-    from adrenoc.host.onnx_runtime import import_onnxruntime
+    from adrenoc.base.host.onnx_runtime import import_onnxruntime
 
     onnxruntime = import_onnxruntime()
     from onnxruntime.quantization import (
@@ -100,10 +100,10 @@ def scales(path: Path) -> dict[str, float]:
 
 def verify(path: Path, preset: str, seed: int, device: Any) -> bool:
     """Print the line of one model; whether all its integers are within one quantum."""
+    from adrenoc.base.reporter import SilentReporter
     from adrenoc.check.reference import run_reference
-    from adrenoc.options import resolve_options
-    from adrenoc.pipeline import State, run_stages
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.compile.pipeline import State, run_stages
+    from adrenoc.ir.options import resolve_options
     from adrenoc.target.target import load_target
     from tests.host.run_op import execute
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.errors import CheckFailedError
+from adrenoc.base.errors import CheckFailedError
 
 TABLE = Path(__file__).with_name("trained.tsv")
 PRESETS = ("mixed", "fp32")

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.adreno.clml import OpenCLMLOffLoad
 
+from adrenoc.base.decision import DecisionLog
 from adrenoc.clml import composites
 from adrenoc.clml.codegen import runtime_module
 from adrenoc.clml.document import document
@@ -20,13 +21,12 @@ from adrenoc.clml.found import Found
 from adrenoc.clml.match import Matches, find_matches
 from adrenoc.clml.partition import Partition, partition
 from adrenoc.clml.patterns import load_table
-from adrenoc.decision import DecisionLog
+from adrenoc.compile.pipeline import STAGES, State
 from adrenoc.importers.imported import Imported
+from adrenoc.importers.relax.flat import flatten
+from adrenoc.ir.options import resolve_options
 from adrenoc.native import opencl
-from adrenoc.options import resolve_options
 from adrenoc.passes.lower.emit_relax import all_params
-from adrenoc.pipeline import STAGES, State
-from adrenoc.relax.flat import flatten
 from adrenoc.target.gpu import Performance
 from adrenoc.target.target import load_target
 

@@ -141,9 +141,9 @@ def test_auto_leaves_small_ones_in_textures(model: Path, capsys: pytest.CaptureF
 
 def test_layer_checks_see_every_layer(model: Path):
     """What `run --check-layers` compiles has no regions: they would hide tensors."""
-    from adrenoc.options import resolve_options
-    from adrenoc.pipeline import State, run_stages
-    from adrenoc.reporter import SilentReporter
+    from adrenoc.base.reporter import SilentReporter
+    from adrenoc.compile.pipeline import State, run_stages
+    from adrenoc.ir.options import resolve_options
     from adrenoc.target.target import load_target
 
     target = load_target("host")

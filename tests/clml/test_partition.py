@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from adrenoc.base.decision import DecisionLog
 from adrenoc.clml.merge import merge
 from adrenoc.clml.partition import partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.clml.region_cost import judge, reckoning
-from adrenoc.decision import DecisionLog
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import STAGES, State
-from adrenoc.relax.flat import flatten
+from adrenoc.compile.pipeline import STAGES, State
+from adrenoc.importers.relax.flat import flatten
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.gpu import Performance
 from adrenoc.target.target import load_target
 from tests.clml.regions import (

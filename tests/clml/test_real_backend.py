@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import adrenoc
-from adrenoc.android.runtime_build import build_runtime
-from adrenoc.errors import OptionError
+from adrenoc.base.errors import OptionError
+from adrenoc.native.android.runtime_build import build_runtime
 from adrenoc.native.compile_plugin import _include_options
 from tests.clml.stub_sdk import write_stub_sdk
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.cpu.make_cpu import write_cpu_folder
-from adrenoc.cpu.run_cpu import machine_for, run_cpu_folder
-from adrenoc.errors import DependencyError
+from adrenoc.base.errors import DependencyError
+from adrenoc.firmware.cpu.make_cpu import write_cpu_folder
+from adrenoc.firmware.cpu.run_cpu import machine_for, run_cpu_folder
+from adrenoc.firmware.mcu.core import load_core
+from adrenoc.firmware.mcu.emulator import Emulated
+from adrenoc.firmware.mcu.folder import Firmware, firmware_of
+from adrenoc.firmware.mcu.program import make_program
+from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
-from adrenoc.mcu.core import load_core
-from adrenoc.mcu.emulator import Emulated
-from adrenoc.mcu.folder import Firmware, firmware_of
-from adrenoc.mcu.program import make_program
-from adrenoc.mcu.tflite.importer import network_of
 from tests.mcu.judge import Reference
 
 PLAIN, DOT, I8MM = 1, 3, 7

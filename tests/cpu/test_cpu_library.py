@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.android.elf import read_elf
 from adrenoc.bundle.bundle import CPU_LIBRARY
-from adrenoc.cpu.library import build_cpu_library
-from adrenoc.cpu.make_cpu import C_FOLDER
-from adrenoc.cpu.print_cpu import print_cpu_model
+from adrenoc.firmware.cpu.library import build_cpu_library
+from adrenoc.firmware.cpu.make_cpu import C_FOLDER
+from adrenoc.firmware.cpu.print_cpu import print_cpu_model
+from adrenoc.firmware.mcu.core import load_core
+from adrenoc.firmware.mcu.program import make_program
+from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
-from adrenoc.mcu.core import load_core
-from adrenoc.mcu.program import make_program
-from adrenoc.mcu.tflite.importer import network_of
+from adrenoc.native.android.elf import read_elf
 from tests.cpu.judge import needs_arm
 from tests.mcu import networks
 from tests.mcu.judge import Reference

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from adrenoc.bundle.bundle import CPU_LIBRARY
 from adrenoc.compile.fallback import plan_fallback
-from adrenoc.cpu.library import build_cpu_library
-from adrenoc.cpu.loans import find_lenders, find_loans
-from adrenoc.cpu.make_cpu import C_FOLDER
-from adrenoc.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
+from adrenoc.firmware.cpu.library import build_cpu_library
+from adrenoc.firmware.cpu.loans import find_lenders, find_loans
+from adrenoc.firmware.cpu.make_cpu import C_FOLDER
+from adrenoc.firmware.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
+from adrenoc.firmware.mcu.operators import Convolution
 from adrenoc.ir.places import find_digits
-from adrenoc.mcu.operators import Convolution
 from adrenoc.passes.lower.emit_relax import all_params
 from tests.cpu.judge import needs_arm
 from tests.ir.planning import plan

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from adrenoc.options import CompileOptions
+from adrenoc.ir.options import CompileOptions
 
 _AS_USERS = tuple(
     f"test_{name}"

@@ -10,13 +10,13 @@ import numpy as np
 import onnx
 import pytest
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.compile.make import make_bundle
 from adrenoc.device.generate import Decoder
 from adrenoc.importers.decoder_form import find_decoder
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))

@@ -20,14 +20,14 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import DeviceError
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import DeviceError
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import STAGES, State, run_stages
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx.session import open_session
+from adrenoc.ir.options import resolve_options
 from adrenoc.native import opencl
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import STAGES, State, run_stages
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import Target, load_target
 from tests.host.random_graphs.exact import in_doubles
 from tests.opencl.implementation import asks_for_halves

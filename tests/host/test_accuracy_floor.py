@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 from run_op import Ops
 
+from adrenoc.base.errors import CheckFailedError
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy import bench as bench_module
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.ideal import NOTHING, Stored, rounded_to_half
 from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.cli.main import cli
-from adrenoc.errors import CheckFailedError
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 
 

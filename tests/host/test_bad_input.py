@@ -13,8 +13,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc.cli.main import main
-from adrenoc.errors import (
+from adrenoc.base.errors import (
     AdrenocError,
     BundleError,
     CustomDomainError,
@@ -28,6 +27,7 @@ from adrenoc.errors import (
     TargetError,
     UnsupportedOperatorError,
 )
+from adrenoc.cli.main import main
 from tests.models import graph, network, write
 
 SHAPE = (1, 4, 8, 8)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.calibrate.facts import Fact
-from adrenoc.calibrate.session import Calibration, Request, run_calibration
-from adrenoc.prove.cases.table import CASES
-from adrenoc.prove.judge import judge
-from adrenoc.prove.session import RemoteBench
-from adrenoc.prove.suite import Suite, make_suite
+from adrenoc.lab.calibrate.facts import Fact
+from adrenoc.lab.calibrate.session import Calibration, Request, run_calibration
+from adrenoc.lab.prove.cases.table import CASES
+from adrenoc.lab.prove.judge import judge
+from adrenoc.lab.prove.session import RemoteBench
+from adrenoc.lab.prove.suite import Suite, make_suite
+from adrenoc.lab.tune.local import local_server
 from adrenoc.target.target import Target, load_target
-from adrenoc.tune.local import local_server
 from tests.faulty.driver import misbehaving
 from tests.patience import WAIT_S
 

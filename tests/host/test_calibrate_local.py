@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import open_bundle
-from adrenoc.calibrate.session import Request, run_calibration
 from adrenoc.check.inputs import make_inputs
 from adrenoc.check.reference import run_reference
 from adrenoc.compile.make import make_bundle
 from adrenoc.device.run import run_bundle
+from adrenoc.ir.options import resolve_options
+from adrenoc.lab.calibrate.session import Request, run_calibration
 from adrenoc.native import opencl
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.models import write_network
 

@@ -16,6 +16,8 @@ import pytest
 from click.testing import CliRunner
 from run_op import Ops
 
+from adrenoc.base.errors import CheckFailedError, OptionError, PrecisionPolicyError
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy import examine
 from adrenoc.check.accuracy.deviation import Arrays
 from adrenoc.check.accuracy.doctor import Doctor
@@ -24,8 +26,6 @@ from adrenoc.check.accuracy.result import AccuracyReport, Floor
 from adrenoc.check.accuracy.samples import Judge
 from adrenoc.check.accuracy.variant import Variant
 from adrenoc.cli.main import cli
-from adrenoc.errors import CheckFailedError, OptionError, PrecisionPolicyError
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.host.test_ops_n_bits import product
 from tests.mcu.onnx_models import write_quantised
@@ -282,7 +282,7 @@ def test_the_policy_file_makes_compile_mend_it(device: Any, tmp_path: Path) -> N
 
 
 def test_a_device_that_is_not_here_is_refused() -> None:
-    from adrenoc.errors import TargetError
+    from adrenoc.base.errors import TargetError
 
     with pytest.raises(TargetError, match="expected host:a750"):
         _run("check-accuracy", "net.onnx", "--device", "adreno:750")

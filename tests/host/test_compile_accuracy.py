@@ -11,12 +11,12 @@ import planted
 import pytest
 from click.testing import CliRunner
 
+from adrenoc.base.errors import AccuracyError, DependencyError
 from adrenoc.check.accuracy import variant
 from adrenoc.check.accuracy.deviation import Deviation
 from adrenoc.check.accuracy.samples import Judge
 from adrenoc.cli.main import cli
 from adrenoc.device import opencl
-from adrenoc.errors import AccuracyError, DependencyError
 from adrenoc.native import opencl as opencl_runtime
 
 

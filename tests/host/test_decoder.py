@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from adrenoc.base.errors import CheckFailedError, InputError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.generation import check_tokens
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
-from adrenoc.errors import CheckFailedError, InputError
 from tests.host.decoder_bundles import (
     DecoderShape,
     generate_tokens,

@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 from onnx import numpy_helper
 
+from adrenoc.base.errors import AccuracyError, InputError, OptionError
+from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.check.accuracy import ideal, passage
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.passage import Wording
@@ -20,11 +22,9 @@ from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli
 from adrenoc.device.generate import Decoder, Sampling, Wish
 from adrenoc.device.run import local_place
-from adrenoc.errors import AccuracyError, InputError, OptionError
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.precision_policy import PrecisionPolicy, write_policy
-from adrenoc.reporter import Reporter, SilentReporter
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import (
     DecoderShape,

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from onnx import numpy_helper
 
+from adrenoc.base.errors import CheckFailedError, InputError
 from adrenoc.cli.main import cli
-from adrenoc.errors import CheckFailedError, InputError
 from adrenoc.importers.onnx.session import open_session
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 

@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 
+from adrenoc.base.errors import InputError, OptionError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.generation import check_tokens
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
-from adrenoc.errors import InputError, OptionError
 from adrenoc.importers.decoder_form import find_decoder
 from tests.host.decoder_bundles import (
     DecoderShape,

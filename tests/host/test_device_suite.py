@@ -13,10 +13,10 @@ import pytest
 
 from adrenoc.device.opencl import pick_device
 from adrenoc.device.run import run_bundle
-from adrenoc.prove.cases.table import CASES
-from adrenoc.prove.forms import that_compiles
-from adrenoc.prove.judge import judge
-from adrenoc.prove.suite import all_suites, make_suite
+from adrenoc.lab.prove.cases.table import CASES
+from adrenoc.lab.prove.forms import that_compiles
+from adrenoc.lab.prove.judge import judge
+from adrenoc.lab.prove.suite import all_suites, make_suite
 from adrenoc.target.target import load_target
 
 SUITES = {suite.name: suite for suite in all_suites(CASES, half_type=True)}

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from onnx import helper
 from safetensors import safe_open
 
+from adrenoc.base.errors import InputError
 from adrenoc.bundle.buckets import read_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import cli
 from adrenoc.device.run import run_bundle
-from adrenoc.errors import InputError
 from adrenoc.importers.onnx.session import open_session
 from tests.models import graph, write
 

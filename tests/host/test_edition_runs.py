@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 from onnx import helper
 from safetensors import safe_open
 
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.editions import open_edition, read_editions
 from adrenoc.cli.main import cli
 from adrenoc.device import choose_edition
 from adrenoc.device import run as running
 from adrenoc.device.run import run_bundle
-from adrenoc.errors import BundleError
 from adrenoc.importers.onnx.session import open_session
 from tests.faulty.driver import misbehaving
 from tests.models import graph, write

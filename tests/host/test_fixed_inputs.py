@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
+from adrenoc.base.errors import OptionError
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import cli, main
-from adrenoc.errors import OptionError
 
 DRAW = np.random.default_rng(8)
 

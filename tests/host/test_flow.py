@@ -175,8 +175,8 @@ def test_each_stage_is_dumped_under_its_name(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from adrenoc.options import resolve_options
-    from adrenoc.pipeline import STAGES
+    from adrenoc.compile.pipeline import STAGES
+    from adrenoc.ir.options import resolve_options
     from adrenoc.target.target import load_target
 
     monkeypatch.chdir(tmp_path)

@@ -13,14 +13,14 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
+from adrenoc.base.errors import AccuracyError, CheckFailedError
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy.accuracy_plans import Wanted
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.meet import meet_accuracy
 from adrenoc.cli.main import cli
 from adrenoc.compile.make import make_bundle
-from adrenoc.errors import AccuracyError, CheckFailedError
-from adrenoc.options import CompileOptions, resolve_options
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import CompileOptions, resolve_options
 from adrenoc.target.target import load_target
 from tests.models import graph, write
 

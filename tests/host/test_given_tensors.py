@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.compiler import Compiled, compile_model
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.models import graph, write
 

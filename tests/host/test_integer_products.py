@@ -10,16 +10,16 @@ import numpy as np
 import onnx
 import pytest
 
-from adrenoc.codegen import opencl_source
-from adrenoc.codegen.build import kernel_sources
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.layout import Layout
 from adrenoc.ir.operand import Memory, OperandSpec
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
+from adrenoc.kernels.codegen import opencl_source
+from adrenoc.kernels.codegen.build import kernel_sources
+from adrenoc.lab.tune.variant import random_value
 from adrenoc.target.target import load_target
-from adrenoc.tune.variant import random_value
 from tests.host.run_op import CHECKED, execute
 from tests.qoperator import QNet
 

@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from adrenoc.android.link import find_linker, link_library
+from adrenoc.base.errors import CompileError
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.compiler import Compiled, compile_model
-from adrenoc.errors import CompileError
 from adrenoc.importers.onnx.session import open_session
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
+from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from onnx import helper
 
-from adrenoc.android.elf import read_elf
-from adrenoc.android.runtime_toolchain import find_abi
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.bundle import LIBRARY, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.errors import BundleError
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.runtime_toolchain import find_abi
 from adrenoc.target.system import runs_here
 from tests.models import graph, write
 

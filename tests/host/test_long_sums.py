@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from run_op import Ops, relative_error
 
-from adrenoc.families.reduce import norm_rule, reduce_rule, softmax_rule
-from adrenoc.families.shared.rows import RowTile
+from adrenoc.kernels.families.reduce import norm_rule, reduce_rule, softmax_rule
+from adrenoc.kernels.families.shared.rows import RowTile
 
 NUMBER = np.float32(0.1)
 TOLERANCE = 1e-5

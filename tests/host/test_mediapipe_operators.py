@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from flatbuffers import flexbuffers
 
+from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.cli.main import cli, main
-from adrenoc.errors import UnsupportedOperatorError
 from tests.tflite.build import ModelBuilder, T
 
 DRAW = np.random.default_rng(11)

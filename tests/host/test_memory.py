@@ -15,14 +15,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.verdict import MIB
 from adrenoc.cli.main import main
-from adrenoc.codegen.build import kernel_sources
 from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.importers.onnx.session import open_session
+from adrenoc.ir.options import resolve_options
+from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.native import opencl
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.faulty.driver import misbehaving
 from tests.models import graph, write

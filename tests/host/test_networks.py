@@ -13,19 +13,19 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.manifest import Manifest
 from adrenoc.check.inputs import make_inputs
 from adrenoc.check.reference import run_reference
 from adrenoc.compile.make import make_bundle
+from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.device.compare import compare, default_tolerance
 from adrenoc.device.run import run_bundle
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory
+from adrenoc.ir.options import resolve_options
 from adrenoc.ir.program import Program
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.models import write, write_network
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-from adrenoc.families.attention import attention_rule
-from adrenoc.families.attention.attention_rule import AttentionWork
-from adrenoc.families.attention.attention_tile import AttentionTile
+from adrenoc.kernels.families.attention import attention_rule
+from adrenoc.kernels.families.attention.attention_rule import AttentionWork
+from adrenoc.kernels.families.attention.attention_tile import AttentionTile
 
 pytestmark = pytest.mark.operator
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.families.attention import attention_rule
-from adrenoc.families.attention.attention_tile import AttentionTile
-from adrenoc.families.cache import cache_rules
+from adrenoc.kernels.families.attention import attention_rule
+from adrenoc.kernels.families.attention.attention_tile import AttentionTile
+from adrenoc.kernels.families.cache import cache_rules
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target, load_target
 from tests.host.run_op import Ops

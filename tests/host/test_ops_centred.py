@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-from adrenoc.families.shared import machine
+from adrenoc.kernels.families.shared import machine
 
 PRESETS = ("mixed", "buffer")
 SEEDS = range(8)

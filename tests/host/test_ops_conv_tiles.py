@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.families.conv import dense_rule as rules
-from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
-from adrenoc.families.shared.scored import Scored
+from adrenoc.kernels.families.conv import dense_rule as rules
+from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile, Route
+from adrenoc.kernels.families.shared.scored import Scored
 
 pytestmark = pytest.mark.operator
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.families.depthwise import depthwise_rule as rules
-from adrenoc.families.depthwise.depthwise import DepthwiseTile
-from adrenoc.families.shared.scored import Scored
+from adrenoc.kernels.families.depthwise import depthwise_rule as rules
+from adrenoc.kernels.families.depthwise.depthwise import DepthwiseTile
+from adrenoc.kernels.families.shared.scored import Scored
 from adrenoc.target.target import load_target
 
 pytestmark = pytest.mark.operator

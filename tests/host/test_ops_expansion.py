@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.families.expansion import expansion_rule as rules
-from adrenoc.families.expansion.expansion_plan import ExpansionTile
-from adrenoc.families.expansion.expansion_tile import candidates
-from adrenoc.families.shared.scored import Scored
+from adrenoc.kernels.families.expansion import expansion_rule as rules
+from adrenoc.kernels.families.expansion.expansion_plan import ExpansionTile
+from adrenoc.kernels.families.expansion.expansion_tile import candidates
+from adrenoc.kernels.families.shared.scored import Scored
 from adrenoc.passes.fuse import fuse_expansion, fuse_separable
 
 pytestmark = pytest.mark.operator

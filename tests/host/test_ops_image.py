@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from run_op import Ops
 
-from adrenoc.families.matmul.gemv_rule import MAX_PIXELS
+from adrenoc.kernels.families.matmul.gemv_rule import MAX_PIXELS
 from tests.examples import examples
 from tests.joins import set_joins
 

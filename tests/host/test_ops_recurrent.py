@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-from adrenoc.families.recurrent import recurrent_rule
-from adrenoc.families.recurrent.recurrent import RecurrentTile
+from adrenoc.kernels.families.recurrent import recurrent_rule
+from adrenoc.kernels.families.recurrent.recurrent import RecurrentTile
 
 pytestmark = pytest.mark.operator
 

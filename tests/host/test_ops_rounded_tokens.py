@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.families.n_bits.rounded import explain_not_rounded
+from adrenoc.kernels.families.n_bits.rounded import explain_not_rounded
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import load_target
 from tests.host.run_op import Ops

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from run_op import Ops, check_relax
 
-from adrenoc.families.shared import row_tile as rows
-from adrenoc.families.shared.rows import Members, RowTile
+from adrenoc.kernels.families.shared import row_tile as rows
+from adrenoc.kernels.families.shared.rows import Members, RowTile
 
 pytestmark = pytest.mark.operator
 

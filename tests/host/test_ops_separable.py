@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.families.separable import separable_rule as rules
-from adrenoc.families.separable.separable import SeparableTile
-from adrenoc.families.separable.separable_tile import score_tiles
-from adrenoc.families.shared.conv_tile_shape import Route
-from adrenoc.families.shared.scored import Scored
+from adrenoc.kernels.families.separable import separable_rule as rules
+from adrenoc.kernels.families.separable.separable import SeparableTile
+from adrenoc.kernels.families.separable.separable_tile import score_tiles
+from adrenoc.kernels.families.shared.conv_tile_shape import Route
+from adrenoc.kernels.families.shared.scored import Scored
 from adrenoc.passes.fuse import fuse_separable
 
 pytestmark = pytest.mark.operator

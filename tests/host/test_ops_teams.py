@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from run_op import Ops
 
-from adrenoc.families.shared import row_tile as rows
-from adrenoc.families.shared.row_tile import RowWork
-from adrenoc.families.shared.rows import Members, RowTile
+from adrenoc.kernels.families.shared import row_tile as rows
+from adrenoc.kernels.families.shared.row_tile import RowWork
+from adrenoc.kernels.families.shared.rows import Members, RowTile
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.gpu import Limits
 

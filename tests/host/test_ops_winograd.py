@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from run_op import Ops
 
-from adrenoc.families.shared.conv_tile_shape import Route
-from adrenoc.families.shared.machine import Machine
-from adrenoc.families.shared.scored import Scored
-from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
-from adrenoc.families.winograd.winograd_tile import WinogradTile
+from adrenoc.kernels.families.shared.conv_tile_shape import Route
+from adrenoc.kernels.families.shared.machine import Machine
+from adrenoc.kernels.families.shared.scored import Scored
+from adrenoc.kernels.families.winograd import winograd_conv_rule as winograd_conv
+from adrenoc.kernels.families.winograd.winograd_tile import WinogradTile
 from adrenoc.passes.fuse import split_winograd
 from adrenoc.target.target import load_target
 from tests.joins import set_joins

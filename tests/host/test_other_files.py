@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
+from adrenoc.base.errors import ModelFormatError, ModelNotFoundError, OptionError
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import cli, main
-from adrenoc.errors import ModelFormatError, ModelNotFoundError, OptionError
 from adrenoc.importers.onnx.ort_format import read_ort
 from tests.models import graph, write
 

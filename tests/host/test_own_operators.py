@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from adrenoc.base.errors import DependencyError, ToolError
 from adrenoc.cli.main import cli, main
 from adrenoc.compile.cache import tool_versions
-from adrenoc.errors import DependencyError, ToolError
 from adrenoc.importers.tflite import extensions
 from tests.tflite.build import ModelBuilder, T
 

@@ -10,10 +10,10 @@ import onnx
 import pytest
 from run_op import Ops, execute, relative_error
 
-from adrenoc.errors import PrecisionPolicyError
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
+from adrenoc.base.errors import PrecisionPolicyError
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.joins import set_joins
 

@@ -11,15 +11,15 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.check.check_layers import check_layers
 from adrenoc.check.reference import run_reference
 from adrenoc.compile.make import make_bundle
+from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.host.run_op import CHECKED, Ops, execute, relative_error
 from tests.qoperator import QNet, with_conversions

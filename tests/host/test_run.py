@@ -16,7 +16,8 @@ import tvm
 from onnx import TensorProto, helper
 from tvm import relax
 
-from adrenoc.android.link import find_linker, link_library
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import BundleError, CheckFailedError, DeviceError, InputError, OptionError
 from adrenoc.bundle.bundle import LIBRARY, Bundle, open_bundle
 from adrenoc.bundle.manifest import (
     MemoryPlan,
@@ -29,10 +30,9 @@ from adrenoc.bundle.manifest import (
 )
 from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
-from adrenoc.decision import DecisionLog
 from adrenoc.device.opencl import list_devices, pick_device
 from adrenoc.device.run import run_bundle
-from adrenoc.errors import BundleError, CheckFailedError, DeviceError, InputError, OptionError
+from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
 
 SHAPE = (1, 4, 8, 8)

@@ -14,10 +14,10 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from click.testing import CliRunner
 
+from adrenoc.base.errors import OptionError, ShapeError
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli, main
-from adrenoc.errors import OptionError, ShapeError
 from tests.tflite.build import ModelBuilder, T
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import cli, main
-from adrenoc.errors import UnsupportedOperatorError
 from tests.tflite.build import GraphBuilder, ModelBuilder, T, start
 
 STEPS = 12

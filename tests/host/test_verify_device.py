@@ -14,18 +14,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from adrenoc.calibrate.device import Device
+from adrenoc.base.errors import CheckFailedError, DeviceError, DeviceMemoryError, RemoteError
 from adrenoc.cli.verify_device import _raise_if_wrong
-from adrenoc.errors import CheckFailedError, DeviceError, DeviceMemoryError, RemoteError
-from adrenoc.prove.cases.table import CASES
-from adrenoc.prove.examine import GoneError, Runs
-from adrenoc.prove.judge import judge
-from adrenoc.prove.session import RemoteBench, Request, pick_suites, run_verification
-from adrenoc.prove.suite import Made, Suite, all_suites, make_suite
-from adrenoc.prove.verify_device import Verification, verify_device
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.prove.cases.table import CASES
+from adrenoc.lab.prove.examine import GoneError, Runs
+from adrenoc.lab.prove.judge import judge
+from adrenoc.lab.prove.session import RemoteBench, Request, pick_suites, run_verification
+from adrenoc.lab.prove.suite import Made, Suite, all_suites, make_suite
+from adrenoc.lab.prove.verify_device import Verification, verify_device
+from adrenoc.lab.tune.local import local_server
 from adrenoc.target.device_report import apply_report, read_report, report_json
 from adrenoc.target.target import load_target
-from adrenoc.tune.local import local_server
 from tests.faulty.driver import misbehaving
 from tests.patience import WAIT_S
 
@@ -224,7 +224,7 @@ def test_the_budget_is_for_what_helps(
     clock = [0.0]
     told = SimpleNamespace(monotonic=lambda: clock[0])
     for module in ("verify_device", "search"):
-        monkeypatch.setattr(f"adrenoc.prove.{module}.time", told)
+        monkeypatch.setattr(f"adrenoc.lab.prove.{module}.time", told)
     done = _verified(Slow(spoil), tmp_path)
     assert bool(done.report.quirks) is helped
     assert done.is_cut is not helped

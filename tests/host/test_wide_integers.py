@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.host.run_op import execute
 from tests.models import graph, write

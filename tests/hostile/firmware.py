@@ -15,12 +15,12 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from adrenoc.files.owned_folder import LIST_FILE
+from adrenoc.base.files.owned_folder import LIST_FILE
+from adrenoc.firmware.mcu.core import load_core
+from adrenoc.firmware.mcu.folder import firmware_of, write_firmware
+from adrenoc.firmware.mcu.program import make_program
+from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
-from adrenoc.mcu.core import load_core
-from adrenoc.mcu.folder import firmware_of, write_firmware
-from adrenoc.mcu.program import make_program
-from adrenoc.mcu.tflite.importer import network_of
 from tests.hostile.case import ENDED, Case, Make
 from tests.hostile.models import NAMES
 from tests.mcu.networks import keywords

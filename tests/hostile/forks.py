@@ -36,7 +36,7 @@ _HEAVY = (
     "adrenoc.importers.tflite.importer",
     "adrenoc.compile.make",
     "adrenoc.check.reference",
-    "adrenoc.tune.tune_model",
+    "adrenoc.lab.tune.tune_model",
     "rich.live",
     "safetensors.numpy",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.files.owned_folder import LIST_FILE
+from adrenoc.base.files.owned_folder import LIST_FILE
 from tests.hostile.bundles import bundle
 from tests.hostile.case import ENDED, Case, Make
 from tests.hostile.models import SPECIAL, link

@@ -9,8 +9,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.cli.main import main
-from adrenoc.errors import ModelFormatError
 from adrenoc.importers.formats import ModelFiles
 from tests.models import graph, write
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import DiskFullError, ToolError
-from adrenoc.host.proc import run_tool
+from adrenoc.base.errors import DiskFullError, ToolError
+from adrenoc.base.host.proc import run_tool
 from tests.patience import WAIT_S
 
 

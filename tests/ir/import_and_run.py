@@ -13,8 +13,8 @@ from adrenoc.check.inputs import make_inputs
 from adrenoc.check.reference import run_reference
 from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
-from adrenoc.relax.values import op_name
-from adrenoc.rewrites.simplify import simplify
+from adrenoc.importers.relax.values import op_name
+from adrenoc.passes.rewrites.simplify import simplify
 from tests.stock_tvm import run_on_cpu
 
 

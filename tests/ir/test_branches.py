@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning import plan
 
-from adrenoc.pipeline import State, program_of, storage_of
-from adrenoc.pipeline.verify import check_plan
+from adrenoc.compile.pipeline import State, program_of, storage_of
+from adrenoc.compile.pipeline.verify import check_plan
 from tests.examples import examples
 from tests.host.random_graphs.branches import draw_branches
 from tests.host.run_op import Ops

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.buckets import Batch
 from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.compile import make_buckets
+from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Packing
-from adrenoc.options import CompileOptions
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 
 

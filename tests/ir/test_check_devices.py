@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from adrenoc.base.errors import PolicyError
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import Policy
 from adrenoc.cli.main import main
-from adrenoc.errors import PolicyError
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
-from adrenoc.text.spelling import quote_word
 from tests.models import graph, write
 
 BOTH = ["--device", "adreno:660,adreno:750"]

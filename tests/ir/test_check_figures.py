@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import Policy, Verdict
 from adrenoc.cli.main import cli
 from adrenoc.cli.show_check import _count
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.models import graph, write
 

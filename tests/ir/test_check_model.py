@@ -13,18 +13,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from adrenoc.base.errors import MemoryLimitError, PolicyError
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import MIB, Policy, Verdict
 from adrenoc.cli.main import main
-from adrenoc.errors import MemoryLimitError, PolicyError
-from adrenoc.families.shared.machine import Machine
-from adrenoc.options import resolve_options
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.ir.options import resolve_options
+from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.passes.fuse import split_winograd
 from adrenoc.passes.lower.fit_memory import order_by_freeing
 from adrenoc.passes.lower.plan_memory import live_intervals, plan_memory
 from adrenoc.passes.verify.check_graph import check_graph
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.models import graph, write
 

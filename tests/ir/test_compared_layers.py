@@ -11,7 +11,7 @@ import pytest
 from branches import Net
 from planning import plan
 
-from adrenoc.pipeline import program_of
+from adrenoc.compile.pipeline import program_of
 from tests.joins import set_joins
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adrenoc.families.conv import conv_tile
-from adrenoc.families.conv.conv_tile_local import local_counts
-from adrenoc.families.expansion import expansion_tile
-from adrenoc.families.separable import separable_tile
-from adrenoc.families.shared.conv_geometry import ConvGeometry
-from adrenoc.families.shared.conv_tile_shape import ConvTile, Route
-from adrenoc.families.shared.conv_work import ConvWork
-from adrenoc.families.shared.machine import Machine
-from adrenoc.families.winograd.winograd import Tiling
-from adrenoc.families.winograd.winograd_conv_rule import conv_candidates
-from adrenoc.families.winograd.winograd_matrices import winograd
-from adrenoc.families.winograd.winograd_rule import multiply_candidates
 from adrenoc.ir.layout import Extents
+from adrenoc.kernels.families.conv import conv_tile
+from adrenoc.kernels.families.conv.conv_tile_local import local_counts
+from adrenoc.kernels.families.expansion import expansion_tile
+from adrenoc.kernels.families.separable import separable_tile
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
+from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile, Route
+from adrenoc.kernels.families.shared.conv_work import ConvWork
+from adrenoc.kernels.families.shared.machine import Machine
+from adrenoc.kernels.families.winograd.winograd import Tiling
+from adrenoc.kernels.families.winograd.winograd_conv_rule import conv_candidates
+from adrenoc.kernels.families.winograd.winograd_matrices import winograd
+from adrenoc.kernels.families.winograd.winograd_rule import multiply_candidates
 from adrenoc.kernels.weights import whole_k_steps
 from adrenoc.target.target import load_target
 

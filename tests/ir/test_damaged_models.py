@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from adrenoc import errors
+from adrenoc.base import errors
 from tests.models import network
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc import errors
+from adrenoc.base import errors
 from tests.ir.planning import plan_as_user
 
 

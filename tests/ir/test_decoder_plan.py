@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 import pytest
 
+from adrenoc.base.errors import CustomDomainError, OptionError, UnsupportedOperatorError
 from adrenoc.cli.plan_shapes import plan_shapes
 from adrenoc.compile.decoder_plan import plan_decoder
-from adrenoc.errors import CustomDomainError, OptionError, UnsupportedOperatorError
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.decoder_spec import CacheSpec, DecoderForm

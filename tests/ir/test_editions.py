@@ -11,16 +11,16 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import helper
 
-from adrenoc.android.package.asset_pack import PACK, TARGETING, write_asset_pack
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import PARAMS, Bundle, open_bundle
 from adrenoc.bundle.editions import name_parts, open_edition, read_editions
 from adrenoc.bundle.gates import parse_gates
 from adrenoc.cli.main import cli
-from adrenoc.errors import BundleError
-from adrenoc.views.bundle_diff import diff_bundles
-from adrenoc.views.bundle_page import bundle_html
-from adrenoc.views.diff_page import diff_html
+from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_asset_pack
+from adrenoc.pages.bundle_diff import diff_bundles
+from adrenoc.pages.bundle_page import bundle_html
+from adrenoc.pages.diff_page import diff_html
 from tests.models import graph, write
 
 node = helper.make_node

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from adrenoc.families.expansion.expansion_plan import Region, Span
-from adrenoc.families.expansion.expansion_tile import ExpansionWork, candidates, local_bytes
-from adrenoc.families.shared.conv_geometry import ConvGeometry
 from adrenoc.ir.layout import Extents
+from adrenoc.kernels.families.expansion.expansion_plan import Region, Span
+from adrenoc.kernels.families.expansion.expansion_tile import ExpansionWork, candidates, local_bytes
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
 from adrenoc.target.target import load_target
 
 

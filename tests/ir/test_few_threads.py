@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from adrenoc.errors import TargetError
-from adrenoc.options import resolve_options
+from adrenoc.base.errors import TargetError
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.ir.options import resolve_options
+from adrenoc.lab.prove.case import add_to
+from adrenoc.lab.prove.cases.table import CASES
+from adrenoc.lab.prove.net import Net
 from adrenoc.passes.verify.check_launches import check_kernels
-from adrenoc.pipeline import State, run_stages
-from adrenoc.prove.case import add_to
-from adrenoc.prove.cases.table import CASES
-from adrenoc.prove.net import Net
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import Target, load_target
 
 SUITE = [case for case in CASES if not case.title.startswith("map: ")]

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc.options import resolve_options
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.ir.options import resolve_options
 from adrenoc.passes.read.find_batch import Along, batch_free_constants, find_batch
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.models import graph, write
 

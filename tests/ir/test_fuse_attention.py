@@ -8,10 +8,10 @@ import pytest
 from onnx import helper
 from planning import plan
 
+from adrenoc.base.tvmapi import BufferLoad, Expr, Var, decl_buffer, floordiv, floormod, iconst
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Node
 from adrenoc.passes.fuse.index_maps import place_axes
-from adrenoc.tvmapi import BufferLoad, Expr, Var, decl_buffer, floordiv, floormod, iconst
 from tests.models import graph
 
 TOKENS, HEADS, WIDTH = 12, 2, 8

@@ -9,12 +9,12 @@ import pytest
 from branches import Net
 from planning import plan
 
-from adrenoc.families.expansion.expansion_rule import EXPANSION
-from adrenoc.families.separable.separable_rule import SEPARABLE
+from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.expansion.expansion_rule import EXPANSION
+from adrenoc.kernels.families.separable.separable_rule import SEPARABLE
 from adrenoc.passes.fuse import depthwise_pairs, fuse_expansion, fuse_separable
 from adrenoc.passes.lower.measure_work import multiply_adds
-from adrenoc.pipeline import State
 from tests.joins import set_joins
 
 

@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from planning import plan
 
-from adrenoc.families.shared.row_product import CENTRED
+from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.pipeline import State
+from adrenoc.kernels.families.shared.row_product import CENTRED
 
 DEPTH, COLUMNS = 64, 32
 

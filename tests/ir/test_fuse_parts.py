@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.decoder_plan import plan_decoder
+from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.importers.decoder_form import find_decoder
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 

@@ -8,9 +8,9 @@ import pytest
 from branches import Net
 from planning import plan
 
-from adrenoc.families.shared import machine
+from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph
-from adrenoc.pipeline import State
+from adrenoc.kernels.families.shared import machine
 
 
 def _fused(net: Net, *outputs: str, preset: str = "mixed") -> tuple[Graph, State]:

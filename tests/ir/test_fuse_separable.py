@@ -6,9 +6,9 @@ import pytest
 from branches import Net
 from planning import plan
 
-from adrenoc.families.separable.separable_rule import SEPARABLE
+from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph
-from adrenoc.pipeline import State
+from adrenoc.kernels.families.separable.separable_rule import SEPARABLE
 from tests.joins import set_joins
 
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc.codegen.build import kernel_sources
+from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.target.target import list_targets
 from tests.ir.planning import plan
 from tests.models import graph

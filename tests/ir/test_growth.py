@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.models import chains
 

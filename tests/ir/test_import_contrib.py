@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from adrenoc.errors import CustomDomainError
+from adrenoc.base.errors import CustomDomainError
 from adrenoc.importers import import_model
 from tests.ir.import_and_run import check
 from tests.models import graph, write

@@ -9,11 +9,11 @@ import onnx
 import pytest
 from onnx import helper
 
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.check.inputs import make_inputs
-from adrenoc.errors import ModelFormatError
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx.session import open_session
-from adrenoc.rewrites.simplify import simplify
+from adrenoc.passes.rewrites.simplify import simplify
 from tests.ir.import_and_run import check, operators
 from tests.models import graph, write
 from tests.stock_tvm import run_on_cpu

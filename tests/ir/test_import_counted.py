@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx.session import open_session
 from tests.models import graph, write

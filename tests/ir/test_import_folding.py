@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from adrenoc.errors import AdrenocError, ModelFormatError
-from adrenoc.host import memory as host_memory
+from adrenoc.base.errors import AdrenocError, ModelFormatError
+from adrenoc.base.host import memory as host_memory
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx import infer, room, second_opinion
-from adrenoc.relax import fold
+from adrenoc.importers.relax import fold
 from tests.ir.import_and_run import check, operators
 from tests.models import graph, write
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from adrenoc.importers import import_model
-from adrenoc.relax.values import op_name
+from adrenoc.importers.relax.values import op_name
 from tests.ir.import_and_run import check, operators
 from tests.models import graph, write, write_network
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from tests.ir.import_and_run import check
 from tests.models import graph, write
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from adrenoc.base.errors import DependencyError, InputError, ModelFormatError, ToolError
+from adrenoc.base.host.extras import pip_install
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check import runtimes
 from adrenoc.check.inputs import make_inputs
 from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import other_kernels, run_reference
 from adrenoc.check.runtimes import PLAIN, REFERENCE_KERNELS, UNSIGNED
-from adrenoc.errors import DependencyError, InputError, ModelFormatError, ToolError
-from adrenoc.host.extras import pip_install
 from tests.models import graph, write, write_network
 from tests.tflite.build import ModelBuilder, T
 

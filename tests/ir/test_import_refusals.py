@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc import errors
+from adrenoc.base import errors
 from adrenoc.importers import import_model
 from adrenoc.importers.frontend import quote
 from tests.models import graph, network, write, write_network

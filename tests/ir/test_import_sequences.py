@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.importers import import_model
 from tests.ir.import_and_run import check, operators
 from tests.models import graph, write

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tflite
 
-from adrenoc import errors
+from adrenoc.base import errors
 from adrenoc.importers import import_model
 from adrenoc.importers.tflite.file import read_tflite
 from tests.ir.import_and_run import check, operators

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from adrenoc.base.errors import InputError
 from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.check.reference import run_reference
-from adrenoc.errors import InputError
 from adrenoc.importers import import_model
 from tests.ir.import_and_run import check
 from tests.models import graph, write

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
+from adrenoc.base.errors import OptionError, UnsupportedOperatorError
 from adrenoc.compile.decoder_plan import plan_decoder
-from adrenoc.errors import OptionError, UnsupportedOperatorError
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.imported import Imported

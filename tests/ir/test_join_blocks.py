@@ -9,12 +9,12 @@ import pytest
 from branches import Net
 from planning import plan
 
-from adrenoc.errors import DefectError
+from adrenoc.base.errors import DefectError
+from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Store, View
 from adrenoc.ir.layout import TexelOrder
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.verify.check_graph import check_graph
-from adrenoc.pipeline import State
 
 
 def _joined(model: onnx.ModelProto, preset: str = "mixed", **limits: int) -> tuple[Graph, State]:

@@ -12,9 +12,9 @@ import pytest
 from onnx import helper
 from planning import plan
 
-from adrenoc.codegen import build
-from adrenoc.codegen.build import kernel_sources
 from adrenoc.device.fit import needs_half_type
+from adrenoc.kernels.codegen import build
+from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.kernels.epilogue import AT_ONCE
 from adrenoc.target.gpu import NO_HALF_TYPE
 from tests.models import graph

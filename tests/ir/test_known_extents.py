@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
+from adrenoc.base.tvmapi import cast, floordiv, iconst, lane, load_texel, minimum
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.target.target import load_target
-from adrenoc.tvmapi import cast, floordiv, iconst, lane, load_texel, minimum
 
 FITTING = Path(__file__).resolve().parents[2] / "scripts" / "fitting"
 THREADS, MOST_ROWS, HALF_BYTES, FLOAT_BYTES, LANES = 8, 1000, 2, 4, 4
@@ -31,7 +31,7 @@ def known_extents() -> ModuleType:
 @pytest.fixture(scope="module")
 def rows_kernel() -> tuple[object, object]:
     """A function whose threads go over the rows together, one texel each; and its loop."""
-    from adrenoc.tvmapi import For
+    from adrenoc.base.tvmapi import For
 
     def spec(count: int, dtype: str) -> OperandSpec:
         return OperandSpec(shape=(count,), dtype=dtype, memory=Memory.PLAIN, layout=None)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc import errors
+from adrenoc.base import errors
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.importer import import_onnx
 from tests.models import graph, write

@@ -14,8 +14,10 @@ import tvm
 from tvm import relax
 from tvm.script import tirx as T  # noqa: N812
 
-from adrenoc.android.elf import check_extents, read_elf
-from adrenoc.android.link import (
+from adrenoc.base.errors import DependencyError, DiskFullError, LinkError, ToolError
+from adrenoc.base.host.proc import run_tool
+from adrenoc.native.android.elf import check_extents, read_elf
+from adrenoc.native.android.link import (
     ANDROID_PAGE_BYTES,
     RUNTIME_SONAME,
     Linker,
@@ -25,9 +27,7 @@ from adrenoc.android.link import (
     link_library,
     link_objects,
 )
-from adrenoc.android.ndk import MIN_API
-from adrenoc.errors import DependencyError, DiskFullError, LinkError, ToolError
-from adrenoc.host.proc import run_tool
+from adrenoc.native.android.ndk import MIN_API
 from tests.ndks import forget_ndks
 
 ANDROID = "aarch64-linux-android"
@@ -269,7 +269,7 @@ def test_a_failing_linker_tells_how_to_run_it_again(android: Any, tmp_path: Path
 def test_a_full_folder_for_temporary_files_is_named(
     android: Any, linker: Linker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adrenoc.android.link.SCRATCH_BYTES", 1 << 60)
+    monkeypatch.setattr("adrenoc.native.android.link.SCRATCH_BYTES", 1 << 60)
     with pytest.raises(DiskFullError, match="the folder for temporary files"):
         link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
 

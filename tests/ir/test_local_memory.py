@@ -11,47 +11,47 @@ from typing import Any
 
 import pytest
 
-import adrenoc.families
-from adrenoc.families.attention.attention import AttentionOperands, attention
-from adrenoc.families.attention.attention_rule import AttentionWork
-from adrenoc.families.attention.attention_rule import candidates as attention_candidates
-from adrenoc.families.cache.cached_attention import CachedOperands, cached_attention
-from adrenoc.families.cache.step_attention import step_attention
-from adrenoc.families.cache.step_operands import StepOperands
-from adrenoc.families.cache.step_rules import StepWork
-from adrenoc.families.cache.step_rules import candidates as step_candidates
-from adrenoc.families.conv.centred_conv import centred_conv
-from adrenoc.families.conv.conv2d_dot import conv2d_dot
-from adrenoc.families.conv.conv2d_local import conv2d_local
-from adrenoc.families.conv.conv_tile_local import local_bytes, local_candidates
-from adrenoc.families.depthwise import depthwise_rule
-from adrenoc.families.depthwise.depthwise import depthwise
-from adrenoc.families.expansion import expansion_tile
-from adrenoc.families.expansion.expansion import expansion
-from adrenoc.families.n_bits.n_bits import NBitsOperands, NBitsWeights
-from adrenoc.families.n_bits.n_bits_dot import RoundedOperands, n_bits_dot
-from adrenoc.families.n_bits.n_bits_dot_rule import DotWork, dot_bytes, dot_candidates
-from adrenoc.families.n_bits.n_bits_matrix import n_bits_matrix
-from adrenoc.families.n_bits.n_bits_rule import matrix_bytes, matrix_candidates
-from adrenoc.families.n_bits.rounded import Rounding
-from adrenoc.families.recurrent.recurrent import RecurrentOperands, RecurrentTile, recurrent
-from adrenoc.families.recurrent.recurrent_rule import RecurrentWork
-from adrenoc.families.recurrent.recurrent_rule import candidates as recurrent_candidates
-from adrenoc.families.separable import separable_tile
-from adrenoc.families.separable.separable import separable
-from adrenoc.families.shared.conv_geometry import ConvGeometry
-from adrenoc.families.shared.conv_work import ConvWork
-from adrenoc.families.shared.mixed_parts import OF_SCORES, MixedParts, mixed_bytes
-from adrenoc.families.winograd import winograd_conv_rule
-from adrenoc.families.winograd.winograd import Tiling
-from adrenoc.families.winograd.winograd_conv import winograd_conv
-from adrenoc.families.winograd.winograd_matrices import winograd
+import adrenoc.kernels.families
+from adrenoc.importers.relax.recurrent_cells import Cell
 from adrenoc.ir.layout import LANES, Extents, Layout
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue, Finished
-from adrenoc.relax.recurrent_cells import Cell
+from adrenoc.kernels.families.attention.attention import AttentionOperands, attention
+from adrenoc.kernels.families.attention.attention_rule import AttentionWork
+from adrenoc.kernels.families.attention.attention_rule import candidates as attention_candidates
+from adrenoc.kernels.families.cache.cached_attention import CachedOperands, cached_attention
+from adrenoc.kernels.families.cache.step_attention import step_attention
+from adrenoc.kernels.families.cache.step_operands import StepOperands
+from adrenoc.kernels.families.cache.step_rules import StepWork
+from adrenoc.kernels.families.cache.step_rules import candidates as step_candidates
+from adrenoc.kernels.families.conv.centred_conv import centred_conv
+from adrenoc.kernels.families.conv.conv2d_dot import conv2d_dot
+from adrenoc.kernels.families.conv.conv2d_local import conv2d_local
+from adrenoc.kernels.families.conv.conv_tile_local import local_bytes, local_candidates
+from adrenoc.kernels.families.depthwise import depthwise_rule
+from adrenoc.kernels.families.depthwise.depthwise import depthwise
+from adrenoc.kernels.families.expansion import expansion_tile
+from adrenoc.kernels.families.expansion.expansion import expansion
+from adrenoc.kernels.families.n_bits.n_bits import NBitsOperands, NBitsWeights
+from adrenoc.kernels.families.n_bits.n_bits_dot import RoundedOperands, n_bits_dot
+from adrenoc.kernels.families.n_bits.n_bits_dot_rule import DotWork, dot_bytes, dot_candidates
+from adrenoc.kernels.families.n_bits.n_bits_matrix import n_bits_matrix
+from adrenoc.kernels.families.n_bits.n_bits_rule import matrix_bytes, matrix_candidates
+from adrenoc.kernels.families.n_bits.rounded import Rounding
+from adrenoc.kernels.families.recurrent.recurrent import RecurrentOperands, RecurrentTile, recurrent
+from adrenoc.kernels.families.recurrent.recurrent_rule import RecurrentWork
+from adrenoc.kernels.families.recurrent.recurrent_rule import candidates as recurrent_candidates
+from adrenoc.kernels.families.separable import separable_tile
+from adrenoc.kernels.families.separable.separable import separable
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
+from adrenoc.kernels.families.shared.conv_work import ConvWork
+from adrenoc.kernels.families.shared.mixed_parts import OF_SCORES, MixedParts, mixed_bytes
+from adrenoc.kernels.families.winograd import winograd_conv_rule
+from adrenoc.kernels.families.winograd.winograd import Tiling
+from adrenoc.kernels.families.winograd.winograd_conv import winograd_conv
+from adrenoc.kernels.families.winograd.winograd_matrices import winograd
 from adrenoc.target.target import Target, load_target
 
 POINT = ConvGeometry(kernel=(1, 1))
@@ -481,7 +481,7 @@ def test_tiles_claim_what_kernels_declare(family: Any, half: bool, seed: int) ->
 
 
 def test_every_family_that_declares_local_memory_is_among_them() -> None:
-    folder = Path(adrenoc.families.__file__).parent
+    folder = Path(adrenoc.kernels.families.__file__).parent
     declaring = {
         str(path.relative_to(folder))
         for path in folder.rglob("*.py")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.families.n_bits.n_bits import NBitsTile
-from adrenoc.families.n_bits.n_bits_rule import NBitsWork, candidates, estimate_clocks
-from adrenoc.families.shared.machine import Machine
+from adrenoc.kernels.families.n_bits.n_bits import NBitsTile
+from adrenoc.kernels.families.n_bits.n_bits_rule import NBitsWork, candidates, estimate_clocks
+from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.target.target import load_target
 
 

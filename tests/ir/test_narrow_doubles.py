@@ -10,8 +10,8 @@ import pytest
 import tvm
 from onnx import helper
 
-from adrenoc.relax.values import dtype_of
-from adrenoc.rewrites.simplify import simplify
+from adrenoc.importers.relax.values import dtype_of
+from adrenoc.passes.rewrites.simplify import simplify
 from tests.ir.import_and_run import check
 from tests.models import graph, write
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.android.link import find_linker
-from adrenoc.android.ndk import find_ndk, ndk_version, why_no_ndk
-from adrenoc.android.runtime_build import build_runtime
+from adrenoc.base.errors import DependencyError, OptionError
 from adrenoc.cli.main import main
-from adrenoc.errors import DependencyError, OptionError
+from adrenoc.native.android.link import find_linker
+from adrenoc.native.android.ndk import find_ndk, ndk_version, why_no_ndk
+from adrenoc.native.android.runtime_build import build_runtime
 from tests.ndks import fake_ndk, forget_ndks
 
 

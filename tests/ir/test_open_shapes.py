@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc import errors
-from adrenoc.decision import ASSUMED
+from adrenoc.base import errors
+from adrenoc.base.decision import ASSUMED
 from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
 from tests.models import graph, write

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import adrenoc
-from adrenoc.families import operators
-from adrenoc.families.operators import OF_RELAX, OPERATORS, is_kind, is_product
-from adrenoc.families.shared.operator import Kind, Operator
+from adrenoc.base.tvmapi import Op
 from adrenoc.ir.graph import Node
-from adrenoc.tvmapi import Op
+from adrenoc.kernels.families import operators
+from adrenoc.kernels.families.operators import OF_RELAX, OPERATORS, is_kind, is_product
+from adrenoc.kernels.families.shared.operator import Kind, Operator
 
-FAMILIES = Path(adrenoc.__file__).parent / "families"
+FAMILIES = Path(adrenoc.__file__).parent / "kernels" / "families"
 
 
 def test_each_familys_records_are_joined() -> None:

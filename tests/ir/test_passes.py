@@ -201,8 +201,8 @@ def test_layers_kept_are_outputs_under_the_models_names() -> None:
     target_names = {"r0", "y"}
     from dataclasses import replace
 
+    from adrenoc.compile.pipeline.steps import context_of
     from adrenoc.passes.place.expose_layers import expose_layers
-    from adrenoc.pipeline.steps import context_of
 
     state = plan(_conv_block(), until="fuse")
     assert state.graph is not None

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from planning import plan
 
+from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.pipeline import State
 from tests.host.test_ops_placed import Net
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import Policy, Verdict
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
+from adrenoc.pages.node_data import PLACE_COLOURS
+from adrenoc.pages.planned_graph.planned_nodes import list_planned_nodes
 from adrenoc.target.target import load_target
-from adrenoc.views.node_data import PLACE_COLOURS
-from adrenoc.views.planned_graph.planned_nodes import list_planned_nodes
 from tests.models import write_network
 
-PACKAGE = "adrenoc.views.planned_graph"
+PACKAGE = "adrenoc.pages.planned_graph"
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from adrenoc.families.operators import OPERATORS
+from adrenoc.base.tvmapi import BufferLoad, Var, call, decl_buffer, fconst, tirx
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.passes.precision.known import FROM_ZERO, Interval, Known
-from adrenoc.tvmapi import BufferLoad, Var, call, decl_buffer, fconst, tirx
 
 _AXIS = Var("i", "int64")
 _X, _Y = (decl_buffer((8,), "float32", name) for name in "xy")

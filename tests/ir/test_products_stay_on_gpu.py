@@ -3,7 +3,7 @@
 Importers give products in float32 or in integers, and TVM's legalisation of each product is a plain
 loop nest, whatever its windows, groups and ranks: what a family refuses, or a device has to do
 without, is a slower kernel of the GPU.  So generated code on the CPU never multiplies quanta, and
-needs no kernels for that (whole models on the CPU: `adrenoc/cpu/`).
+needs no kernels for that (whole models on the CPU: `adrenoc/firmware/cpu/`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pytest
 from onnxruntime.quantization import quantize_dynamic
 from tvm import relax
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.operators import OF_RELAX
-from adrenoc.families.shared.operator import Kind
-from adrenoc.options import resolve_options
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.importers.relax.own import N_BITS, RECURRENT, call_own
+from adrenoc.ir.options import resolve_options
+from adrenoc.kernels.families.operators import OF_RELAX
+from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.passes.read.read_graph import read_graph
-from adrenoc.pipeline import State, run_stages
-from adrenoc.relax.own import N_BITS, RECURRENT, call_own
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import load_target
 from tests.mcu.drawn import drawn_model

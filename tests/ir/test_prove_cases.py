@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.manifest import KernelInfo
+from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.device.fit import local_bytes
-from adrenoc.families.operators import OPERATORS
-from adrenoc.families.shared.operator import Fusion, Kind
 from adrenoc.ir.graph import Graph
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.prove.case import Case, add_to
-from adrenoc.prove.cases.table import CASES, NOT_IN_MODELS
-from adrenoc.prove.forms import FEW_BYTES, FORMS
-from adrenoc.prove.net import Net
-from adrenoc.prove.suite import Suite, make_suite
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
+from adrenoc.kernels.families.operators import OPERATORS
+from adrenoc.kernels.families.shared.operator import Fusion, Kind
+from adrenoc.lab.prove.case import Case, add_to
+from adrenoc.lab.prove.cases.table import CASES, NOT_IN_MODELS
+from adrenoc.lab.prove.forms import FEW_BYTES, FORMS
+from adrenoc.lab.prove.net import Net
+from adrenoc.lab.prove.suite import Suite, make_suite
 from adrenoc.target.avoid import OPERATOR, OVERRIDES
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target, load_target

@@ -8,8 +8,8 @@ import pytest
 from onnx import helper
 from planning import plan
 
+from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph
-from adrenoc.pipeline import State
 from tests.models import graph
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from adrenoc.base.errors import InputError, ToolError
+from adrenoc.base.host.proc import own_module
 from adrenoc.check import reference
 from adrenoc.check.reference import APART, other_kernels, run_reference
-from adrenoc.errors import InputError, ToolError
-from adrenoc.host.proc import own_module
 from tests.models import graph, write
 
 _CRASHES = """

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from adrenoc.families.separable.separable import SeparableTile
-from adrenoc.families.separable.separable_tile import SeparableWork, score_tiles
-from adrenoc.families.shared.conv_geometry import ConvGeometry
-from adrenoc.families.shared.conv_tile_shape import Route
-from adrenoc.families.shared.conv_work import ConvWork
-from adrenoc.families.shared.machine import Machine
 from adrenoc.ir.layout import Extents
+from adrenoc.kernels.families.separable.separable import SeparableTile
+from adrenoc.kernels.families.separable.separable_tile import SeparableWork, score_tiles
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
+from adrenoc.kernels.families.shared.conv_tile_shape import Route
+from adrenoc.kernels.families.shared.conv_work import ConvWork
+from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.target.target import load_target
 
 WORK = SeparableWork(

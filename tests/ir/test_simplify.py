@@ -7,8 +7,8 @@ import pytest
 import tvm
 from tvm import relax
 
-from adrenoc.relax.values import constant_value, op_name
-from adrenoc.rewrites.simplify import simplify
+from adrenoc.importers.relax.values import constant_value, op_name
+from adrenoc.passes.rewrites.simplify import simplify
 from tests.ir.import_and_run import operators
 from tests.stock_tvm import run_on_cpu
 

@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 from tvm_ffi.structural import structural_hash
 
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import DefectError
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import DefectError
+from adrenoc.base.tvmapi import tvm
+from adrenoc.compile.pipeline import STAGES, Stage, State, check_order, program_of, storage_of
+from adrenoc.compile.pipeline.phases import check_phase
+from adrenoc.compile.pipeline.stage import Phase
+from adrenoc.compile.pipeline.state import graph_of
 from adrenoc.ir.graph import Tensor
+from adrenoc.ir.options import resolve_options
 from adrenoc.ir.precision import Precision
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import STAGES, Stage, State, check_order, program_of, storage_of
-from adrenoc.pipeline.phases import check_phase
-from adrenoc.pipeline.stage import Phase
-from adrenoc.pipeline.state import graph_of
 from adrenoc.target.target import load_target
-from adrenoc.tvmapi import tvm
 from tests.ir.planning import plan
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))

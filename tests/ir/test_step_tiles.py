@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.families.cache.step_rules import (
+from adrenoc.kernels.families.cache.step_rules import (
     StepWork,
     candidates,
     count_splits,
     estimate_clocks,
 )
-from adrenoc.families.shared.machine import Machine
+from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.target.target import load_target
 
 ROWS, QUARTER = 4096, 1024

@@ -6,8 +6,8 @@ import onnx
 from branches import Net
 from planning import plan
 
+from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Store
-from adrenoc.pipeline import State
 
 
 def _stored(model: onnx.ModelProto) -> tuple[Graph, State]:

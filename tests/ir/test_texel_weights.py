@@ -10,8 +10,8 @@ import pytest
 from onnx import helper
 from planning import plan
 
-from adrenoc.codegen.build import kernel_sources
 from adrenoc.ir.operand import Memory
+from adrenoc.kernels.codegen.build import kernel_sources
 from tests.models import graph
 
 

@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
+from adrenoc.base.errors import (
+    AdrenocError,
+    ModelFormatError,
+    OptionError,
+    UnsupportedOperatorError,
+)
 from adrenoc.compile.decoder_plan import USUAL_PREFILL, plan_decoder
-from adrenoc.errors import AdrenocError, ModelFormatError, OptionError, UnsupportedOperatorError
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.tflite.file import read_tflite

@@ -12,13 +12,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from adrenoc import errors
+from adrenoc.base import errors
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.importers import onnx_wire
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx import unroll
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.models import graph
 

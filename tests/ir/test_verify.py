@@ -16,21 +16,21 @@ import pytest
 from branches import Net
 from planning import plan
 
-from adrenoc.codegen.opencl_sharing import Shared
-from adrenoc.codegen.parse_opencl import find_front_end, parse_opencl
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import DefectError
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.make import make_bundle
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import DefectError
+from adrenoc.compile.pipeline import STAGES, State, program_of, storage_of, verify
+from adrenoc.compile.pipeline.steps import emit_relax_step
 from adrenoc.ir.graph import View
 from adrenoc.ir.node_kinds import ALLOC
 from adrenoc.ir.operand import TEXTURE
+from adrenoc.ir.options import list_presets, resolve_options
 from adrenoc.ir.program import Program
-from adrenoc.options import list_presets, resolve_options
+from adrenoc.kernels.codegen.opencl_sharing import Shared
+from adrenoc.kernels.codegen.parse_opencl import find_front_end, parse_opencl
 from adrenoc.passes.fuse import depthwise_pairs
 from adrenoc.passes.lower.plan_memory import Storage
-from adrenoc.pipeline import STAGES, State, program_of, storage_of, verify
-from adrenoc.pipeline.steps import emit_relax_step
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 
 DEVICES = ("adreno", "adreno:750", "host")

@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.decision import DecisionLog
-from adrenoc.options import resolve_options
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.compile.pipeline.state import graph_of
+from adrenoc.ir.options import resolve_options
 from adrenoc.passes.fuse.winograd_budget import MOST, Saving, choose_within_budget
-from adrenoc.pipeline import State, run_stages
-from adrenoc.pipeline.state import graph_of
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 from tests.models import graph, write
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from ai_edge_litert import interpreter as litert
 
+from adrenoc.firmware.mcu.core import load_core
+from adrenoc.firmware.mcu.emulator import Emulated, missing_tools, run_firmware
+from adrenoc.firmware.mcu.evaluate import evaluate
+from adrenoc.firmware.mcu.folder import Firmware, firmware_of, write_firmware
+from adrenoc.firmware.mcu.program import make_program
+from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
-from adrenoc.mcu.core import load_core
-from adrenoc.mcu.emulator import Emulated, missing_tools, run_firmware
-from adrenoc.mcu.evaluate import evaluate
-from adrenoc.mcu.folder import Firmware, firmware_of, write_firmware
-from adrenoc.mcu.program import make_program
-from adrenoc.mcu.tflite.importer import network_of
 
 needs_emulator = pytest.mark.skipif(
     bool(missing_tools()), reason=f"not installed: {' and '.join(missing_tools())}"

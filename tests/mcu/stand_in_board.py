@@ -2,8 +2,8 @@
 
     python stand_in_board.py [garbage | crash | fail N]
 
-Without a word it does as `adrenoc/mcu/boards.py` says; `fail N` refuses programs of more than N
-schedules, as a board without room would.
+Without a word it does as `adrenoc/firmware/mcu/boards.py` says; `fail N` refuses programs of more
+than N schedules, as a board without room would.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.cli.main import main
-from adrenoc.errors import UnsupportedOperatorError
-from adrenoc.mcu.borders import Border
+from adrenoc.firmware.mcu.borders import Border
 from tests.mcu.judge import evaluate_and_compare, needs_emulator
 from tests.mcu.maker import Maker, Value
 from tests.tflite.build import T

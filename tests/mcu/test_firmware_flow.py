@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.cli.main import main
-from adrenoc.errors import (
+from adrenoc.base.errors import (
     CheckFailedError,
     CompileError,
     OutputError,
@@ -19,8 +18,9 @@ from adrenoc.errors import (
     TargetError,
     UnsupportedOperatorError,
 )
-from adrenoc.mcu import emulator
-from adrenoc.mcu.core import core_names, load_core
+from adrenoc.cli.main import main
+from adrenoc.firmware.mcu import emulator
+from adrenoc.firmware.mcu.core import core_names, load_core
 from tests.mcu import networks
 from tests.mcu.judge import needs_emulator, run_and_compare
 from tests.mcu.maker import Maker

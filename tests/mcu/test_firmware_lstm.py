@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.cli.main import main
-from adrenoc.errors import UnsupportedOperatorError
-from adrenoc.mcu.short_functions import logistic, tanh
+from adrenoc.firmware.mcu.short_functions import logistic, tanh
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.lstm_maker import add_lstm
 from tests.mcu.maker import Maker

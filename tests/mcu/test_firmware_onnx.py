@@ -10,16 +10,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from adrenoc.base.errors import CompileError, UnsupportedOperatorError
 from adrenoc.check.firmware import expected_outputs
 from adrenoc.cli.main import main
-from adrenoc.errors import CompileError, UnsupportedOperatorError
+from adrenoc.firmware.mcu.core import load_core
+from adrenoc.firmware.mcu.evaluate import evaluate
+from adrenoc.firmware.mcu.folder import firmware_of
+from adrenoc.firmware.mcu.onnx.float_islands import FUNCTIONS
+from adrenoc.firmware.mcu.onnx.importer import network_of_onnx
+from adrenoc.firmware.mcu.program import make_program
 from adrenoc.importers.formats import find_model_files
-from adrenoc.mcu.core import load_core
-from adrenoc.mcu.evaluate import evaluate
-from adrenoc.mcu.folder import firmware_of
-from adrenoc.mcu.onnx.float_islands import FUNCTIONS
-from adrenoc.mcu.onnx.importer import network_of_onnx
-from adrenoc.mcu.program import make_program
 from tests.mcu.judge import needs_emulator
 from tests.mcu.onnx_models import (
     RESIZED,

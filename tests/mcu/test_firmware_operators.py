@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
+from adrenoc.firmware.mcu.core import load_core
+from adrenoc.firmware.mcu.evaluate import evaluate
+from adrenoc.firmware.mcu.fold_constants import fold_constants
+from adrenoc.firmware.mcu.fuse_sums import fuse_sums
+from adrenoc.firmware.mcu.program import make_program
+from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
-from adrenoc.mcu.core import load_core
-from adrenoc.mcu.evaluate import evaluate
-from adrenoc.mcu.fold_constants import fold_constants
-from adrenoc.mcu.fuse_sums import fuse_sums
-from adrenoc.mcu.program import make_program
-from adrenoc.mcu.tflite.importer import network_of
 from tests.mcu.drawn import drawn_model
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.maker import Maker, Value

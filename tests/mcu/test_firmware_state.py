@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.cli.main import main
-from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.firmware.mcu.folder import open_firmware
+from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
-from adrenoc.mcu.folder import open_firmware
-from adrenoc.mcu.tflite.importer import network_of
 from tests.mcu.judge import Reference, needs_emulator
 from tests.mcu.lstm_maker import add_lstm
 from tests.mcu.maker import Maker

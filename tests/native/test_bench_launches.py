@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.make import make_bundle
-from adrenoc.options import CompileOptions
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import CompileOptions
 from adrenoc.target.target import load_target
 from tests.models import write_network
 

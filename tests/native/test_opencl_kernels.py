@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from opencl_source import INT32, MEMORY, load_kernels, pointer, serialised_module
 
-from adrenoc.errors import DeviceError
+from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
 
 pytestmark = pytest.mark.usefixtures("device")

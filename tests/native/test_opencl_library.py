@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adrenoc import native
-from adrenoc.errors import DependencyError, OutputError, ToolError
+from adrenoc.base.errors import DependencyError, OutputError, ToolError
 from adrenoc.native import compile_plugin
 
 
@@ -131,7 +131,7 @@ def test_no_opencl_library(device: Any) -> None:
     program = """
 import tvm, tvm_ffi
 from adrenoc import native
-from adrenoc.errors import DeviceError
+from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
 native.load()
 tvm_ffi.get_global_func("adrenoc.opencl.set_library")("/nowhere/libOpenCL.so")
@@ -149,7 +149,7 @@ def test_a_library_that_is_not_opencl(device: Any) -> None:
     program = """
 import sys, tvm_ffi
 from adrenoc import native
-from adrenoc.errors import DeviceError
+from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
 native.load()
 tvm_ffi.get_global_func("adrenoc.opencl.set_library")(sys.argv[1])
@@ -208,7 +208,7 @@ import sys
 sys.path.insert(0, sys.argv[2])
 import tvm, tvm_ffi
 from adrenoc import native
-from adrenoc.errors import DeviceError
+from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
 from opencl_source import load_kernels
 native.use_software_device()

@@ -11,7 +11,7 @@ import pytest
 from opencl_source import load_kernels
 
 import adrenoc
-from adrenoc.errors import DeviceError
+from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
 
 HERE = Path(__file__).parent

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from adrenoc import native
+from adrenoc.base.errors import AdrenocError
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.compiler import compile_model
-from adrenoc.errors import AdrenocError
+from adrenoc.ir.options import resolve_options
 from adrenoc.native import opencl
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
 from adrenoc.target.target import load_target
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from adrenoc import native
-from adrenoc.errors import DeviceError
+from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
 from tests.onnx_backend.cases import Case, load_cases
 from tests.onnx_backend.execute import Outcome

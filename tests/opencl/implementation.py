@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adrenoc.errors import DeviceError
+from adrenoc.base.errors import DeviceError
 from tests.opencl.layers import compile_layer
 
 VENDORS = Path("/etc/OpenCL/vendors")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adrenoc.files.read import read_toml
+from adrenoc.base.files.read import read_toml
 
 _TABLE = Path(__file__).with_name("known.toml")
 

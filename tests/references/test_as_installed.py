@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
+from adrenoc.base.errors import InputError
 from adrenoc.check import installed
 from adrenoc.check.doctor import _references
 from adrenoc.check.installed import explain_installed
 from adrenoc.check.runtimes import run_reference
-from adrenoc.errors import InputError
 from adrenoc.importers.onnx import session
 from adrenoc.importers.onnx.session import open_as_installed, open_session, saturates
 from adrenoc.importers.onnx.unsigned_products import mixes_signs

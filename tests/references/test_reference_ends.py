@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from adrenoc.base.errors import InputError, ToolError
 from adrenoc.check import runtimes
 from adrenoc.check.reference import _explain_end
-from adrenoc.errors import InputError, ToolError
 from tests.models import graph, write
 
 

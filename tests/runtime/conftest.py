@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from adrenoc.android.runtime_build import Runtime, build_runtime
+from adrenoc.base.errors import DependencyError
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
-from adrenoc.errors import DependencyError
+from adrenoc.native.android.runtime_build import Runtime, build_runtime
 from tests.models import graph, write, write_conv_chain
 from tests.patience import WAIT_S
 from tests.runtime.jvm import Jvm, make_jvm

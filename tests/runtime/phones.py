@@ -7,12 +7,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from adrenoc.android.java.sources import JNI_LIBRARY
-from adrenoc.android.licenses import LICENSE, NOTICE
-from adrenoc.android.link import find_linker
-from adrenoc.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime, open_runtime
+from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.manifest import Manifest
-from adrenoc.host.proc import run_tool
+from adrenoc.native.android.java.sources import JNI_LIBRARY
+from adrenoc.native.android.licenses import LICENSE, NOTICE
+from adrenoc.native.android.link import find_linker
+from adrenoc.native.android.runtime_build import (
+    HEADERS,
+    LIBRARY,
+    NAME_LIBRARY,
+    Runtime,
+    open_runtime,
+)
 
 
 def phone_runtime(folder: Path, runtime: Runtime) -> Runtime:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.android.runtime_build import ARCHIVE, NAME_LIBRARY, Runtime
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.native.android.runtime_build import ARCHIVE, NAME_LIBRARY, Runtime
 
 HERE = Path(__file__).parent
 

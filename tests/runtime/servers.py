@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from adrenoc import native
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.device.remote import RemoteAddress
+from adrenoc.native.android.runtime_build import Runtime
 from tests.patience import WAIT_S
 
 SOFTWARE = Path(sys.prefix) / "lib"

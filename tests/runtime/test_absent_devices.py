@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import DeviceError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.remote import run_remote
-from adrenoc.errors import DeviceError
+from adrenoc.native.android.runtime_build import Runtime
 from tests.patience import WAIT_S
 from tests.runtime.programs import Case, Finished, compile_opencl
 from tests.runtime.servers import address_of, native_server
@@ -30,7 +30,7 @@ _IN_PYTHON = """
 import sys
 from adrenoc import native
 from adrenoc.device.opencl import choose_device
-from adrenoc.errors import DeviceError
+from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
 import tvm_ffi
 native.use_software_device()

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import AdbError, RemoteError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device import adb
-from adrenoc.errors import AdbError, RemoteError
+from adrenoc.native.android.runtime_build import Runtime
 from tests.patience import WAIT_S
 from tests.runtime.fake_adb import fake_adb_process, what_happened
 from tests.runtime.programs import Case

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import AppError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
-from adrenoc.errors import AppError
+from adrenoc.native.android.runtime_build import Runtime
 from tests.patience import WAIT_S
 
 TOOLS = ("aapt", "zipalign", "apksigner", "keytool")

@@ -18,10 +18,8 @@ import pytest
 import tvm
 from tvm import relax
 
-from adrenoc.android.elf import read_elf
-from adrenoc.android.link import find_linker, link_library
-from adrenoc.android.runtime_build import LIBRARY as RUNTIME_LIBRARY
-from adrenoc.android.runtime_build import NAME_LIBRARY, RUNNER, SERVER, Runtime, build_runtime
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import DependencyError
 from adrenoc.bundle.bundle import LIBRARY
 from adrenoc.bundle.manifest import (
     MemoryPlan,
@@ -35,8 +33,16 @@ from adrenoc.bundle.manifest import (
 from adrenoc.bundle.tar import write_tar
 from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import DependencyError
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.link import find_linker, link_library
+from adrenoc.native.android.runtime_build import LIBRARY as RUNTIME_LIBRARY
+from adrenoc.native.android.runtime_build import (
+    NAME_LIBRARY,
+    RUNNER,
+    SERVER,
+    Runtime,
+    build_runtime,
+)
 from tests.mcu import networks
 from tests.mcu.judge import Reference
 from tests.patience import WAIT_S

@@ -15,7 +15,7 @@ import pytest
 from adrenoc.bundle.filter_transform import FilterTransform
 from adrenoc.bundle.moves import Move, Places, moves_to_json
 from adrenoc.bundle.params import write_params
-from adrenoc.families.winograd.winograd_matrices import winograd
+from adrenoc.kernels.families.winograd.winograd_matrices import winograd
 from tests.runtime.test_damage import READERS, build_with_readers
 
 OUTPUTS, INPUTS, TAPS = 12, 5, 3

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import (
     Case,
     Finished,

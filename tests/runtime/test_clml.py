@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
+from adrenoc.native.android.runtime_build import Runtime
 from tests.models import graph, write
 from tests.runtime.programs import Finished
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.base.errors import AdbError
 from adrenoc.check import doctor
 from adrenoc.check.doctor import Finding
 from adrenoc.cli.main import main
 from adrenoc.device import adb
-from adrenoc.errors import AdbError
 from tests.ndks import fake_ndk, forget_ndks
 from tests.patience import WAIT_S
 from tests.runtime.fake_adb import fake_adb_process

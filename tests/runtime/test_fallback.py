@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import CompileError, DeviceError
 from adrenoc.cli.main import main
-from adrenoc.errors import CompileError, DeviceError
 from adrenoc.importers.onnx.session import open_session
+from adrenoc.native.android.runtime_build import Runtime
 from tests.mcu import networks
 from tests.mcu.judge import Reference
 from tests.mcu.onnx_models import float_model, write_quantised

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError, RemoteError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress, open_session, run_remote
-from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError, RemoteError
+from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.link import link_to
 from tests.runtime.programs import Case, Finished, compile_opencl
 from tests.runtime.servers import (

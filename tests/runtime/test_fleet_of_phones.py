@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.native.android.runtime_build import Runtime
 from tests.hostile.models import relu
 from tests.runtime.fake_adb import fake_adb_process, pull_cable, put_cable, what_happened
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT, wait_until

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.cli.main import main
+from adrenoc.native.android.runtime_build import Runtime
 from tests.hostile.models import relu
 from tests.patience import WAIT_S
 from tests.runtime.servers import free_port, native_server, tvm_process, wait_until

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from adrenoc.android.elf import read_elf
-from adrenoc.android.java.classes import compile_classes
-from adrenoc.android.java.sources import JNI_LIBRARY, java_folder
-from adrenoc.android.link import ANDROID_PAGE_BYTES
-from adrenoc.android.runtime_build import LIBRARY, Runtime
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.java.classes import compile_classes
+from adrenoc.native.android.java.sources import JNI_LIBRARY, java_folder
+from adrenoc.native.android.link import ANDROID_PAGE_BYTES
+from adrenoc.native.android.runtime_build import LIBRARY, Runtime
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.runtime.jvm import Jvm
 from tests.runtime.programs import Case

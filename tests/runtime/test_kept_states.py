@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.cli.main import main
+from adrenoc.native.android.runtime_build import Runtime
 from tests.models import write_stepper
 from tests.runtime.programs import Finished, compile_against
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.cli.main import main
+from adrenoc.native.android.runtime_build import Runtime
 from tests.models import graph, write
 
 KIB = 1024

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.native.android.runtime_build import Runtime
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.runtime.programs import Finished, compile_against
 

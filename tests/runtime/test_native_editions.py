@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.editions import open_edition, read_editions
 from adrenoc.bundle.tar import write_tar
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
+from adrenoc.native.android.runtime_build import Runtime
 from tests.faulty.driver import claim
 from tests.models import graph, write
 from tests.runtime.programs import Finished

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
+from adrenoc.native.android.runtime_build import Runtime
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.models import write_conv_chain
 from tests.runtime.programs import Finished, compile_against

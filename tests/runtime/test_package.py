@@ -15,16 +15,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from adrenoc.android.app_check import check_app
-from adrenoc.android.elf import read_elf
-from adrenoc.android.java.sources import JNI_LIBRARY, java_folder
-from adrenoc.android.licenses import LICENSE, NOTICE
-from adrenoc.android.ndk import MIN_API
-from adrenoc.android.package.aar import write_aar
-from adrenoc.android.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
+from adrenoc.base.errors import AppError, BundleError, DependencyError, LinkError
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.errors import AppError, BundleError, DependencyError, LinkError
+from adrenoc.native.android.app_check import check_app
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.java.sources import JNI_LIBRARY, java_folder
+from adrenoc.native.android.licenses import LICENSE, NOTICE
+from adrenoc.native.android.ndk import MIN_API
+from adrenoc.native.android.package.aar import write_aar
+from adrenoc.native.android.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
 from tests.binary_manifest import binary_manifest
 from tests.runtime.phones import link_stub, without_sources
 from tests.runtime.programs import Finished

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import RemoteError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.remote import RemoteAddress, describe, run_remote
 from adrenoc.device.tracker import HostPort, Tracker
-from adrenoc.errors import RemoteError
+from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Case
 from tests.runtime.servers import (
     WAIT_S,

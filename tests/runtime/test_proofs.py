@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import PROOF, Bundle, open_bundle
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.cli.main import main
-from adrenoc.errors import BundleError
-from adrenoc.prove.proof import DrawnInput
+from adrenoc.lab.prove.proof import DrawnInput
+from adrenoc.native.android.runtime_build import Runtime
 from tests.faulty.driver import A640
 from tests.models import graph, write
 from tests.runtime.programs import Case, Finished, compile_against

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.remote import run_remote
 from adrenoc.device.run import run_bundle
+from adrenoc.native.android.runtime_build import Runtime
 from tests.models import graph, write
 from tests.runtime.programs import Finished
 from tests.runtime.servers import address_of, native_server, python_server

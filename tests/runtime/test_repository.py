@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adrenoc.android.app_check import check_app
-from adrenoc.android.licenses import LICENSE, NOTICE
-from adrenoc.android.ndk import MIN_API
-from adrenoc.android.package.aar import name_models
-from adrenoc.android.package.repository import RUNTIME, write_repository
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import BundleError, OutputError
+from adrenoc.base.text.names import BUNDLE
 from adrenoc.bundle.bundle import MANIFEST, Bundle, open_bundle
 from adrenoc.cli.main import main
-from adrenoc.errors import BundleError, OutputError
-from adrenoc.text.names import BUNDLE
+from adrenoc.native.android.app_check import check_app
+from adrenoc.native.android.licenses import LICENSE, NOTICE
+from adrenoc.native.android.ndk import MIN_API
+from adrenoc.native.android.package.aar import name_models
+from adrenoc.native.android.package.repository import RUNTIME, write_repository
+from adrenoc.native.android.runtime_build import Runtime
 from tests.binary_manifest import binary_manifest
 from tests.examples import examples
 from tests.runtime.phones import without_sources

@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import BundleError, OptionError, RemoteError
+from adrenoc.base.files.read import sha256_file
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device.greeting import MAGIC
 from adrenoc.device.remote import RemoteAddress, open_session, run_remote
-from adrenoc.errors import BundleError, OptionError, RemoteError
-from adrenoc.files.read import sha256_file
+from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Case
 from tests.runtime.servers import (
     WAIT_S,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import adrenoc
-from adrenoc.android import runtime_build
-from adrenoc.android.elf import read_elf
-from adrenoc.android.runtime_build import NAME_LIBRARY, RUNNER, SERVER, Runtime
-from adrenoc.android.runtime_toolchain import find_tool, find_toolchain
-from adrenoc.errors import DependencyError, LinkError
+from adrenoc.base.errors import DependencyError, LinkError
+from adrenoc.native.android import runtime_build
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.runtime_build import NAME_LIBRARY, RUNNER, SERVER, Runtime
+from adrenoc.native.android.runtime_toolchain import find_tool, find_toolchain
 
 BESIDE = "$ORIGIN"
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import adrenoc
-from adrenoc.android.elf import read_elf
-from adrenoc.android.runtime_build import NAME_LIBRARY, Runtime
 from adrenoc.bundle.bundle import Bundle
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.runtime_build import NAME_LIBRARY, Runtime
 from tests.runtime.programs import Case, Finished, run_case
 
 Execute = Callable[..., Finished]

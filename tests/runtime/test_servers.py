@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.cli.main import main
 from adrenoc.device.greeting import MAGIC, MISMATCH
+from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.servers import (
     SOFTWARE_ENVIRONMENT,
     WAIT_S,

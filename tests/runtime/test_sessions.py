@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.base.errors import InputError, RemoteError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.remote import remote_place
 from adrenoc.device.run import local_place
-from adrenoc.errors import InputError, RemoteError
+from adrenoc.native.android.runtime_build import Runtime
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.runtime.programs import Finished, compile_against
 from tests.runtime.servers import Served, address_of, native_server, python_server

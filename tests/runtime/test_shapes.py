@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.run import run_bundle
+from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Finished, compile_against
 
 Execute = Callable[..., Finished]

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 import adrenoc
-from adrenoc.android.elf import read_elf
-from adrenoc.android.runtime_build import (
+from adrenoc.base.errors import DependencyError
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.cli.main import main
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.runtime_build import (
     ARCHIVE,
     HEADERS,
     LIBRARY,
@@ -22,9 +25,6 @@ from adrenoc.android.runtime_build import (
     SERVER,
     Runtime,
 )
-from adrenoc.bundle.bundle import Bundle
-from adrenoc.cli.main import main
-from adrenoc.errors import DependencyError
 from tests.runtime.programs import (
     HERE,
     Case,

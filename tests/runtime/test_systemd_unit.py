@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.android.runtime_build import LIBRARY, SERVER
-from adrenoc.android.systemd_unit import UNIT, Service, find_unit_place, install_unit, print_unit
+from adrenoc.base.errors import DependencyError, OptionError
 from adrenoc.cli.main import main
-from adrenoc.errors import DependencyError, OptionError
+from adrenoc.native.android.runtime_build import LIBRARY, SERVER
+from adrenoc.native.android.systemd_unit import (
+    UNIT,
+    Service,
+    find_unit_place,
+    install_unit,
+    print_unit,
+)
 from tests.patience import WAIT_S
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
+from adrenoc.native.android.runtime_build import Runtime
 
 _OWN = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.android.runtime_build import Runtime
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import PROGRAMS, Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.result import ProgramOptions, RunResult
 from adrenoc.device.run import run_bundle
+from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Case, Finished
 from tests.runtime.servers import native_server
 from tests.runtime.test_damage import CACHE_READERS, build_with_readers

@@ -13,8 +13,8 @@ pytest.importorskip("ai_edge_litert")
 import tflite
 
 from adrenoc import native
+from adrenoc.base.errors import DeviceError
 from adrenoc.cli.main import main
-from adrenoc.errors import DeviceError
 from adrenoc.native import opencl
 from tests.onnx_backend.execute import Outcome
 from tests.onnx_backend.pool import run_cases

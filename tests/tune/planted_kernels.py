@@ -11,20 +11,20 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.families.maps.map import texel_of_thread
-from adrenoc.families.shared.context import KernelCall
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.base.tvmapi import fconst, iconst, splat
+from adrenoc.ir.options import CompileOptions
+from adrenoc.ir.tuning_log import Device, LogWriter, Status, Trial, read_log
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.options import CompileOptions
-from adrenoc.reporter import SilentReporter
+from adrenoc.kernels.families.maps.map import texel_of_thread
+from adrenoc.kernels.families.shared.context import KernelCall
+from adrenoc.lab.tune.farm import Job, Outcome
+from adrenoc.lab.tune.progress import SilentObserver, TuneProgress
+from adrenoc.lab.tune.tasks import Task, TunePlan, plan_model
+from adrenoc.lab.tune.tuner import TuneOptions, Tuner
+from adrenoc.lab.tune.variant import Argument, Variant, VariantBuilder
 from adrenoc.target.target import load_target
-from adrenoc.tune.farm import Job, Outcome
-from adrenoc.tune.progress import SilentObserver, TuneProgress
-from adrenoc.tune.tasks import Task, TunePlan, plan_model
-from adrenoc.tune.tuner import TuneOptions, Tuner
-from adrenoc.tune.variant import Argument, Variant, VariantBuilder
-from adrenoc.tuning_log import Device, LogWriter, Status, Trial, read_log
-from adrenoc.tvmapi import fconst, iconst, splat
 from tests.models import graph
 
 DEVICE = Device(name="rule", driver="1")

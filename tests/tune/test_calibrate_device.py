@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from adrenoc.calibrate.bench import Bench
-from adrenoc.calibrate.micro_kernel import Deed, MicroKernel, ProbeError, Tensor, image
 from adrenoc.cli.main import cli
+from adrenoc.lab.calibrate.bench import Bench
+from adrenoc.lab.calibrate.micro_kernel import Deed, MicroKernel, ProbeError, Tensor, image
+from adrenoc.lab.tune.local import local_server
+from adrenoc.lab.tune.session import Place
 from adrenoc.target.target import load_target
-from adrenoc.tune.local import local_server
-from adrenoc.tune.session import Place
 
 OUT = Tensor(shape=(64,), dtype="float32")
 GOOD = MicroKernel(

@@ -11,16 +11,16 @@ import pytest
 from onnx import helper
 from trials import trial
 
-from adrenoc.families.shared.conv_tile_shape import ConvTile
-from adrenoc.families.shared.schedule import actions_of, is_of
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Program
-from adrenoc.options import CompileOptions
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.tuning_log import LogWriter, Status
+from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
+from adrenoc.kernels.families.shared.schedule import actions_of, is_of
+from adrenoc.lab.tune.search import features
+from adrenoc.lab.tune.tasks import plan_model
 from adrenoc.target.target import load_target
-from adrenoc.tune.search import features
-from adrenoc.tune.tasks import plan_model
-from adrenoc.tuning_log import LogWriter, Status
 from tests.models import graph
 
 

@@ -23,16 +23,16 @@ from planted_kernels import (
 )
 
 from adrenoc import native
+from adrenoc.base.errors import OptionError, RemoteError
 from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress
-from adrenoc.errors import OptionError, RemoteError
-from adrenoc.families.shared.schedule import actions_of
-from adrenoc.tune.farm import Farm, FarmOptions, Job
-from adrenoc.tune.local import local_server
-from adrenoc.tune.progress import SilentObserver
-from adrenoc.tune.tasks import TunePlan
-from adrenoc.tune.tuner import TuneOptions, Tuner
-from adrenoc.tuning_log import Status, Trial, best_trials, read_log
+from adrenoc.ir.tuning_log import Status, Trial, best_trials, read_log
+from adrenoc.kernels.families.shared.schedule import actions_of
+from adrenoc.lab.tune.farm import Farm, FarmOptions, Job
+from adrenoc.lab.tune.local import local_server
+from adrenoc.lab.tune.progress import SilentObserver
+from adrenoc.lab.tune.tasks import TunePlan
+from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from tests.patience import WAIT_S
 from tests.runtime.servers import python_server, tvm_process
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from adrenoc.lab.tune.refit.fit import Key, fit_cost, value_of
+from adrenoc.lab.tune.refit.keep_better import keep_better
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
-from adrenoc.tune.refit.fit import Key, fit_cost, value_of
-from adrenoc.tune.refit.keep_better import keep_better
 
 COST = load_target("adreno:750").cost
 DEPTHWISE, GEMV = ("depthwise", "texel_slots"), ("gemv", "texel_slots")

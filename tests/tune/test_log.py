@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from trials import trial
 
-from adrenoc.errors import OutputError, TuningLogError
-from adrenoc.tuning_log import (
+from adrenoc.base.errors import OutputError, TuningLogError
+from adrenoc.ir.tuning_log import (
     Device,
     LogWriter,
     Status,
@@ -93,7 +93,7 @@ def test_a_missing_log_says_how_to_make_one(tmp_path: Path) -> None:
 def test_logs_that_come_with_adrenoc_go_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adrenoc.tuning_log.data_folder", lambda _: tmp_path / "presets")
+    monkeypatch.setattr("adrenoc.ir.tuning_log.data_folder", lambda _: tmp_path / "presets")
     shipped = tmp_path / "presets" / "a750.tune.json"
     shipped.parent.mkdir()
     shipped.write_text(trial().encode_line() + "\n")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from trials import trial
 
+from adrenoc.base.errors import TuningLogError
 from adrenoc.cli.main import main
-from adrenoc.errors import TuningLogError
-from adrenoc.tune.merge import differences, format_bans, merge, prune, summaries, write_log
-from adrenoc.tuning_log import Status, best_trials, read_log, tuning_of
+from adrenoc.ir.tuning_log import Status, best_trials, read_log, tuning_of
+from adrenoc.lab.tune.merge import differences, format_bans, merge, prune, summaries, write_log
 
 UNTUNED = trial(untuned=True, median_us=10.0)
 FAST = trial(group=(4, 4, 1), median_us=4.0)
@@ -53,7 +53,7 @@ def test_bans_are_quirks_of_a_target(tmp_path: Path) -> None:
     """What is printed is TOML that the target's loader takes."""
     import shutil
 
-    from adrenoc.files.read import data_folder, read_toml
+    from adrenoc.base.files.read import data_folder, read_toml
     from adrenoc.target.target import load_target
 
     folder = tmp_path / "targets"

@@ -10,10 +10,10 @@ import onnx
 import pytest
 from planted_kernels import plan_small, small_model
 
+from adrenoc.base.errors import ToolError
 from adrenoc.cli.main import main
-from adrenoc.errors import ToolError
-from adrenoc.families.shared.schedule import actions_of
-from adrenoc.tuning_log import Status, best_trials, read_log
+from adrenoc.ir.tuning_log import Status, best_trials, read_log
+from adrenoc.kernels.families.shared.schedule import actions_of
 
 ANALYSER = """
 import json, pathlib, sys

@@ -14,26 +14,26 @@ from typing import cast
 import onnx
 import pytest
 
-from adrenoc.errors import TuningLogError
-from adrenoc.families.shared.schedule import WorkGroup
-from adrenoc.files.read import data_folder
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
-from adrenoc.target.cost.cost import Cost
-from adrenoc.target.target import load_target
-from adrenoc.tune.refit.blame import blame
-from adrenoc.tune.refit.fit import constants_to_fit, fit_cost, loss_of, value_of
-from adrenoc.tune.refit.kernels import Measured, collect_kernels, replace_values
-from adrenoc.tune.refit.measurements import (
+from adrenoc.base.errors import TuningLogError
+from adrenoc.base.files.read import data_folder
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
+from adrenoc.ir.tuning_log import actions_key
+from adrenoc.kernels.families.shared.schedule import WorkGroup
+from adrenoc.lab.tune.refit.blame import blame
+from adrenoc.lab.tune.refit.fit import constants_to_fit, fit_cost, loss_of, value_of
+from adrenoc.lab.tune.refit.kernels import Measured, collect_kernels, replace_values
+from adrenoc.lab.tune.refit.measurements import (
     COLUMNS,
     Measurement,
     read_measurements,
     write_measurements,
 )
-from adrenoc.tune.refit.quality import quality_of, rank_correlation, regret_of
-from adrenoc.tune.refit.write_cost import cost_toml
-from adrenoc.tune.tasks import TunePlan, plan_model
-from adrenoc.tuning_log import actions_key
+from adrenoc.lab.tune.refit.quality import quality_of, rank_correlation, regret_of
+from adrenoc.lab.tune.refit.write_cost import cost_toml
+from adrenoc.lab.tune.tasks import TunePlan, plan_model
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.target import load_target
 from tests.host.run_op import Ops
 
 DEVICE = "adreno:a660"

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
-from adrenoc.tune.search import CostModel, Measured, Search, features
+from adrenoc.lab.tune.search import CostModel, Measured, Search, features
 
 
 @dataclass(kw_only=True, eq=False)

@@ -11,13 +11,13 @@ pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
 from planted_kernels import DEVICE, RuleFarm, plan_small, small_model, tune_by_rule
 
-from adrenoc.errors import RemoteError
-from adrenoc.families.shared.schedule import actions_of
-from adrenoc.tune.farm import Job, Outcome
-from adrenoc.tune.reserve import CONTENDERS
-from adrenoc.tune.tasks import Task, TunePlan
-from adrenoc.tune.transfer import seeds
-from adrenoc.tuning_log import Status, Trial, best_trials
+from adrenoc.base.errors import RemoteError
+from adrenoc.ir.tuning_log import Status, Trial, best_trials
+from adrenoc.kernels.families.shared.schedule import actions_of
+from adrenoc.lab.tune.farm import Job, Outcome
+from adrenoc.lab.tune.reserve import CONTENDERS
+from adrenoc.lab.tune.tasks import Task, TunePlan
+from adrenoc.lab.tune.transfer import seeds
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
         for module in ("tuner", "reserve"):
-            monkeypatch.setattr(f"adrenoc.tune.{module}.time", self)
+            monkeypatch.setattr(f"adrenoc.lab.tune.{module}.time", self)
 
     def monotonic(self) -> float:
         """As in the module `time`."""

@@ -13,29 +13,29 @@ import pytest
 from click.testing import CliRunner
 from planted_kernels import TASKS, named_variant
 
-from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.micro_kernel import Answers, ProbeError
-from adrenoc.calibrate.validate import fit as fit_module
-from adrenoc.calibrate.validate import session
-from adrenoc.calibrate.validate.confirm import Confirmed, confirm
-from adrenoc.calibrate.validate.findings import JoinFinding, overall, share_right
-from adrenoc.calibrate.validate.fit import best_threshold, fit_validation
-from adrenoc.calibrate.validate.fitted_file import fitted_toml, set_key
-from adrenoc.calibrate.validate.forms import JOINS, forms_of
-from adrenoc.calibrate.validate.kernel_times import TOGETHER, KernelClock, KernelTimes
-from adrenoc.calibrate.validate.session import Validation, ValidationRequest, run_validation
-from adrenoc.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
+from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.cli.main import cli
 from adrenoc.cli.show_validation import plain_fit
-from adrenoc.errors import DeviceError, RemoteError
-from adrenoc.options import resolve_options
+from adrenoc.ir.options import resolve_options
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.micro_kernel import Answers, ProbeError
+from adrenoc.lab.calibrate.validate import fit as fit_module
+from adrenoc.lab.calibrate.validate import session
+from adrenoc.lab.calibrate.validate.confirm import Confirmed, confirm
+from adrenoc.lab.calibrate.validate.findings import JoinFinding, overall, share_right
+from adrenoc.lab.calibrate.validate.fit import best_threshold, fit_validation
+from adrenoc.lab.calibrate.validate.fitted_file import fitted_toml, set_key
+from adrenoc.lab.calibrate.validate.forms import JOINS, forms_of
+from adrenoc.lab.calibrate.validate.kernel_times import TOGETHER, KernelClock, KernelTimes
+from adrenoc.lab.calibrate.validate.session import Validation, ValidationRequest, run_validation
+from adrenoc.lab.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
+from adrenoc.lab.tune.refit.fit import Fitted, value_of
+from adrenoc.lab.tune.refit.kernels import Measured, replace_values
+from adrenoc.lab.tune.refit.quality import quality_of
+from adrenoc.lab.tune.tasks import TunePlan
+from adrenoc.lab.tune.variant import Argument, Variant
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
-from adrenoc.tune.refit.fit import Fitted, value_of
-from adrenoc.tune.refit.kernels import Measured, replace_values
-from adrenoc.tune.refit.quality import quality_of
-from adrenoc.tune.tasks import TunePlan
-from adrenoc.tune.variant import Argument, Variant
 
 TARGET = load_target("adreno:750")
 ROWS = layer_rows()
@@ -82,7 +82,7 @@ def validated(
 
     @contextmanager
     def opened(request: ValidationRequest) -> Iterator[tuple[PlantedDevice, Device, Path]]:
-        from adrenoc.files.temporary import TemporaryFolder
+        from adrenoc.base.files.temporary import TemporaryFolder
 
         with TemporaryFolder("calibrate") as scratch:
             yield device, Device.from_facts({"name": "planted"}), scratch

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from planted_kernels import plan_small
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.cli.plan_shapes import plan_shapes
 from adrenoc.ir.layout import Layout
 from adrenoc.ir.operand import Memory, OperandSpec
-from adrenoc.options import resolve_options
-from adrenoc.reporter import SilentReporter
+from adrenoc.ir.options import resolve_options
+from adrenoc.lab.tune import tasks
+from adrenoc.lab.tune.tasks import TunePlan, plan_model
+from adrenoc.lab.tune.variant import PATTERN, VariantBuilder, is_repeated, random_value
 from adrenoc.target.target import load_target
-from adrenoc.tune import tasks
-from adrenoc.tune.tasks import TunePlan, plan_model
-from adrenoc.tune.variant import PATTERN, VariantBuilder, is_repeated, random_value
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 
 LARGE = (1, 16, 40, 40)

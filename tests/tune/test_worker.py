@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from adrenoc.device.answers import WrongAnswerError
-from adrenoc.tune import session as session_module
-from adrenoc.tune import worker
-from adrenoc.tune.session import Place, Session
-from adrenoc.tune.worker import Desk
+from adrenoc.lab.tune import session as session_module
+from adrenoc.lab.tune import worker
+from adrenoc.lab.tune.session import Place, Session
+from adrenoc.lab.tune.worker import Desk
 
 PLACE = Place(host="nowhere", port=1, key="", tracked=False, device="", limit_s=20)
 

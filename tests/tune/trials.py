@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adrenoc.tuning_log import Device, Status, Trial
+from adrenoc.ir.tuning_log import Device, Status, Trial
 
 
 def trial(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import adrenoc.compile.make
-from adrenoc.android.link import Linker
 from adrenoc.bundle.manifest import LibraryInfo
+from adrenoc.native.android.link import Linker
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
 
 TFLITE = b"\x1c\x00\x00\x00TFL3" + bytes(64)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.base.decision import DecisionLog
 from adrenoc.bundle.bundle import LIBRARY
 from adrenoc.bundle.launches import LaunchInfo
 from adrenoc.bundle.manifest import (
@@ -22,7 +23,6 @@ from adrenoc.bundle.manifest import (
     TensorSpec,
 )
 from adrenoc.bundle.write_bundle import fill_bundle
-from adrenoc.decision import DecisionLog
 
 
 class FakeCompiled:

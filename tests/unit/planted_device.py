@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.calibrate.calibrate import Row, calibrate
-from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.differences import differences
-from adrenoc.calibrate.measure import Measure, Probe
-from adrenoc.calibrate.micro_kernel import Answers, Deed, MicroKernel, ProbeError
-from adrenoc.calibrate.session import Calibration, listed_for, measured_of
-from adrenoc.calibrate.table import MEASURES
-from adrenoc.calibrate.target_file import target_toml
+from adrenoc.lab.calibrate.calibrate import Row, calibrate
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.differences import differences
+from adrenoc.lab.calibrate.measure import Measure, Probe
+from adrenoc.lab.calibrate.micro_kernel import Answers, Deed, MicroKernel, ProbeError
+from adrenoc.lab.calibrate.session import Calibration, listed_for, measured_of
+from adrenoc.lab.calibrate.table import MEASURES
+from adrenoc.lab.calibrate.target_file import target_toml
 
 FACTS: dict[str, Any] = {
     "name": "QUALCOMM Adreno(TM) 750",

@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-from adrenoc.files.read import data_folder
+from adrenoc.base.files.read import data_folder
 
 
 def copy_targets(folder: Path) -> Path:

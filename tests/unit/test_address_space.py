@@ -7,9 +7,9 @@ import resource
 
 import pytest
 
+from adrenoc.base.errors import HostMemoryError
+from adrenoc.base.host.address_space import LEAST_BYTES
 from adrenoc.cli.main import main
-from adrenoc.errors import HostMemoryError
-from adrenoc.host.address_space import LEAST_BYTES
 
 
 @pytest.mark.parametrize("command", ["check", "compile", "tune", "check-accuracy"])

@@ -13,15 +13,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from adrenoc.bundle.bundle import open_bundle
-from adrenoc.cli.main import main
-from adrenoc.errors import (
+from adrenoc.base.errors import (
     LockError,
     ModelNotFoundError,
     OptionError,
     OutputError,
     PolicyError,
 )
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.cli.main import main
 from adrenoc.project.crew import Said, read_said
 from adrenoc.project.project_file import read_project, resolve_words
 

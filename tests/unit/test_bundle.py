@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
+from adrenoc.base.errors import BundleError, DiskFullError, OutputError
+from adrenoc.base.files.outputs import write_folder_atomically
 from adrenoc.bundle.bundle import BUNDLE_FOLDER, open_bundle
 from adrenoc.bundle.tar import write_tar
 from adrenoc.bundle.write_bundle import copy_files, put_files
 from adrenoc.compile.bundle_options import options_of
-from adrenoc.errors import BundleError, DiskFullError, OutputError
-from adrenoc.files.outputs import write_folder_atomically
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
 
 

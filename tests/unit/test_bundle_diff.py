@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from adrenoc.base.errors import BundleError, OptionError, PolicyError
 from adrenoc.bundle.bundle import LIBRARY, open_bundle
 from adrenoc.bundle.gates import parse_gates
 from adrenoc.bundle.launches import LaunchInfo
 from adrenoc.bundle.manifest import KernelInfo, LibraryInfo, OptionsInfo
 from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
-from adrenoc.errors import BundleError, OptionError, PolicyError
-from adrenoc.views.bundle_diff import BundleDiff, diff_bundles
+from adrenoc.pages.bundle_diff import BundleDiff, diff_bundles
 from tests.unit.fake_compiled import ABOUT, FakeCompiled, make_bundle_folder
 
 

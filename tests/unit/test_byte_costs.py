@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.shared.byte_costs import ByteCosts
+from adrenoc.base.decision import DecisionLog
+from adrenoc.kernels.families.shared.byte_costs import ByteCosts
 from adrenoc.target.target import load_target
 
 

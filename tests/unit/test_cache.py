@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import adrenoc.compile.cache
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.manifest import Manifest
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key
-from adrenoc.reporter import SilentReporter
 
 KEY = "ab" * 32
 WANTED = Wanted(model="ab" * 32, target="cd" * 32, options="ef" * 32)
@@ -105,7 +105,9 @@ def test_a_cache_of_another_user_is_not_used(
     cache = BundleCache(tmp_path / "c", listening)
     cache.store(KEY, bundle_folder)
     monkeypatch.setattr("os.geteuid", lambda: 12345)
-    monkeypatch.setattr("adrenoc.files.read.is_trusted_owner", lambda facts: facts.st_uid == 12345)
+    monkeypatch.setattr(
+        "adrenoc.base.files.read.is_trusted_owner", lambda facts: facts.st_uid == 12345
+    )
     assert fetched(cache, KEY) is None
     assert cache.manifest(KEY, WANTED) is None
     assert "belongs to another user" in listening.warnings[0]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.calibrate.calibrate import MOST_REQUESTS, Row
-from adrenoc.calibrate.derive import Value, derive
-from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.measure import NoisyError, doubt_of, slope, spread_of
-from adrenoc.calibrate.micro_kernel import Answers, MicroKernel, ProbeError
-from adrenoc.errors import RemoteError
-from adrenoc.files.resume import Resume
+from adrenoc.base.errors import RemoteError
+from adrenoc.base.files.resume import Resume
+from adrenoc.lab.calibrate.calibrate import MOST_REQUESTS, Row
+from adrenoc.lab.calibrate.derive import Value, derive
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.measure import NoisyError, doubt_of, slope, spread_of
+from adrenoc.lab.calibrate.micro_kernel import Answers, MicroKernel, ProbeError
 from adrenoc.target.target import load_target
 from tests.unit.planted_device import (
     BY_NAME,

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.calibrate.calibrate import Row
-from adrenoc.calibrate.device import Device
-from adrenoc.calibrate.facts import Fact, find_facts
-from adrenoc.calibrate.measure import name_steps
-from adrenoc.calibrate.measures.functions import CALLED, OTHERS
-from adrenoc.calibrate.page import calibration_html
-from adrenoc.calibrate.session import Calibration
-from adrenoc.errors import OptionError, TargetError
-from adrenoc.options import resolve_options
+from adrenoc.base.errors import OptionError, TargetError
+from adrenoc.ir.options import resolve_options
+from adrenoc.lab.calibrate.calibrate import Row
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.facts import Fact, find_facts
+from adrenoc.lab.calibrate.measure import name_steps
+from adrenoc.lab.calibrate.measures.functions import CALLED, OTHERS
+from adrenoc.lab.calibrate.page import calibration_html
+from adrenoc.lab.calibrate.session import Calibration
 from adrenoc.target.target import Target, load_target
 from tests.unit.planted_device import (
     BY_NAME,

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.calibrate.calibrate import Row
-from adrenoc.calibrate.device import Device, plain
-from adrenoc.calibrate.measures.local_size import PERCENTS, row_name
-from adrenoc.calibrate.page import calibration_html
-from adrenoc.calibrate.session import listed_for
-from adrenoc.calibrate.target_file import base_of, target_toml
-from adrenoc.errors import TargetError
+from adrenoc.base.errors import TargetError
+from adrenoc.lab.calibrate.calibrate import Row
+from adrenoc.lab.calibrate.device import Device, plain
+from adrenoc.lab.calibrate.measures.local_size import PERCENTS, row_name
+from adrenoc.lab.calibrate.page import calibration_html
+from adrenoc.lab.calibrate.session import listed_for
+from adrenoc.lab.calibrate.target_file import base_of, target_toml
 from adrenoc.target.own_file import check_output_name
 from adrenoc.target.target import load_target
 from tests.unit.planted_device import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from adrenoc.base.errors import CheckFailedError
 from adrenoc.device.compare import CheckResult, compare, default_tolerance
 from adrenoc.device.uncertainty import Uncertainty, step_of
-from adrenoc.errors import CheckFailedError
 
 EXPECTED = np.array([[-1.0, 0.0, 1.0, 3.0]], dtype="float32")
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import adrenoc.compile.make
+from adrenoc.base.errors import BundleError
 from adrenoc.cli import console
 from adrenoc.cli.main import cli, main
-from adrenoc.errors import BundleError
 
 
 def _json(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -169,10 +169,10 @@ def test_compile_writes_a_tar(model: Path, compiled: list[dict[str, Any]]) -> No
 
 def test_stop_after_writes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    pipeline = ModuleType("adrenoc.pipeline")
+    pipeline = ModuleType("adrenoc.compile.pipeline")
     vars(pipeline)["State"] = dict
     vars(pipeline)["run_stages"] = seen.update
-    monkeypatch.setitem(sys.modules, "adrenoc.pipeline", pipeline)
+    monkeypatch.setitem(sys.modules, "adrenoc.compile.pipeline", pipeline)
     assert main(["compile", str(model), "--stop-after", "fuse", "--dump-dir", "ir"]) == 0
     assert seen["model"] == model
     assert seen["stop_after"] == "fuse"

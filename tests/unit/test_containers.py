@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import ModelFormatError, UnsupportedOperatorError
+from adrenoc.base.errors import ModelFormatError, UnsupportedOperatorError
 from adrenoc.importers.formats import find_model_files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))

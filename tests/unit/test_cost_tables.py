@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import adrenoc
-from adrenoc.errors import TargetError
-from adrenoc.files.read import data_folder, read_toml
+from adrenoc.base.errors import TargetError
+from adrenoc.base.files.read import data_folder, read_toml
 from adrenoc.target.cost.read import CostTables, families
 from adrenoc.target.target import list_targets, load_target
 from tests.sources import trees
 from tests.unit.target_files import copy_targets, edit
 
 PACKAGE = Path(adrenoc.__file__).parent
-FAMILIES = PACKAGE / "families"
+FAMILIES = PACKAGE / "kernels" / "families"
 FILES = sorted(data_folder("targets").glob("cost/*.toml"))
 
 # A number in families' rules, tiles, records and shared files that is no target's, and why.

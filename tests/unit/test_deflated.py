@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.base.errors import BundleError
+from adrenoc.base.files.read import sha256_bytes
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.for_apps import write_app_tar
 from adrenoc.bundle.tar import write_tar
-from adrenoc.errors import BundleError
-from adrenoc.files.read import sha256_bytes
 from tests.unit.fake_compiled import make_bundle_folder
 
 _LARGE = "__kernel void conv2d_kernel() {}\n" * 400

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from adrenoc.base.errors import TargetError
 from adrenoc.bundle.editions import Edition, rank_editions
-from adrenoc.calibrate.device import Device
 from adrenoc.cli.main import main
-from adrenoc.errors import TargetError
-from adrenoc.options import resolve_options
-from adrenoc.prove.forms import told_limits
-from adrenoc.prove.search import empty_report
+from adrenoc.ir.options import resolve_options
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.prove.forms import told_limits
+from adrenoc.lab.prove.search import empty_report
 from adrenoc.target.avoid import FEATURES
 from adrenoc.target.device_report import (
     FORMAT,
@@ -172,7 +172,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_words_of_the_quirks_that_ship() -> None:
     """None does yet that names an operator; one that does is to name one that there is."""
-    from adrenoc.families.operators import OPERATORS
+    from adrenoc.kernels.families.operators import OPERATORS
 
     words = {word for target in list_targets() for word in target.avoided}
     assert {word.partition(":")[2] for word in words if word.startswith("operator:")} <= set(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError, InputError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
 from adrenoc.cli.show_run import plain_run
@@ -24,7 +25,6 @@ from adrenoc.device.gpu_state import (
 )
 from adrenoc.device.profile import Launch, kernel_times, node_times, tells_time
 from adrenoc.device.result import Progress, RunResult, Sustained, Times, percentile
-from adrenoc.errors import BundleError, DeviceError, DeviceMemoryError, InputError
 from tests.unit.fake_compiled import make_bundle_folder
 
 LAUNCHES = (

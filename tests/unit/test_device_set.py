@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.base.errors import TargetError
 from adrenoc.bundle.editions import Edition, rank_editions
-from adrenoc.errors import TargetError
 from adrenoc.target.device_report import (
     FORMAT,
     DeviceReport,

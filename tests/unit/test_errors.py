@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from adrenoc.errors import AdrenocError
+from adrenoc.base.errors import AdrenocError
 from tests.sources import trees
 
 
@@ -25,7 +25,7 @@ def _made() -> set[str]:
 
 def test_all_live_in_one_module_with_codes_of_their_own() -> None:
     kinds = [AdrenocError, *_subclasses(AdrenocError)]
-    assert {kind.__module__ for kind in kinds} == {"adrenoc.errors"}
+    assert {kind.__module__ for kind in kinds} == {"adrenoc.base.errors"}
     codes = [vars(kind)["exit_code"] for kind in kinds]
     assert len(set(codes)) == len(codes)
     assert min(codes) >= 10

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adrenoc.host import extras
+from adrenoc.base.host import extras
 
 
 class _Installed:

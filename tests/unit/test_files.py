@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import DependencyError, OutputError
-from adrenoc.files import read
-from adrenoc.host.proc import own_module
+import adrenoc
+from adrenoc.base.errors import DependencyError, OutputError
+from adrenoc.base.files import read
+from adrenoc.base.host.proc import own_module
 
 
 def test_data_folder_of_the_source_tree():
@@ -19,7 +20,7 @@ def test_data_folder_of_a_wheel_wins_over_a_neighbour(tmp_path, monkeypatch):
     package = tmp_path / "site-packages" / "adrenoc"
     (package / "_data" / "targets").mkdir(parents=True)
     (package.parent / "targets").mkdir()  # another distribution's package of that name
-    monkeypatch.setattr(read, "__file__", str(package / "files" / "read.py"))
+    monkeypatch.setattr(adrenoc, "__file__", str(package / "__init__.py"))
     assert read.data_folder("targets") == package / "_data" / "targets"
 
 
@@ -27,7 +28,7 @@ def test_a_neighbour_package_is_not_taken_for_data(tmp_path, monkeypatch):
     package = tmp_path / "site-packages" / "adrenoc"
     package.mkdir(parents=True)
     (package.parent / "targets").mkdir()
-    monkeypatch.setattr(read, "__file__", str(package / "files" / "read.py"))
+    monkeypatch.setattr(adrenoc, "__file__", str(package / "__init__.py"))
     with pytest.raises(DependencyError, match='"targets" of adrenoc is missing') as caught:
         read.data_folder("targets")
     assert "pip install" in caught.value.hint

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.base.errors import InputError, ModelFormatError
 from adrenoc.compile.tokenizer import find_tokenizer
-from adrenoc.errors import InputError, ModelFormatError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adrenoc.base.errors import AdbError, InputError, OutputError, RemoteError
 from adrenoc.cli.main import main
 from adrenoc.device.tracker import HostPort
-from adrenoc.errors import AdbError, InputError, OutputError, RemoteError
-from adrenoc.fleet import runner
-from adrenoc.fleet.board import DONE, FAILED, LEFT, MOST_ATTEMPTS, MOST_LOSSES, WAITING, Board
-from adrenoc.fleet.fleet import FleetReport, places_to_tune
-from adrenoc.fleet.members import Tracked, phone, server
-from adrenoc.fleet.plan import Plan, target_of
-from adrenoc.fleet.store import Store, hold_lock, write_result
-from adrenoc.fleet.table import lines_of
-from adrenoc.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, VERIFY, Result
+from adrenoc.lab.fleet import runner
+from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, MOST_ATTEMPTS, MOST_LOSSES, WAITING, Board
+from adrenoc.lab.fleet.fleet import FleetReport, places_to_tune
+from adrenoc.lab.fleet.members import Tracked, phone, server
+from adrenoc.lab.fleet.plan import Plan, target_of
+from adrenoc.lab.fleet.store import Store, hold_lock, write_result
+from adrenoc.lab.fleet.table import lines_of
+from adrenoc.lab.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, VERIFY, Result
 from adrenoc.target.device_set import load_device_set
 from tests.fleet_yard import PHONE, Yard, give_good_result, make_result
 from tests.hostile.models import relu
@@ -108,7 +108,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, yard: Yard) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that the board's clock shows, to be set."""
     seconds = [1000.0]
-    monkeypatch.setattr("adrenoc.fleet.board.time.monotonic", lambda: seconds[0])
+    monkeypatch.setattr("adrenoc.lab.fleet.board.time.monotonic", lambda: seconds[0])
     return seconds
 
 

@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from adrenoc.base.errors import CheckFailedError, InputError, RemoteError
 from adrenoc.cli.fleet import find_error
-from adrenoc.errors import CheckFailedError, InputError, RemoteError
-from adrenoc.fleet.fleet import FleetReport
-from adrenoc.fleet.junit import junit_xml
-from adrenoc.fleet.page import fleet_html
-from adrenoc.fleet.table import Baseline, Line, lines_of, read_fleet_baseline
-from adrenoc.fleet.work import RUN
+from adrenoc.lab.fleet.fleet import FleetReport
+from adrenoc.lab.fleet.junit import junit_xml
+from adrenoc.lab.fleet.page import fleet_html
+from adrenoc.lab.fleet.table import Baseline, Line, lines_of, read_fleet_baseline
+from adrenoc.lab.fleet.work import RUN
 from tests.fleet_yard import Yard
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import click
 import pytest
 
+from adrenoc.base.errors import OutputError
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.main import cli, main
-from adrenoc.errors import OutputError
 from tests.models import graph
 
 REFUSED = OutputError.exit_code

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adrenoc.base.errors import InputError
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.inputs import ImageOptions, InputFile, make_inputs, random_input
-from adrenoc.errors import InputError
 
 IMAGE = TensorSpec(name="image", shape=(1, 3, 4, 5), dtype="float32")
 MASK = TensorSpec(name="mask", shape=(2,), dtype="bool")

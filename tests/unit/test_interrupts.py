@@ -18,9 +18,9 @@ import ctypes, signal, threading, time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what nohup starts, this
-from adrenoc.files.aside import aside_file, aside_folder
+from adrenoc.base.files.aside import aside_file, aside_folder
 from adrenoc.cli.interrupts import interrupts
-from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.base.files.temporary import TemporaryFolder
 
 main = threading.get_native_id()
 
@@ -76,7 +76,7 @@ def test_a_long_call_of_c_does_not_hold_a_process(number: signal.Signals, tmp_pa
 _TURNED = """
 import os, signal, sys
 from adrenoc.cli import main
-from adrenoc.errors import CompileError
+from adrenoc.base.errors import CompileError
 
 def lower(*args, **named):
     try:
@@ -111,7 +111,7 @@ import atexit, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with & ignores it
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what nohup starts, this
 from adrenoc.cli import main
-from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.base.files.temporary import TemporaryFolder
 
 def compute(*args, **named):
     global kept
@@ -180,7 +180,7 @@ def test_ctrl_c_in_the_first_moments_is_told_in_a_sentence(when: str) -> None:
 
 _KILLED = """
 import os, signal, threading, time
-from adrenoc.host.proc import {uses}
+from adrenoc.base.host.proc import {uses}
 
 def kill():
     while not os.path.exists("started"):

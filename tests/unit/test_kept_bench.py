@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.errors import DeviceError, RemoteError
-from adrenoc.files.resume import Resume
-from adrenoc.prove.examine import Runs
-from adrenoc.prove.kept_bench import KeptBench
+from adrenoc.base.errors import DeviceError, RemoteError
+from adrenoc.base.files.resume import Resume
+from adrenoc.lab.prove.examine import Runs
+from adrenoc.lab.prove.kept_bench import KeptBench
 from tests.unit.planted_device import DEVICE
 
 X, Y = np.array([1.0, -0.0, np.nan], np.float32), np.zeros((0, 4), np.uint8)

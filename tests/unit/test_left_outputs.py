@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from adrenoc.files import aside, outputs
+from adrenoc.base.files import aside, outputs
 from tests.unit.thing_folders import content_of, make_bundle, names
 
 

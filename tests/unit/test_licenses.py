@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.android.licenses import Component, components, find_used, license_text, notice_text
-from adrenoc.errors import LinkError
+from adrenoc.base.errors import LinkError
+from adrenoc.native.android.licenses import (
+    Component,
+    components,
+    find_used,
+    license_text,
+    notice_text,
+)
 
 ASF = "/*\n * Licensed to the Apache Software Foundation (ASF) under one\n */\n"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from adrenoc.families.shared.machine import Machine
+from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.target.target import load_target
 
 

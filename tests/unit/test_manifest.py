@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.manifest import SCHEMA_VERSION, KernelInfo, Manifest, to_plain
-from adrenoc.errors import BundleError
 
 
 @pytest.fixture

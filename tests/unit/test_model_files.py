@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from adrenoc.errors import ModelFormatError, ModelNotFoundError
+from adrenoc.base.errors import ModelFormatError, ModelNotFoundError
 from adrenoc.importers import onnx_wire
 from adrenoc.importers.formats import MOST_DATA_BYTES, DataRange, ModelFiles, find_model_files
 from adrenoc.importers.onnx.load import load_onnx

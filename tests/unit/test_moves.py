@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.bundle.moves import Move, Places, moves_to_json, read_moves
 from adrenoc.bundle.params import read_params, write_params
-from adrenoc.errors import BundleError
 
 # Five rows of three, of which `kept` has them in fours, and `wanted` column by column, padded.
 KEPT = np.array([[10 * row + column for column in range(3)] + [0] for row in range(5)], np.float16)

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from adrenoc.base.errors import BundleError
+from adrenoc.base.files.read import sha256_bytes
+from adrenoc.base.text import names
+from adrenoc.base.text.decode import mark_name
 from adrenoc.bundle.buckets import Buckets
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.manifest import Manifest, from_plain
 from adrenoc.cli.main import main
-from adrenoc.errors import BundleError
-from adrenoc.files.read import sha256_bytes
-from adrenoc.text import names
-from adrenoc.text.decode import mark_name
 from tests.examples import examples
 from tests.unit.fake_compiled import make_bundle_folder
 

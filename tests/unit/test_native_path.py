@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import OptionError
-from adrenoc.files.native_path import spell_native_path
-from adrenoc.text.spelling import quote_word
+from adrenoc.base.errors import OptionError
+from adrenoc.base.files.native_path import spell_native_path
+from adrenoc.base.text.spelling import quote_word
 
 
 def test_paths_are_given_in_unicode() -> None:
@@ -23,7 +23,8 @@ def test_paths_are_given_in_unicode() -> None:
 
 def test_paths_are_given_in_unicode_whatever_the_locale() -> None:
     program = (
-        "import pathlib, sys; from adrenoc.files.native_path import spell_native_path as spell; "
+        "import pathlib, sys\n"
+        "from adrenoc.base.files.native_path import spell_native_path as spell\n"
         "print(ascii(spell(pathlib.Path(sys.argv[1]), hint='')))"
     )
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adrenoc.codegen.opencl_sharing import (
+from adrenoc.kernels.codegen.opencl_sharing import (
     Shared,
     kernel_name,
     read_programs,

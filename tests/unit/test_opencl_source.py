@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adrenoc.codegen.opencl_source import forbid_contraction, prelude, tidy
+from adrenoc.kernels.codegen.opencl_source import forbid_contraction, prelude, tidy
 
 _HEAD = "#define A 1\n__kernel void k(__global float* p) {\n"
 _OFF = "#pragma OPENCL FP_CONTRACT OFF\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import OptionError, ShapeError
-from adrenoc.files.read import data_folder
-from adrenoc.options import (
+from adrenoc.base.errors import OptionError, ShapeError
+from adrenoc.base.files.read import data_folder
+from adrenoc.ir.options import (
     CompileOptions,
     list_presets,
     load_preset,

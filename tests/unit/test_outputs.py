@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.base.errors import DiskFullError, OutputError
+from adrenoc.base.files import outputs
 from adrenoc.cli.main import main
-from adrenoc.errors import DiskFullError, OutputError
-from adrenoc.files import outputs
 from tests.unit.thing_folders import KIND, MARKER, content_of, make_bundle, names
 
 
@@ -126,8 +126,8 @@ def test_a_really_full_disk(tmp_path):
     # The process's own file size limit stops a write in the middle, as a full disk does.
     script = (
         "import resource, sys, pathlib\n"
-        "from adrenoc.files import outputs, owned_folder\n"
-        "from adrenoc.errors import DiskFullError\n"
+        "from adrenoc.base.files import outputs, owned_folder\n"
+        "from adrenoc.base.errors import DiskFullError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
         "    kind = owned_folder.make_listed_kind('thing')\n"

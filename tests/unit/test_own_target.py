@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from adrenoc.base.errors import BundleError, TargetError
+from adrenoc.base.files.read import data_folder
+from adrenoc.base.text import names
 from adrenoc.bundle.bundle import TARGET, Bundle
 from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.cli.main import cli
 from adrenoc.device.compiled_for import other_gpu_notes, target_of
-from adrenoc.errors import BundleError, TargetError
-from adrenoc.files.read import data_folder
 from adrenoc.target.target import Target, host_twin, load_target
-from adrenoc.text import names
 from tests.unit.fake_compiled import make_bundle_folder
 
 SMALL = """

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adrenoc.base.errors import BundleError
 from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.bundle.params import read_params, walk_params, write_params
-from adrenoc.errors import BundleError
 
 
 @pytest.mark.parametrize(

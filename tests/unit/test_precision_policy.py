@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adrenoc.errors import PrecisionPolicyError
+from adrenoc.base.errors import PrecisionPolicyError
 from adrenoc.ir.precision_policy import PrecisionPolicy, check_policy, read_policy, write_policy
 
 POLICY = PrecisionPolicy(

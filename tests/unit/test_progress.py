@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from adrenoc.calibrate.calibrate import MEASURED, Row
-from adrenoc.calibrate.device import Device
 from adrenoc.cli.main import main
+from adrenoc.lab.calibrate.calibrate import MEASURED, Row
+from adrenoc.lab.calibrate.device import Device
 
 
 class Terminal(io.StringIO):
@@ -33,7 +33,7 @@ def _plant(monkeypatch: pytest.MonkeyPatch) -> None:
         toml = 'title = "t"\nbase = "adreno:750"\n'
         return SimpleNamespace(measured=measured, listed=listed, differences=(), toml=toml)
 
-    monkeypatch.setattr("adrenoc.calibrate.session.run_calibration", run)
+    monkeypatch.setattr("adrenoc.lab.calibrate.session.run_calibration", run)
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from adrenoc.host.quick_imports import collect_rarely, collector_paused, methods_put_off
+from adrenoc.base.host.quick_imports import collect_rarely, collector_paused, methods_put_off
 
-_LOAD = "from adrenoc.host.quick_imports import collect_rarely, collector_paused"
+_LOAD = "from adrenoc.base.host.quick_imports import collect_rarely, collector_paused"
 _MAKE = "made = [[] for _ in range(100_000)]"
 _COUNT = "import gc; before = gc.get_stats()[0]['collections']"
 _SHOW = "print(gc.get_stats()[0]['collections'] - before)"
@@ -68,7 +68,7 @@ circle = Circle()
 
 @pytest.mark.parametrize("ends_quickly", [False, True])
 def test_no_circles_are_looked_for_as_a_process_ends(ends_quickly: bool) -> None:
-    lines = ["from adrenoc.host.quick_imports import leave_objects", _CIRCLE, "del circle"]
+    lines = ["from adrenoc.base.host.quick_imports import leave_objects", _CIRCLE, "del circle"]
     if ends_quickly:
         lines.append("leave_objects()")
     done = subprocess.run(

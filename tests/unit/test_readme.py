@@ -11,12 +11,12 @@ from typing import cast
 import click
 import pytest
 
+from adrenoc.base.errors import AdrenocError
+from adrenoc.base.files.read import read_toml
 from adrenoc.cli.main import cli
-from adrenoc.errors import AdrenocError
-from adrenoc.options import list_presets
+from adrenoc.ir.options import list_presets
 from adrenoc.target.target import list_targets
 from scripts.reference import commands, tables
-from tests.unit.test_layers import LAYERS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
@@ -151,7 +151,7 @@ def test_named_files_exist(name: str) -> None:
 
 def test_stages_are_those_of_the_table() -> None:
     """Read as text: the table itself cannot be imported without TVM."""
-    source = (ROOT / "adrenoc" / "pipeline" / "stages.py").read_text(encoding="utf-8")
+    source = (ROOT / "adrenoc" / "compile" / "pipeline" / "stages.py").read_text(encoding="utf-8")
     row = r"^    (?:Stage|graph_stage|placed_stage)\(\s+(?:name=)?\"(\w+)\""
     stages = re.findall(row, source, re.M)
     assert stages
@@ -174,9 +174,9 @@ def test_variables_that_are_read_are_listed() -> None:
     assert "ADRENOC_CACHE_DIR" in read and read <= listed
 
 
-def test_modules_are_those_of_the_layers() -> None:
-    text = PAGES["CONTRIBUTING.md"]
-    block = text.split("beside the rooms:\n\n```\n")[1].split("```")[0]
-    shown = {name for line in block.splitlines() for name in re.split(r",? +", line[:40]) if name}
-    units = {unit.partition(".")[0] for line in LAYERS for unit in line}
-    assert shown == units - {"__main__"}, "CONTRIBUTING.md shows other layers than test_layers.py"
+def test_the_map_shows_the_wings_in_their_order() -> None:
+    block = PAGES["CONTRIBUTING.md"].split("click, rich and adbutils:\n\n```\n")[1].split("```")[0]
+    shown = [line.split()[0] for line in block.splitlines()]
+    contracts = read_toml(ROOT / "pyproject.toml")["tool"]["importlinter"]["contracts"]
+    layers = contracts[0]["layers"][1:]
+    assert shown == [wing for line in layers for wing in line.split(" | ")]

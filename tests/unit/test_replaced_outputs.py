@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import OutputError
-from adrenoc.files import kept, outputs, owned_folder
+from adrenoc.base.errors import OutputError
+from adrenoc.base.files import kept, outputs, owned_folder
 from tests.unit.thing_folders import KIND, MARKER, content_of, make_bundle, names
 
 

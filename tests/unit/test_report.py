@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adrenoc.base.errors import InputError
 from adrenoc.cli.main import main
-from adrenoc.errors import InputError
-from adrenoc.report.kinds import KINDS
-from adrenoc.report.picks import Names
-from adrenoc.report.report import collect, report_text
+from adrenoc.pages.report.kinds import KINDS
+from adrenoc.pages.report.picks import Names
+from adrenoc.pages.report.report import collect, report_text
 
 SECRET = "Plan-9-from-Anna"
 RUN: dict[str, Any] = {

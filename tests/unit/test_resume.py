@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import OutputError
-from adrenoc.files.resume import Resume
+from adrenoc.base.errors import OutputError
+from adrenoc.base.files.resume import Resume
 
 
 def _do(resume: Resume, *pieces: str) -> list[str]:

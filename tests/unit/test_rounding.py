@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from adrenoc.bundle.filter_transform import FilterTransform
-from adrenoc.families.shared import rounding
-from adrenoc.families.shared.rounding import round_constant
-from adrenoc.families.winograd.winograd_matrices import winograd
+from adrenoc.kernels.families.shared import rounding
+from adrenoc.kernels.families.shared.rounding import round_constant
+from adrenoc.kernels.families.winograd.winograd_matrices import winograd
 
 MATRIX = winograd(2).weight_transform
 

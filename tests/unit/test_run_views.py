@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adrenoc.base.errors import InputError, OutputError
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.launches import LaunchInfo
 from adrenoc.cli.main import main
@@ -20,11 +21,10 @@ from adrenoc.device.gpu_state import GpuState
 from adrenoc.device.profile import Launch, NodeTime, kernel_times, node_times
 from adrenoc.device.result import RunResult, Times
 from adrenoc.device.trace import Reading, RunTrace, Span, Tracer
-from adrenoc.errors import InputError, OutputError
-from adrenoc.views.node_data import figures_of_run, node_data_json, write_node_data
-from adrenoc.views.perfetto import perfetto_json
-from adrenoc.views.run_diff import EQUAL, FASTER, OPEN, SLOWER, RunDiff, compare_runs, rank_chance
-from adrenoc.views.run_page import run_html
+from adrenoc.pages.node_data import figures_of_run, node_data_json, write_node_data
+from adrenoc.pages.perfetto import perfetto_json
+from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, SLOWER, RunDiff, compare_runs, rank_chance
+from adrenoc.pages.run_page import run_html
 
 FAST = GpuState(clock_mhz=900.0, governor="msm")
 LAUNCHES = (

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.android import runtime_build
-from adrenoc.android.runtime_build import LIBRARY, RUNNER, Runtime, build_runtime
-from adrenoc.android.runtime_toolchain import Toolchain
-from adrenoc.files.owned_folder import LIST_FILE
-from adrenoc.reporter import SilentReporter
+from adrenoc.base.files.owned_folder import LIST_FILE
+from adrenoc.base.reporter import SilentReporter
+from adrenoc.native.android import runtime_build
+from adrenoc.native.android.runtime_build import LIBRARY, RUNNER, Runtime, build_runtime
+from adrenoc.native.android.runtime_toolchain import Toolchain
 
 
 class _Heard(SilentReporter):

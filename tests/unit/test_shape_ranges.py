@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from adrenoc.base.errors import ShapeError
 from adrenoc.cli.shape_ranges import ShapeRange, buckets_of, parse_shape_or_range
-from adrenoc.errors import ShapeError
 
 
 def buckets(*texts: str) -> list[dict[str, tuple[int, ...]]]:

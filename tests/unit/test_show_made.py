@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adrenoc.cli.show_made import show_options
-from adrenoc.options import CompileOptions, ResolvedOptions
+from adrenoc.ir.options import CompileOptions, ResolvedOptions
 
 
 def test_states_and_shapes_are_shown_by_their_names(capsys: pytest.CaptureFixture[str]) -> None:

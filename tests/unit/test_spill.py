@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from adrenoc.files.spill import LEAST_BYTES, forget_pages, spill
+from adrenoc.base.files.spill import LEAST_BYTES, forget_pages, spill
 
 _DTYPES = st.sampled_from([np.uint8, np.int8, np.float16, np.float32, np.int64, np.bool_])
 

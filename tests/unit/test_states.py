@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from adrenoc.base.errors import OptionError
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.errors import OptionError
 from adrenoc.importers.signature import Port, Signature
 from adrenoc.importers.states import check_states, expand_states, find_states, parse_state
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import TargetError
-from adrenoc.files.read import data_folder
+from adrenoc.base.errors import TargetError
+from adrenoc.base.files.read import data_folder
 from adrenoc.target.gpu import Limits, Performance, Quirk
 from adrenoc.target.target import list_targets, load_target
 from tests.sources import attributes
@@ -271,8 +271,7 @@ def test_work_groups_are_banned_where_they_were_seen_to_be_wrong():
 
 
 def test_targets_need_no_tvm():
-    code = (
-        "import adrenoc.target.target, adrenoc.options, sys; adrenoc.target.target.list_targets(); "
-    )
+    code = "import adrenoc.target.target, adrenoc.ir.options, sys\n"
+    code += "adrenoc.target.target.list_targets()\n"
     code += "sys.exit('tvm' in sys.modules or 'numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=data_folder("targets").parent)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from adrenoc.errors import TargetError
+from adrenoc.base.errors import TargetError
 from adrenoc.target.target import load_target
 from tests.unit.target_files import copy_targets, edit
 

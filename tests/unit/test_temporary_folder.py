@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from adrenoc.errors import DiskFullError
-from adrenoc.files import temporary
-from adrenoc.files.temporary import TemporaryFolder
+from adrenoc.base.errors import DiskFullError
+from adrenoc.base.files import temporary
+from adrenoc.base.files.temporary import TemporaryFolder
 
 
 @pytest.fixture(autouse=True)

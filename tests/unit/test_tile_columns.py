@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.families.shared import tile_columns
-from adrenoc.families.shared.scored import Scored
-from adrenoc.families.shared.tile_columns import TileTable, TileTables
+from adrenoc.kernels.families.shared import tile_columns
+from adrenoc.kernels.families.shared.scored import Scored
+from adrenoc.kernels.families.shared.tile_columns import TileTable, TileTables
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from adrenoc.base.host.time_trace import is_recording, record_sections, section
 from adrenoc.cli.main import main
-from adrenoc.host.time_trace import is_recording, record_sections, section
 
 
 def test_sections_nest_and_end_where_work_fails() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from adrenoc.base.errors import InputError
 from adrenoc.check.generation import check_tokens
-from adrenoc.errors import InputError
 
 
 def test_a_prompt_that_fills_the_context_leaves_nothing_to_compare() -> None:

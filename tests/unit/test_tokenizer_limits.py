@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from adrenoc.base.errors import InputError
 from adrenoc.device import tokenizer
 from adrenoc.device.tokenizer import Tokenizer
-from adrenoc.errors import InputError
 
 pytest.importorskip("tokenizers")
 

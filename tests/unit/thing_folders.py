@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from adrenoc.files import outputs, owned_folder
+from adrenoc.base.files import outputs, owned_folder
 
 KIND = owned_folder.make_listed_kind("thing")
 MARKER = KIND.marker

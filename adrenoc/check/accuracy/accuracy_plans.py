@@ -7,24 +7,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
-from adrenoc.check.runtimes import reference_version
-from adrenoc.compile.cache import cache_key
-from adrenoc.decision import Decision
-from adrenoc.errors import AdrenocError
-from adrenoc.files.outputs import write_atomically
-from adrenoc.files.read import (
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import AdrenocError
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.files.read import (
     cache_folder,
     is_trusted_file,
     private_folder,
     read_plain,
     sha256_file,
 )
+from adrenoc.base.reporter import Reporter
+from adrenoc.base.text.json_text import read_json
+from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
+from adrenoc.check.runtimes import reference_version
+from adrenoc.compile.cache import cache_key
 from adrenoc.importers.formats import find_model_files
-from adrenoc.options import CompileOptions
-from adrenoc.reporter import Reporter
+from adrenoc.ir.options import CompileOptions
 from adrenoc.target.target import Target, host_twin
-from adrenoc.text.json_text import read_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.accuracy.deviation import step_over_range
 from adrenoc.check.accuracy.ideal import IdealRun, Stored, stored_in_half
@@ -28,16 +30,14 @@ from adrenoc.check.accuracy.variant import (
     can_step,
 )
 from adrenoc.check.quanta import read_quanta
-from adrenoc.decision import DecisionLog
+from adrenoc.compile.pipeline import STAGES, State, program_of, run_stages, storage_of
+from adrenoc.compile.pipeline.state import graph_of, imported_of
 from adrenoc.importers.entry import AS_IT_IS, Entry
 from adrenoc.ir.graph import Graph, Node, Tensor
-from adrenoc.options import DEFAULT_PRESET, CompileOptions, resolve_options
+from adrenoc.ir.options import DEFAULT_PRESET, CompileOptions, resolve_options
 from adrenoc.passes.lower.measure_work import measure_work
 from adrenoc.passes.place.assign_memory import rename_inputs
 from adrenoc.passes.precision.analysis import Analysis
-from adrenoc.pipeline import STAGES, State, program_of, run_stages, storage_of
-from adrenoc.pipeline.state import graph_of, imported_of
-from adrenoc.reporter import Reporter
 from adrenoc.target.roofline import Roofline
 from adrenoc.target.target import Target
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tvm
 
+from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, deviation
@@ -16,7 +17,6 @@ from adrenoc.compile.bundle_options import options_of
 from adrenoc.device.compiled_for import target_of
 from adrenoc.device.opencl import pick_device
 from adrenoc.importers.entry import Entry
-from adrenoc.reporter import Reporter
 from adrenoc.target.target import host_twin
 
 

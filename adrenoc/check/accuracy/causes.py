@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
+from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.check.accuracy.result import Cause
-from adrenoc.families.operators import gives, is_kind, terms_of
-from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
-from adrenoc.tvmapi import tirx, tvm
+from adrenoc.kernels.families.operators import gives, is_kind, terms_of
+from adrenoc.kernels.families.shared.operator import Kind, Numbers
 
 HALF_ROUNDING = 2.0**-11
 """The largest relative error of rounding to half."""

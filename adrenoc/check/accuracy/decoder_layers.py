@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from adrenoc.check.accuracy.result import LayerAccuracy
-from adrenoc.families.operators import is_kind
-from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Node
+from adrenoc.kernels.families.operators import is_kind
+from adrenoc.kernels.families.shared.operator import Kind
 
 _NUMBER = re.compile(r"(?<!\w)(\d+)(?=[./])")
 """A part of a tensor's name that is a number, as in `/model/layers.3/mlp` or `present.3.key`."""

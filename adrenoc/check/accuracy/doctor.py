@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from adrenoc.base.reporter import Reporter
 from adrenoc.check.accuracy.bench import Bench, input_of_cut
 from adrenoc.check.accuracy.causes import HALF_ROUNDING, Observed, causes_of, largest_of
 from adrenoc.check.accuracy.decoder_layers import number_layers
@@ -33,10 +34,9 @@ from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing
 from adrenoc.check.accuracy.stored_rounding import round_to, round_within
 from adrenoc.check.accuracy.token_score import score_tokens
 from adrenoc.check.accuracy.truth import Truth
-from adrenoc.families.operators import is_kind
-from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Node
-from adrenoc.reporter import Reporter
+from adrenoc.kernels.families.operators import is_kind
+from adrenoc.kernels.families.shared.operator import Kind
 
 _NOTABLE = 4 * HALF_ROUNDING
 """A layer alone may be off by a few roundings of half without being remarkable."""

@@ -12,6 +12,9 @@ from typing import Any
 
 import tvm
 
+from adrenoc.base.errors import InputError, OptionError
+from adrenoc.base.reporter import Reporter
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.doctor import Doctor, Examined
@@ -28,14 +31,11 @@ from adrenoc.check.accuracy.samples import take_samples, take_token_samples
 from adrenoc.check.accuracy.truth import fill_token_truth, fill_truth
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.device.opencl import pick_device
-from adrenoc.errors import InputError, OptionError
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.decoder_spec import DecoderForm
 from adrenoc.importers.entry import AS_IT_IS, Entry
 from adrenoc.importers.formats import find_model_files
-from adrenoc.reporter import Reporter
 from adrenoc.target.target import Target
-from adrenoc.text.spelling import quote_word
 
 _LOOKED = 4
 """Tokens of a passage whose layers are looked at one by one, the last among them."""

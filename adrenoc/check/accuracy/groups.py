@@ -11,14 +11,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from adrenoc.base.text.amounts import dims
 from adrenoc.check.accuracy.ideal import Stored
-from adrenoc.families.operators import is_kind
-from adrenoc.families.shared.operator import Kind
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.operators import is_kind
+from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.passes.analyse.network_parts import head_of, product_depths, streams_of
 from adrenoc.passes.analyse.powers import EXPONENTIALS, calls
 from adrenoc.passes.precision.pin_precision import moves
-from adrenoc.text.amounts import dims
 
 _EXPONENTIAL = (Kind.SOFTMAX, Kind.ATTENTION)
 _FIRST = 2

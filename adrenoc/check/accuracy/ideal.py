@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tvm
 
+from adrenoc.base.tvmapi import tirx
 from adrenoc.check.accuracy.variant import (
     Arrays,
     HeldStates,
@@ -29,7 +30,6 @@ from adrenoc.ir.graph import Graph
 from adrenoc.ir.node_kinds import CPU, TO_CPU
 from adrenoc.ir.program import Program
 from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
-from adrenoc.tvmapi import tirx
 
 _HALF = "float16"
 

@@ -12,6 +12,10 @@ from typing import Any
 
 import tvm
 
+from adrenoc.base.errors import AccuracyError, DependencyError, DeviceError
+from adrenoc.base.host.extras import pip_install
+from adrenoc.base.reporter import Reporter
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.check.accuracy.accuracy_plans import Wanted
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.effort import Effort
@@ -19,13 +23,9 @@ from adrenoc.check.accuracy.policies import Policies
 from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
 from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.device.opencl import pick_device
-from adrenoc.errors import AccuracyError, DependencyError, DeviceError
-from adrenoc.host.extras import pip_install
 from adrenoc.importers.entry import Entry
-from adrenoc.options import CompileOptions
-from adrenoc.reporter import Reporter
+from adrenoc.ir.options import CompileOptions
 from adrenoc.target.target import Target, host_twin
-from adrenoc.text.spelling import quote_word
 
 
 def meet_accuracy(

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+from adrenoc.base.errors import InputError
+from adrenoc.base.files.read import open_plain
 from adrenoc.bundle.bundle import TOKENIZER
 from adrenoc.bundle.decoder_names import LOGITS
 from adrenoc.check.accuracy.deviation import Arrays
@@ -18,8 +20,6 @@ from adrenoc.check.reference import run_reference, run_steps, run_tokens
 from adrenoc.check.runtimes import tensor_names
 from adrenoc.compile.tokenizer import find_tokenizer
 from adrenoc.device.tokenizer import Tokenizer
-from adrenoc.errors import InputError
-from adrenoc.files.read import open_plain
 from adrenoc.importers.decoder_spec import DecoderForm
 
 USUAL_TOKENS = 32

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from adrenoc.base.errors import OptionError
+from adrenoc.base.reporter import Reporter
 from adrenoc.check.accuracy.bench import Bench, plan_of
 from adrenoc.check.accuracy.effort import Effort
 from adrenoc.check.accuracy.groups import groups_of
@@ -14,9 +16,7 @@ from adrenoc.check.accuracy.pareto import Candidate, Frontier, FrontierSearch, P
 from adrenoc.check.accuracy.result import Contribution, PolicyPoint
 from adrenoc.check.accuracy.samples import Judge
 from adrenoc.check.accuracy.variant import Plan
-from adrenoc.errors import OptionError
-from adrenoc.pipeline import program_of
-from adrenoc.reporter import Reporter
+from adrenoc.compile.pipeline import program_of
 
 
 class Policies:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.base.errors import InputError
+from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, Deviation, deviation, error_of
@@ -20,10 +22,8 @@ from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
 from adrenoc.check.trial_inputs import REFUSED, draw_trials
-from adrenoc.errors import InputError
 from adrenoc.importers.fixed_inputs import read_fixed_inputs
 from adrenoc.importers.signature import read_signature
-from adrenoc.reporter import Reporter
 
 
 @dataclass(kw_only=True)

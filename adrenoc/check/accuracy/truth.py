@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from adrenoc.base.reporter import Reporter
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, range_error
 from adrenoc.check.accuracy.passage import PassageValues
 from adrenoc.check.accuracy.samples import Sample
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import tensor_names
-from adrenoc.reporter import Reporter
 
 _SAME = 1e-2
 """Beyond it the float32 kernels and the reference do not speak of the same tensor."""

@@ -18,12 +18,12 @@ import tvm
 from tvm import relax
 from tvm_ffi.structural import structural_equal, structural_hash
 
-from adrenoc.codegen.build import build_kernel
-from adrenoc.errors import DeviceError
-from adrenoc.files.outputs import cache_errors
-from adrenoc.files.read import cache_folder
+from adrenoc.base.errors import DeviceError
+from adrenoc.base.files.outputs import cache_errors
+from adrenoc.base.files.read import cache_folder
 from adrenoc.ir.operand import TEXTURE, OperandSpec
 from adrenoc.ir.program import Program, Step
+from adrenoc.kernels.codegen.build import build_kernel
 from adrenoc.native.opencl import build_cached
 from adrenoc.target.target import Target
 

@@ -10,11 +10,11 @@ import json
 import re
 from pathlib import Path
 
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.text.printable import printable, printable_json
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.check.report.graph_layout import NODE_HEIGHT, NODE_WIDTH, layered_layout
 from adrenoc.check.verdict import Verdict
-from adrenoc.files.outputs import write_atomically
-from adrenoc.text.printable import printable, printable_json
 
 _HERE = Path(__file__).resolve().parent
 

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from adrenoc.base.errors import InputError
 from adrenoc.check.source.products import WeightedProduct
-from adrenoc.errors import InputError
 from adrenoc.importers.onnx.unroll import rename
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)

@@ -16,6 +16,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from adrenoc.base.errors import InputError
+from adrenoc.base.reporter import Reporter
+from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import LOGITS
 from adrenoc.check.accuracy.decoder_layers import number_of_layer
 from adrenoc.check.accuracy.deviation import Arrays
@@ -33,13 +36,10 @@ from adrenoc.check.reference import run_reference
 from adrenoc.check.source.alone import MADE, READ, make_alone, take_products
 from adrenoc.check.source.products import WeightedProduct, find_products
 from adrenoc.check.source.write import write_model
-from adrenoc.errors import InputError
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.decoder_spec import DecoderForm
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import load_onnx
-from adrenoc.reporter import Reporter
-from adrenoc.text.spelling import quote_word
 
 Pair = tuple[WeightedProduct, WeightedProduct]
 

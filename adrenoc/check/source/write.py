@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from adrenoc.files.outputs import output_error, write_atomically
+from adrenoc.base.files.outputs import output_error, write_atomically
 from adrenoc.importers.formats import MOST_FILE_BYTES
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from adrenoc.importers.onnx.writer import CannotWriteError, Writer
-from adrenoc.relax.fold import check_grown
+from adrenoc.importers.relax.fold import check_grown
 
 _FAR = -10000.0
 """What the operators add where a mask is zero, unless told otherwise."""

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.graph import OnnxGraph, array_of, attributes, is_standard
 

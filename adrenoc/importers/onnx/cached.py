@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.importers.onnx.writer import CannotWriteError, Writer
-from adrenoc.relax.cache_constants import NIBBLE
+from adrenoc.importers.relax.cache_constants import NIBBLE
 
 APPEND_ROWS = "adrenoc.AppendRows"
 """Our own operator: cache [1, heads, rows, head], x, first row [1], perhaps cosines and sines, and

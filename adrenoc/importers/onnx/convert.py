@@ -19,8 +19,8 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
-from adrenoc.files.spill import forget_pages
-from adrenoc.host.out_of_memory import is_out_of_memory
+from adrenoc.base.files.spill import forget_pages
+from adrenoc.base.host.out_of_memory import is_out_of_memory
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph, all_nodes
 from adrenoc.importers.onnx.index import INDEX_OPS
@@ -39,7 +39,7 @@ from adrenoc.importers.onnx.signal import SIGNAL_OPS
 from adrenoc.importers.onnx.suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx.tensor_scatter import TENSOR_SCATTER
 from adrenoc.importers.onnx.warp import grid_sample
-from adrenoc.relax.values import (
+from adrenoc.importers.relax.values import (
     UniqueNames,
     constant_value,
     emit_named,

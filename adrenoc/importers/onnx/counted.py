@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.counted_axes import follow_axis
 from adrenoc.importers.onnx.graph import Counted, OnnxGraph, TensorType, all_nodes, first_output
 

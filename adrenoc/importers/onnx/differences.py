@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import onnx
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 
 _WHOLE = 1e-4

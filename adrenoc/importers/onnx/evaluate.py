@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.frontend import CONVERTER_ERRORS
 from adrenoc.importers.onnx import second_opinion
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, node_label

@@ -17,8 +17,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from adrenoc.decision import Decision
-from adrenoc.errors import ShapeError
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import ShapeError
 from adrenoc.importers.onnx.branch import (
     branch_taken,
     can_select,

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 import onnx
 
-from adrenoc.decision import Decision
-from adrenoc.errors import ModelFormatError
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.onnx.graph import all_nodes
 from adrenoc.importers.onnx_wire import MOST_NODES
-from adrenoc.text.spelling import list_first
 
 Key = tuple[str, str, str]
 

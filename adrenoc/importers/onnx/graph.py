@@ -14,9 +14,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.files.spill import spill
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.errors import ModelFormatError
-from adrenoc.files.spill import spill
 from adrenoc.importers.other_formats import EXPORT_AGAIN
 
 # The domain of the standard operators has two spellings.

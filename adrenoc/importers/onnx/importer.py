@@ -7,13 +7,14 @@ from functools import partial
 
 import onnx
 
-from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.decision import Decision
-from adrenoc.errors import (
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import (
     AdrenocError,
     ModelFormatError,
     UnsupportedOperatorError,
 )
+from adrenoc.base.text.spelling import list_first
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx.block_weights import keep_block_weights
@@ -45,7 +46,6 @@ from adrenoc.importers.other_formats import EXPORT_AGAIN
 from adrenoc.importers.shapes import OpenInputs
 from adrenoc.importers.states import check_states
 from adrenoc.importers.suggest_shapes import suggest_shapes
-from adrenoc.text.spelling import list_first
 
 OLDEST_OPSET = 7
 """The oldest opset that is translated as it is; older models are converted to it first."""

@@ -13,8 +13,8 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import constant_value, dtype_of, make_constant
+from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 
 
 def wrap_index(node: Node, index: int, extents: np.ndarray) -> relax.Expr:

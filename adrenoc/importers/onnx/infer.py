@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.onnx import second_opinion
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,

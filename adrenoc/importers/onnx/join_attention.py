@@ -22,9 +22,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
-from adrenoc.decision import Decision
-from adrenoc.errors import UnsupportedOperatorError
 from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, FIRST_ROW
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.found_attention import (
@@ -43,7 +44,6 @@ from adrenoc.importers.onnx.not_covered import AS_IT_IS, NotCovered, NotCoveredE
 from adrenoc.importers.onnx.position_tables import PositionTables
 from adrenoc.importers.onnx.probe import Prober, choose_pasts
 from adrenoc.importers.onnx.qdq import fuse_qdq
-from adrenoc.text.spelling import list_first
 
 _FLAT_AXES = 3
 """Batch, token, and the numbers of all heads."""

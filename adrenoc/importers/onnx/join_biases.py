@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, SINKS
 from adrenoc.importers.onnx.found_rows import RowReader
 from adrenoc.importers.onnx.found_scores import FoundMask

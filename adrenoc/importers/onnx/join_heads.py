@@ -16,11 +16,11 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.join_norms import NORM
 from adrenoc.importers.onnx.join_products import OF_FEW_BITS, join_projections, read_projection
-from adrenoc.relax.cache_constants import NIBBLE, head_of
+from adrenoc.importers.relax.cache_constants import NIBBLE, head_of
 
 _PAST, _NORMS = 3, (14, 15)
 _EPSILON = "qk_norm_epsilon"

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
 
 NORM = "SimplifiedLayerNormalization"

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.files.spill import spill
+from adrenoc.base.files.spill import spill
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
 from adrenoc.importers.onnx.n_bits import N_BITS as OWN_N_BITS
 

@@ -18,7 +18,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.rotary import PLAIN_ROTATION
 

@@ -11,8 +11,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 
-from adrenoc.errors import ModelFormatError
-from adrenoc.files.read import open_plain
+from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.files.read import open_plain
 from adrenoc.importers.formats import DataRange, ModelFiles, TakeData, is_ort
 from adrenoc.importers.onnx.graph import all_nodes
 from adrenoc.importers.onnx.ort_format import read_ort

@@ -13,8 +13,8 @@ import onnx
 from tvm import relax, te, tirx
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import constant_value, dtype_of, make_constant
+from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 
 
 def clip(node: Node) -> relax.Expr:

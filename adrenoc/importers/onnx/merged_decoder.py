@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from adrenoc.base.decision import Decision
 from adrenoc.bundle.decoder_names import PAST_BRANCH
-from adrenoc.decision import Decision
 from adrenoc.importers.onnx.branch import branch_taken, inline_branch
 from adrenoc.importers.onnx.graph import OnnxGraph
 

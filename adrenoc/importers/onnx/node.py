@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from adrenoc.relax.values import constant_value, dtype_of, make_constant, static_shape
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.values import constant_value, dtype_of, make_constant, static_shape
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 
 def _instance_norm(node: Node) -> relax.Expr:

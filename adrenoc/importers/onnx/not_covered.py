@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from adrenoc.errors import UnsupportedOperatorError
-from adrenoc.text.spelling import list_first
+from adrenoc.base.errors import UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 
 AS_IT_IS = (
     "adrenoc compile MODEL --shape INPUT:1,... for each input compiles the graph as it is, for "

@@ -18,9 +18,9 @@ from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.signal import max_pool_indices
+from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, pick
 from adrenoc.importers.window import ceil_pads, check_window, same_pads
-from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import constant_value, dtype_of, make_constant, pick
 
 
 def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callable[..., relax.Expr]:

@@ -17,9 +17,9 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
-from adrenoc.errors import DependencyError, ModelFormatError
-from adrenoc.host.extras import pip_install
-from adrenoc.host.onnx_runtime import import_format_table
+from adrenoc.base.errors import DependencyError, ModelFormatError
+from adrenoc.base.host.extras import pip_install
+from adrenoc.base.host.onnx_runtime import import_format_table
 from adrenoc.importers.other_formats import EXPORT_AGAIN
 
 _DAMAGE = (

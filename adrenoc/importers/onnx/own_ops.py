@@ -12,9 +12,9 @@ from tvm import relax
 from adrenoc.importers.onnx.cached import APPEND_ROWS, CACHED_ATTENTION
 from adrenoc.importers.onnx.n_bits import N_BITS
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax import own
-from adrenoc.relax.cache_constants import head_of
-from adrenoc.relax.values import dtype_of
+from adrenoc.importers.relax import own
+from adrenoc.importers.relax.cache_constants import head_of
+from adrenoc.importers.relax.values import dtype_of
 
 
 def _n_bits(node: Node) -> relax.Expr:

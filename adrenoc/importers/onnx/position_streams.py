@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 from onnx import helper
 
+from adrenoc.base.decision import Decision
 from adrenoc.bundle.decoder_names import POSITIONS
-from adrenoc.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
 
 _STREAMS = "positions/streams"

@@ -14,13 +14,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from adrenoc.base.errors import ModelFormatError, OptionError, UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import POSITIONS
-from adrenoc.errors import ModelFormatError, OptionError, UnsupportedOperatorError
 from adrenoc.importers.onnx.found_rotation import FoundRotation
 from adrenoc.importers.onnx.graph import OnnxGraph
 from adrenoc.importers.onnx.not_covered import AS_IT_IS
 from adrenoc.importers.onnx.probe import Prober
-from adrenoc.text.spelling import list_first
 
 
 @dataclass(kw_only=True)

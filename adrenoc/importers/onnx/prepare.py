@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx
 
-from adrenoc.decision import Decision
-from adrenoc.errors import ModelFormatError
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,

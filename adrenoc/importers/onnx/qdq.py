@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, array_of, attributes, is_standard
 
 _DOMAIN = "com.microsoft"

@@ -19,7 +19,7 @@ from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.ops import OWN
-from adrenoc.relax.values import constant_value, dtype_of, make_constant, static_shape
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 
 def _cast_to_float(node: Node, expr: relax.Expr) -> relax.Expr:

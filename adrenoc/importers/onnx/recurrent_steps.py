@@ -7,10 +7,10 @@ from typing import Any
 
 import onnx
 
-from adrenoc.decision import Decision
+from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes
-from adrenoc.relax.recurrent_call import MOST_UNITS
-from adrenoc.relax.recurrent_cells import GATES
+from adrenoc.importers.relax.recurrent_call import MOST_UNITS
+from adrenoc.importers.relax.recurrent_cells import GATES
 
 CONSTANT_INPUTS = (1, 2, 3, 7)
 """Weights, recurrence, biases and peepholes."""

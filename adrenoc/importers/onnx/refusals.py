@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import onnx
 
-from adrenoc.errors import CustomDomainError, UnsupportedOperatorError
+from adrenoc.base.errors import CustomDomainError, UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
@@ -20,7 +21,6 @@ from adrenoc.importers.onnx.graph import (
     node_label,
 )
 from adrenoc.importers.onnx.remedies import REMEDIES
-from adrenoc.text.spelling import list_first
 
 
 @dataclass(frozen=True, kw_only=True)

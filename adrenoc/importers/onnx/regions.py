@@ -12,8 +12,8 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import constant_value, dtype_of, make_constant
+from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 
 _HALF_PIXEL_OPSET = 16
 """The first opset in which regions are shifted by half a pixel unless told otherwise."""

@@ -19,7 +19,7 @@ from adrenoc.importers.onnx.resize_whole import (
     nearest_places,
     resize_whole,
 )
-from adrenoc.relax.values import dtype_of, make_constant
+from adrenoc.importers.relax.values import dtype_of, make_constant
 
 # Of one axis: its scale or its size, and what part of it is resized (tf_crop_and_resize).
 Wanted = tuple[float | None, int | None, tuple[float, float] | None]

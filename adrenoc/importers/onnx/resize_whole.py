@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.tvmapi import tirx
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.mix_neighbours import (
+from adrenoc.importers.relax.mix_neighbours import (
     Neighbours,
     mix_neighbours,
     neighbours_in_fixed_point,
 )
-from adrenoc.relax.values import constant_value, dtype_of, op_name
-from adrenoc.tvmapi import tirx
+from adrenoc.importers.relax.values import constant_value, dtype_of, op_name
 
 MODES = (
     "asymmetric",

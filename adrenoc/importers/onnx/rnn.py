@@ -18,7 +18,7 @@ from tvm import relax
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.rnn_whole import Ran, run_whole, suits_whole
 from adrenoc.importers.onnx.unroll import MOST_ITERATIONS
-from adrenoc.relax.values import constant_value, make_constant
+from adrenoc.importers.relax.values import constant_value, make_constant
 
 Activation = Callable[[relax.Expr], relax.Expr]
 State = tuple[relax.Expr, ...]

@@ -19,7 +19,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.values import make_constant
+from adrenoc.importers.relax.values import make_constant
 
 _SHUT = 1e4
 """Sigmoid is 1 or 0 this far out, and halves hold it."""

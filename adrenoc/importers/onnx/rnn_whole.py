@@ -14,9 +14,9 @@ from adrenoc.importers.onnx.recurrent_steps import (
     explain_steps,
 )
 from adrenoc.importers.onnx.rnn_lengths import Lengths
-from adrenoc.relax.recurrent_call import Layer, call_recurrent
-from adrenoc.relax.recurrent_cells import GATES, Cell
-from adrenoc.relax.values import constant_value, dtype_of, make_constant
+from adrenoc.importers.relax.recurrent_call import Layer, call_recurrent
+from adrenoc.importers.relax.recurrent_cells import GATES, Cell
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 
 _FIRST_STATES = 5
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable
 import numpy as np
 import onnx
 
-from adrenoc.errors import ModelFormatError
-from adrenoc.host.memory import available_bytes
+from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.host.memory import available_bytes
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.infer import infer_types
-from adrenoc.relax import fold as relax_fold
+from adrenoc.importers.relax import fold as relax_fold
 
 _GROWING = frozenset(
     {"ConstantOfShape", "EyeLike", "Expand", "MelWeightMatrix", "OneHot", "Pad", "Range", "Tile"}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from adrenoc.host.onnx_runtime import import_onnxruntime
+from adrenoc.base.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.onnx.graph import TensorType
 from adrenoc.importers.onnx.session import open_session, runtime_errors
 

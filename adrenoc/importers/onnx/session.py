@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from adrenoc.errors import InputError
-from adrenoc.host.onnx_runtime import import_onnxruntime
+from adrenoc.base.errors import InputError
+from adrenoc.base.host.onnx_runtime import import_onnxruntime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import load_onnx, read_proto
 from adrenoc.importers.onnx.unsigned_products import mixes_signs, move_to_unsigned

@@ -15,7 +15,7 @@ from itertools import pairwise
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.onnx.graph import STANDARD_DOMAINS, node_label
 
 _HINT = "check the model: python -m onnx.bin.checker MODEL"

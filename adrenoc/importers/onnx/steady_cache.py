@@ -18,6 +18,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import OptionError, UnsupportedOperatorError
 from adrenoc.bundle.decoder_names import (
     FILLED,
     LOGITS,
@@ -28,8 +30,6 @@ from adrenoc.bundle.decoder_names import (
     TOKENS,
 )
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.decision import Decision
-from adrenoc.errors import OptionError, UnsupportedOperatorError
 from adrenoc.importers.onnx.cached import APPEND_ROWS, FIRST_ROW
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
 from adrenoc.importers.onnx.join_attention import join_attention

@@ -14,8 +14,8 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
+from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.suppression import Suppression, first_found, selection_by_class
-from adrenoc.relax.values import dtype_of, make_constant
 
 _NO_LIMIT = -1e29
 """Less than any score that counts."""

@@ -6,7 +6,7 @@ import math
 
 from onnx import TensorProto
 
-from adrenoc.errors import ShapeError, UnsupportedOperatorError
+from adrenoc.base.errors import ShapeError, UnsupportedOperatorError
 from adrenoc.importers.onnx.graph import MOST_AXES, MOST_ELEMENTS, OnnxGraph
 
 _ONLY_CONSTANT = frozenset(

@@ -15,8 +15,8 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax import own
-from adrenoc.relax.values import dtype_of, make_constant
+from adrenoc.importers.relax import own
+from adrenoc.importers.relax.values import dtype_of, make_constant
 
 Expr = Any
 

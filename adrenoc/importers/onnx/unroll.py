@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.onnx.graph import (
     OnnxGraph,
     TensorType,

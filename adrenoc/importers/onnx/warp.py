@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.importers.onnx.node import Node
-from adrenoc.relax.values import dtype_of, make_constant
+from adrenoc.importers.relax.values import dtype_of, make_constant
 
 _METHODS = {"linear": "bilinear", "cubic": "bicubic"}
 _LAYOUTS = {4: "NCHW", 5: "NCDHW"}

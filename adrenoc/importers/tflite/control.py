@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from tvm import relax
 
+from adrenoc.importers.relax.values import constant_value
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.inline import BODY, COMPOSITE
 from adrenoc.importers.tflite.node import Node, Result, Value
-from adrenoc.relax.values import constant_value
 
 MOST_ITERATIONS = 1024
 """Longer loops are refused: each iteration becomes kernels of its own."""

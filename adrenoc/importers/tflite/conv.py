@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.importers.tflite.quant import Quanta
 from adrenoc.importers.window import same_pads
-from adrenoc.relax.values import constant_value, dtype_of, make_constant
 
 _SAME = 0
 

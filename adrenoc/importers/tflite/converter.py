@@ -8,13 +8,21 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.host.out_of_memory import is_out_of_memory
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.decision import Decision
-from adrenoc.errors import ModelFormatError
-from adrenoc.host.out_of_memory import is_out_of_memory
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
 from adrenoc.importers.other_formats import EXPORT_AGAIN
+from adrenoc.importers.relax.values import (
+    UniqueNames,
+    constant_value,
+    dtype_of,
+    emit_named,
+    make_constant,
+    static_shape,
+)
 from adrenoc.importers.tflite.bools import check_bools
 from adrenoc.importers.tflite.control import BY_DATA, LoopOfDataError
 from adrenoc.importers.tflite.elementwise import Convert
@@ -35,14 +43,6 @@ from adrenoc.importers.tflite.node import (
 )
 from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
 from adrenoc.importers.tflite.untranslated import why_not
-from adrenoc.relax.values import (
-    UniqueNames,
-    constant_value,
-    dtype_of,
-    emit_named,
-    make_constant,
-    static_shape,
-)
 
 _SIZES = (8, 16, 32, 64)
 NUMERIC_DTYPES = (

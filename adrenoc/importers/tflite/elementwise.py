@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.importers.tflite.quant import Quanta
-from adrenoc.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 Convert = Callable[[Node], "Result | list[Result]"]
 

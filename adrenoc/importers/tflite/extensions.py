@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adrenoc.errors import DependencyError
-from adrenoc.files.read import sha256_file
+from adrenoc.base.errors import DependencyError
+from adrenoc.base.files.read import sha256_file
 
 if TYPE_CHECKING:
     from adrenoc.importers.tflite.elementwise import Convert

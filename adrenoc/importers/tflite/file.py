@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tflite
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.tflite.blockwise import Blocks, read_blocks, read_scales
 from adrenoc.importers.tflite.bounds import Budget, read_custom_options
 from adrenoc.importers.tflite.sparse import dense_of

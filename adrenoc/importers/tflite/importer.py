@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.base.errors import AdrenocError, UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.errors import AdrenocError, UnsupportedOperatorError
 from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
@@ -31,7 +32,6 @@ from adrenoc.importers.tflite.open_shapes import check_numbers, shape_inputs
 from adrenoc.importers.tflite.refusals import check_imported, check_operators
 from adrenoc.importers.tflite.signatures import replace_main, take_signature, tell_signature
 from adrenoc.importers.tflite.variables import lift_variables
-from adrenoc.text.spelling import list_first
 
 
 def import_tflite(

@@ -10,12 +10,12 @@ import math
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, pick
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.file import TensorInfo
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.importers.tflite.untranslated import COUNT_OF_DATA
-from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import constant_value, dtype_of, make_constant, pick
 
 
 def _index(node: Node, number: int, dtype: str = "int32") -> relax.Expr:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from adrenoc.errors import ModelFormatError
+from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.other_formats import EXPORT_AGAIN
 from adrenoc.importers.tflite.bounds import MOST_TABLES
 from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.node import Emitter, Node, Result
-from adrenoc.relax.values import make_constant
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.landmarks import landmarks_to_matrix, transform_landmarks
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.importers.tflite.raw_options import pool_options, transpose_options
 from adrenoc.importers.window import same_pads
-from adrenoc.relax.values import make_constant
 
 _MOST_WINDOW = 64
 _ABOVE_PLACE = 0.1

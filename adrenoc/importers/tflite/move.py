@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.importers.tflite.quant import Quanta
-from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import dtype_of, make_constant
 
 _MOST_REPEATS = 1 << 16
 """Of an axis: each is an operand of a concatenation."""

@@ -15,16 +15,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from tvm import relax
 
-from adrenoc.importers.tflite.file import Operator, TensorInfo, TFLiteFile
-from adrenoc.importers.tflite.quant import QUANTISED_RANGES, Quanta, round_to_even, subtract_zeros
-from adrenoc.relax.fold import fold_call
-from adrenoc.relax.values import (
+from adrenoc.importers.relax.fold import fold_call
+from adrenoc.importers.relax.values import (
     constant_value,
     dtype_of,
     emit_named,
     make_constant,
     static_shape,
 )
+from adrenoc.importers.tflite.file import Operator, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.quant import QUANTISED_RANGES, Quanta, round_to_even, subtract_zeros
 
 Result: TypeAlias = "relax.Expr | Quanta"
 """What a translation gives: real numbers or plain integers, or quanta of some scale."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from adrenoc.base.decision import ASSUMED, Decision
+from adrenoc.base.errors import ShapeError, UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.decision import ASSUMED, Decision
-from adrenoc.errors import ShapeError, UnsupportedOperatorError
 from adrenoc.importers.shapes import OpenInputs, check_names, list_options, write_options
 from adrenoc.importers.signature import port_of
 from adrenoc.importers.tflite.converter import NUMERIC_DTYPES
 from adrenoc.importers.tflite.file import TensorInfo
-from adrenoc.text.spelling import list_first
 
 
 def shape_inputs(

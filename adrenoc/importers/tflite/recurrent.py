@@ -18,10 +18,10 @@ from typing import TypeAlias
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.importers.tflite.recurrent_whole import run_lstm, run_rnn
-from adrenoc.relax.values import make_constant
 
 Expr: TypeAlias = "relax.Expr"
 Whole: TypeAlias = "Callable[[relax.Expr, bool], relax.Expr | None]"

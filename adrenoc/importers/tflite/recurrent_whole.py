@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.recurrent_call import MOST_UNITS, Layer, call_recurrent
+from adrenoc.importers.relax.recurrent_cells import Cell
+from adrenoc.importers.relax.values import constant_value
 from adrenoc.importers.tflite.node import Node
-from adrenoc.relax.recurrent_call import MOST_UNITS, Layer, call_recurrent
-from adrenoc.relax.recurrent_cells import Cell
-from adrenoc.relax.values import constant_value
 
 _NAMES = {0: "linear", 1: "relu", 4: "tanh", 6: "sigmoid"}
 """Those of TFLite's activations that the operator has."""

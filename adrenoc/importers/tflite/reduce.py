@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.conv import pads_of
 from adrenoc.importers.tflite.elementwise import Convert, divide_towards_zero
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.importers.tflite.quant import Quanta
-from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import dtype_of, make_constant
 
 _TIE = 2.0**-10
 """Pushes a mean that lies between two integers away from zero; others are further from a tie."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from adrenoc.errors import CustomDomainError, UnsupportedOperatorError
+from adrenoc.base.errors import CustomDomainError, UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.tflite.converter import GraphConverter
 from adrenoc.importers.tflite.extensions import extension_names
 from adrenoc.importers.tflite.file import GraphInfo, Operator
 from adrenoc.importers.tflite.ops import CUSTOM_OPS
 from adrenoc.importers.tflite.untranslated import hint_at_custom
-from adrenoc.text.spelling import list_first
 
 
 def check_operators(graphs: Iterable[GraphInfo], known: Iterable[str] = ()) -> None:

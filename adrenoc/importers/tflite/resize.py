@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.node import Node, Result
-from adrenoc.relax.fold import check_grown
-from adrenoc.relax.mix_neighbours import (
+from adrenoc.base.tvmapi import select, tirx
+from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.relax.mix_neighbours import (
     Neighbours,
     mix_neighbours,
     neighbours_in_fixed_point,
 )
-from adrenoc.relax.values import dtype_of, make_constant
-from adrenoc.tvmapi import select, tirx
+from adrenoc.importers.relax.values import dtype_of, make_constant
+from adrenoc.importers.tflite.elementwise import Convert
+from adrenoc.importers.tflite.node import Node, Result
 
 _BYTE_BITS, _WORD_BITS = 11, 10
 _HALF = np.float32(0.5)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.suppression import Suppression, selection
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
-from adrenoc.relax.values import make_constant
 
 
 def suppress(

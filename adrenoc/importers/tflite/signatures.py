@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adrenoc.decision import ASSUMED, Decision
-from adrenoc.errors import OptionError
+from adrenoc.base.decision import ASSUMED, Decision
+from adrenoc.base.errors import OptionError
+from adrenoc.base.text.spelling import did_you_mean, list_first
 from adrenoc.importers.tflite.file import GraphInfo, SignatureInfo, TFLiteFile
-from adrenoc.text.spelling import did_you_mean, list_first
 
 
 def take_signature(file: TFLiteFile, key: str) -> TFLiteFile:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.values import constant_value, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
-from adrenoc.relax.values import constant_value, make_constant
 
 
 def _slice(node: Node) -> Result:

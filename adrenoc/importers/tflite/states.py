@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result, Value
 from adrenoc.importers.tflite.quant import QUANTISED_RANGES, subtract_zeros
 from adrenoc.importers.tflite.variables import FIRST, FROM_STATE, TO_STATE
-from adrenoc.relax.values import dtype_of, make_constant
 
 
 def _from_state(node: Node) -> Value:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax.fold import check_grown
+from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
-from adrenoc.relax.fold import check_grown
-from adrenoc.relax.values import make_constant
 
 
 def _rfft2d(node: Node) -> Result:

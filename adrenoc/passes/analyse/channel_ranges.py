@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from adrenoc.base.tvmapi import IF_THEN_ELSE, Expr, const_int, sym, tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.tvmapi import IF_THEN_ELSE, Expr, const_int, sym, tirx, tvm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,11 +14,11 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import CompileError
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import CompileError
+from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.node_kinds import CPU
-from adrenoc.tvmapi import tirx, tvm
 
 _STEP_BY_STEP = frozenset({"non_max_suppression", "non_zero"})
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adrenoc.families.operators import OPERATORS
-from adrenoc.families.shared.channel_sums import ChannelSums
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.operators import OPERATORS
+from adrenoc.kernels.families.shared.channel_sums import ChannelSums
 
 DEEP = 40
 """Convolutions of a network whose errors add up to more than the bar of 1e-2 of the range."""

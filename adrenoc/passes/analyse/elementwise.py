@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from adrenoc.base.tvmapi import Expr
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph
 from adrenoc.kernels.body_cost import loads_of
-from adrenoc.tvmapi import Expr
 
 
 def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:

@@ -16,10 +16,10 @@ from typing import Any
 
 from tvm_ffi.structural import structural_walk
 
+from adrenoc.base.tvmapi import BufferLoad, Expr, const_int, dtype_of, tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import Layout, agree
-from adrenoc.tvmapi import BufferLoad, Expr, const_int, dtype_of, tirx, tvm
 
 OUTSIDE = -1
 """A row or column that no tensor has."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from adrenoc.families.operators import is_product
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.operators import is_product
 
 
 def head_of(graph: Graph, outputs: Iterable[str]) -> frozenset[str]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.families.shared.typical import NotKnownError
+from adrenoc.base.tvmapi import IF_THEN_ELSE, Expr, dtype_of, tirx, tvm
+from adrenoc.kernels.families.shared.typical import NotKnownError
 from adrenoc.passes.analyse.scalar_body import parts_of, values_of
-from adrenoc.tvmapi import IF_THEN_ELSE, Expr, dtype_of, tirx, tvm
 
 Leaf = Callable[[Any], np.ndarray]
 """A load or a variable -> its numbers; raises NotKnownError where there are none."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_map
 
+from adrenoc.base.tvmapi import Call, tirx, tvm
 from adrenoc.ir.body import Body, find_loaded_buffers
-from adrenoc.tvmapi import Call, tirx, tvm
 
 EXPONENTIALS = ("tirx.exp", "tirx.exp2", "tirx.exp10")
 _POW = "tirx.pow"

@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
+from adrenoc.base.tvmapi import Call, Expr, sym, tirx, tvm
 from adrenoc.ir.body import find_loaded_buffers
-from adrenoc.tvmapi import Call, Expr, sym, tirx, tvm
 
 
 class NotScalarError(Exception):

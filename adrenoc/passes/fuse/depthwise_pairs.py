@@ -6,20 +6,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.conv.conv_tile import least_clocks
-from adrenoc.families.depthwise import depthwise_rule as depthwise
-from adrenoc.families.matmul.gemv_rule import suits_gemv
-from adrenoc.families.operators import can
-from adrenoc.families.separable.joined import FINISH
-from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry, is_depthwise
-from adrenoc.families.shared.conv_work import conv_work
-from adrenoc.families.shared.cost_model import CostModel
-from adrenoc.families.shared.operator import Fusion
+from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, agree
 from adrenoc.ir.operand import Memory
 from adrenoc.kernels.body_cost import loads_of
+from adrenoc.kernels.families.conv.conv_tile import least_clocks
+from adrenoc.kernels.families.depthwise import depthwise_rule as depthwise
+from adrenoc.kernels.families.matmul.gemv_rule import suits_gemv
+from adrenoc.kernels.families.operators import can
+from adrenoc.kernels.families.separable.joined import FINISH
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, conv_geometry, is_depthwise
+from adrenoc.kernels.families.shared.conv_work import conv_work
+from adrenoc.kernels.families.shared.cost_model import CostModel
+from adrenoc.kernels.families.shared.operator import Fusion
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.moved_reads import mentions
 from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone

@@ -16,7 +16,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.tvmapi import tvm
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.node_kinds import CONCAT
@@ -30,7 +31,6 @@ from adrenoc.passes.analyse.channel_ranges import (
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import fuse
 from adrenoc.passes.place.assign_layouts import assign_layouts
-from adrenoc.tvmapi import tvm
 
 
 def fuse_around_concats(graph: Graph, context: Context) -> Graph:

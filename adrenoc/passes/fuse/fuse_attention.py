@@ -20,14 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.families.attention.attention_tile import AttentionTile
-from adrenoc.families.operators import can, gives
-from adrenoc.families.shared.operator import Fusion, Numbers
-from adrenoc.families.shared.typical import NotKnownError
+from adrenoc.base.tvmapi import BufferLoad, Var, decl_buffer, iconst, tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.body_cost import loads_of
+from adrenoc.kernels.families.attention.attention_tile import AttentionTile
+from adrenoc.kernels.families.operators import can, gives
+from adrenoc.kernels.families.shared.operator import Fusion, Numbers
+from adrenoc.kernels.families.shared.typical import NotKnownError
 from adrenoc.passes.analyse.numeric import evaluate
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import inline
@@ -39,7 +40,6 @@ from adrenoc.passes.fuse.index_maps import (
     split_factor,
 )
 from adrenoc.target.target import Limits
-from adrenoc.tvmapi import BufferLoad, Var, decl_buffer, iconst, tirx, tvm
 
 FLOAT_BYTES = 4
 MAX_RANK = 4

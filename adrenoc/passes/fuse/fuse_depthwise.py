@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adrenoc.decision import DecisionLog
+from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.depthwise_pairs import Model, Pair, find_pair

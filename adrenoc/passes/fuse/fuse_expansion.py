@@ -1,7 +1,8 @@
 """One kernel for a 1x1 convolution and the depthwise convolution that reads it.
 
-What an inverted residual block widens its input to is the largest tensor of the block.  It need
-not exist if the depthwise convolution that reads it computes it (`adrenoc/families/expansion/`).
+What an inverted residual block widens its input to is the largest tensor of the block.  It need not
+exist if the depthwise convolution that reads it computes it
+(`adrenoc/kernels/families/expansion/`).
 
 Before -> after:
     e = conv2d[conv2d add clip](x, w1, b1); y = conv2d[conv2d add clip](e, w2, b2)
@@ -10,10 +11,10 @@ Before -> after:
 
 from __future__ import annotations
 
-from adrenoc.families.expansion.expansion_rule import EXPANSION, expansion_work
-from adrenoc.families.expansion.expansion_tile import score_tiles
-from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.expansion.expansion_rule import EXPANSION, expansion_work
+from adrenoc.kernels.families.expansion.expansion_tile import score_tiles
+from adrenoc.kernels.families.shared.cost_model import CostModel
 from adrenoc.passes.fuse.depthwise_pairs import PairForm
 
 

@@ -27,18 +27,18 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.operators import changed_input, is_kind
-from adrenoc.families.shared.operator import Kind
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 from adrenoc.ir.body import Body, find_loaded_buffers
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import default_layout
 from adrenoc.kernels.body_cost import loads_of, parts_of
+from adrenoc.kernels.families.operators import changed_input, is_kind
+from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.powers import EXPONENTIALS, is_power, unify_reads
 from adrenoc.passes.analyse.scalar_body import substitute
 from adrenoc.passes.fuse.turned_maps import turn_map
-from adrenoc.tvmapi import IF_THEN_ELSE, Expr, Var, tirx, tvm
 
 MAX_REPEATED_COST = 8
 """Arithmetic, in TIR nodes, that may be computed again at a second read."""

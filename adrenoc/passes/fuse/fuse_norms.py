@@ -16,14 +16,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from adrenoc.families.conv.centred_rule import gained_matrix
-from adrenoc.families.reduce.norm_rule import is_layer_norm, norm_clocks
-from adrenoc.families.row_products import is_of_few_bits, is_of_few_tokens, is_row_product
-from adrenoc.families.shared.row_product import CENTRED, read_form
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
+from adrenoc.kernels.families.conv.centred_rule import gained_matrix
+from adrenoc.kernels.families.reduce.norm_rule import is_layer_norm, norm_clocks
+from adrenoc.kernels.families.row_products import is_of_few_bits, is_of_few_tokens, is_row_product
+from adrenoc.kernels.families.shared.row_product import CENTRED, read_form
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.context import Context

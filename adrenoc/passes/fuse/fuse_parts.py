@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adrenoc.families.cache.step_rules import joins_parts
-from adrenoc.families.row_products import (
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.cache.step_rules import joins_parts
+from adrenoc.kernels.families.row_products import (
     is_of_few_tokens,
     is_row_product,
     row_product_clocks,
     whole_inputs,
 )
-from adrenoc.families.shared.row_product import JOINED, SUNK, read_form
-from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.shared.row_product import JOINED, SUNK, read_form
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.context import Context

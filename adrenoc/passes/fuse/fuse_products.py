@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from adrenoc.families.reduce.norm_rule import is_rms_norm
-from adrenoc.families.row_products import is_of_few_tokens, is_row_product
-from adrenoc.families.shared.row_product import GATE, GATED, NORMED, read_form
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
+from adrenoc.kernels.families.reduce.norm_rule import is_rms_norm
+from adrenoc.kernels.families.row_products import is_of_few_tokens, is_row_product
+from adrenoc.kernels.families.shared.row_product import GATE, GATED, NORMED, read_form
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone

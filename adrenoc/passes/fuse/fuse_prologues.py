@@ -21,14 +21,15 @@ from typing import Any
 
 from tvm_ffi.structural import structural_walk
 
-from adrenoc.families.matmul.gemv_rule import suits_gemv
-from adrenoc.families.operators import can
-from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
-from adrenoc.families.shared.operator import Fusion
+from adrenoc.base.tvmapi import Call, tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node
 from adrenoc.ir.layout import LANES, TexelOrder, agree
 from adrenoc.ir.operand import Memory
+from adrenoc.kernels.families.matmul.gemv_rule import suits_gemv
+from adrenoc.kernels.families.operators import can
+from adrenoc.kernels.families.shared.conv_geometry import conv_geometry, is_depthwise
+from adrenoc.kernels.families.shared.operator import Fusion
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.moved_reads import find_moved_source, zero_outside
 from adrenoc.passes.analyse.other_uses import other_use
@@ -37,7 +38,6 @@ from adrenoc.passes.fuse.fuse_maps import MAX_INPUTS
 from adrenoc.passes.fuse.kernel_price import conv_clocks, map_clocks
 from adrenoc.passes.fuse.prologues import attach_prologue, source_of
 from adrenoc.passes.fuse.split_winograd import winograd_clocks
-from adrenoc.tvmapi import Call, tirx, tvm
 
 _FINITE_CALLS = {"tirx.sigmoid", "tirx.tanh", "tirx.exp"}
 

@@ -1,7 +1,8 @@
 """One kernel for a depthwise convolution and the 1x1 convolution after it, where that is faster.
 
 A depthwise convolution waits for memory and writes as much as it reads.  What it writes need not
-exist if the 1x1 convolution that reads it computes it (`adrenoc/families/separable/separable.py`).
+exist if the 1x1 convolution that reads it computes it
+(`adrenoc/kernels/families/separable/separable.py`).
 
 Before -> after:
     d = conv2d[conv2d add clip](x, w1, b1); y = conv2d[conv2d add](d, w2, b2)
@@ -10,10 +11,10 @@ Before -> after:
 
 from __future__ import annotations
 
-from adrenoc.families.separable.separable_rule import SEPARABLE, separable_work
-from adrenoc.families.separable.separable_tile import score_tiles
-from adrenoc.families.shared.cost_model import CostModel
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.separable.separable_rule import SEPARABLE, separable_work
+from adrenoc.kernels.families.separable.separable_tile import score_tiles
+from adrenoc.kernels.families.shared.cost_model import CostModel
 from adrenoc.passes.fuse.depthwise_pairs import PairForm
 
 

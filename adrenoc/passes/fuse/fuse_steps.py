@@ -14,20 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adrenoc.families.cache.step_rules import (
-    JOIN,
-    STEP,
-    attends_one_token,
-    count_splits,
-    fits_step,
-    parts_shape,
-)
-from adrenoc.families.operators import changed_input
-from adrenoc.ir.graph import Graph, Node, Placement, Tensor
-from adrenoc.ir.layout import channels_last
-from adrenoc.ir.operand import Memory
-from adrenoc.passes.context import Context
-from adrenoc.relax.cache_constants import (
+from adrenoc.importers.relax.cache_constants import (
     KEYS,
     OF_ATTENTION,
     OF_ROWS,
@@ -35,6 +22,19 @@ from adrenoc.relax.cache_constants import (
     head_of,
     name_constants,
 )
+from adrenoc.ir.graph import Graph, Node, Placement, Tensor
+from adrenoc.ir.layout import channels_last
+from adrenoc.ir.operand import Memory
+from adrenoc.kernels.families.cache.step_rules import (
+    JOIN,
+    STEP,
+    attends_one_token,
+    count_splits,
+    fits_step,
+    parts_shape,
+)
+from adrenoc.kernels.families.operators import changed_input
+from adrenoc.passes.context import Context
 
 _OTHERS = VALUES + 1
 _X, _FIRST = 1, 3

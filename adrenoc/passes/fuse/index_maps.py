@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph
-from adrenoc.ir.layout import LANES, Layout
-from adrenoc.passes.analyse.scalar_body import substitute
-from adrenoc.passes.fuse.fuse_maps import inline
-from adrenoc.tvmapi import (
+from adrenoc.base.tvmapi import (
     BufferLoad,
     Expr,
     Var,
@@ -26,6 +21,11 @@ from adrenoc.tvmapi import (
     tirx,
     tvm,
 )
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph
+from adrenoc.ir.layout import LANES, Layout
+from adrenoc.passes.analyse.scalar_body import substitute
+from adrenoc.passes.fuse.fuse_maps import inline
 
 MAX_RANK = 4
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 
-from adrenoc.families.conv.conv_tile import estimate_clocks, least_clocks, score_tiles
-from adrenoc.families.shared.conv_geometry import conv_geometry
-from adrenoc.families.shared.conv_work import conv_work, pointwise_work
-from adrenoc.families.shared.cost_model import CostModel
-from adrenoc.families.shared.machine import Machine
+from adrenoc.base.tvmapi import bits_of
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.body_cost import body_instructions
-from adrenoc.tvmapi import bits_of
+from adrenoc.kernels.families.conv.conv_tile import estimate_clocks, least_clocks, score_tiles
+from adrenoc.kernels.families.shared.conv_geometry import conv_geometry
+from adrenoc.kernels.families.shared.conv_work import conv_work, pointwise_work
+from adrenoc.kernels.families.shared.cost_model import CostModel
+from adrenoc.kernels.families.shared.machine import Machine
 
 
 def conv_clocks(graph: Graph, conv: Node, source: str, costs: CostModel) -> float:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from adrenoc.base.tvmapi import tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.moved_reads import find_moved_source, mentions
-from adrenoc.tvmapi import tvm
 
 
 def source_of(graph: Graph, node: Node) -> str | None:

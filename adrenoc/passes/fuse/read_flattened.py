@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from adrenoc.families.matmul.gemv_rule import FLATTENED
-from adrenoc.families.operators import can
-from adrenoc.families.shared.operator import Fusion
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory
+from adrenoc.kernels.families.matmul.gemv_rule import FLATTENED
+from adrenoc.kernels.families.operators import can
+from adrenoc.kernels.families.shared.operator import Fusion
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.context import Context

@@ -17,23 +17,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from adrenoc.families.conv.conv2d_local import WIDEST_ROW
-from adrenoc.families.conv.conv_tile import least_clocks
-from adrenoc.families.matmul.gemv_rule import suits_gemv
-from adrenoc.families.operators import can
-from adrenoc.families.shared.conv_geometry import conv_geometry, is_depthwise
-from adrenoc.families.shared.conv_work import conv_work
-from adrenoc.families.shared.cost_model import CostModel
-from adrenoc.families.shared.image_row_plan import RowPlan
-from adrenoc.families.shared.machine import Machine
-from adrenoc.families.shared.operator import Fusion
+from adrenoc.base.tvmapi import bits_of, tvm
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import OperandSpec
+from adrenoc.kernels.families.conv.conv2d_local import WIDEST_ROW
+from adrenoc.kernels.families.conv.conv_tile import least_clocks
+from adrenoc.kernels.families.matmul.gemv_rule import suits_gemv
+from adrenoc.kernels.families.operators import can
+from adrenoc.kernels.families.shared.conv_geometry import conv_geometry, is_depthwise
+from adrenoc.kernels.families.shared.conv_work import conv_work
+from adrenoc.kernels.families.shared.cost_model import CostModel
+from adrenoc.kernels.families.shared.image_row_plan import RowPlan
+from adrenoc.kernels.families.shared.machine import Machine
+from adrenoc.kernels.families.shared.operator import Fusion
 from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.prologues import attach_prologue, source_of
-from adrenoc.tvmapi import bits_of, tvm
 
 
 def read_images(graph: Graph, context: Context) -> Graph:

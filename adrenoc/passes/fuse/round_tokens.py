@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from adrenoc.families.n_bits.n_bits_dot_rule import (
+from adrenoc.ir.graph import Graph, Node, Placement, Tensor
+from adrenoc.ir.layout import TexelOrder
+from adrenoc.ir.operand import Memory
+from adrenoc.kernels.families.n_bits.n_bits_dot_rule import (
     ROUNDING,
     dot_work,
     least_matrix_clocks,
@@ -20,12 +23,9 @@ from adrenoc.families.n_bits.n_bits_dot_rule import (
     rounding_of,
     score_dot_tiles,
 )
-from adrenoc.families.n_bits.rounded import Rounding, explain_not_rounded
-from adrenoc.families.row_products import is_of_few_bits, may_round_tokens
-from adrenoc.families.shared.row_product import N_BITS_DOT, ROUND_TOKENS
-from adrenoc.ir.graph import Graph, Node, Placement, Tensor
-from adrenoc.ir.layout import TexelOrder
-from adrenoc.ir.operand import Memory
+from adrenoc.kernels.families.n_bits.rounded import Rounding, explain_not_rounded
+from adrenoc.kernels.families.row_products import is_of_few_bits, may_round_tokens
+from adrenoc.kernels.families.shared.row_product import N_BITS_DOT, ROUND_TOKENS
 from adrenoc.passes.context import Context
 from adrenoc.target.avoid import DOT_PRODUCTS
 

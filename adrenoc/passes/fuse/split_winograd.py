@@ -14,28 +14,28 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.conv.conv_tile import least_clocks
-from adrenoc.families.operators import can
-from adrenoc.families.shared.conv_geometry import ConvGeometry, conv_geometry
-from adrenoc.families.shared.conv_work import conv_work
-from adrenoc.families.shared.cost_model import CostModel
-from adrenoc.families.shared.operator import Fusion
-from adrenoc.families.winograd import winograd_conv_rule as winograd_conv
-from adrenoc.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
-from adrenoc.families.winograd.winograd import Tiling
-from adrenoc.families.winograd.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
-from adrenoc.families.winograd.winograd_matrices import TAPS, winograd
-from adrenoc.families.winograd.winograd_rule import (
-    multiply_work,
-    score_multiply_tiles,
-    transform_clocks,
-)
+from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.half import explain_not_half
 from adrenoc.ir.layout import LANES, Layout
 from adrenoc.ir.operand import Memory
-from adrenoc.options import CompileOptions
+from adrenoc.ir.options import CompileOptions
+from adrenoc.kernels.families.conv.conv_tile import least_clocks
+from adrenoc.kernels.families.operators import can
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, conv_geometry
+from adrenoc.kernels.families.shared.conv_work import conv_work
+from adrenoc.kernels.families.shared.cost_model import CostModel
+from adrenoc.kernels.families.shared.operator import Fusion
+from adrenoc.kernels.families.winograd import winograd_conv_rule as winograd_conv
+from adrenoc.kernels.families.winograd.names import MULTIPLY, PIXELS, TILES, WHOLE
+from adrenoc.kernels.families.winograd.winograd import Tiling
+from adrenoc.kernels.families.winograd.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
+from adrenoc.kernels.families.winograd.winograd_matrices import TAPS, winograd
+from adrenoc.kernels.families.winograd.winograd_rule import (
+    multiply_work,
+    score_multiply_tiles,
+    transform_clocks,
+)
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.winograd_budget import ADDED, ADDED_BY_PLANES, Saving, choose_within_budget
 from adrenoc.target.cost.machine_cost import JoinCost

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from adrenoc.families.operators import is_kind
-from adrenoc.families.shared.operator import Kind
+from adrenoc.base.tvmapi import BufferLoad, Var, decl_buffer, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.kernels.families.operators import is_kind
+from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.passes.analyse.elementwise import reads_elementwise
-from adrenoc.tvmapi import BufferLoad, Var, decl_buffer, tvm
 
 _TURNS = {Kind.PRODUCT: (0, 2, 3, 1), Kind.CONVOLUTION: (0, 3, 1, 2)}
 """By what makes it, which axis of the map each axis of the result is that lies as the map does."""

@@ -14,10 +14,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.operators import is_product
+from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph
-from adrenoc.options import CompileOptions
+from adrenoc.ir.options import CompileOptions
+from adrenoc.kernels.families.operators import is_product
 from adrenoc.passes.precision.pin_precision import moves
 
 MOST = 1.2

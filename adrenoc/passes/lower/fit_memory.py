@@ -18,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import MemoryLimitError
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import MemoryLimitError
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import TEXTURE, Memory
 from adrenoc.ir.program import Program

@@ -13,19 +13,19 @@ from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_hash
 
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import CompileError
-from adrenoc.families.operators import OPERATORS, is_kind, is_product
-from adrenoc.families.shared.context import KernelCall, RuleContext
-from adrenoc.families.shared.operator import Kind
-from adrenoc.host.time_trace import section
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import CompileError
+from adrenoc.base.host.time_trace import section
+from adrenoc.base.tvmapi import PrimFunc
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
+from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Choice, Kernel, Program, Step
-from adrenoc.options import CompileOptions
+from adrenoc.ir.tuning_log import Tuning
+from adrenoc.kernels.families.operators import OPERATORS, is_kind, is_product
+from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
+from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.target.target import Target
-from adrenoc.tuning_log import Tuning
-from adrenoc.tvmapi import PrimFunc
 
 _LONGEST_NAME = 48
 

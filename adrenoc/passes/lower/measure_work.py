@@ -16,15 +16,15 @@ from typing import Any
 
 from tvm_ffi.structural import WalkResult, structural_walk
 
-from adrenoc.families.operators import OPERATORS
+from adrenoc.base.tvmapi import Call, For, IfThenElse, Op, bits_of, const_int
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Kernel, Program, Step
 from adrenoc.kernels.body_cost import body_operations, loads_of
+from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.passes.lower.plan_memory import size_bytes
 from adrenoc.target.roofline import Work
-from adrenoc.tvmapi import Call, For, IfThenElse, Op, bits_of, const_int
 
 
 @dataclass(frozen=True, kw_only=True)

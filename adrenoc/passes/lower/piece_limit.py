@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from adrenoc.errors import MemoryLimitError
+from adrenoc.base.errors import MemoryLimitError
 from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Program
 from adrenoc.passes.lower.plan_memory import allocated_bytes

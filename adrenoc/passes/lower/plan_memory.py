@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from adrenoc.base.tvmapi import bits_of
 from adrenoc.bundle.manifest import MemoryPlan, MemorySlot
 from adrenoc.ir.allocation import buffer_bytes, image_bytes
 from adrenoc.ir.graph import Graph
@@ -22,7 +23,6 @@ from adrenoc.ir.program import Program
 from adrenoc.passes.lower.pack_slots import Interval, most_alive, pack_slots
 from adrenoc.passes.lower.pool_textures import PoolPlace, pool_bytes, pool_textures
 from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import bits_of
 
 
 @dataclass(frozen=True, kw_only=True)

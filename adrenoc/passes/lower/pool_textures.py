@@ -20,13 +20,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from adrenoc.codegen.layers_beside import Grid
+from adrenoc.base.tvmapi import bits_of
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
 from adrenoc.ir.program import Program, Step
+from adrenoc.kernels.codegen.layers_beside import Grid
 from adrenoc.passes.lower.pack_slots import Interval
 from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import bits_of
 
 _LARGEST_TEXEL_BYTES = 16
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from adrenoc.families.operators import OPERATORS
-from adrenoc.families.shared.operator import same_layout
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import Layout, channels_last, default_layout
 from adrenoc.kernels.body_cost import loads_of
+from adrenoc.kernels.families.operators import OPERATORS
+from adrenoc.kernels.families.shared.operator import same_layout
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.context import Context
 
@@ -135,7 +135,7 @@ def _moves_with(index: object, var: object) -> bool:
     """Whether an index is the variable itself, or it plus or minus something."""
     if hasattr(index, "same_as") and index.same_as(var):
         return True
-    from adrenoc.tvmapi import tirx
+    from adrenoc.base.tvmapi import tirx
 
     return isinstance(index, (tirx.Add, tirx.Sub)) and index.a.same_as(var)
 

@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.operators import OPERATORS, changed_input
+from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import LANES, Layout, TexelOrder, agree
 from adrenoc.ir.operand import Memory
-from adrenoc.options import CompileOptions
+from adrenoc.ir.options import CompileOptions
+from adrenoc.kernels.families.operators import OPERATORS, changed_input
 from adrenoc.passes.analyse.cpu_nodes import row_major_tensors, tensors_on_cpu
 from adrenoc.passes.analyse.deep_sums import is_deep
 from adrenoc.passes.analyse.region_nodes import region_border

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from adrenoc.base.tvmapi import BufferLoad, Var, decl_buffer
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Node, Tensor
-from adrenoc.tvmapi import BufferLoad, Var, decl_buffer
 
 
 def copy_node(source: str, target: Tensor, kind: str) -> Node:

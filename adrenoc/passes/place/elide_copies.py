@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from adrenoc.base.tvmapi import const_int, tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.operand import Memory
@@ -20,7 +21,6 @@ from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.passes.precision.known import Known
-from adrenoc.tvmapi import const_int, tirx, tvm
 
 
 def elide_copies(graph: Graph, _context: Context) -> Graph:

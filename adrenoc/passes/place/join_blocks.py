@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from adrenoc.decision import DecisionLog
+from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Store, Tensor, View
 from adrenoc.ir.layout import LANES, agree
 from adrenoc.ir.node_kinds import CONCAT

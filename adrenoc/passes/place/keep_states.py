@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from adrenoc.families.operators import changed_input
 from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.kernels.families.operators import changed_input
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.copy_node import copy_node
 

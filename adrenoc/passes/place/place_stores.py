@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from adrenoc.decision import DecisionLog
+from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context

@@ -10,12 +10,12 @@ Before -> after:
 
 from __future__ import annotations
 
+from adrenoc.base.tvmapi import tvm
 from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.second_stores import add_stores, can_store
-from adrenoc.tvmapi import tvm
 
 _MOVES = {"layout", "reshape"}
 

@@ -20,19 +20,7 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.ir.body import Body
-from adrenoc.ir.graph import Graph, Node, Placing
-from adrenoc.ir.layout import LANES
-from adrenoc.ir.operand import OperandSpec
-from adrenoc.kernels.index_value import (
-    UnknownFormError,
-    Values,
-    index_expr,
-    index_value,
-    truth_value,
-)
-from adrenoc.passes.analyse.moved_reads import mentions
-from adrenoc.tvmapi import (
+from adrenoc.base.tvmapi import (
     IF_THEN_ELSE,
     Call,
     Expr,
@@ -45,6 +33,18 @@ from adrenoc.tvmapi import (
     tirx,
     tvm,
 )
+from adrenoc.ir.body import Body
+from adrenoc.ir.graph import Graph, Node, Placing
+from adrenoc.ir.layout import LANES
+from adrenoc.ir.operand import OperandSpec
+from adrenoc.kernels.index_value import (
+    UnknownFormError,
+    Values,
+    index_expr,
+    index_value,
+    truth_value,
+)
+from adrenoc.passes.analyse.moved_reads import mentions
 
 MOST_TEXELS = 1 << 20
 """The most texels of a tensor whose every texel is looked at."""

@@ -12,11 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
-from adrenoc.families.operators import gives
-from adrenoc.families.shared.operator import Numbers
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.half import range_of
+from adrenoc.kernels.families.operators import gives
+from adrenoc.kernels.families.shared.operator import Numbers
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.passes.precision.known import ANY, NOTHING, Interval, Known
 

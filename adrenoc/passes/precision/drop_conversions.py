@@ -16,12 +16,12 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
+from adrenoc.base.tvmapi import dtype_of, tirx
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.passes.precision.known import Known
-from adrenoc.tvmapi import dtype_of, tirx
 
 
 def drop_conversions(analysis: Analysis) -> Graph:

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.families.operators import gives
-from adrenoc.families.shared.operator import Numbers
+from adrenoc.base.tvmapi import Expr, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.operators import gives
+from adrenoc.kernels.families.shared.operator import Numbers
 from adrenoc.passes.analyse.scalar_body import parts_of, values_of
 from adrenoc.passes.precision.known import Interval
-from adrenoc.tvmapi import Expr, tvm
 
 GREATEST_EXACT = 2048.0
 """The largest integer up to which a half holds every one."""

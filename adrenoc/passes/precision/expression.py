@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_equal
 
+from adrenoc.base.tvmapi import IF_THEN_ELSE, Call, Expr, dtype_of, tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.passes.analyse.powers import EXPONENTIALS
 from adrenoc.passes.analyse.scalar_body import parts_of, values_of
 from adrenoc.passes.precision.known import ANY, FROM_ZERO, NOTHING, Interval, Known
-from adrenoc.tvmapi import IF_THEN_ELSE, Call, Expr, dtype_of, tirx, tvm
 
 _ROUNDING = ("tirx.round", "tirx.nearbyint", "tirx.floor", "tirx.ceil", "tirx.trunc")
 _OF_ONE = Interval(-1.0, 1.0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adrenoc.families.operators import is_product
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.half import HALF_NORMAL, HALF_TINY
+from adrenoc.kernels.families.operators import is_product
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.licence import find_unlicensed

@@ -15,11 +15,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from adrenoc.decision import DecisionLog
-from adrenoc.families.operators import gives, is_kind, is_product
-from adrenoc.families.shared.operator import Kind, Numbers
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.kernels.families.operators import gives, is_kind, is_product
+from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.passes.analyse.scalar_body import parts_of_kind
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
@@ -33,7 +34,6 @@ from adrenoc.passes.precision.dynamic_quanta import (
 from adrenoc.passes.precision.known import Interval
 from adrenoc.passes.precision.pin_precision import moves
 from adrenoc.passes.precision.static_quanta import MOST_MORE, find_static_sources
-from adrenoc.tvmapi import tirx, tvm
 
 _ROUNDING = ("tirx.round", "tirx.nearbyint")
 _NO_BOUND = 1e9

@@ -22,10 +22,10 @@ from functools import partial
 
 import numpy as np
 
-from adrenoc.families.operators import OPERATORS, changed_input, gives, is_kind, is_product
-from adrenoc.families.shared.operator import Kind, Numbers
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.half import HALF_MAX, explain_not_half
+from adrenoc.kernels.families.operators import OPERATORS, changed_input, gives, is_kind, is_product
+from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.sources import OF_INPUTS, Origin, Sources, pointers_of
 from adrenoc.passes.precision.typical import typical_sizes

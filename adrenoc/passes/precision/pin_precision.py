@@ -8,12 +8,12 @@ Before -> after (policy: logits):
 
 from __future__ import annotations
 
+from adrenoc.base.errors import PrecisionPolicyError
+from adrenoc.base.text.spelling import did_you_mean
+from adrenoc.base.tvmapi import tvm
 from adrenoc.bundle.decoder_names import TOKENS
-from adrenoc.errors import PrecisionPolicyError
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.context import Context
-from adrenoc.text.spelling import did_you_mean
-from adrenoc.tvmapi import tvm
 
 
 def pin_precision(graph: Graph, context: Context) -> Graph:

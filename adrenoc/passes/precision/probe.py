@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_equal, structural_hash
 
-from adrenoc.families.shared.typical import NotKnownError
+from adrenoc.base.tvmapi import dtype_of, tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
+from adrenoc.kernels.families.shared.typical import NotKnownError
 from adrenoc.passes.analyse.numeric import COMPARISONS, evaluate
 from adrenoc.passes.analyse.powers import unify_reads
 from adrenoc.passes.analyse.scalar_body import parts_of, parts_of_kind, values_of
-from adrenoc.tvmapi import dtype_of, tirx, tvm
 
 LARGE = 256.0
 """How large numbers that a network learned are taken to become now and then."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from adrenoc.families.operators import OPERATORS
-from adrenoc.families.shared.typical import NotKnownError, TypicalRun, one_of
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Tensor
+from adrenoc.kernels.families.operators import OPERATORS
+from adrenoc.kernels.families.shared.typical import NotKnownError, TypicalRun, one_of
 from adrenoc.passes.precision.typical_expression import evaluate
 
 _WHOLE = {

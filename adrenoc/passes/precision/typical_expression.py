@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.families.shared.typical import NotKnownError
+from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.ir.body import Body
+from adrenoc.kernels.families.shared.typical import NotKnownError
 from adrenoc.passes.analyse.numeric import COMPARISONS
 from adrenoc.passes.analyse.numeric import evaluate as evaluate_expression
 from adrenoc.passes.analyse.scalar_body import parts_of_kind
-from adrenoc.tvmapi import tirx, tvm
 
 _MOST_PLACES = 1 << 17
 """At which an expression is evaluated: beyond it, axes are looked at in the middle alone."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from adrenoc.families.shared.channel_sums import ChannelSums
-from adrenoc.families.shared.conv_work import ConvWork
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.options import CompileOptions
+from adrenoc.ir.options import CompileOptions
+from adrenoc.kernels.families.shared.channel_sums import ChannelSums
+from adrenoc.kernels.families.shared.conv_work import ConvWork
 from adrenoc.passes.analyse.deep_sums import channel_sums_of, is_deep
 from adrenoc.passes.context import Context
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from adrenoc.decision import Decision
-from adrenoc.errors import TargetError
-from adrenoc.families.operators import OPERATORS
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import TargetError
+from adrenoc.base.text.spelling import did_you_mean
+from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.target.avoid import OPERATOR, describe_quirk
 from adrenoc.target.target import Target
-from adrenoc.text.spelling import did_you_mean
 
 
 def avoid_decisions(target: Target) -> Iterator[Decision]:

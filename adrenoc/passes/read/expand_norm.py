@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adrenoc.tvmapi import tvm
+from adrenoc.base.tvmapi import tvm
 
 _HALF, _WIDE = "float16", "float32"
 

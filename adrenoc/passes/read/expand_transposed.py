@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adrenoc.tvmapi import tvm
+from adrenoc.base.tvmapi import tvm
 
 _DATA, _KERNEL = "NCHW", "IOHW"
 

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.families.operators import OPERATORS
-from adrenoc.families.shared.batch import Along, Batch
+from adrenoc.base.tvmapi import Var, sym, tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.expression_parts import operands_of
-from adrenoc.tvmapi import Var, sym, tirx, tvm
+from adrenoc.kernels.families.operators import OPERATORS
+from adrenoc.kernels.families.shared.batch import Along, Batch
 
 
 class _MixedError(Exception):

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from adrenoc.tvmapi import Expr
+from adrenoc.base.tvmapi import Expr
 
 Element = Callable[..., Expr]
 """Gives an element for the index of a result and the places along the axes that are walked."""

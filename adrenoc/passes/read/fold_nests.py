@@ -22,8 +22,8 @@ from typing import Any
 
 from tvm import te, tirx
 
+from adrenoc.base.tvmapi import Expr, tvm
 from adrenoc.passes.read.fold_in_parts import Element, fold_over, make_loops
-from adrenoc.tvmapi import Expr, tvm
 
 Nest = Callable[[Any], Any]
 """Gives for a call the TIR function of its arguments and results."""

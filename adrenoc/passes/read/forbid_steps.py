@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import CompileError
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import CompileError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context
-from adrenoc.text.spelling import list_first
 
 
 def forbid_cpu(graph: Graph, context: Context) -> Graph:

@@ -11,10 +11,10 @@ from typing import Any
 
 from tvm_ffi.structural import structural_map
 
+from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.passes.context import Context
-from adrenoc.tvmapi import tirx, tvm
 
 
 def inline_scalars(graph: Graph, _context: Context) -> Graph:

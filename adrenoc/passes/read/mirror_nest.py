@@ -15,7 +15,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from adrenoc.tvmapi import Expr
+from adrenoc.base.tvmapi import Expr
 
 
 def is_mirror(call: Any, name: str) -> bool:

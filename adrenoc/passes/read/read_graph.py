@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from adrenoc.decision import DecisionLog
-from adrenoc.errors import CompileError
-from adrenoc.families.operators import OF_RELAX
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import CompileError
+from adrenoc.base.tvmapi import tirx, tvm
+from adrenoc.importers.relax.values import array_view
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.kernels.families.operators import OF_RELAX
 from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, wide_dtype
 from adrenoc.passes.analyse.region_nodes import region_nodes
 from adrenoc.passes.analyse.scalar_body import Block, NotScalarError, blocks_of
@@ -30,8 +32,6 @@ from adrenoc.passes.read.expansions import expand_call
 from adrenoc.passes.read.fold_nests import FOLD_NESTS
 from adrenoc.passes.read.mirror_nest import is_mirror, mirror_nest
 from adrenoc.passes.read.whole_operators import refusal
-from adrenoc.relax.values import array_view
-from adrenoc.tvmapi import tirx, tvm
 
 _HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from adrenoc.families.shared.operator import Operator
 from adrenoc.ir.graph import Node, Tensor
 from adrenoc.ir.layout import default_layout
+from adrenoc.kernels.families.shared.operator import Operator
 
 
 def refusal(node: Node, operator: Operator, tensors: Mapping[str, Tensor]) -> str | None:

@@ -1,17 +1,17 @@
 """What the planning graph may hold: between stages where the options ask for it, and at the end.
 
-`adrenoc/pipeline/verify.py` has all checks of a finished compilation.
+`adrenoc/compile/pipeline/verify.py` has all checks of a finished compilation.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from adrenoc.errors import DefectError
-from adrenoc.families.operators import changed_input
+from adrenoc.base.errors import DefectError
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
+from adrenoc.kernels.families.operators import changed_input
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.verify.image_limits import check_image
 from adrenoc.target.gpu import Limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from adrenoc.errors import DefectError
+from adrenoc.base.errors import DefectError
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.node_kinds import CLML
 from adrenoc.ir.operand import TEXTURE, OperandSpec

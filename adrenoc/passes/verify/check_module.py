@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adrenoc.errors import DefectError
+from adrenoc.base.errors import DefectError
+from adrenoc.base.tvmapi import Call
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU
 from adrenoc.ir.operand import GLOBAL
 from adrenoc.ir.program import Program, Step
 from adrenoc.passes.lower.emit_relax import IMAGE_IN_POOL
 from adrenoc.passes.lower.plan_memory import Storage
 from adrenoc.passes.verify.check_storage import INPUT, OUTPUT, PARAM, SLOT, Place, place_of
-from adrenoc.tvmapi import Call
 
 _STORAGE, _TENSOR = "relax.vm.alloc_storage", "relax.vm.alloc_tensor"
 

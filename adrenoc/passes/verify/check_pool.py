@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from adrenoc.base.errors import DefectError
+from adrenoc.base.tvmapi import bits_of
 from adrenoc.bundle.manifest import MemorySlot
-from adrenoc.errors import DefectError
 from adrenoc.ir.operand import POOL, Memory, OperandSpec
 from adrenoc.passes.lower.pool_textures import PoolPlace
 from adrenoc.target.gpu import Limits
-from adrenoc.tvmapi import bits_of
 
 
 def check_place(

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from adrenoc.codegen.layers_beside import Grid
-from adrenoc.codegen.opencl_sharing import read_programs
-from adrenoc.errors import DefectError
+from adrenoc.base.errors import DefectError
 from adrenoc.ir.operand import TEXTURE
 from adrenoc.ir.program import Kernel, Program
+from adrenoc.kernels.codegen.layers_beside import Grid
+from adrenoc.kernels.codegen.opencl_sharing import read_programs
 
 _HEAD = re.compile(r"__kernel void \w+\(([^)]*)\)")
 _CONSTANT = re.compile(r" (?:int|float) C\d+")
-"""A last argument that no launch gives: the runtime sets it (`adrenoc.codegen.opencl_sharing`)."""
+"""A last argument that no launch gives: the runtime sets it (kernels/codegen/opencl_sharing.py)."""
 _INTS = range(-(2**31), 2**31)
 _POINTER = "_ptr"
 """How TVM ends the name of a parameter that points to a tensor."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from adrenoc.base.errors import DefectError
 from adrenoc.bundle.manifest import MemorySlot
-from adrenoc.errors import DefectError
 from adrenoc.ir.node_kinds import CPU
 from adrenoc.ir.operand import GLOBAL, TEXTURE, Memory, OperandSpec
 from adrenoc.ir.program import Program, Step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adrenoc.errors import DefectError
+from adrenoc.base.errors import DefectError
 from adrenoc.target.gpu import Limits
 
 

@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from adrenoc.base.text.spelling import did_you_mean
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.sourced import SourcedFile
-from adrenoc.text.spelling import did_you_mean
 
 UNKNOWN = "unknown"
 """The table of GPUs whose files name none."""

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.reference import run_reference
-from adrenoc.options import resolve_options
-from adrenoc.pipeline import State, run_stages
-from adrenoc.reporter import SilentReporter
+from adrenoc.compile.pipeline import State, run_stages
+from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
 from tests.host.random_graphs.draw import TARGETS
 from tests.host.random_graphs.grower import Between, Chooser

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.base.errors import UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.tflite.decoder.roles import HINT, Call
 from adrenoc.importers.tflite.file import Operator
-from adrenoc.text.spelling import list_first
 
 UPDATE = "DYNAMIC_UPDATE_SLICE"
 

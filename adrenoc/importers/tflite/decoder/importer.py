@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from adrenoc.base.decision import Decision
+from adrenoc.base.errors import OptionError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.decision import Decision
-from adrenoc.errors import OptionError
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.tflite.converter import GraphConverter
 from adrenoc.importers.tflite.decoder.find_attention import FoundAttention
@@ -16,7 +17,6 @@ from adrenoc.importers.tflite.decoder.own_ops import DECODER_OPS, PRODUCT
 from adrenoc.importers.tflite.decoder.roles import Call, read_calls
 from adrenoc.importers.tflite.file import GraphInfo, TensorInfo, TFLiteFile
 from adrenoc.importers.tflite.refusals import check_imported, check_operators
-from adrenoc.text.spelling import list_first
 
 
 def import_call(file: TFLiteFile, sha256: str, shapes: Mapping[str, tuple[int, ...]]) -> Imported:

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.errors import OptionError, UnsupportedOperatorError
+from adrenoc.base.errors import OptionError, UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.tflite.decoder.caches import FoundCache, check_starts, find_caches
 from adrenoc.importers.tflite.decoder.find_attention import (
     FoundAttention,
@@ -28,7 +29,6 @@ from adrenoc.importers.tflite.decoder.own_ops import APPEND, ATTEND, PRODUCT
 from adrenoc.importers.tflite.decoder.probe import Prober
 from adrenoc.importers.tflite.decoder.roles import HINT, Call
 from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
-from adrenoc.text.spelling import list_first
 
 TOKENS, PAST_LENGTH, NEXT_TOKEN, FILLED, LOGITS = (
     *("input_ids", "past_length", "next_token", "filled", "logits"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from adrenoc.importers.relax import own
+from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
-from adrenoc.relax import own
-from adrenoc.relax.values import dtype_of, make_constant
 
 APPEND, ATTEND, PRODUCT = "adrenoc.AppendRows", "adrenoc.CachedAttention", "adrenoc.NBits"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.errors import UnsupportedOperatorError
+from adrenoc.base.errors import UnsupportedOperatorError
+from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.tflite.file import GraphInfo, SignatureInfo, TFLiteFile
 from adrenoc.importers.tflite.inline import inline_composites
-from adrenoc.text.spelling import list_first
 
 DECODE, PREFILL, LOGITS = "decode", "prefill", "logits"
 

@@ -1,5 +1,5 @@
 // What a bundle has to compute: inputs that anybody can draw again, and numbers of what comes of
-// them, by the reference.  `adrenoc prove` writes it, as proof.json (adrenoc/prove/proof.py).
+// them, by the reference.  `adrenoc prove` writes it, as proof.json (adrenoc/lab/prove/proof.py).
 #ifndef ADRENOC_RUNTIME_PROOF_PROOF_H_
 #define ADRENOC_RUNTIME_PROOF_PROOF_H_
 

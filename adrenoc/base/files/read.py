@@ -1,0 +1,269 @@
+"""Files and folders: where the data lies, plain files, digests, the cache's place.
+
+The only module that reads the environment: `ADRENOC_CACHE_DIR` (with `XDG_CACHE_HOME` and the
+home folder behind it), the variables that name
+an Android NDK or SDK or a JDK, adb's server, and `NO_COLOR`.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import adrenoc
+from adrenoc.base.errors import DependencyError, OutputError
+
+# tomllib came with Python 3.11; tomli is the same parser for 3.10.
+_toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+MOST_TEXT_BYTES = 256 << 20
+"""The most bytes of a file of text that is read whole: what is longer is not what it is taken
+for."""
+MOST_TOML_BYTES = 1 << 20
+"""The most bytes of a file of settings or of a target, which people write."""
+
+_NO_FILES = {
+    stat.S_IFIFO: "it is a pipe, not a file",
+    stat.S_IFSOCK: "it is a socket, not a file",
+    stat.S_IFCHR: "it is a device, not a file",
+    stat.S_IFBLK: "it is a device, not a file",
+}
+
+# --- data folders -------------------------------------------------------------------------------
+
+
+def data_folder(name: str) -> Path:
+    """Find the data folder `name` (`targets` or `presets`) of the wheel or of the source tree.
+
+    Raises:
+        DependencyError: neither place holds it, so the installation is damaged.
+    """
+    package = Path(adrenoc.__file__).resolve().parent
+    installed = package / "_data" / name
+    if installed.is_dir():
+        return installed
+    # Beside an installed package lie other packages: only a source tree has a pyproject.toml there.
+    source = package.parent / name
+    if source.is_dir() and (package.parent / "pyproject.toml").is_file():
+        return source
+    raise DependencyError(
+        f'the data folder "{name}" of adrenoc is missing: looked for {installed} and {source}',
+        hint="pip install --force-reinstall adrenoc",
+    )
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not TOML, or not UTF-8 (the caller says which error this is to a user).
+    """
+    return parse_toml(read_plain(path, MOST_TOML_BYTES).decode("utf-8"))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text.
+
+    Raises:
+        ValueError: it is not TOML, or nested so deeply that no reader follows.
+    """
+    try:
+        data: dict[str, Any] = _toml.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    return data
+
+
+# --- plain files --------------------------------------------------------------------------------
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file for reading, whose size is known and which ends: no pipe, no device.
+
+    Raises:
+        OSError: it is missing, may not be read, or is something else.
+    """
+    # Without O_NONBLOCK a pipe of that name would wait for a writer for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(path))
+        if not stat.S_ISREG(mode):
+            kind = _NO_FILES.get(stat.S_IFMT(mode), "it is no plain file")
+            raise OSError(errno.EINVAL, kind, str(path))
+        return os.fdopen(os.dup(descriptor), "rb")
+    finally:
+        os.close(descriptor)
+
+
+def read_plain(path: Path, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
+    """The content of a plain file of at most `most_bytes`.
+
+    Raises:
+        OSError: it cannot be read, is no plain file, or is longer.
+    """
+    with open_plain(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most_bytes:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, expected up to {most_bytes}")
+        return stream.read()
+
+
+# --- digests ------------------------------------------------------------------------------------
+
+
+def sha256_bytes(data: bytes) -> str:
+    """SHA-256 of bytes, in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's content, in hex, read in pieces (weights can be larger than memory)."""
+    digest = hashlib.sha256()
+    with open_plain(path) as stream:
+        while piece := stream.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def sha256_json(value: object) -> str:
+    """SHA-256 of a value's canonical JSON: sorted keys, no spaces, ASCII."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return sha256_bytes(text.encode("ascii"))
+
+
+# --- environment --------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """The folder of the compile cache; not created here.
+
+    `ADRENOC_CACHE_DIR`, else `XDG_CACHE_HOME/adrenoc`, else `~/.cache/adrenoc`.
+
+    Raises:
+        OutputError: none is set and this user has no home folder.
+    """
+    own = os.environ.get("ADRENOC_CACHE_DIR", "")
+    if own:
+        return _home_resolved(lambda: Path(own).expanduser().absolute())
+    shared = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(shared).is_absolute():  # the XDG specification: relative values are to be ignored
+        return Path(shared) / "adrenoc"
+    return _home_resolved(lambda: Path.home() / ".cache" / "adrenoc")
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder of the cache, unless it is there, and see that it is this user's alone.
+
+    What lies in it is run, so nobody else may have put it there.  Root's folders are trusted too.
+
+    Raises:
+        OutputError: it belongs to somebody else.
+        OSError: it cannot be made.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with suppress(FileExistsError):  # another process makes it too
+            folder.mkdir(mode=0o700)
+    facts = path.stat()
+    if not stat.S_ISDIR(facts.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    if not is_trusted_owner(facts):
+        raise OutputError(
+            f"the cache folder {path} belongs to another user (number {facts.st_uid}), and what "
+            "lies in it is not run",
+            hint="export ADRENOC_CACHE_DIR=/a/folder/of/yours",
+        )
+    if facts.st_mode & 0o022:
+        if facts.st_uid != os.geteuid():
+            raise OutputError(
+                f"others may write to the cache folder {path}, and what lies in it is not run",
+                hint="export ADRENOC_CACHE_DIR=/a/folder/of/yours",
+            )
+        path.chmod(0o700)
+    return path
+
+
+def is_trusted_owner(facts: os.stat_result) -> bool:
+    """Whether a file belongs to this user or to root."""
+    return facts.st_uid in (0, os.geteuid())
+
+
+def is_trusted_file(path: Path) -> bool:
+    """Whether a plain file of a private folder is this user's or root's, and closed to others."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return False
+    plain = stat.S_ISREG(facts.st_mode)
+    return plain and is_trusted_owner(facts) and not facts.st_mode & 0o002
+
+
+def android_ndk_folders() -> tuple[tuple[str, Path], ...]:
+    """The NDK folders that variables name, with the variable, in the order in which they count."""
+    return _folders("ANDROID_NDK_HOME", "ANDROID_NDK_ROOT", "ANDROID_NDK")
+
+
+def android_sdk_folders() -> tuple[tuple[str, Path], ...]:
+    """The Android SDKs that variables name, with the variable."""
+    return _folders("ANDROID_HOME", "ANDROID_SDK_ROOT")
+
+
+def _folders(*variables: str) -> tuple[tuple[str, Path], ...]:
+    values = ((variable, os.environ.get(variable, "")) for variable in variables)
+    return tuple((variable, Path(value)) for variable, value in values if value)
+
+
+def java_folders() -> tuple[tuple[str, Path], ...]:
+    """A JDK by its usual variable, with the variable's name; empty where it is not set."""
+    return _folders("JAVA_HOME")
+
+
+def adb_server_place() -> tuple[str, str]:
+    """Host and port of adb's server by its own variables; empty where they are not set."""
+    names = ("ANDROID_ADB_SERVER_HOST", "ANDROID_ADB_SERVER_PORT")
+    return os.environ.get(names[0], ""), os.environ.get(names[1], "")
+
+
+def config_folder() -> Path:
+    """Where programs of this user look for their settings.
+
+    Raises:
+        OutputError: nothing tells where that is.
+    """
+    named = os.environ.get("XDG_CONFIG_HOME", "")
+    if named:
+        return Path(named)
+    try:
+        return Path.home() / ".config"
+    except RuntimeError as error:  # what pathlib raises when it cannot tell the home folder
+        raise OutputError(
+            "no place for settings: this user has no home folder",
+            hint="export XDG_CONFIG_HOME=/some/folder",
+        ) from error
+
+
+def no_color() -> bool:
+    """Whether `NO_COLOR` asks for plain output (set and not empty, by its convention)."""
+    return bool(os.environ.get("NO_COLOR", ""))
+
+
+def _home_resolved(find: Callable[[], Path]) -> Path:
+    try:
+        return find()
+    except RuntimeError as error:  # what pathlib raises when it cannot tell the home folder
+        raise OutputError(
+            "no place for the compile cache: this user has no home folder",
+            hint="export ADRENOC_CACHE_DIR=/some/folder",
+        ) from error

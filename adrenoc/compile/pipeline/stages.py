@@ -1,0 +1,385 @@
+"""The one table of stages: what runs, in which order, on what, and what each promises.
+
+A stage's name is also its dump file, its `--stop-after` value and its line in the timings.
+"""
+
+from __future__ import annotations
+
+from adrenoc.compile.pipeline.dumps import (
+    count_kernels,
+    count_precisions,
+    dump_graph,
+    dump_kernels,
+    dump_layouts,
+    dump_module,
+    dump_precisions,
+    dump_program,
+    dump_storage,
+    peak,
+)
+from adrenoc.compile.pipeline.stage import Phase, Stage
+from adrenoc.compile.pipeline.stage_rows import graph_stage, placed_stage
+from adrenoc.compile.pipeline.state import program_of, regions_of
+from adrenoc.compile.pipeline.steps import (
+    build_step,
+    emit_relax_step,
+    expose_layers_step,
+    import_step,
+    lower_step,
+    partition_clml_step,
+    plan_memory_step,
+    read_graph_step,
+    run_on_graph,
+    run_on_module,
+    split_winograd_step,
+)
+from adrenoc.compile.pipeline.verify import verify_step
+from adrenoc.passes.fuse.fuse_around_concats import fuse_around_concats
+from adrenoc.passes.fuse.fuse_attention import fuse_attention
+from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
+from adrenoc.passes.fuse.fuse_norms import fuse_norms
+from adrenoc.passes.fuse.fuse_parts import fuse_parts
+from adrenoc.passes.fuse.fuse_products import fuse_products
+from adrenoc.passes.fuse.fuse_prologues import fuse_prologues
+from adrenoc.passes.fuse.fuse_shuffles import fuse_shuffles
+from adrenoc.passes.fuse.fuse_steps import fuse_steps
+from adrenoc.passes.fuse.read_flattened import read_flattened
+from adrenoc.passes.fuse.read_images import read_images
+from adrenoc.passes.fuse.round_tokens import round_tokens
+from adrenoc.passes.place.assign_layouts import assign_layouts
+from adrenoc.passes.place.assign_memory import assign_memory
+from adrenoc.passes.place.bridge_devices import bridge_devices
+from adrenoc.passes.place.bridge_regions import bridge_regions
+from adrenoc.passes.place.elide_copies import elide_copies
+from adrenoc.passes.place.explain_moves import explain_moves
+from adrenoc.passes.place.join_blocks import join_blocks
+from adrenoc.passes.place.keep_states import keep_states
+from adrenoc.passes.place.place_stores import place_stores
+from adrenoc.passes.place.store_outputs import store_outputs
+from adrenoc.passes.precision.keep_float32 import keep_float32
+from adrenoc.passes.precision.keep_integers import keep_integers
+from adrenoc.passes.precision.pin_precision import pin_precision, spread_precision
+from adrenoc.passes.precision.widen_sums import widen_sums
+from adrenoc.passes.read.forbid_steps import forbid_buffers, forbid_cpu
+from adrenoc.passes.read.inline_scalars import inline_scalars
+from adrenoc.passes.rewrites.fold_pads import fold_pads
+from adrenoc.passes.rewrites.order_channels import order_channels
+from adrenoc.passes.rewrites.simplify import simplify
+from adrenoc.passes.verify.check_launches import check_kernels
+
+STAGES: tuple[Stage, ...] = (
+    Stage(
+        name="import",
+        run=import_step,
+        phase=Phase.IMPORT,
+        dump=dump_module,
+    ),
+    Stage(
+        name="simplify",
+        run=run_on_module(simplify),
+        phase=Phase.SIMPLIFY,
+        dump=dump_module,
+    ),
+    Stage(
+        name="partition_clml",
+        run=partition_clml_step,
+        phase=Phase.SIMPLIFY,
+        after={"simplify": "its patterns are of folded constants and batch norms"},
+        dump=dump_module,
+        note=lambda s: f"{len(regions_of(s))} regions",
+        # Layer checks compare tensors that a region would hide.
+        when=lambda options: options.clml != "off" and not options.expose_layers,
+    ),
+    Stage(
+        name="fold_pads",
+        run=run_on_module(fold_pads),
+        phase=Phase.SIMPLIFY,
+        after={"simplify": "what is padded with has to be a constant"},
+        dump=dump_module,
+        # CLML has an operator for a pad with its convolution.
+        when=lambda options: options.clml == "off",
+    ),
+    Stage(
+        name="order_channels",
+        run=run_on_module(order_channels),
+        phase=Phase.SIMPLIFY,
+        after={
+            "simplify": "weights have to be constants to be reordered",
+            "fold_pads": "a pad between convolutions hides who reads their channels",
+        },
+        dump=dump_module,
+        # CLML has operators for concatenations, slices and shuffles.
+        when=lambda options: options.clml == "off",
+    ),
+    graph_stage(
+        "read_graph",
+        read_graph_step,
+        phase=Phase.FUSE,
+    ),
+    graph_stage(
+        "inline_scalars",
+        run_on_graph(inline_scalars, in_regions=True),
+        phase=Phase.FUSE,
+        after={"read_graph": "it changes the bodies of nodes"},
+    ),
+    Stage(
+        name="pin_precision",
+        run=run_on_graph(pin_precision),
+        phase=Phase.FUSE,
+        after={"read_graph": "it marks tensors of the graph"},
+        dump=dump_precisions,
+        when=lambda options: bool(options.float32_tensors),
+    ),
+    graph_stage(
+        "fuse_attention",
+        run_on_graph(fuse_attention, in_regions=True, makes=("operator:attention",)),
+        phase=Phase.FUSE,
+        after={
+            "inline_scalars": "scales and masks are numbers of an expression then",
+            "pin_precision": "what is joined with a pinned tensor is pinned",
+        },
+    ),
+    graph_stage(
+        "fuse",
+        run_on_graph(fuse_around_concats, in_regions=True),
+        phase=Phase.FUSE,
+        after={
+            "inline_scalars": "a scalar would be one more operand of a kernel",
+            "pin_precision": "what is joined with a pinned tensor is pinned",
+            "fuse_attention": "else maps of the scores are epilogues of their product",
+        },
+        asks={"assign_layouts": "concatenations stay alone if parts begin at whole blocks"},
+    ),
+    Stage(
+        name="keep_integers",
+        run=run_on_graph(keep_integers),
+        phase=Phase.PRECISION,
+        dump=dump_precisions,
+        note=lambda s: f"{count_precisions(s, 'rounded')} tensors of integers",
+    ),
+    Stage(
+        name="keep_float32",
+        run=run_on_graph(keep_float32),
+        phase=Phase.PRECISION,
+        after={"keep_integers": "multiples of a quantum are no larger for a large factor"},
+        dump=dump_precisions,
+        note=lambda s: f"{count_precisions(s, 'float32')} tensors in float32",
+        when=lambda options: options.storage_dtype != "float32" and options.keep_float32,
+    ),
+    graph_stage(
+        "bridge_devices",
+        run_on_graph(forbid_cpu, bridge_devices, bridge_regions),
+        phase=Phase.PLACE,
+    ),
+    Stage(
+        name="expose_layers",
+        run=expose_layers_step,
+        phase=Phase.PLACE,
+        dump=dump_graph,
+        when=lambda options: options.expose_layers,
+    ),
+    Stage(
+        name="spread_precision",
+        run=run_on_graph(spread_precision),
+        phase=Phase.PLACE,
+        after={"bridge_devices": "copies of pinned tensors between devices are pinned"},
+        dump=dump_precisions,
+        note=lambda s: f"{count_precisions(s, 'float32')} tensors in float32",
+        when=lambda options: bool(options.float32_tensors),
+    ),
+    graph_stage(
+        "keep_states",
+        run_on_graph(keep_states),
+        phase=Phase.PLACE,
+        after={"spread_precision": "its copies are stored as what they copy"},
+    ),
+    Stage(
+        name="assign_layouts",
+        run=run_on_graph(assign_layouts, in_regions=True),
+        phase=Phase.PLACE,
+        after={
+            "keep_states": "copies of states are tensors with layouts too",
+            "bridge_devices": "copies between devices are tensors with layouts too",
+        },
+        dump=dump_layouts,
+    ),
+    placed_stage(
+        "assign_memory",
+        run_on_graph(assign_memory, forbid_buffers, in_regions=True),
+        phase=Phase.PLACE,
+        after={
+            "assign_layouts": "places are of layouts",
+            "bridge_devices": "copies have places",
+            "expose_layers": "outputs are row-major",
+            "spread_precision": "a place has a dtype",
+        },
+    ),
+    placed_stage(
+        "elide_copies",
+        run_on_graph(elide_copies, in_regions=True),
+        phase=Phase.PLACE,
+        after={"assign_memory": "a map moves nothing only between equal places"},
+    ),
+    placed_stage(
+        "join_blocks",
+        run_on_graph(join_blocks, in_regions=True),
+        phase=Phase.PLACE,
+        after={
+            "assign_memory": "parts are ranges of blocks",
+            "elide_copies": "a copy that is none would stand between part and whole",
+        },
+    ),
+    placed_stage(
+        "store_outputs",
+        run_on_graph(store_outputs, in_regions=True),
+        phase=Phase.PLACE,
+        after={
+            "assign_memory": "an output is a copy only by its place",
+            "join_blocks": "an output that is part of a whole is copied all the same",
+        },
+    ),
+    placed_stage(
+        "read_flattened",
+        run_on_graph(read_flattened, in_regions=True, makes=("fusion:flattened",)),
+        phase=Phase.CHOOSE,
+    ),
+    placed_stage(
+        "read_images",
+        run_on_graph(read_images, makes=("fusion:image",)),
+        phase=Phase.CHOOSE,
+    ),
+    placed_stage(
+        "fuse_shuffles",
+        run_on_graph(
+            fuse_shuffles, in_regions=True, makes=("fusion:shuffle", "operator:conv2d_transpose")
+        ),
+        phase=Phase.CHOOSE,
+        after={"read_images": "it takes convolutions that read an image as they are"},
+        asks={"split_winograd": "what the algorithm would make of the convolution"},
+    ),
+    placed_stage(
+        "fuse_prologues",
+        run_on_graph(fuse_prologues, in_regions=True, makes=("fusion:prologue",)),
+        phase=Phase.CHOOSE,
+        after={"read_images": "the copy of an image would be a prologue"},
+        asks={"split_winograd": "a convolution with a prologue cannot be split"},
+    ),
+    placed_stage(
+        "fuse_depthwise",
+        run_on_graph(fuse_depthwise),
+        phase=Phase.CHOOSE,
+        after={"fuse_prologues": "what a prologue saves a convolution, a pair cannot"},
+        asks={"widen_sums": "whether the sums of a pair stay in float"},
+    ),
+    placed_stage(
+        "fuse_products",
+        run_on_graph(fuse_products),
+        phase=Phase.CHOOSE,
+    ),
+    placed_stage(
+        "fuse_norms",
+        run_on_graph(fuse_norms),
+        phase=Phase.CHOOSE,
+    ),
+    placed_stage(
+        "round_tokens",
+        run_on_graph(round_tokens, makes=("operator:round_tokens", "operator:n_bits_dot")),
+        phase=Phase.CHOOSE,
+        after={"fuse_products": "a product with a norm or a gate is of few tokens"},
+        when=lambda options: options.int8_prompts,
+    ),
+    placed_stage(
+        "fuse_steps",
+        run_on_graph(fuse_steps, makes=("operator:step_attention", "operator:join_parts")),
+        phase=Phase.CHOOSE,
+    ),
+    placed_stage(
+        "fuse_parts",
+        run_on_graph(fuse_parts),
+        phase=Phase.CHOOSE,
+        after={"fuse_steps": "attention is in parts only then"},
+    ),
+    placed_stage(
+        "split_winograd",
+        split_winograd_step,
+        phase=Phase.CHOOSE,
+        after={
+            "fuse_shuffles": "a split convolution writes no shuffle",
+            "fuse_prologues": "a split convolution has no prologue",
+            "fuse_depthwise": "a split convolution has no pair",
+        },
+    ),
+    Stage(
+        name="widen_sums",
+        run=run_on_graph(widen_sums),
+        phase=Phase.CHOOSE,
+        after={
+            "split_winograd": "it reckons with the time of the kernels that are left",
+            "fuse_depthwise": "it reckons with the time of the kernels that are left",
+        },
+        dump=dump_graph,
+        note=lambda s: f"{count_precisions(s, 'wide_sums')} sums in float",
+        when=lambda options: options.compute_dtype == "float16",
+    ),
+    placed_stage(
+        "place_stores",
+        run_on_graph(place_stores, in_regions=True),
+        phase=Phase.CHOOSE,
+        after={
+            "read_flattened": "who reads is known then",
+            "fuse_shuffles": "who reads is known then",
+            "fuse_prologues": "a prologue needs no move",
+            "split_winograd": "who writes is known then",
+        },
+    ),
+    Stage(
+        name="explain_moves",
+        run=run_on_graph(explain_moves),
+        phase=Phase.CHOOSE,
+        after={"place_stores": "it tells of the moves that are left"},
+        dump=dump_graph,
+    ),
+    Stage(
+        name="lower",
+        run=lower_step,
+        phase=Phase.LOWER,
+        dump=dump_program,
+        note=count_kernels,
+        check=lambda s: check_kernels(program_of(s), s.target.limits),
+    ),
+    Stage(
+        name="plan_memory",
+        run=plan_memory_step,
+        phase=Phase.LOWER,
+        after={"lower": "packed constants are known then"},
+        dump=dump_storage,
+        note=peak,
+    ),
+    Stage(
+        name="emit_relax",
+        run=emit_relax_step,
+        phase=Phase.LOWER,
+        after={"plan_memory": "the program allocates the slots"},
+        dump=dump_module,
+    ),
+    Stage(
+        name="build",
+        run=build_step,
+        phase=Phase.LOWER,
+        after={"emit_relax": "it compiles the program"},
+        dump=dump_kernels,
+    ),
+    Stage(
+        name="verify",
+        run=verify_step,
+        phase=Phase.LOWER,
+        after={"build": "kernel texts are part of what it checks"},
+        dump=dump_program,
+        note=count_kernels,
+    ),
+)
+
+
+def stage_names() -> tuple[str, ...]:
+    """The stages in order, as `--stop-after` takes them."""
+    return tuple(stage.name for stage in STAGES)

@@ -1,0 +1,178 @@
+"""A program as C for an application processor: code, and all constants in one file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import adrenoc
+from adrenoc.firmware.cpu.loans import Loan, find_lenders
+from adrenoc.firmware.cpu.print_loans import ALIGN, borrowing_lines, names_of, room_lines
+from adrenoc.firmware.mcu.kernel import WIDTHS
+from adrenoc.firmware.mcu.print_c import (
+    LAYER_HOOK,
+    body_lines,
+    border_lines,
+    border_names,
+    function_texts,
+    struct_lines,
+    title_text,
+)
+from adrenoc.firmware.mcu.program import Program
+
+WEIGHTS_FILE = "model.weights"
+ENVIRONMENT_FILE = "model_environment.h"
+_INTERFACE = Path(adrenoc.__file__).parent / "native" / "runtime" / "src" / "model"
+_DTYPES = {"int8": 0, "uint8": 1, "float32": 2}
+_EVEN = 3
+"""float32, rounded with halves to even."""
+
+
+def print_cpu_model(
+    program: Program, *, halves_to_even: bool = False, loans: Sequence[Loan] = ()
+) -> dict[str, bytes]:
+    """`model.h`, what it includes, `model.c` and the file of constants.
+
+    `halves_to_even`: so the model's own runtime rounds numbers of float32 at its inputs.  Weights
+    of `loans` are not in the file: the library takes them of a bundle's constants.
+    """
+    places, constants = _laid_out(program, names_of(loans))
+    parts = [
+        _code(program, places, room_lines(program, loans)),
+        *borrowing_lines(loans),
+        *_facts(program, halves_to_even, find_lenders(loans)),
+    ]
+    texts = {
+        "model.h": _header(program),
+        ENVIRONMENT_FILE: (_INTERFACE / ENVIRONMENT_FILE).read_text(encoding="utf-8"),
+        "model.c": "\n".join(parts),
+    }
+    return {**{name: text.encode() for name, text in texts.items()}, WEIGHTS_FILE: constants}
+
+
+def _laid_out(program: Program, lent: Collection[str]) -> tuple[list[tuple[str, str, int]], bytes]:
+    """Names, types and places of all constants in one file, and that file."""
+    found = [
+        (f"constant{index}", "int8_t", np.asarray(value, np.int8))
+        for index, value in program.network.constants.items()
+    ]
+    for step in program.steps:
+        for array in step.kernel.arrays:
+            name, kind = f"{step.name}_{array.suffix}", array.ctype
+            if name in lent:
+                continue
+            sign = "u" if kind.startswith("uint") else "i"
+            found.append((name, kind, np.asarray(array.values).astype(f"<{sign}{WIDTHS[kind]}")))
+    places, parts, at = [], [], 0
+    for name, kind, values in found:
+        places.append((name, kind, at))
+        content = values.tobytes()
+        # Vectors may read a little beyond the end.
+        content += bytes(-len(content) % ALIGN)
+        parts.append(content)
+        at += len(content)
+    return places, b"".join(parts) or bytes(ALIGN)
+
+
+def _header(program: Program) -> str:
+    network = program.network
+    sizes = [
+        "{" + ", ".join(f"MODEL_{n}_BYTES" for n in border_names(stem, indices)) + "}"
+        for stem, indices in (("INPUT", network.inputs), ("OUTPUT", network.outputs))
+    ]
+    lines = [
+        title_text(program),
+        "#ifndef MODEL_H",
+        "#define MODEL_H",
+        f'#include "{ENVIRONMENT_FILE}"',
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        "/* Working memory, aligned to 64 bytes; nothing in it has to be kept between runs. */",
+        f"#define MODEL_ARENA_BYTES {max(program.memory.size_bytes, 4)}",
+        "",
+        "/* real = SCALE * (stored - ZERO_POINT); batch, height, width, channels */",
+        *border_lines(network),
+        f"#define MODEL_INPUT_SIZES {sizes[0]}",
+        f"#define MODEL_OUTPUT_SIZES {sizes[1]}",
+        "",
+        "void model_compute(const void *const *inputs, void *const *outputs, void *arena,",
+        "                   const model_environment *environment);",
+        "",
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+_WEIGHTS = """\
+/* All constants; MODEL_WEIGHTS is the path of their file. */
+#ifndef MODEL_WEIGHTS
+#define MODEL_WEIGHTS "model.weights"
+#endif
+__attribute__((visibility("hidden"))) extern const int8_t model_weights[];
+__asm__(
+    ".pushsection .rodata\\n"
+    ".hidden model_weights\\n"
+    ".globl model_weights\\n"
+    ".p2align 6\\n"
+    "model_weights:\\n"
+    ".incbin \\"" MODEL_WEIGHTS "\\"\\n"
+    ".popsection\\n");"""
+
+
+def _code(program: Program, places: list[tuple[str, str, int]], borrowed: list[str]) -> str:
+    network = program.network
+    parts = [title_text(program), '#include "model.h"', "", *LAYER_HOOK, _WEIGHTS]
+    parts += [
+        f"#define {name} ((const {kind} *)(const void *)(model_weights + {at}))"
+        for name, kind, at in places
+    ]
+    parts += [*borrowed, *function_texts(program)]
+    for step in program.steps:
+        parts += struct_lines(step)
+    parts += [
+        '__attribute__((visibility("default")))',
+        "void model_compute(const void *const *inputs, void *const *outputs, void *memory,",
+        "                   const model_environment *environment) {",
+        "  (void)environment;",
+    ]
+    for kind, stem, indices in (
+        ("const int8_t", "input", network.inputs),
+        ("int8_t", "output", network.outputs),
+    ):
+        for number, name in enumerate(border_names(stem, indices)):
+            parts += [f"  {kind} *const {name} = {stem}s[{number}];", f"  (void){name};"]
+    return "\n".join([*parts, *body_lines(program)])
+
+
+def _facts(program: Program, halves_to_even: bool, lenders: Mapping[str, int]) -> list[str]:
+    """The table that a runtime finds in a library of the model."""
+    network = program.network
+    indices = (*network.inputs, *network.outputs)
+    rows = []
+    for index in indices:
+        tensor, dtype = network.tensors[index], network.dtypes.get(index, "int8")
+        scale = float(np.float32(tensor.scale)).hex()
+        kind = _EVEN if dtype == "float32" and halves_to_even else _DTYPES[dtype]
+        rows.append(f"    {{{kind}, {tensor.zero}, {scale}f, {tensor.elements}}},")
+    ends = f"{len(network.inputs)}, {len(network.outputs)}, {len(lenders)}"
+    params = [f'    {{"{name}", {size}}},' for name, size in lenders.items()]
+    head = f"static const model_param model_params[{len(params)}] = {{"
+    takes = "model_params, model_borrow" if params else "0, 0"
+    return [
+        *([head, *params, "};"] if params else []),
+        f"static const model_border model_borders[{len(indices)}] = {{",
+        *rows,
+        "};",
+        '__attribute__((visibility("default"))) const model_facts adrenoc_cpu_model = {',
+        f"    MODEL_FACTS_VERSION, {ends}, MODEL_ARENA_BYTES, model_borders, model_compute,",
+        f"    {takes}}};",
+        "",
+    ]

@@ -1,0 +1,71 @@
+"""Loans as C: room for weights, and the function that fills it as a library is loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from adrenoc.firmware.cpu.loans import Loan, find_lenders
+from adrenoc.firmware.mcu.neon.products import BLOCK
+from adrenoc.firmware.mcu.program import Program
+from adrenoc.ir.places import MOST_DIGITS
+
+ALIGN = 64
+"""The alignment of each constant, in bytes: vectors may read a little beyond its end."""
+_BORROW = Path(__file__).parent / "c" / "borrow.c"
+
+
+def names_of(loans: Sequence[Loan]) -> set[str]:
+    """The names of the constants that are lent."""
+    return {f"{loan.step}_weights" for loan in loans}
+
+
+def room_lines(program: Program, loans: Sequence[Loan]) -> list[str]:
+    """Room for the weights that are lent, each under its name."""
+    lent = names_of(loans)
+    lines, at = [], 0
+    for step in program.steps:
+        for array in step.kernel.arrays:
+            name = f"{step.name}_{array.suffix}"
+            if name in lent:
+                lines.append(f"#define {name} (model_borrowed + {at})")
+                at += array.size_bytes + -array.size_bytes % ALIGN
+    room = f"static int8_t model_borrowed[{at}] __attribute__((aligned({ALIGN})));"
+    return [room, *lines] if lines else []
+
+
+def borrowing_lines(loans: Sequence[Loan]) -> list[str]:
+    """The function that fills that room, given all lenders in their order; none without loans."""
+    if not loans:
+        return []
+    names = list(find_lenders(loans))
+    channels, rows = [], []
+    for loan in loans:
+        held, left = loan.held, []
+        for kind, numbers in (("outputs", loan.outputs), ("inputs", loan.inputs)):
+            left.append(f"{loan.step}_{kind}" if numbers else "0")
+            if numbers:
+                listed = ", ".join(map(str, numbers))
+                channels.append(f"static const int32_t {left[-1]}[] = {{{listed}}};")
+        digits = ", ".join(
+            "{" + ", ".join(f"{{{radix}, {stride}}}" for radix, stride in axis) + "}"
+            for axis in held.digits
+        )
+        counts = ", ".join(map(str, loan.counts))
+        blocks = -(-math.prod(loan.counts[1:]) // BLOCK)
+        where = f"{loan.step}_weights, {names.index(held.param)}, {held.width}"
+        end = f"{held.first}, {', '.join(left)}"
+        rows.append(f"    {{{where}, {{{counts}}}, {blocks}, {{{digits}}}, {end}}},")
+    return [
+        f"#define MODEL_MOST_DIGITS {MOST_DIGITS}",
+        _BORROW.read_text(encoding="utf-8"),
+        *channels,
+        f"static const loan_t model_loans[{len(loans)}] = {{",
+        *rows,
+        "};",
+        "static void model_borrow(const void *const *params) {",
+        f"  for (int32_t i = 0; i < {len(loans)}; ++i)",
+        "    borrow(&model_loans[i], params[model_loans[i].param]);",
+        "}",
+    ]

@@ -1,0 +1,291 @@
+"""Computes a network in NumPy: for the self-test of a folder, and to fold what cannot vary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import singledispatch
+
+import numpy as np
+
+from adrenoc.firmware.mcu.evaluate_lstm import compute_lstm
+from adrenoc.firmware.mcu.evaluate_words import compute_words
+from adrenoc.firmware.mcu.fixed_point import (
+    INT8,
+    INT16,
+    doubling_high_product,
+    scale,
+    shifted_right,
+)
+from adrenoc.firmware.mcu.network import Network, shape4, sources_of
+from adrenoc.firmware.mcu.operators import (
+    Bilinear,
+    Convolution,
+    Depthwise,
+    FloatBilinear,
+    FloatPool,
+    FloatSoftmax,
+    Join,
+    Lookup,
+    Lstm,
+    Mean,
+    Move,
+    Operator,
+    Pool,
+    Product,
+    Reshape,
+    Softmax,
+    Sum,
+    Svdf,
+    Window,
+)
+from adrenoc.firmware.mcu.requantise import requantise
+
+_WEIGHT_BITS = 10
+"""Of the weights of a bilinear enlargement along one axis."""
+_ACCUMULATOR_BITS = 12
+"""Integer bits of the sum of exponentials."""
+
+
+def evaluate(
+    network: Network,
+    inputs: Mapping[int, np.ndarray],
+    kept: dict[int, np.ndarray] | None = None,
+) -> dict[int, np.ndarray]:
+    """Every tensor of the network, by index.
+
+    `kept` is what operators keep between calls, by their results, and is brought up to date.
+    """
+    memory: dict[int, np.ndarray] = {} if kept is None else kept
+    dtypes = [tensor.dtype for tensor in network.tensors]
+    values = {i: np.asarray(a, dtypes[i]) for i, a in {**inputs, **network.constants}.items()}
+    for operator in network.operators:
+        arrays = [values[index] for index in sources_of(operator)]
+        if isinstance(operator, Svdf):
+            before = memory.get(operator.result, np.zeros(operator.time.shape, np.int64))
+            memory[operator.result] = after = _remember(operator, before, arrays[0])
+            arrays = [after]
+        shape = network.tensors[operator.result].shape
+        if isinstance(operator, Lstm):
+            kept_before = memory.get(operator.result)
+            made, memory[operator.result] = compute_lstm(operator, arrays[0], kept_before)
+        else:
+            made = _compute(operator, arrays, shape)
+        made = made.reshape(shape)
+        values[operator.result] = made.astype(dtypes[operator.result])
+    return values
+
+
+@singledispatch
+def _compute(operator: Operator, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    return compute_words(operator, [a.astype(np.int64) for a in arrays], shape)
+
+
+def _patches(image: np.ndarray, window: Window, fill: int, h: int, w: int) -> np.ndarray:
+    """What each output position sees: out H, out W, kernel H, kernel W, C."""
+    height, width, _ = image.shape
+    rows = _positions(h, window.strides[0], window.kernel[0], window.dilations[0], window.top)
+    columns = _positions(w, window.strides[1], window.kernel[1], window.dilations[1], window.left)
+    inside = ((rows >= 0) & (rows < height))[:, None, :, None] & (
+        (columns >= 0) & (columns < width)
+    )[None, :, None, :]
+    rows, columns = rows.clip(0, height - 1), columns.clip(0, width - 1)
+    found = image[rows[:, None, :, None], columns[None, :, None, :]]
+    return np.where(inside[..., None], found, fill)
+
+
+def _positions(count: int, stride: int, kernel: int, dilation: int, before: int) -> np.ndarray:
+    return np.arange(count)[:, None] * stride + np.arange(kernel) * dilation - before
+
+
+@_compute.register
+def _(operator: Convolution, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    n, h, w, channels = shape4(shape)
+    images = arrays[0].astype(np.int64).reshape(n, *shape4(arrays[0].shape)[1:])
+    found = []
+    for image in images:
+        seen = _patches(image - operator.zero_in, operator.window, 0, h, w)
+        sums = seen.reshape(h * w, -1).astype(np.float64) @ (
+            operator.weights.reshape(channels, -1).T.astype(np.float64)
+        )  # exact: below 2^53
+        found.append(requantise(sums.astype(np.int64) + operator.bias, operator.requantise))
+    if operator.joined is None:
+        return np.stack(found)
+    own = np.stack(found).reshape(shape)
+    return _compute(operator.joined, [own, arrays[1].reshape(shape)], shape)
+
+
+@_compute.register
+def _(operator: Depthwise, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    _, h, w, channels = shape4(shape)
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:]) - operator.zero_in
+    image = np.repeat(image, channels // image.shape[2], axis=2)
+    seen = _patches(image, operator.window, 0, h, w)
+    sums = np.einsum("hwijc,ijc->hwc", seen, operator.weights.astype(np.int64))
+    return requantise(sums + operator.bias, operator.requantise)
+
+
+@_compute.register
+def _(operator: Pool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    _, h, w, _ = shape4(shape)
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    if operator.kind == "max":
+        least = int(np.iinfo(arrays[0].dtype).min)
+        found = _patches(image, operator.window, least, h, w).max((2, 3))
+    else:
+        sums = _patches(image, operator.window, 0, h, w).sum((2, 3))
+        counts = _patches(np.ones_like(image), operator.window, 0, h, w).sum((2, 3))
+        found = np.sign(sums) * ((np.abs(sums) + counts // 2) // counts)
+    return np.clip(found, operator.low, operator.high)
+
+
+@_compute.register
+def _(operator: Lookup, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    return operator.table[arrays[0].astype(np.int64) + 128]
+
+
+@_compute.register
+def _(operator: Sum, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    if operator.wanted is not None:
+        return operator.wanted[tuple(a.astype(np.int64) + 128 for a in arrays)]
+    first, second = (
+        table[a.astype(np.int64) + 128] for table, a in zip(operator.tables, arrays, strict=True)
+    )
+    return requantise(first.astype(np.int64) + second, operator.requantise)
+
+
+@_compute.register
+def _(operator: Softmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    rows = arrays[0].astype(np.int64).reshape(-1, shape[-1])
+    powers = operator.exponentials.astype(np.int64)[rows.max(1, keepdims=True) - rows]
+    sums = shifted_right(powers, _ACCUMULATOR_BITS).sum(1)
+    found = [
+        shifted_right(doubling_high_product(row, scale), exponent)
+        for row, (scale, exponent) in zip(powers, map(_reciprocal, sums), strict=True)
+    ]
+    return np.clip(np.stack(found) - 128, -128, 127).reshape(shape)
+
+
+@_compute.register
+def _(operator: FloatPool, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    _, h, w, _ = shape4(shape)
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    real = operator.scales[0] * (image - operator.zeros[0]).astype(np.float32)
+    seen = _patches(real, operator.window, 0, h, w)
+    seen = seen.reshape(h, w, -1, seen.shape[-1])
+    inside = _patches(np.ones_like(image), operator.window, 0, h, w)
+    counts = inside.reshape(h, w, -1, inside.shape[-1]).sum(2)
+    if operator.whole:
+        counts = np.full_like(counts, seen.shape[2])
+    sums = np.zeros(seen[:, :, 0].shape, np.float32)
+    for tap in range(seen.shape[2]):  # one by one: in float32 the order matters
+        sums = sums + seen[:, :, tap]
+    means = sums / counts.astype(np.float32)
+    near = np.rint(means / operator.scales[1] + np.float32(operator.zeros[1]))
+    return np.clip(near.astype(np.int64) - operator.offset, *INT8)
+
+
+@_compute.register
+def _(operator: FloatBilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    real = (image - operator.zeros[0]).astype(np.float32) * operator.scales[0]
+    rows, columns = operator.rows, operator.columns
+    total = np.zeros((len(rows.first), len(columns.first), image.shape[2]), np.float32)
+    across_ends = ((columns.first, columns.of_first), (columns.second, columns.of_second))
+    for row, down in ((rows.first, rows.of_first), (rows.second, rows.of_second)):
+        for column, across in across_ends:
+            share = across[None, :, None] * down[:, None, None]
+            total = total + share * real[row][:, column]
+    found = np.rint(total / operator.scales[1]) + operator.zeros[1]
+    return np.clip(found.astype(np.int64) - operator.offset, *INT8)
+
+
+@_compute.register
+def _(operator: FloatSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    rows = arrays[0].astype(np.int64).reshape(-1, shape[-1])
+    powers = operator.exponentials[rows - rows.max(1, keepdims=True) + 255]
+    sums = np.zeros((len(rows), 1), np.float32)
+    for place in range(shape[-1]):
+        sums = sums + powers[:, place : place + 1]
+    found = np.rint(powers * operator.scale / sums).astype(np.int64) + operator.zero
+    return np.clip(found, *INT8).reshape(shape)
+
+
+def _remember(operator: Svdf, before: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """What is kept after a call: all moved by one place, the new products last."""
+    numbers = source.astype(np.int64).reshape(-1) - operator.zero_in
+    products = scale(operator.feature.astype(np.int64) @ numbers, *operator.kept)
+    flat = np.concatenate([before.reshape(-1)[1:], [0]])
+    after = flat.reshape(before.shape)
+    after[:, -1] = np.clip(products, *INT16)
+    return after
+
+
+@_compute.register
+def _(operator: Svdf, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    sums = (operator.time.astype(np.int64) * arrays[0]).sum(1).reshape(-1, operator.rank).sum(1)
+    # Sums of 32 bits go around, as those of the reference do.
+    wrapped = (sums + operator.bias).astype(np.int32).astype(np.int64)
+    return requantise(wrapped, operator.requantise)
+
+
+def _reciprocal(value: int) -> tuple[int, int]:
+    """1 / value as a fraction of 31 bits and a right shift to eight bits.
+
+    Three steps of Newton's method from 48/17 - 32/17 x, as the reference takes them.
+    """
+    zeros = 32 - int(value).bit_length()
+    half = (int(value) << zeros) >> 1
+    x = 1515870810 + int(doubling_high_product(np.int64(half), -1010580540))
+    for _ in range(3):
+        left = (1 << 29) - int(doubling_high_product(np.int64(half), x))
+        x += int(doubling_high_product(np.int64(x), left)) << 2
+    return min(x << 1, (1 << 31) - 1), _ACCUMULATOR_BITS - zeros + 31 - 8
+
+
+@_compute.register
+def _(operator: Product, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    first, second = (
+        a.astype(np.int64) - zero for zero, a in zip(operator.zeros, arrays, strict=True)
+    )
+    return requantise(first * second, operator.requantise)
+
+
+@_compute.register
+def _(operator: Mean, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    numbers = arrays[0].astype(np.int64).reshape(operator.extents) - operator.zero_in
+    return requantise(numbers.sum(1), operator.requantise)
+
+
+@_compute.register
+def _(operator: Move, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    a, b, c, d = (offsets.astype(np.int64) for offsets in operator.offsets)
+    parts = a[:, None, None, None], b[:, None, None], c[:, None], d
+    outside = (parts[0] < 0) | (parts[1] < 0) | (parts[2] < 0) | (parts[3] < 0)
+    places = np.where(outside, 0, sum(parts))
+    return np.where(outside, operator.fill, arrays[0].reshape(-1)[places])
+
+
+@_compute.register
+def _(operator: Bilinear, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    image = arrays[0].astype(np.int64).reshape(shape4(arrays[0].shape)[1:])
+    one, rows, columns = 1 << _WEIGHT_BITS, operator.rows, operator.columns
+    down, across = rows.weights[:, None, None], columns.weights[:, None]
+
+    def interpolate(row: np.ndarray) -> np.ndarray:
+        picked = image[row.astype(np.int64)]
+        left, right = (picked[:, c.astype(np.int64)] for c in (columns.first, columns.second))
+        return left * (one - across) + right * across
+
+    sums = interpolate(rows.first) * (one - down) + interpolate(rows.second) * down
+    half = one * one // 2
+    return np.sign(sums) * ((np.abs(sums) + half) // (one * one))
+
+
+@_compute.register
+def _(operator: Join, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    return np.concatenate([a.reshape(operator.count, -1) for a in arrays], 1)
+
+
+@_compute.register
+def _(operator: Reshape, arrays: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    return arrays[0]

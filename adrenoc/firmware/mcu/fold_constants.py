@@ -1,0 +1,250 @@
+"""Takes out of a network what cannot vary, exactly.
+
+*Before -> after*: a channel whose every reachable sum gives the same output is a constant; who
+reads it gets its share of the sums as bias; then neither is computed.  Channels that nothing reads
+go the same way.  Tensors shrink to what is left, in whole groups of four channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from adrenoc.base.decision import Decision
+from adrenoc.firmware.mcu.network import Network, Tensor, sources_of
+from adrenoc.firmware.mcu.operators import (
+    Convolution,
+    Depthwise,
+    Lookup,
+    Operator,
+    Pool,
+    Requantise,
+    Reshape,
+)
+from adrenoc.firmware.mcu.requantise import requantise
+
+_GROUP = 4
+_MOST_SUM = (1 << 31) - 1
+_VARIES = 1 << 20
+"""In place of a constant's value."""
+
+
+def fold_constants(network: Network, decisions: list[Decision], *, group: int = _GROUP) -> Network:
+    """The same function with fewer channels, in whole groups of so many."""
+    constants = _constants(network)
+    operators = [_fold_operator(o, network, constants) for o in network.operators]
+    folded = replace(network, operators=tuple(operators))
+    kept = _pick_channels(folded, group)
+    made = {operator.result for operator in network.operators}
+    for index, tensor in enumerate(network.tensors):
+        left = int(kept[index].sum())
+        if left < len(kept[index]) and index in made:
+            decisions.append(
+                Decision(
+                    subject=tensor.name,
+                    taken=f"{left} of {len(kept[index])} channels",
+                    reason="the others cannot vary, or nothing reads them",
+                )
+            )
+    return replace(
+        folded,
+        operators=tuple(_slice_operator(o, network, kept) for o in operators),
+        tensors=tuple(_shrunk(t, kept[i]) for i, t in enumerate(network.tensors)),
+        kept=tuple(kept),
+    )
+
+
+# --- what is constant ---------------------------------------------------------------------------
+
+
+def _constants(network: Network) -> list[np.ndarray]:
+    """For each tensor, the value of each channel, or `_VARIES`."""
+    found = [np.full(_channels(tensor), _VARIES) for tensor in network.tensors]
+    for operator in network.operators:
+        result = found[operator.result]
+        source = _find_sources(network, operator, found)
+        if isinstance(operator, Convolution | Depthwise):
+            ends = network.tensors[operator.source].ends
+            result[:] = _find_fixed_outputs(operator, source, ends)
+        elif isinstance(operator, Pool):
+            held = np.clip(source, operator.low, operator.high)
+            result[:] = np.where(source == _VARIES, _VARIES, held)
+        elif isinstance(operator, Lookup):
+            looked = operator.table.astype(np.int64)[np.clip(source, -128, 127) + 128]
+            result[:] = np.where(source == _VARIES, _VARIES, looked)
+        elif isinstance(operator, Reshape) and len(source) == len(result):
+            result[:] = source
+    return found
+
+
+def _find_sources(
+    network: Network, operator: Operator, constants: Sequence[np.ndarray]
+) -> np.ndarray:
+    """The constants of what an operator reads; a product over several pixels sees none."""
+    if isinstance(operator, Convolution) and not _is_whole(network, operator):
+        return np.full(operator.weights.shape[3], _VARIES)
+    return constants[sources_of(operator)[0]]
+
+
+def _channels(tensor: Tensor) -> int:
+    return tensor.shape[-1] if tensor.shape else 1
+
+
+def _taps(operator: Convolution | Depthwise) -> np.ndarray:
+    """Weights as (output channel, tap, input channel), of a depthwise one with one of those."""
+    weights = operator.weights.astype(np.int64)
+    if isinstance(operator, Convolution):
+        return weights.reshape(weights.shape[0], -1, weights.shape[3])
+    return weights.reshape(-1, weights.shape[2]).T[:, :, None]
+
+
+def _read(operator: Convolution | Depthwise, per_channel: np.ndarray) -> np.ndarray:
+    """A row for each input channel as the taps see it: (output channel or 1, 1, input channel)."""
+    if isinstance(operator, Convolution):
+        return per_channel[None, None, :]
+    many = operator.weights.shape[2] // len(per_channel)
+    return per_channel.repeat(many)[:, None, None]
+
+
+def _may_pad(operator: Convolution | Depthwise) -> bool:
+    """Whether some tap may lie outside of the image."""
+    return operator.window.kernel != (1, 1)
+
+
+def _find_fixed_outputs(
+    operator: Convolution | Depthwise, source: np.ndarray, ends: tuple[int, int]
+) -> np.ndarray:
+    """The outputs of a filter that are the same at both ends of their sums."""
+    zero = operator.zero_in
+    known = source != _VARIES
+    low = np.where(known, source, ends[0]) - zero
+    high = np.where(known, source, ends[1]) - zero
+    if _may_pad(operator):
+        low, high = np.minimum(low, 0), np.maximum(high, 0)
+    taps = _taps(operator)
+    least_in, most_in = _read(operator, low), _read(operator, high)
+    most = np.where(taps > 0, taps * most_in, taps * least_in).sum((1, 2)) + operator.bias
+    least = np.where(taps > 0, taps * least_in, taps * most_in).sum((1, 2)) + operator.bias
+    first, last = requantise(least, operator.requantise), requantise(most, operator.requantise)
+    goes_around = (np.maximum(-least, most) > _MOST_SUM) & (not operator.requantise.wide)
+    return np.where((first == last) & ~goes_around, first, _VARIES)
+
+
+def _fold_operator(
+    operator: Operator, network: Network, constants: Sequence[np.ndarray]
+) -> Operator:
+    """Weights of constant inputs become bias; of constant outputs, nothing but a bias is left."""
+    if not isinstance(operator, Convolution | Depthwise):
+        return operator
+    source, result = _find_sources(network, operator, constants), constants[operator.result]
+    offset = source - operator.zero_in
+    folds = source != _VARIES
+    if _may_pad(operator):
+        folds = folds & (offset == 0)  # else the border differs from the rest
+    taps = _taps(operator)
+    share = np.where(_read(operator, folds), taps * _read(operator, offset), 0).sum((1, 2))
+    bias = operator.bias + share
+    taps = np.where(_read(operator, folds), 0, taps)
+    fixed = result != _VARIES
+    rule = operator.requantise
+    # Inputs at their zero point leave the bias, whose output is the constant, too.
+    silent = fixed & (requantise(np.zeros(len(bias), np.int64), rule) == result)
+    taps = np.where(fixed[:, None, None], 0, taps)
+    if isinstance(operator, Convolution):
+        weights = taps.reshape(operator.weights.shape)
+    else:
+        weights = taps[:, :, 0].T.reshape(operator.weights.shape)
+    return replace(
+        operator,
+        weights=weights.astype(np.int8),
+        bias=np.where(silent, 0, bias),
+        requantise=_change_channels(rule, lambda values: np.where(silent, 0, values)),
+    )
+
+
+# --- what is read -------------------------------------------------------------------------------
+
+
+def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
+    """For each tensor, which channels stay: those that something reads, in whole groups.
+
+    Tensors whose channels correspond share a mask.
+    """
+    masks = [np.zeros(_channels(tensor), bool) for tensor in network.tensors]
+    for operator in network.operators:
+        if _keeps_channels(network, operator):
+            masks[operator.result] = masks[sources_of(operator)[0]]
+    for index in (*network.inputs, *network.outputs):
+        masks[index][:] = True
+    for operator in reversed(network.operators):
+        if isinstance(operator, Convolution):
+            result = masks[operator.result]
+            _fill_group(result, group)
+            if not _is_whole(network, operator):
+                masks[operator.source][:] = True
+                continue
+            masks[operator.source] |= (operator.weights[result] != 0).any((0, 1, 2))
+        elif not _keeps_channels(network, operator):
+            for index in (operator.result, *sources_of(operator)):
+                masks[index][:] = True
+    return masks
+
+
+def _is_whole(network: Network, operator: Convolution) -> bool:
+    """Whether the channels that a convolution reads are the last axis of its source."""
+    return operator.weights.shape[3] == _channels(network.tensors[operator.source])
+
+
+def _keeps_channels(network: Network, operator: Operator) -> bool:
+    """Whether channel c of the result is made of channel c of the source alone."""
+    if isinstance(operator, Pool | Lookup):
+        return True
+    if isinstance(operator, Depthwise | Reshape):
+        source, result = network.tensors[operator.source], network.tensors[operator.result]
+        return _channels(source) == _channels(result)
+    return False
+
+
+def _fill_group(mask: np.ndarray, group: int) -> None:
+    """Let some that are not read stay, up to a whole group."""
+    missing = max(-int(mask.sum()) % group, 0) if mask.any() else group
+    mask[np.nonzero(~mask)[0][:missing]] = True
+
+
+# --- what is left -------------------------------------------------------------------------------
+
+
+def _shrunk(tensor: Tensor, kept: np.ndarray) -> Tensor:
+    if not tensor.shape or kept.all():
+        return tensor
+    return replace(tensor, shape=(*tensor.shape[:-1], int(kept.sum())))
+
+
+def _slice_operator(operator: Operator, network: Network, kept: Sequence[np.ndarray]) -> Operator:
+    if not isinstance(operator, Convolution | Depthwise):
+        return operator
+    out = kept[operator.result]
+    if isinstance(operator, Convolution):
+        weights = operator.weights[out]
+        if _is_whole(network, operator):
+            weights = weights[..., kept[operator.source]]
+    else:
+        weights = operator.weights[..., out]
+    return replace(
+        operator,
+        weights=np.ascontiguousarray(weights),
+        bias=operator.bias[out],
+        requantise=_change_channels(operator.requantise, lambda values: values[out]),
+    )
+
+
+def _change_channels(rule: Requantise, change: Callable[[np.ndarray], np.ndarray]) -> Requantise:
+    """The rule with its numbers of channels changed, those that it has."""
+    return replace(
+        rule,
+        multipliers=change(rule.multipliers) if rule.multipliers.size else rule.multipliers,
+        shifts=change(rule.shifts) if rule.shifts.size else rule.shifts,
+        reals=change(rule.reals) if rule.reals.size else rule.reals,
+    )

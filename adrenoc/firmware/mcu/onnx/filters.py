@@ -1,0 +1,272 @@
+"""Convolutions, products with matrices and pools of quantised ONNX models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+
+from adrenoc.firmware.mcu.grouped import split_groups
+from adrenoc.firmware.mcu.onnx.context import Importing, Translation, float_rule, options
+from adrenoc.firmware.mcu.onnx.float_islands import MEAN, TRANSPOSED, WEIGHTS_AXIS
+from adrenoc.firmware.mcu.operators import (
+    Convolution,
+    Depthwise,
+    FloatPool,
+    Pool,
+    Requantise,
+    Window,
+)
+from adrenoc.firmware.mcu.spread import spread_axis
+
+_MIDDLE = 128
+
+
+def _weights(made: Importing, node: onnx.NodeProto, index: int) -> np.ndarray:
+    """Weights of bytes with a sign, and a zero point of zero."""
+    weights = made.constant(node, index)
+    zeros = made.constant(node, index + 2).reshape(-1).astype(np.int64)
+    if weights.dtype == np.uint8 and (zeros == _MIDDLE).all():
+        return (weights.astype(np.int16) - _MIDDLE).astype(np.int8)
+    if weights.dtype != np.int8 or zeros.any():
+        raise NotImplementedError("weights with a zero point")
+    return weights
+
+
+def _rule(made: Importing, node: onnx.NodeProto, result: str, first: int, last: int) -> Requantise:
+    """Factors of a product: scales at `first` and three later, over that of the result."""
+    scales = made.constant(node, first + 3).reshape(-1).astype(np.float32)
+    one = np.float32(made.number(node, first))
+    reals = one * scales / np.float32(made.number(node, last))
+    return float_rule(reals, int(made.number(node, last + 1)), made.offset(result))
+
+
+def _spread(rule: Requantise, channels: int) -> Requantise:
+    if rule.reals.size not in (1, channels):
+        raise ValueError(f"{rule.reals.size} scales for {channels} channels")
+    return replace(rule, reals=np.broadcast_to(rule.reals, channels).copy())
+
+
+def _window(node: onnx.NodeProto, kernel: tuple[int, int], shape: tuple[int, ...]) -> Window:
+    given: dict[str, Any] = options(node)
+    auto = given.get("auto_pad", b"NOTSET")
+    pads = [int(p) for p in given.get("pads", (0, 0, 0, 0))]
+    strides = tuple(int(s) for s in given.get("strides", (1, 1)))
+    dilations = tuple(int(d) for d in given.get("dilations", (1, 1)))
+    if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+        for axis in (0, 1):
+            reach = (kernel[axis] - 1) * dilations[axis] + 1
+            have = shape[2 + axis]
+            whole = max(0, (-(-have // strides[axis]) - 1) * strides[axis] + reach - have)
+            pads[axis] = whole // 2 if auto == b"SAME_UPPER" else whole - whole // 2
+    return Window(
+        kernel=kernel,
+        strides=(strides[0], strides[1]),
+        dilations=(dilations[0], dilations[1]),
+        top=pads[0],
+        left=pads[1],
+    )
+
+
+def _convolution(made: Importing, node: onnx.NodeProto) -> None:
+    weights = _weights(made, node, 3)
+    shape = made.shape(node.input[0])
+    if weights.ndim != 4 or shape[0] != 1:
+        raise NotImplementedError(f"an input of {list(shape)}, expected a batch of one image")
+    channels, depth, kh, kw = weights.shape
+    groups = int(options(node).get("group", 1))
+    rule = _spread(_rule(made, node, node.output[0], 1, 6), channels)
+    bias = made.constant(node, 8) if len(node.input) > 8 and node.input[8] else np.zeros(channels)
+    source = made.data(node, 0)
+    window = _window(node, (kh, kw), shape)
+    result = made.make(node.output[0], float(made.number(node, 6)), int(made.number(node, 7)))
+    parts: dict[str, Any] = {
+        "source": source,
+        "result": result,
+        "bias": bias.astype(np.int64),
+        "window": window,
+        "zero_in": made.tensors[source].zero,
+        "requantise": rule,
+    }
+    if groups == shape[1] and depth == 1 and groups > 1:
+        made.operators.append(Depthwise(weights=weights[:, 0].transpose(1, 2, 0).copy(), **parts))
+        return
+    whole = Convolution(weights=weights.transpose(0, 2, 3, 1).copy(), **parts)
+    if groups == 1:
+        made.operators.append(whole)
+        return
+    tensors = made.tensors[source], made.tensors[result]
+    made.operators += split_groups(whole, *tensors, made.add_tensor)
+
+
+def _translate_transposed(made: Importing, node: onnx.NodeProto) -> None:
+    """A transposed convolution between conversions: inputs as of QLinearConv."""
+    weights, given = _weights(made, node, 3), options(node)
+    shape = made.shape(node.input[0])
+    plain = given.get("auto_pad", b"NOTSET") == b"NOTSET" and not given.get("output_shape")
+    dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
+    if weights.ndim != 4 or shape[0] != 1 or int(given.get("group", 1)) != 1:
+        raise NotImplementedError(f"an input of {list(shape)}, expected one image in one group")
+    if dilated or not plain:
+        raise NotImplementedError("a transposed convolution by dilations, or by its output's shape")
+    _, channels, kh, kw = weights.shape
+    rule = _rule(made, node, node.output[0], 1, 6)
+    if rule.reals.size > 1 and int(given.get(WEIGHTS_AXIS, 1)) != 1:
+        raise NotImplementedError("scales of weights along the channels that are read")
+    bias = made.constant(node, 8) if len(node.input) > 8 else np.zeros(channels)
+    strides = [int(s) for s in given.get("strides", (1, 1))]
+    pads = [int(p) for p in given.get("pads", (0, 0))]
+    source = made.data(node, 0)
+    result = made.make(node.output[0], float(made.number(node, 6)), int(made.number(node, 7)))
+    extents = made.tensors[source].shape[1:3], made.tensors[result].shape[1:3]
+    axes = [
+        spread_axis(have, want, taps, stride, pad)
+        for have, want, taps, stride, pad in zip(*extents, (kh, kw), strides, pads[:2], strict=True)
+    ]
+    read = made.spread(source, (axes[0][1], axes[1][1]))
+    made.labels.append(node.op_type)
+    turned = weights.transpose(1, 2, 3, 0)[:, ::-1, ::-1]
+    made.operators.append(
+        Convolution(
+            source=read,
+            result=result,
+            weights=np.ascontiguousarray(turned),
+            bias=bias.astype(np.int64),
+            window=Window(kernel=(kh, kw), top=axes[0][0], left=axes[1][0]),
+            zero_in=made.tensors[source].zero,
+            requantise=_spread(rule, channels),
+        )
+    )
+
+
+def _product(made: Importing, node: onnx.NodeProto) -> None:
+    """QGemm, and QLinearMatMul with a constant matrix."""
+    gemm = node.op_type == "QGemm"
+    given = options(node)
+    weights = _weights(made, node, 3)
+    if weights.ndim != 2 or int(given.get("transA", 0)):
+        raise NotImplementedError("a product that is not rows by a matrix")
+    rows = weights if int(given.get("transB", 0)) else weights.T
+    channels, depth = rows.shape
+    bias, last = np.zeros(channels), 6
+    if gemm:
+        if float(given.get("alpha", 1.0)) != 1.0 or len(node.input) < 9:
+            raise NotImplementedError("a product whose result is not of bytes, or scaled")
+        last = 7
+        if node.input[6]:
+            bias = np.broadcast_to(made.constant(node, 6).reshape(-1), channels)
+    source = made.channels_first(made.data(node, 0))
+    if made.tensors[source].shape[-1] != depth:
+        raise ValueError(f"rows of {made.tensors[source].shape[-1]} numbers by {depth}")
+    rule = _spread(_rule(made, node, node.output[0], 1, last), channels)
+    result = made.make(
+        node.output[0], float(made.number(node, last)), int(made.number(node, last + 1))
+    )
+    if len(made.tensors[result].shape) == 4:
+        raise NotImplementedError("a product of four axes")
+    made.operators.append(
+        Convolution(
+            source=source,
+            result=result,
+            weights=np.ascontiguousarray(rows).reshape(channels, 1, 1, depth),
+            bias=bias.astype(np.int64),
+            window=Window(kernel=(1, 1)),
+            zero_in=made.tensors[source].zero,
+            requantise=rule,
+        )
+    )
+
+
+def _mean(made: Importing, node: onnx.NodeProto) -> None:
+    """A mean over all of an image, between conversions."""
+    shape, given = made.shape(node.input[0]), options(node)
+    listed = made.constant(node, 5) if len(node.input) > 5 else given.get("axes", ())
+    axes = sorted({int(a) % len(shape) for a in np.asarray(listed).reshape(-1)})
+    if len(shape) != 4 or axes != [2, 3]:
+        raise NotImplementedError(f"axes {axes} of {list(shape)}, expected those of an image")
+    _global_average(made, node)
+
+
+def _global_average(made: Importing, node: onnx.NodeProto) -> None:
+    """A depthwise window of ones over all of the image."""
+    if int(options(node).get("channels_last", 0)):
+        raise NotImplementedError("channels at the end")
+    n, channels, height, width = made.shape(node.input[0])
+    if n != 1:
+        raise NotImplementedError(f"a batch of {n}")
+    count = np.float32(height * width)
+    scale_in, scale_out = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
+    real = scale_in / (scale_out * count)
+    source = made.data(node, 0)
+    result = made.make(node.output[0], float(scale_out), int(made.number(node, 4)))
+    offset = made.offset(node.output[0])
+    rule = float_rule(np.full(channels, real), int(made.number(node, 4)), offset)
+    made.operators.append(
+        Depthwise(
+            source=source,
+            result=result,
+            weights=np.ones((height, width, channels), np.int8),
+            bias=np.zeros(channels, np.int64),
+            window=Window(kernel=(height, width)),
+            zero_in=made.tensors[source].zero,
+            requantise=rule,
+        )
+    )
+
+
+def _average_pool(made: Importing, node: onnx.NodeProto) -> None:
+    given = options(node)
+    kernel = tuple(int(k) for k in given["kernel_shape"])
+    shape = made.shape(node.input[0])
+    dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
+    other = dilated or int(given.get("ceil_mode", 0)) or int(given.get("channels_last", 0))
+    if len(kernel) != 2 or shape[0] != 1 or other:
+        raise NotImplementedError("a pool of another kind than windows of one image")
+    source = made.data(node, 0)
+    scales = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
+    zero = int(made.number(node, 4))
+    made.operators.append(
+        FloatPool(
+            source=source,
+            result=made.make(node.output[0], float(scales[1]), zero),
+            window=_window(node, (kernel[0], kernel[1]), shape),
+            scales=scales,
+            zeros=(made.tensors[source].zero, zero),
+            offset=made.offset(node.output[0]),
+            whole=bool(int(given.get("count_include_pad", 0))),
+        )
+    )
+
+
+def _max_pool(made: Importing, node: onnx.NodeProto) -> None:
+    given = options(node)
+    kernel = tuple(int(k) for k in given["kernel_shape"])
+    shape = made.shape(node.input[0])
+    dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
+    if len(kernel) != 2 or shape[0] != 1 or dilated or len(node.output) > 1:
+        raise NotImplementedError("a pool of another kind than windows of one image")
+    source = made.data(node, 0)
+    made.operators.append(
+        Pool(
+            source=source,
+            result=made.like(node.output[0], source),
+            kind="max",
+            window=_window(node, (kernel[0], kernel[1]), shape),
+            low=-128,
+            high=127,
+        )
+    )
+
+
+FILTERS: dict[str, Translation] = {
+    "MaxPool": _max_pool,
+    "QGemm": _product,
+    "QLinearAveragePool": _average_pool,
+    "QLinearConv": _convolution,
+    TRANSPOSED: _translate_transposed,
+    MEAN: _mean,
+    "QLinearGlobalAveragePool": _global_average,
+    "QLinearMatMul": _product,
+}

@@ -1,0 +1,132 @@
+"""Which kernel computes an operator on a core: the fastest that covers it, plain C at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from adrenoc.base.decision import Decision
+from adrenoc.firmware.mcu.core import Core
+from adrenoc.firmware.mcu.dsp.depthwise import depthwise_choices
+from adrenoc.firmware.mcu.dsp.paired_depthwise import paired_kernel
+from adrenoc.firmware.mcu.dsp.products import product_choices
+from adrenoc.firmware.mcu.kernel import Kernel
+from adrenoc.firmware.mcu.mve.depthwise import vector_depthwise_choices
+from adrenoc.firmware.mcu.mve.products import vector_choices
+from adrenoc.firmware.mcu.neon.depthwise import neon_depthwise
+from adrenoc.firmware.mcu.neon.products import neon_products
+from adrenoc.firmware.mcu.network import Network, has_words
+from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator
+from adrenoc.firmware.mcu.plain import plain_kernel
+from adrenoc.firmware.mcu.schedule import Choice, Grounds, Measured, Room, digest_of, pick, usable
+from adrenoc.firmware.mcu.words.elementwise import word_kernel
+from adrenoc.firmware.mcu.words.filters import word_filter
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Schedules:
+    """The choices of an operator, those of a faster arithmetic first, and why that declined."""
+
+    ways: tuple[Sequence[Choice], ...]
+    refused: str = ""
+
+
+def schedules_of(operator: Convolution | Depthwise, network: Network, core: Core) -> Schedules:
+    """All schedules of an operator on a core; none where plain C computes it."""
+    refused, found = "", []
+    if has_words(network, operator):
+        return Schedules(ways=())
+    for way in _WAYS.get(core.facts.arithmetic, ()):
+        try:
+            found.append(way(operator, network))
+        except NotImplementedError as error:
+            refused = refused or str(error)
+    return Schedules(ways=tuple(found), refused=refused)
+
+
+def choose_kernel(
+    network: Network,
+    operator: Operator,
+    core: Core,
+    room: Room,
+    measured: Measured,
+    decisions: list[Decision],
+) -> Kernel:
+    """The kernel of an operator, with a decision where a faster one declined.
+
+    It takes what `room` allows of working memory, or the least that there is.
+    """
+    if has_words(network, operator):
+        if isinstance(operator, Convolution | Depthwise):
+            return word_filter(operator, network, core)
+        return word_kernel(operator, network)
+    if not isinstance(operator, Convolution | Depthwise):
+        return plain_kernel(operator, network)
+    subject = network.tensors[operator.result].name
+    if core.facts.arithmetic == "neon":
+        return _processor_kernel(operator, network, subject, decisions)
+    schedules = schedules_of(operator, network, core)
+    if not schedules.ways:
+        kernel = _plain_kernel(operator, network, core)
+    else:
+        digest = digest_of(operator, network, core)
+        times_us = measured.times_us.get(digest, {})
+        choices = [c for way in schedules.ways if (c := usable(way, digest, measured))]
+        chosen, grounds = pick(choices, room, times_us)
+        kernel = replace(chosen.make(), schedule=chosen.key)
+        if times_us:
+            decisions.append(_decide_tuned(subject, chosen, times_us, grounds))
+    if schedules.refused:
+        decisions.append(Decision(subject=subject, taken=kernel.how, reason=schedules.refused))
+    return kernel
+
+
+def _plain_kernel(operator: Convolution | Depthwise, network: Network, core: Core) -> Kernel:
+    if isinstance(operator, Depthwise) and core.has_dsp:
+        with suppress(NotImplementedError):
+            return paired_kernel(operator, network)
+    return plain_kernel(operator, network)
+
+
+def _decide_tuned(
+    subject: str, chosen: Choice, times_us: Mapping[str, float], grounds: Grounds
+) -> Decision:
+    taken = ", ".join(f"{key} {value}" for key, value in chosen.actions.items())
+    reason = "none that the tuning log measured fits into the arena: by the cost model"
+    if grounds is Grounds.ESTIMATED:
+        reason = "at the rate of those in the tuning log faster than the ones of them that fit"
+    if grounds is Grounds.MEASURED:
+        reason = f"the fastest of the tuning log that fits: {times_us[chosen.key]:.3f} µs there"
+    return Decision(subject=subject, taken=taken, reason=reason)
+
+
+def _processor_kernel(
+    operator: Convolution | Depthwise, network: Network, subject: str, decisions: list[Decision]
+) -> Kernel:
+    try:
+        if isinstance(operator, Convolution):
+            return neon_products(operator, network)
+        return neon_depthwise(operator, network)
+    except NotImplementedError as error:
+        kernel = plain_kernel(operator, network)
+        decisions.append(Decision(subject=subject, taken=kernel.how, reason=str(error)))
+        return kernel
+
+
+def _vectors(operator: Convolution | Depthwise, network: Network) -> list[Choice]:
+    if isinstance(operator, Convolution):
+        return vector_choices(operator, network)
+    return vector_depthwise_choices(operator, network)
+
+
+def _pairs(operator: Convolution | Depthwise, network: Network) -> list[Choice]:
+    if isinstance(operator, Convolution):
+        return product_choices(operator, network)
+    return depthwise_choices(operator, network)
+
+
+_WAYS: dict[str, tuple[Callable[[Convolution | Depthwise, Network], list[Choice]], ...]] = {
+    "dsp": (_pairs,),
+    "mve": (_vectors, _pairs),
+}

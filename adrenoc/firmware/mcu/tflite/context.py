@@ -1,0 +1,132 @@
+"""A TFLite graph while it becomes a network: what translations of operators ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import tflite
+
+from adrenoc.firmware.mcu.network import WIDTHS, Tensor
+from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
+from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo
+
+_ACTIVATIONS = {v: k for k, v in vars(tflite.ActivationFunctionType).items() if isinstance(v, int)}
+
+
+@dataclass(kw_only=True)
+class Importing:
+    """A translation under way; `tensors` has one for each of the file's, by its index."""
+
+    graph: GraphInfo
+    operators: list[NetworkOperator] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    constants: dict[int, np.ndarray] = field(default_factory=dict)
+    tensors: list[Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tensors = [
+            Tensor(
+                name=t.name,
+                shape=t.shape,
+                scale=_scale(t),
+                zero=t.zero if t.zeros.size else 0,
+                dtype=t.dtype if t.dtype in WIDTHS else "int8",
+            )
+            for t in self.graph.tensors
+        ]
+
+    def info(self, operator: Operator, index: int) -> TensorInfo:
+        """What the file says of an input."""
+        if index >= len(operator.inputs) or operator.inputs[index] < 0:
+            raise ValueError(f"input {index} is missing")
+        return self.graph.tensors[operator.inputs[index]]
+
+    def constant(self, operator: Operator, index: int, *dtypes: str) -> np.ndarray:
+        """The value of an input that has to be known."""
+        info = self.info(operator, index)
+        if info.value is None:
+            raise NotImplementedError(f"input {index} is not a constant")
+        if info.dtype not in dtypes:
+            expected = " or ".join(dtypes)
+            raise NotImplementedError(f"input {index} is {info.dtype}, expected {expected}")
+        return info.value
+
+    def data(self, operator: Operator, index: int = 0) -> int:
+        """The tensor of an input that varies."""
+        info = self.info(operator, index)
+        if info.value is not None:
+            raise NotImplementedError(f"input {index} is a constant")
+        if info.dtype not in WIDTHS:
+            raise NotImplementedError(f"input {index} is {info.dtype}, expected int8 or int16")
+        if not info.scales.size:
+            raise NotImplementedError(f"input {index} says no scale")
+        info.scale  # noqa: B018  (refuses one for each channel)
+        if info.dtype == "int16" and info.zero:
+            raise NotImplementedError(f"input {index} is int16 with a zero point of {info.zero}")
+        return operator.inputs[index]
+
+    def operand(self, operator: Operator, index: int) -> int:
+        """The tensor of an input that may be a constant."""
+        info = self.info(operator, index)
+        if info.value is None:
+            return self.data(operator, index)
+        if info.dtype not in WIDTHS or info.scales.size != 1:
+            raise NotImplementedError(f"input {index} is a constant of {info.dtype}")
+        self.constants.setdefault(operator.inputs[index], info.value)
+        return operator.inputs[index]
+
+    def new_tensor(self, tensor: Tensor) -> int:
+        """A tensor that the file does not have."""
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def result(self, operator: Operator) -> TensorInfo:
+        """What the file says of the output."""
+        info = self.graph.tensors[operator.outputs[0]]
+        if not info.scales.size:
+            raise NotImplementedError("the output says no scale")
+        if info.dtype == "int16" and info.zero:
+            raise NotImplementedError(f"the output is int16 with a zero point of {info.zero}")
+        return info
+
+
+def _scale(info: TensorInfo) -> float:
+    return float(info.scales[0]) if info.scales.size else 0.0
+
+
+def activation_of(operator: Operator) -> str:
+    """The name of the activation that is fused to it."""
+    return _ACTIVATIONS[int(operator.options.get("FusedActivationFunction", 0))]
+
+
+def check_one_image(made: Importing, operator: Operator) -> None:
+    """Refuse all but one image of several channels."""
+    shape = made.info(operator, 0).shape
+    if len(shape) != 4 or shape[0] != 1:
+        raise NotImplementedError(f"an input of {list(shape)}, expected a batch of one image")
+
+
+def check_one_type(*tensors: TensorInfo) -> None:
+    """Refuse tensors of both int8 and int16."""
+    kinds = list(dict.fromkeys(tensor.dtype for tensor in tensors))
+    if len(kinds) > 1:
+        raise NotImplementedError(f"{' and '.join(kinds)}, expected one type")
+
+
+def check_same_quanta(source: TensorInfo, result: TensorInfo) -> None:
+    """Refuse another scale or zero point at the output, and another type."""
+    check_one_type(source, result)
+    if abs(source.scale - result.scale) > 1e-6 or source.zero != result.zero:
+        raise NotImplementedError("input and output with different scales or zero points")
+
+
+Translation: TypeAlias = Callable[[Importing, Operator], NetworkOperator]
+"""From an operator of the file to one of the network.
+
+Raises:
+    NotImplementedError: it is of a kind that has no kernel, with the reason.
+    ValueError: the file contradicts itself.
+"""

@@ -1,0 +1,240 @@
+"""Convolutions, dense layers and pools of TFLite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import tflite
+
+from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
+from adrenoc.firmware.mcu.grouped import split_groups
+from adrenoc.firmware.mcu.network import shape4
+from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Pool, Requantise, Window
+from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
+from adrenoc.firmware.mcu.tflite.batches import lay_as_one_image
+from adrenoc.firmware.mcu.tflite.context import (
+    Importing,
+    Translation,
+    activation_of,
+    check_one_image,
+    check_one_type,
+    check_same_quanta,
+)
+from adrenoc.importers.tflite.file import Operator
+
+_MOST_WIDE_SHIFT = 7
+"""To the left, of what LiteRT scales by fifteen bits."""
+_PADDINGS = {v: k for k, v in vars(tflite.Padding).items() if isinstance(v, int)}
+
+
+def filter_rule(
+    made: Importing,
+    operator: Operator,
+    channels: int,
+    *,
+    axis: int,
+    in_floats: bool = False,
+    source: int = 0,
+) -> Requantise:
+    """How sums of products become the output's integers; dense layers round once, `in_floats`."""
+    data, weights = made.info(operator, source), made.info(operator, 1)
+    result = made.result(operator)
+    check_one_type(data, result)
+    if weights.zeros.size and weights.zeros.any():
+        raise NotImplementedError("weights with a zero point")
+    scales = weights.scales
+    if scales.size == 0 or (scales.size > 1 and (scales.size != channels or weights.axis != axis)):
+        raise NotImplementedError(f"weights with {scales.size} scales for {channels} channels")
+    reals = float(data.scale) * scales.astype(np.float64) / float(result.scale)
+    reals = np.broadcast_to(reals, channels)
+    bounds = activation_bounds(made, operator)
+    wide = data.dtype == "int16" and not has_short_bias(made, operator, source)
+    if in_floats:
+        return Requantise(zero=result.zero, low=bounds[0], high=bounds[1], reals=reals, wide=wide)
+    pairs = [multiplier_of(float(real)) for real in reals]
+    if wide and max(s for _, s in pairs) > _MOST_WIDE_SHIFT:
+        raise NotImplementedError("an output much finer than its sums")
+    return Requantise(
+        multipliers=np.array([m for m, _ in pairs], np.int64),
+        shifts=np.array([s for _, s in pairs], np.int64),
+        zero=result.zero,
+        low=bounds[0],
+        high=bounds[1],
+        wide=wide,
+    )
+
+
+def activation_bounds(made: Importing, operator: Operator) -> tuple[int, int]:
+    """What the fused activation leaves of the output's numbers."""
+    result = made.result(operator)
+    ends = made.tensors[operator.outputs[0]].ends
+    return activation_range(activation_of(operator), result.scale, result.zero, ends)
+
+
+def has_short_bias(made: Importing, operator: Operator, data: int) -> bool:
+    """Whether sums of int16 have 32 bits, as the file says, or 64."""
+    index = data + 1 if operator.kind == "TRANSPOSE_CONV" else 2
+    short = int(operator.options.get("QuantizedBiasType", 0)) == tflite.TensorType.INT32
+    if len(operator.inputs) > index and operator.inputs[index] >= 0:
+        seen, expected = made.info(operator, index).dtype, "int32" if short else "int64"
+        if seen != expected:
+            raise NotImplementedError(f"a bias of {seen}, expected {expected} beside int16")
+    return short
+
+
+def bias_of(made: Importing, operator: Operator, channels: int, *, index: int = 2) -> np.ndarray:
+    """The bias of a filter, zeros where it has none."""
+    if len(operator.inputs) <= index or operator.inputs[index] < 0:
+        return np.zeros(channels, np.int64)
+    bias = made.constant(operator, index, "int32", "int64")
+    if bias.size != channels:
+        raise ValueError(f"a bias of {bias.size} numbers for {channels} channels")
+    return bias.reshape(-1).astype(np.int64)
+
+
+def _window(
+    made: Importing, operator: Operator, kernel: tuple[int, int], options: Sequence[str] = ()
+) -> Window:
+    """Kernel, steps and padding, by TFLite's rule of SAME."""
+
+    def steps(name: str) -> tuple[int, int]:
+        found = tuple(int(operator.options.get(name.format(a), 1)) for a in "HW")
+        if min(found) < 1:
+            raise ValueError(f"{name.format('')} of {list(found)}")
+        return found[0], found[1]
+
+    strides = steps("Stride{}")
+    dilations = steps("Dilation{}Factor") if "dilation" in options else (1, 1)
+    _, ih, iw, _ = shape4(made.info(operator, 0).shape)
+    _, oh, ow, _ = shape4(made.result(operator).shape)
+    before = [0, 0]
+    padding = _PADDINGS[int(operator.options.get("Padding", 0))]
+    extents = zip((ih, iw), (oh, ow), kernel, strides, dilations, strict=True)
+    for axis, (have, want, taps, stride, dilation) in enumerate(extents):
+        reach = (taps - 1) * dilation + 1
+        fits = -(-have // stride) if padding == "SAME" else (have - reach + stride) // stride
+        if fits != want:
+            raise ValueError(f"an output of {want} positions where {padding} gives {fits}")
+        if padding == "SAME":
+            before[axis] = max(0, (want - 1) * stride + reach - have) // 2
+    return Window(
+        kernel=kernel, strides=strides, dilations=dilations, top=before[0], left=before[1]
+    )
+
+
+def _convolution(made: Importing, operator: Operator) -> NetworkOperator:
+    weights = made.constant(operator, 1, "int8")
+    channels, kh, kw, depth = weights.shape
+
+    def make(source: int, result: int) -> NetworkOperator:
+        whole = Convolution(
+            source=source,
+            result=result,
+            weights=weights,
+            bias=bias_of(made, operator, channels),
+            window=_window(made, operator, (kh, kw), ("dilation",)),
+            zero_in=made.info(operator, 0).zero,
+            requantise=filter_rule(made, operator, channels, axis=0),
+        )
+        if depth == made.info(operator, 0).shape[3]:
+            return whole
+        tensors = made.tensors[source], made.tensors[result]
+        *parts, last = split_groups(whole, *tensors, made.new_tensor)
+        made.operators += parts
+        return last
+
+    return lay_as_one_image(made, operator, kh, make)
+
+
+def _depthwise(made: Importing, operator: Operator) -> NetworkOperator:
+    weights = made.constant(operator, 1, "int8")
+    _, kh, kw, channels = weights.shape
+
+    def make(source: int, result: int) -> NetworkOperator:
+        if channels % made.info(operator, 0).shape[3]:
+            raise ValueError("its channels are no multiple of the input's")
+        return Depthwise(
+            source=source,
+            result=result,
+            weights=weights[0],
+            bias=bias_of(made, operator, channels),
+            window=_window(made, operator, (kh, kw), ("dilation",)),
+            zero_in=made.info(operator, 0).zero,
+            requantise=filter_rule(made, operator, channels, axis=3),
+        )
+
+    return lay_as_one_image(made, operator, kh, make)
+
+
+def _dense(made: Importing, operator: Operator) -> NetworkOperator:
+    if int(operator.options.get("WeightsFormat", 0)):
+        raise NotImplementedError("shuffled weights")
+    weights = made.constant(operator, 1, "int8")
+    channels, depth = weights.shape
+    source, result = made.data(operator), operator.outputs[0]
+    elements = made.tensors[source].elements
+    rows = elements // depth
+    if rows * depth != elements or made.tensors[result].elements != rows * channels:
+        raise ValueError(f"{elements} numbers for products of {depth}")
+    return Convolution(
+        source=source,
+        result=result,
+        weights=weights.reshape(channels, 1, 1, depth),
+        bias=bias_of(made, operator, channels),
+        window=Window(kernel=(1, 1)),
+        zero_in=made.info(operator, 0).zero,
+        requantise=filter_rule(made, operator, channels, axis=0, in_floats=True),
+    )
+
+
+def _pool(kind: str) -> Translation:
+    def translate(made: Importing, operator: Operator) -> NetworkOperator:
+        check_one_image(made, operator)
+        kernel = int(operator.options["FilterHeight"]), int(operator.options["FilterWidth"])
+        result = made.result(operator)
+        check_same_quanta(made.info(operator, 0), result)
+        low, high = activation_bounds(made, operator)
+        return Pool(
+            source=made.data(operator),
+            result=operator.outputs[0],
+            kind=kind,
+            window=_window(made, operator, kernel),
+            low=low,
+            high=high,
+        )
+
+    return translate
+
+
+def _maximum(made: Importing, operator: Operator) -> NetworkOperator:
+    """Over all pixels of an image: a pool of one window."""
+    source, result = made.info(operator, 0), made.result(operator)
+    check_same_quanta(source, result)
+    rank = len(source.shape)
+    axes = sorted({int(a) % rank for a in made.constant(operator, 1, "int32").reshape(-1)})
+    n, h, w, c = shape4(source.shape)
+    if n != 1 or rank not in (3, 4) or axes != list(range(1, rank - 1)):
+        raise NotImplementedError(f"axes {axes} of {list(source.shape)}, expected all pixels")
+    if math.prod(result.shape) != c:
+        raise ValueError(f"{list(result.shape)} for {c} channels")
+    low, high = made.tensors[operator.outputs[0]].ends
+    return Pool(
+        source=made.data(operator),
+        result=operator.outputs[0],
+        kind="max",
+        window=Window(kernel=(h, w)),
+        low=low,
+        high=high,
+    )
+
+
+FILTERS: dict[str, Translation] = {
+    "AVERAGE_POOL_2D": _pool("average"),
+    "CONV_2D": _convolution,
+    "DEPTHWISE_CONV_2D": _depthwise,
+    "FULLY_CONNECTED": _dense,
+    "MAX_POOL_2D": _pool("max"),
+    "REDUCE_MAX": _maximum,
+}

@@ -1,0 +1,285 @@
+"""Operators of TFLite that move elements, and those that become moves and a convolution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import tflite
+
+from adrenoc.firmware.mcu.operators import Between, Bilinear, Convolution, Join, Move, Window
+from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
+from adrenoc.firmware.mcu.spread import spread_axis
+from adrenoc.firmware.mcu.tflite.context import (
+    Importing,
+    Translation,
+    check_one_image,
+    check_same_quanta,
+)
+from adrenoc.firmware.mcu.tflite.filters import bias_of, filter_rule
+from adrenoc.firmware.mcu.tflite.offsets import offsets_of
+from adrenoc.importers.tflite.file import Operator
+
+_SAME = tflite.Padding.SAME
+_ONE_WEIGHT = 1 << 10
+_MOST_EXTENT = 1 << 14
+"""Of an axis whose places are numbers of 16 bits."""
+
+
+def _add_move(
+    made: Importing,
+    operator: Operator,
+    indices: Sequence[np.ndarray],
+    axes: Sequence[int] | None = None,
+    fill: int = 0,
+) -> NetworkOperator:
+    """A move, of the source's index on each axis (-1: outside) and the source's axis of each."""
+    source = made.info(operator, 0)
+    check_same_quanta(source, made.result(operator))
+    return Move(
+        source=made.data(operator),
+        result=operator.outputs[0],
+        offsets=offsets_of(source.shape, indices, axes),
+        fill=fill,
+    )
+
+
+def _pad(made: Importing, operator: Operator) -> NetworkOperator:
+    source = made.info(operator, 0)
+    pads = made.constant(operator, 1, made.info(operator, 1).dtype).astype(np.int64)
+    fill = source.zero
+    if operator.kind == "PADV2":
+        fill = int(made.constant(operator, 2, source.dtype).reshape(()))
+    indices = []
+    for extent, (before, after) in zip(source.shape, pads.reshape(-1, 2), strict=True):
+        index = np.arange(-before, extent + after)
+        indices.append(np.where((index < 0) | (index >= extent), -1, index))
+    return _add_move(made, operator, indices, fill=fill)
+
+
+def _transpose(made: Importing, operator: Operator) -> NetworkOperator:
+    source = made.info(operator, 0)
+    order = [int(a) % len(source.shape) for a in made.constant(operator, 1, "int32").reshape(-1)]
+    return _add_move(made, operator, [np.arange(source.shape[a]) for a in order], order)
+
+
+def _tile(made: Importing, operator: Operator) -> NetworkOperator:
+    source = made.info(operator, 0)
+    times = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1)
+    pairs = zip(source.shape, times, strict=True)
+    return _add_move(made, operator, [np.tile(np.arange(d), int(n)) for d, n in pairs])
+
+
+def _resize_nearest(made: Importing, operator: Operator) -> NetworkOperator:
+    check_one_image(made, operator)
+    source, result = made.info(operator, 0), made.result(operator)
+    corners = bool(operator.options.get("AlignCorners"))
+    half = bool(operator.options.get("HalfPixelCenters"))
+    indices = [np.arange(d) for d in source.shape]
+    for axis in (1, 2):
+        have, want = source.shape[axis], result.shape[axis]
+        both = corners and want > 1
+        scale = np.float32(have - 1) / np.float32(want - 1) if both else np.float32(have) / want
+        at = (np.arange(want).astype(np.float32) + np.float32(0.5 * half)) * np.float32(scale)
+        found = np.floor(at + np.float32(0.5)) if corners else np.floor(at)
+        indices[axis] = found.astype(np.int64).clip(0, have - 1)
+    return _add_move(made, operator, indices)
+
+
+def _resize_bilinear(made: Importing, operator: Operator) -> NetworkOperator:
+    check_one_image(made, operator)
+    source, result = made.info(operator, 0), made.result(operator)
+    check_same_quanta(source, result)
+    corners = bool(operator.options.get("AlignCorners"))
+    half = bool(operator.options.get("HalfPixelCenters"))
+    rows, columns = (
+        _find_places(source.shape[axis], result.shape[axis], corners=corners, half=half)
+        for axis in (1, 2)
+    )
+    return Bilinear(
+        source=made.data(operator), result=operator.outputs[0], rows=rows, columns=columns
+    )
+
+
+def _find_places(have: int, want: int, *, corners: bool, half: bool) -> Between:
+    """Places and weights of one axis, in TFLite's numbers of 10 bits."""
+    one = _ONE_WEIGHT
+    scale = (one * have + want // 2) // want
+    if corners and want > 1:
+        scale = (one * (have - 1) + (want - 1) // 2) // (want - 1)
+    at = np.arange(want) * scale
+    if half:
+        at = at + scale // 2 - one // 2
+    # Towards zero, as C divides.
+    first = np.maximum(np.where(at < 0, -(-at // one), at // one), 0)
+    second = np.minimum((at + one - 1) // one, have - 1)
+    if int(first.max()) >= have or want > _MOST_EXTENT or have > _MOST_EXTENT:
+        raise NotImplementedError(f"{have} enlarged to {want}")
+    return Between(first=first, second=np.maximum(second, 0), weights=at - one * first)
+
+
+def _slice(made: Importing, operator: Operator) -> NetworkOperator:
+    source = made.info(operator, 0)
+    begins = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1)
+    sizes = made.constant(operator, 2, made.info(operator, 2).dtype).reshape(-1)
+    indices = [
+        np.arange(int(begin), int(begin) + (int(size) if size >= 0 else extent - int(begin)))
+        for begin, size, extent in zip(begins, sizes, source.shape, strict=True)
+    ]
+    return _add_move(made, operator, indices)
+
+
+def _parts(made: Importing, operator: Operator, axis: int, ends: Sequence[int]) -> NetworkOperator:
+    """A move for each output: what lies along an axis up to each of the ends."""
+    data = made.data(operator, 1 if operator.kind == "SPLIT" else 0)
+    source = made.graph.tensors[data]
+    shape, begin = source.shape, 0
+    moves: list[NetworkOperator] = []
+    for result, end in zip(operator.outputs, ends, strict=True):
+        info = made.graph.tensors[result]
+        check_same_quanta(source, info)
+        indices = [np.arange(d) for d in shape]
+        indices[axis] = np.arange(begin, end)
+        if math.prod(info.shape) != math.prod(map(len, indices)):
+            raise ValueError(f"a part of {[len(i) for i in indices]} to {list(info.shape)}")
+        offsets = offsets_of(shape, indices)
+        moves.append(Move(source=data, result=result, offsets=offsets, fill=0))
+        begin = end
+    made.operators += moves[:-1]
+    return moves[-1]
+
+
+def _split(made: Importing, operator: Operator) -> NetworkOperator:
+    shape = made.info(operator, 1).shape
+    axis = int(made.constant(operator, 0, "int32").reshape(())) % len(shape)
+    count = len(operator.outputs)
+    if shape[axis] % count:
+        raise ValueError(f"an axis of {shape[axis]} in {count} parts")
+    step = shape[axis] // count
+    return _parts(made, operator, axis, [step * (n + 1) for n in range(count)])
+
+
+def _split_sizes(made: Importing, operator: Operator) -> NetworkOperator:
+    shape = made.info(operator, 0).shape
+    sizes = made.constant(operator, 1, made.info(operator, 1).dtype).reshape(-1).tolist()
+    axis = int(made.constant(operator, 2, "int32").reshape(())) % len(shape)
+    rest = shape[axis] - sum(size for size in sizes if size >= 0)
+    sizes = [size if size >= 0 else rest for size in sizes]
+    if sum(sizes) != shape[axis] or min(sizes) < 1:
+        raise ValueError(f"an axis of {shape[axis]} in parts of {sizes}")
+    return _parts(made, operator, axis, np.cumsum(sizes).tolist())
+
+
+def _unpack(made: Importing, operator: Operator) -> NetworkOperator:
+    shape = made.info(operator, 0).shape
+    axis = int(operator.options.get("Axis", 0)) % len(shape)
+    if len(operator.outputs) != shape[axis]:
+        raise ValueError(f"an axis of {shape[axis]} in {len(operator.outputs)} parts")
+    return _parts(made, operator, axis, range(1, shape[axis] + 1))
+
+
+def _join(made: Importing, operator: Operator) -> NetworkOperator:
+    """Inputs side by side along an axis, which those of PACK lack."""
+    result = made.result(operator)
+    axis = int(operator.options.get("Axis", 0)) % len(result.shape)
+    infos = [made.info(operator, i) for i in range(len(operator.inputs))]
+    for info in infos:
+        check_same_quanta(info, result)
+    return Join(
+        sources=tuple(made.operand(operator, i) for i in range(len(infos))),
+        result=operator.outputs[0],
+        chunks=tuple(math.prod(info.shape[axis:]) for info in infos),
+        count=math.prod(result.shape[:axis]),
+    )
+
+
+def _strided_slice(made: Importing, operator: Operator) -> NetworkOperator:
+    source, result = made.info(operator, 0), made.result(operator)
+    option = operator.options.get
+    if option("EllipsisMask") or option("NewAxisMask"):
+        raise NotImplementedError("axes that are added")
+    parts = [made.constant(operator, i, "int32").reshape(-1) for i in (1, 2, 3)]
+    indices = []
+    for axis, (extent, begin, end, step) in enumerate(
+        zip(source.shape, *(map(int, part) for part in parts), strict=True)
+    ):
+        if _drops_axis(operator, axis):
+            indices.append(np.arange(extent)[begin : begin + 1 or None])
+            continue
+        first = None if int(option("BeginMask", 0)) >> axis & 1 else begin
+        last = None if int(option("EndMask", 0)) >> axis & 1 else end
+        indices.append(np.arange(extent)[first:last:step])
+    shape = tuple(
+        len(index) for axis, index in enumerate(indices) if not _drops_axis(operator, axis)
+    )
+    if shape != result.shape:
+        raise ValueError(f"a slice of {list(shape)} to {list(result.shape)}")
+    return _add_move(made, operator, indices)
+
+
+def _drops_axis(operator: Operator, axis: int) -> bool:
+    """Whether a slice takes one element of an axis, and the axis away."""
+    return bool(int(operator.options.get("ShrinkAxisMask", 0)) >> axis & 1)
+
+
+def _concatenation(made: Importing, operator: Operator) -> NetworkOperator:
+    if int(operator.options.get("FusedActivationFunction", 0)):
+        raise NotImplementedError("a fused activation")
+    return _join(made, operator)
+
+
+def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOperator:
+    """Zeros between the elements, then a convolution by the kernel turned around."""
+    weights = made.constant(operator, 1, "int8")
+    channels, kh, kw, depth = weights.shape
+    info, result = made.info(operator, 2), made.result(operator)
+    source = made.data(operator, 2)
+    if len(info.shape) != 4 or info.shape[0] != 1 or info.shape[3] != depth:
+        raise NotImplementedError(f"an input of {list(info.shape)}, expected one image")
+    before, indices = [], [np.zeros(1, np.int64)]
+    strides = int(operator.options.get("StrideH", 1)), int(operator.options.get("StrideW", 1))
+    for axis, (taps, stride) in enumerate(zip((kh, kw), strides, strict=True), start=1):
+        have, want = info.shape[axis], result.shape[axis]
+        pad = 0
+        if int(operator.options.get("Padding", 0)) == _SAME:
+            pad = max(0, (-(-want // stride) - 1) * stride + taps - want) // 2
+        padded, index = spread_axis(have, want, taps, stride, pad)
+        before.append(padded)
+        indices.append(index)
+    indices.append(np.arange(depth))
+    shape = tuple(len(index) for index in indices)
+    spread_one = made.new_tensor(
+        replace(made.tensors[source], name=f"{info.name} spread", shape=shape)
+    )
+    offsets = offsets_of(info.shape, indices)
+    move = Move(source=source, result=spread_one, offsets=offsets, fill=info.zero)
+    made.operators.append(move)
+    return Convolution(
+        source=spread_one,
+        result=operator.outputs[0],
+        weights=np.ascontiguousarray(weights[:, ::-1, ::-1]),
+        bias=bias_of(made, operator, channels, index=3),
+        window=Window(kernel=(kh, kw), top=before[0], left=before[1]),
+        zero_in=info.zero,
+        requantise=filter_rule(made, operator, channels, axis=0, source=2),
+    )
+
+
+MOVES: dict[str, Translation] = {
+    "CONCATENATION": _concatenation,
+    "PACK": _join,
+    "PAD": _pad,
+    "PADV2": _pad,
+    "RESIZE_BILINEAR": _resize_bilinear,
+    "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
+    "SLICE": _slice,
+    "SPLIT": _split,
+    "SPLIT_V": _split_sizes,
+    "STRIDED_SLICE": _strided_slice,
+    "TILE": _tile,
+    "TRANSPOSE": _transpose,
+    "TRANSPOSE_CONV": _transposed_convolution,
+    "UNPACK": _unpack,
+}

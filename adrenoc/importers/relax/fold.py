@@ -1,0 +1,204 @@
+"""Relax calls on constants, computed with NumPy.
+
+TVM's FoldConstant builds a kernel with LLVM for each call; for what models hold (weights that are
+transposed, biases that are reshaped, factors that are multiplied) NumPy is many times faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.importers.relax.values import constant_value, dtype_of, op_name, static_shape
+
+_ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
+    "abs": np.abs,
+    "add": np.add,
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "divide": np.true_divide,
+    "equal": np.equal,
+    "exp": np.exp,
+    "floor": np.floor,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "log": np.log,
+    "logical_and": np.logical_and,
+    "logical_not": np.logical_not,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "multiply": np.multiply,
+    "negative": np.negative,
+    "not_equal": np.not_equal,
+    "power": np.power,
+    "round": np.round,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "sqrt": np.sqrt,
+    "subtract": np.subtract,
+    "tanh": np.tanh,
+    "trunc": np.trunc,
+    "where": np.where,
+}
+
+_OF_INTEGERS: dict[str, Callable[..., np.ndarray]] = {
+    "divide": lambda a, b: (np.abs(a) // np.abs(b)) * np.sign(a) * np.sign(b),
+    "floor_divide": np.floor_divide,
+    "floor_mod": np.mod,
+    "mod": np.fmod,
+    "sign": np.sign,
+}
+"""What exporters compute shapes by, where no divisor is 0; of floats kernels round in their way."""
+
+MOST_GROWN = 2**24
+"""Elements, 128 MiB of int64: a file says in a few bytes that zeros fill all memory."""
+
+_REDUCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "max": np.max,
+    "min": np.min,
+    "prod": np.prod,
+    "sum": np.sum,
+}
+_ROUNDED = frozenset({"prod", "sum"})
+"""Those that round in floats, each kernel in an order of its own: here only integers are folded,
+of which exporters compute shapes."""
+
+_RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten"})
+
+
+def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
+    """The value of `call`, or None where it is not constant or not of a known operator.
+
+    `result` is the variable that the call is bound to: it carries the shape and dtype.
+    """
+    name = op_name(call).removeprefix("relax.")
+    shape = static_shape(result)
+    if shape is None:
+        return None
+    operands = [] if name in ("zeros", "ones") else _operands(call)
+    if operands is None or _grows(shape, operands):
+        return None
+    if not operands:
+        return np.full(shape, name == "ones", dtype_of(result))
+    if name in _OF_INTEGERS and operands[0].dtype.kind in "iu":
+        if len(operands) > 1 and not operands[1].all():
+            return None
+        value = _OF_INTEGERS[name](*operands)
+    elif name in _ELEMENTWISE:
+        with np.errstate(all="ignore"):
+            value = _ELEMENTWISE[name](*operands)
+    elif name in _RESHAPES:
+        value = operands[0].reshape(shape)
+    else:
+        moved = _move(name, call, operands, shape)
+        if moved is None:
+            return None
+        value = moved
+    return np.asarray(value, dtype=dtype_of(result)).reshape(shape)
+
+
+def _grows(shape: tuple[int, ...], operands: list[np.ndarray]) -> bool:
+    """Whether little becomes so much that the device had better make it anew each time."""
+    count = math.prod(shape)
+    sizes = {operand.__array_interface__["data"][0]: operand.size for operand in operands}
+    return count > MOST_GROWN and count > sum(sizes.values())
+
+
+def check_grown(count: int) -> None:
+    """Check that a constant which a few numbers of the file describe is not out of measure.
+
+    Raises:
+        ValueError: it is.
+    """
+    if count > MOST_GROWN:
+        raise ValueError(too_much(count))
+
+
+def too_much(count: float) -> str:
+    """Why a constant of `count` elements is refused."""
+    return f"it makes {count:.0f} constant elements, expected up to {MOST_GROWN}"
+
+
+def _operands(call: relax.Call) -> list[np.ndarray] | None:
+    """The constant tensors among the arguments; None if a tensor argument is not constant."""
+    found = []
+    for arg in call.args:
+        fields = list(arg.fields) if isinstance(arg, relax.Tuple) else [arg]
+        for field in fields:
+            value = constant_value(field)
+            if value is not None:
+                found.append(value)
+            elif isinstance(field, relax.Var | relax.Call | relax.TupleGetItem):
+                return None
+    return found or None
+
+
+def _move(
+    name: str, call: relax.Call, operands: list[np.ndarray], shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """Operators that move or copy elements, and the product of matrices."""
+    x, value = operands[0], None
+    if name == "permute_dims":
+        axes = call.attrs.axes
+        value = x.transpose(None if axes is None else [int(a) for a in axes])
+    elif name in ("broadcast_to", "full"):
+        value = np.broadcast_to(x, shape)
+    elif name == "astype":
+        value = x.astype(str(call.attrs.dtype))
+    elif name in ("concat", "stack"):
+        join = np.concatenate if name == "concat" else np.stack
+        value = join(operands, axis=int(call.attrs.axis))
+    elif name == "tile":
+        value = np.tile(x, [int(n) for n in call.attrs.repeats])
+    elif name == "flip":
+        value = np.flip(x, int(call.attrs.axis))
+    elif name == "matmul":
+        value = np.matmul(operands[0], operands[1])
+    elif name == "strided_slice":
+        window = [slice(None)] * x.ndim
+        for axis, begin, end, step in zip(*slice_bounds(call), strict=True):
+            window[axis] = slice(begin, None if end < -x.shape[axis] else end, step)
+        value = x[tuple(window)]
+    elif name == "take" and len(operands) == 2 and call.attrs.axis is not None:
+        value = _take(x, operands[1], call)
+    elif name == "gather_nd" and int(call.attrs.batch_dims) == 0:
+        value = _gather_nd(x, operands[1])
+    elif name in _REDUCTIONS and not (name in _ROUNDED and x.dtype.kind == "f"):
+        axes = call.attrs.axis
+        along = None if axes is None else tuple(int(a) for a in axes)
+        value = _REDUCTIONS[name](x, axis=along, keepdims=bool(call.attrs.keepdims))
+    return value
+
+
+def _take(x: np.ndarray, places: np.ndarray, call: relax.Call) -> np.ndarray | None:
+    """What lies at places along an axis; None where one lies outside, unless the mode clips."""
+    axis, mode = int(call.attrs.axis), str(call.attrs.mode)
+    last = x.shape[axis] - 1
+    if mode == "clip" and last >= 0:
+        places = np.clip(places, 0, last)
+    if (places < 0).any() or (places > last).any():
+        return None
+    return np.take(x, places, axis=axis)
+
+
+def _gather_nd(x: np.ndarray, places: np.ndarray) -> np.ndarray | None:
+    """What lies at places, each a row of indices; None where one lies outside."""
+    known = x.shape[: places.shape[-1]]
+    if (places < 0).any() or (places >= np.asarray(known)).any():
+        return None
+    return np.asarray(x[tuple(np.moveaxis(places, -1, 0))])
+
+
+def slice_bounds(call: relax.Call) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Axes, begins, ends and steps of a `strided_slice`."""
+    parts = [[int(v.value) for v in arg.fields] for arg in call.args[1:]]
+    if len(parts) == 3:
+        parts.append([1] * len(parts[0]))
+    return parts[0], parts[1], parts[2], parts[3]

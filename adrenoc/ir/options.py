@@ -1,0 +1,407 @@
+"""What a user chooses about a compilation, and where each choice came from.
+
+Later layers win: the defaults of `CompileOptions`, the target's file, the preset's file, the
+command line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adrenoc.base.errors import OptionError, ShapeError
+from adrenoc.base.files.read import data_folder, read_toml, sha256_file, sha256_json
+from adrenoc.base.text.spelling import did_you_mean, quote_word
+from adrenoc.ir.tuning_log import find_log
+from adrenoc.target.avoid import OVERRIDES
+from adrenoc.target.gpu import NO_HALF_TYPE
+
+if TYPE_CHECKING:
+    from adrenoc.target.target import Target
+
+DEFAULT_PRESET = "mixed"
+DTYPES = ("float32", "float16")
+FORBIDDEN = ("buffer", "cpu")
+CLML_MODES = ("auto", "all", "off")
+CLML_VERSIONS = (1, 2, 3, 4, 5)
+MOST_EXTENT = 2**31 - 1  # kernels count in 32 bits
+OLDEST_ANDROID_API = 21  # the first level of arm64 Android
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+SWITCHES = (
+    "textures",
+    "winograd",
+    "native_functions",
+    "keep_float32",
+    "check_ir",
+    "expose_layers",
+    "pool_textures",
+    "int8_prompts",
+)
+"""Options that are true or false."""
+UNTOLD_WHERE_EMPTY = ("states", "caches", "recurrent", "slack", "end_tokens", "fixed", "signature")
+"""Options that are not told of where they are empty."""
+
+ON_UNLESS_ASKED = ("native_functions", "keep_float32")  # the same where they are on
+OFF_UNLESS_ASKED = ("pool_textures", "int8_prompts")  # which are not told of where they are off
+_EXTENT = re.compile(r"[0-9]{1,10}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """The choices of one compilation.
+
+    Raises:
+        OptionError: a value has the wrong type or is not one that the option can have.
+        ShapeError: a shape has a negative dimension, or an input is named twice.
+    """
+
+    preset: str = DEFAULT_PRESET
+    storage_dtype: str = "float16"
+    """The dtype of tensors between kernels and of weights."""
+    compute_dtype: str = "float32"
+    """The dtype of the multiply-adds of convolutions and matrix products; all else computes in
+    float32."""
+    textures: bool = True
+    """Put tensors into textures where they fit; else all lie in buffers."""
+    winograd: bool = True
+    """Split 3x3 convolutions into Winograd's transforms where the cost model says that it wins."""
+    native_functions: bool = True
+    """Exponentials and reciprocals of kernels that store halves are the GPU's own, as far as halves
+    tell them apart; else OpenCL's, which are right to the last bits."""
+    keep_float32: bool = True
+    """Where halves are stored: keep in float32 what has no licence for them.  Off, numbers may be
+    wrong: so kernels are tested, and whether checks see it."""
+    shapes: Shapes = ()
+    """(input name, dimensions) for inputs with dynamic dimensions."""
+    states: tuple[tuple[str, str], ...] = ()
+    """(input, output) that is the same memory from run to run."""
+    caches: tuple[tuple[str, str], ...] = ()
+    """The same of a decoder whose past grows in the file, and has fixed rows in the bundle."""
+    recurrent: tuple[tuple[str, str], ...] = ()
+    """The same of a decoder's states that every token changes as a whole."""
+    slack: int = 0
+    """Of a decoder whose caches of a window hold the last rows alone: how many beyond it."""
+    end_tokens: tuple[int, ...] = ()
+    """Tokens after which a decoder has no more to say."""
+    fixed: tuple[tuple[str, str], ...] = ()
+    """(input name, value) of settings, which are constants of the bundle."""
+    signature: str = ""
+    """Of a TFLite file with several signatures, the one to compile; empty: its first graph's."""
+    check_ir: bool = False
+    """Check after each stage that the IR holds what the stage promises."""
+    forbid: tuple[str, ...] = ()
+    """Steps down from textures that are errors: `buffer`, `cpu`."""
+    max_memory_mib: int | None = None
+    """GPU memory that the plan may take; beyond it the plan is made again, or refused."""
+    pool_textures: bool = False
+    """Textures are made from parts of one buffer, where that takes less memory."""
+    int8_prompts: bool = False
+    """Many tokens by weights of few bits: round them to 8 bits for dot products, where it wins."""
+    expose_layers: bool = False
+    """Make every tensor that the model names an output, for `run --check-layers`."""
+    float32_tensors: tuple[str, ...] = ()
+    """Tensors computed and stored in float32, whatever the preset: `--precision-policy`."""
+    clml: str = "off"
+    """Let Qualcomm's OpenCL ML library compute: `all` that it can, `auto` what wins, `off`."""
+    clml_version: int | None = None
+    """The CLML interface to count on; None: the one that `targets/clml.toml` assumes."""
+    tuning_log: str | None = None
+    """File with schedules that `adrenoc tune` measured."""
+    android_api: int = 24
+    """The oldest Android API level that the library must load on (24 is Android 7)."""
+    ndk: str | None = None
+    """Folder of an Android NDK to link with; changes nothing in what is compiled."""
+
+    def __post_init__(self) -> None:
+        for name in ("storage_dtype", "compute_dtype"):
+            _require(name, getattr(self, name), getattr(self, name) in DTYPES, " or ".join(DTYPES))
+        for name in SWITCHES:
+            _require(name, getattr(self, name), type(getattr(self, name)) is bool, "true or false")
+        _require(
+            "forbid",
+            self.forbid,
+            isinstance(self.forbid, tuple) and set(self.forbid) <= set(FORBIDDEN),
+            " or ".join(FORBIDDEN),
+        )
+        _require(
+            "float32_tensors",
+            self.float32_tensors,
+            isinstance(self.float32_tensors, tuple)
+            and all(isinstance(name, str) and name for name in self.float32_tensors),
+            "names of tensors",
+        )
+        _require("clml", self.clml, self.clml in CLML_MODES, " or ".join(CLML_MODES))
+        _require(
+            "clml_version",
+            self.clml_version,
+            self.clml_version is None or self.clml_version in CLML_VERSIONS,
+            f"a whole number from {CLML_VERSIONS[0]} to {CLML_VERSIONS[-1]}",
+        )
+        _require(
+            "max_memory_mib",
+            self.max_memory_mib,
+            self.max_memory_mib is None
+            or (type(self.max_memory_mib) is int and self.max_memory_mib >= 1),
+            "a number of MiB above 0",
+        )
+        _require("preset", self.preset, isinstance(self.preset, str), "the name of a preset")
+        _require(
+            "android_api",
+            self.android_api,
+            type(self.android_api) is int and self.android_api >= OLDEST_ANDROID_API,
+            f"an Android API level from {OLDEST_ANDROID_API}",
+        )
+        _require(
+            "tuning_log",
+            self.tuning_log,
+            self.tuning_log is None or isinstance(self.tuning_log, str),
+            "a file",
+        )
+        _require("ndk", self.ndk, self.ndk is None or isinstance(self.ndk, str), "a folder")
+        if self.float32_tensors and self.clml != "off":
+            raise OptionError(
+                "a precision policy pins tensors that a region of OpenCL ML would hide: "
+                f"seen a policy and clml {self.clml!r}, expected one of the two",
+                hint="adrenoc compile MODEL --clml off --precision-policy FILE",
+            )
+        if (self.storage_dtype, self.compute_dtype) == ("float32", "float16"):
+            raise OptionError(
+                "float32 storage with float16 arithmetic keeps digits that nothing computes: "
+                'storage_dtype is "float32", expected "float16" with compute_dtype "float16"',
+                hint="adrenoc compile MODEL --preset fp16",
+            )
+        _check_shapes(self.shapes)
+
+    def digest(self) -> str:
+        """SHA-256 of all that can change the compiled result: every option but `ndk`.
+
+        The order in which shapes were given does not count, and of a tuning log its text does.
+
+        Raises:
+            OptionError: the tuning log cannot be read.
+        """
+        values = asdict(self)
+        del values["ndk"]
+        for name in UNTOLD_WHERE_EMPTY:
+            if not values[name]:
+                del values[name]
+        if self.max_memory_mib is None:
+            del values["max_memory_mib"]
+        for name in OFF_UNLESS_ASKED:
+            if not values[name]:
+                del values[name]
+        for name in ON_UNLESS_ASKED:
+            if values[name]:
+                del values[name]
+        del values["tuning_log"]
+        if self.tuning_log is not None:
+            values["tuning_log"] = _digest_of(self.tuning_log)
+        return sha256_json({**values, "shapes": sorted(self.shapes)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A named set of options out of `presets/`; `title` is one line for the user."""
+
+    name: str
+    title: str
+    options: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedOptions:
+    """Options, and for each the layer that set it.
+
+    `origins` holds (option, origin) with an origin of "default", "target NAME", "preset NAME" or
+    "command line", in the order of the fields of `CompileOptions`.
+    """
+
+    options: CompileOptions
+    origins: tuple[tuple[str, str], ...]
+
+    def origin_of(self, option: str) -> str:
+        """The layer that set an option."""
+        return dict(self.origins)[option]
+
+    def explain(self) -> tuple[tuple[str, Any, str], ...]:
+        """(option, value, origin) for each option: what `--explain` prints."""
+        return tuple((name, getattr(self.options, name), origin) for name, origin in self.origins)
+
+
+def load_preset(name: str, *, folder: Path | None = None) -> Preset:
+    """Read one preset; `folder` is the data folder, by default the one of adrenoc.
+
+    Raises:
+        OptionError: there is no such preset, or its file is wrong.
+    """
+    folder = folder or data_folder("presets")
+    known = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in known:
+        raise OptionError(
+            f'unknown preset "{name}"{did_you_mean(name, known)}, expected {_either(known)}',
+            hint="adrenoc presets",
+        )
+    path = folder / f"{name}.toml"
+    try:
+        data = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"{path} cannot be read as TOML: {error}",
+            hint=f"correct {quote_word(path)}, then: adrenoc presets",
+        ) from error
+    title, options = data.pop("title", None), data.pop("options", {})
+    if not isinstance(title, str) or not isinstance(options, dict) or data:
+        raise OptionError(
+            f'{path}: expected the keys "title" (a text) and [options] (a table), '
+            f"seen title = {title!r}, options = {options!r}, others: {', '.join(data) or 'none'}",
+            hint=f"correct {quote_word(path)}, then: adrenoc presets",
+        )
+    _check_names(options, str(path))
+    return Preset(name=name, title=title, options=tuple(options.items()))
+
+
+def list_presets(*, folder: Path | None = None) -> tuple[Preset, ...]:
+    """All presets, by name.
+
+    Raises:
+        OptionError: a preset's file is wrong.
+    """
+    folder = folder or data_folder("presets")
+    return tuple(load_preset(path.stem, folder=folder) for path in sorted(folder.glob("*.toml")))
+
+
+def resolve_options(
+    target: Target,
+    *,
+    preset: str | None = None,
+    command_line: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> ResolvedOptions:
+    """Lay defaults, target, preset and command line over each other; quirks have the last word.
+
+    `preset` None means the default one.  In `command_line`, None means that the user did not say.
+
+    Raises:
+        OptionError: an unknown preset or option, a wrong value, or half arithmetic for a target
+            that has none.
+        ShapeError: a shape is wrong.
+    """
+    chosen = load_preset(DEFAULT_PRESET if preset is None else preset, folder=folder)
+    said = {name: value for name, value in (command_line or {}).items() if value is not None}
+    layers: list[tuple[str, Mapping[str, Any]]] = [
+        (f"target {target.name}", dict(target.options)),
+        (f"preset {chosen.name}", dict(chosen.options)),
+        ("command line", said),
+    ]
+    values: dict[str, Any] = {"preset": chosen.name}
+    origins = {field.name: "default" for field in fields(CompileOptions)}
+    if preset is not None:
+        origins["preset"] = "command line"
+    for origin, layer in layers:
+        _check_names(layer, origin)
+        values.update(layer)
+        origins.update(dict.fromkeys(layer, origin))
+    for word, reason in target.avoided.items():
+        for name, value in OVERRIDES.get(word, {}).items():
+            if values.get(name, getattr(CompileOptions, name)) != value:
+                values[name], origins[name] = value, reason
+    stored = values.get("storage_dtype", CompileOptions.storage_dtype)
+    lost = origins["textures"] in target.avoided.values() and not target.limits.fp16
+    if lost and stored == "float16":
+        # Halves lay in textures alone, which need no half type.
+        values["storage_dtype"] = "float32"
+        origins["storage_dtype"] = f"{NO_HALF_TYPE}; {origins['textures']}"
+    options = CompileOptions(**values)
+    if options.compute_dtype == "float16" and not target.limits.fp16:
+        raise OptionError(
+            f'{target.title} has no half arithmetic (cl_khr_fp16): compute_dtype is "float16" '
+            f'(from {origins["compute_dtype"]}), expected "float32"',
+            hint=f"adrenoc compile MODEL --device {target.option} --preset mixed",
+        )
+    if options.storage_dtype == "float16" and not (options.textures or target.limits.fp16):
+        raise OptionError(
+            f"{target.title} has no half type (cl_khr_fp16), which buffers of halves need: with "
+            f'textures = false storage_dtype is "float16" (from {origins["storage_dtype"]}), '
+            'expected "float32"',
+            hint=f"adrenoc compile MODEL --device {target.option} --preset mixed, with textures, "
+            "or --preset fp32",
+        )
+    return ResolvedOptions(options=options, origins=tuple(origins.items()))
+
+
+def is_extent(text: str) -> bool:
+    """Whether a text is a whole number that an axis may have as its extent."""
+    return bool(_EXTENT.fullmatch(text)) and int(text) <= MOST_EXTENT
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read `NAME:D,D,...` of the command line; the name may itself hold colons.
+
+    Raises:
+        ShapeError: it has another form, or a negative dimension.
+    """
+    name, colon, dims = text.rpartition(":")
+    numbers = [part.strip() for part in dims.split(",")]
+    if not (colon and name and all(is_extent(part) for part in numbers)):
+        raise ShapeError(
+            f'--shape "{text}": expected NAME:D,D,... with whole numbers up to {MOST_EXTENT}',
+            hint="adrenoc compile MODEL --shape input:1,3,224,224",
+        )
+    shape = (name, tuple(int(part) for part in numbers))
+    _check_shapes((shape,))
+    return shape
+
+
+def _check_names(layer: Mapping[str, Any], origin: str) -> None:
+    # A layer cannot choose the preset: which one is meant was settled before the layers are laid.
+    known = [field.name for field in fields(CompileOptions) if field.name != "preset"]
+    for name in layer:
+        if name not in known:
+            raise OptionError(
+                f'{origin}: unknown option "{name}"{did_you_mean(name, known)}, '
+                f"expected {_either(known)}",
+                hint="adrenoc presets",
+            )
+
+
+def _digest_of(path: str) -> str:
+    try:
+        return sha256_file(find_log(path))
+    except OSError as error:
+        raise OptionError(
+            f"the tuning log {path} cannot be read: {error.strerror or error}",
+            hint=f"adrenoc tune MODEL -o {quote_word(path)} makes one",
+        ) from error
+
+
+def _require(name: str, value: object, good: bool, expected: str) -> None:
+    if not good:
+        raise OptionError(
+            f"option {name}: seen {value!r}, expected {expected}", hint="adrenoc compile --help"
+        )
+
+
+def _check_shapes(shapes: Shapes) -> None:
+    seen = set()
+    for name, dims in shapes:
+        if not dims or not all(type(dim) is int and 0 <= dim <= MOST_EXTENT for dim in dims):
+            raise ShapeError(
+                f'shape of input "{name}": seen {list(dims)}, expected dimensions from 0 to '
+                f"{MOST_EXTENT}",
+                hint=f"adrenoc compile MODEL --shape {name}:1,3,224,224",
+            )
+        if name in seen:
+            raise ShapeError(
+                f'the shape of input "{name}" is given twice, expected once',
+                hint="name each input in one --shape only",
+            )
+        seen.add(name)
+
+
+def _either(names: list[str]) -> str:
+    return "one of " + ", ".join(names)

@@ -1,0 +1,379 @@
+"""Relax module of kernels -> executable: host code by LLVM, kernels as OpenCL C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from tvm_ffi.structural import structural_map, structural_walk
+
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.host.time_trace import section as traced
+from adrenoc.base.tvmapi import Call, Var, tirx, tvm
+from adrenoc.kernels.codegen.launcher_checks import TAKES_INPUT, drop_known_checks
+from adrenoc.kernels.codegen.layers_beside import Grid, put_layers_beside
+from adrenoc.kernels.codegen.opencl_compact import compact
+from adrenoc.kernels.codegen.opencl_sharing import (
+    kernel_name,
+    read_programs,
+    section,
+    share,
+    standalone,
+)
+from adrenoc.kernels.codegen.opencl_source import add_sections, forbid_contraction, printing, tidy
+from adrenoc.kernels.codegen.traced_build import traced_passes
+from adrenoc.target.target import Target
+
+PIPELINE = "adrenoc"
+"""The name under which TVM finds our TIR pipeline."""
+
+_GENERATOR = "target.build.opencl"
+"""TVM's code generator: TIR of kernels to a module of OpenCL C."""
+_DEVICE_KERNEL = 2
+"""TVM's calling convention of what the device runs."""
+_POINTER = "_ptr"
+"""How TVM ends the name of a kernel's pointer to a tensor."""
+_PRINTED_DIGITS = 6
+"""After the point, as TVM's printer writes a float."""
+_SPELLED: dict[str, tuple[Any, int, str]] = {
+    "float32": (np.float32, 8, "f"),
+    "float64": (np.float64, 16, ""),
+}
+"""dtype -> its type in NumPy, the digits after the point that tell all its values apart, suffix."""
+
+
+def tvm_target(target: Target) -> Any:
+    """The TVM target: OpenCL for the kernels, LLVM for the code that launches them."""
+    limits = target.limits
+    device = {
+        "kind": "opencl",
+        "keys": ["opencl", "gpu"],
+        "max_num_threads": limits.max_work_group_size,
+        "max_threads_per_block": limits.max_work_group_size,
+        "max_shared_memory_per_block": limits.local_mem_bytes,
+        "max_function_args": limits.max_kernel_args,
+    }
+    # Launchers check their arguments and pass them on: optimised they run no faster that anybody
+    # could measure, and take LLVM a fifth of a compilation.  What computes on the CPU is apart.
+    host = {"kind": "llvm", "mtriple": target.llvm_triple, "opt-level": 0}
+    return tvm.target.Target(device, host=host)
+
+
+def build_executable(
+    module: Any,
+    target: Target,
+    log: DecisionLog | None = None,
+    *,
+    layer_grids: Mapping[str, Mapping[str, Grid]] | None = None,
+    as_printed: bool = False,
+) -> Any:
+    """Compile a module made by `emit_relax` to an executable of TVM's virtual machine.
+
+    Kernels that differ in constants alone run one program; `log` is told which.
+    `layer_grids` has the parameters of kernels that are images without layers, as `layers_beside`
+    takes them.  `as_printed`, for comparisons: each kernel has the text that TVM prints, and a
+    program of its own.
+    """
+    from tvm import relax
+
+    tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
+    relax_passes = tvm.transform.Sequential(
+        [
+            relax.transform.RemovePurityChecking(),
+            relax.transform.KillAfterLastUse(),
+            relax.transform.LowerRuntimeBuiltin(),
+            relax.transform.ComputePrimValue(),
+            relax.transform.VMShapeLower(),
+            relax.transform.AttachGlobalSymbol(),
+        ]
+    )
+    sharing = sharing_programs(log, layer_grids or {})
+    with printing(tidy) if as_printed else sharing, traced_passes():
+        return relax.build(
+            module, tvm_target(target), relax_pipeline=relax_passes, tir_pipeline=PIPELINE
+        )
+
+
+def build_kernel(func: Any, target: Target) -> Any:
+    """Compile one kernel to a runtime module of its own, with the code that launches it."""
+    tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
+    func = func.with_attr(TAKES_INPUT, True)
+    module = tvm.IRModule({func.attrs["global_symbol"]: func})
+    with printing(_edit_source):
+        return tirx.build(module, target=tvm_target(target), pipeline=PIPELINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceKernel:
+    """OpenCL C of one kernel, its name there, and which arguments it takes, in its order."""
+
+    name: str
+    source: str
+    arguments: tuple[int, ...]
+
+
+def device_kernel(func: Any, target: Target) -> DeviceKernel:
+    """Compile one kernel for the device alone: who launches it needs no code of ours.
+
+    That takes a third of the time of `build_kernel`, and nothing has to be linked.
+    """
+    own = tvm_target(target)
+    module = tvm.IRModule({func.attrs["global_symbol"]: func})
+    split = _split()(tirx.transform.BindTarget(own)(module))
+    ((symbol, kernel),) = [
+        (variable, part)
+        for variable, part in split.functions.items()
+        if part.attrs.get("calling_conv") == _DEVICE_KERNEL
+    ]
+    places = {param.name: place for place, param in enumerate(func.params)}
+    with printing(_edit_source):
+        finished = _finalize_device()(tvm.IRModule({symbol: kernel}))
+        built = tvm.get_global_func(_GENERATOR)(finished, own)
+    (source,) = module_sources(built).values()
+    return DeviceKernel(
+        name=symbol.name_hint,
+        source=source,
+        arguments=tuple(places[param.name.removesuffix(_POINTER)] for param in kernel.params),
+    )
+
+
+def kernel_sources(executable: Any) -> dict[str, str]:
+    """The OpenCL C of each kernel, by kernel name without TVM's `_kernel` suffix."""
+    return module_sources(executable.mod)
+
+
+def module_sources(module: Any) -> dict[str, str]:
+    """The text of each kernel of a runtime module, by name, as `kernel_sources` gives it of a built
+    one."""
+    return {
+        name.removesuffix("_kernel"): standalone(name, shared)
+        for text in module_texts(module)
+        for name, shared in read_programs(text).items()
+    }
+
+
+def module_texts(module: Any) -> list[str]:
+    """The OpenCL C of each set of kernels, as a driver's compiler is to get it."""
+    sets = [part for part in _all_modules(module) if part.kind == "opencl"]
+    return [part.inspect_source("cl") for part in sets]
+
+
+def _all_modules(module: Any) -> list[Any]:
+    found = [module]
+    for imported in module.imports:
+        found += _all_modules(imported)
+    return found
+
+
+def _edit_source(source: str, layer_grids: Mapping[str, Mapping[str, Grid]] | None = None) -> str:
+    edited = forbid_contraction(compact(tidy(source)))
+    grids = (layer_grids or {}).get(kernel_name(edited).removesuffix("_kernel"))
+    return add_sections(put_layers_beside(edited, grids)) if grids else edited
+
+
+@contextmanager
+def sharing_programs(
+    log: DecisionLog | None, layer_grids: Mapping[str, Mapping[str, Grid]]
+) -> Iterator[None]:
+    """While this is open, TVM's code generator makes sets of kernels that share programs.
+
+    It prints each kernel by itself, so it prints twice: as they are, and then, from empty bodies,
+    what `share` made of them all.
+    """
+    import tvm_ffi
+
+    generate = tvm_ffi.get_global_func(_GENERATOR)
+
+    def edit(source: str) -> str:
+        return _edit_source(source, layer_grids)
+
+    def share_and_generate(module: Any, target: Any) -> Any:
+        texts: dict[str, str] = {}
+        with traced("print OpenCL C", "build"), printing(edit):
+            for symbol, func in module.functions.items():
+                # A module of its own: TVM declares all kernels of one above each, and looks
+                # through their bodies for that.
+                alone = generate(tvm.IRModule({symbol: func}, attrs=module.attrs), target)
+                (text,) = module_texts(alone)
+                texts |= {name: own.text for name, own in read_programs(text).items()}
+        with traced("share programs", "build"):
+            shared, decisions = share(texts)
+        if log is not None:
+            for decision in decisions:
+                log.add(decision.subject, decision.taken, decision.reason)
+        empty = tvm.IRModule({name: _empty_body(func) for name, func in module.functions.items()})
+        sections = {name: section(name, one) for name, one in shared.items()}
+        with printing(lambda source: sections[kernel_name(source)]):
+            return generate(empty, target)
+
+    tvm_ffi.register_global_func(_GENERATOR, share_and_generate, override=True)
+    try:
+        yield
+    finally:
+        tvm_ffi.register_global_func(_GENERATOR, generate, override=True)
+
+
+def _empty_body(func: Any) -> Any:
+    return tirx.PrimFunc(
+        func.params, tirx.Evaluate(tirx.const(0, "int32")), func.ret_type, func.attrs
+    )
+
+
+def _tir_pipeline() -> tuple[Any, Any, Any]:
+    """Lowering of kernels that are already bound to threads, and TVM's own finalisation."""
+    whole = tvm.transform.Sequential(
+        [_split(), tirx.transform.MakePackedAPI(), drop_known_checks()]
+    )
+    return whole, tirx.compilation_pipeline.finalize_host_passes, _finalize_device
+
+
+def _split() -> Any:
+    """Lower kernels that are already bound to threads; what launches them is apart then."""
+    passes = [
+        tirx.transform.StmtSimplify(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.NarrowDataType(32),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.SplitHostDevice(),
+    ]
+    return tvm.transform.Sequential(passes)
+
+
+def _finalize_device() -> Any:
+    return tvm.transform.Sequential(
+        [
+            type_textures_by_arithmetic(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.LowerIntrin(),
+            spell_floats(),
+        ]
+    )
+
+
+def spell_floats() -> Any:
+    """TIR pass: floats that TVM's printer would round are written with all their digits.
+
+    It prints seven digits, and a float needs up to nine: a scale of a quantised model would be
+    off by more than it is rounded by.  A call without arguments prints its name; `tidy` takes the
+    parentheses away.
+
+    Before -> after:
+        x * 32.504904f                  x * call("3.25049038e+01f")
+        x * 32.504904f, as printed      x * 3.25049038e+01f, not x * 3.250490e+01f
+    """
+
+    def spell_number(number: Any) -> Any:
+        kind = _SPELLED.get(str(number.ty))
+        if kind is None or not math.isfinite(number.value):
+            return number
+        dtype, digits, suffix = kind
+        exact = dtype(number.value)
+        if dtype(f"{number.value:.{_PRINTED_DIGITS}e}") == exact:
+            return number
+        return tirx.call_pure_extern(str(number.ty), f"{float(exact):.{digits}e}{suffix}")
+
+    @tirx.transform.prim_func_pass(opt_level=0)
+    def spell(func: Any, _module: Any, _context: Any) -> Any:
+        body = structural_map(func.body, (tirx.FloatImm, spell_number))
+        if body.same_as(func.body):
+            return func
+        return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+    return spell
+
+
+def type_textures_by_arithmetic() -> Any:
+    """TIR pass: a texture parameter gets the dtype that the kernel reads or writes it with.
+
+    A half image is read and written as float4 where a kernel computes in float.  TVM's OpenCL
+    printer takes the width of a texel from the parameter instead, and would print a `half8`.
+
+    Before -> after:
+        out: handle("float16", "global.texture")    out: handle("float32", "global.texture")
+        texture2d_store(out.data, ..., float32x4)   texture2d_store(out, ..., float32x4)
+    """
+
+    @tirx.transform.prim_func_pass(opt_level=0)
+    def retype(func: Any, _module: Any, _context: Any) -> Any:
+        return _retype_textures(func)
+
+    return retype
+
+
+def _retype_textures(func: Any) -> Any:
+    textures = {param.name for param in func.params if _is_texture(param)}
+    if not textures:
+        return func
+    owners, dtypes = _find_texture_uses(func.body)
+    pointers: dict[str, Any] = {}
+    for param in func.params:
+        if param.name in textures:
+            element = tvm.ir.PrimType(dtypes.get(param.name, "float32"))
+            kind = tvm.ir.PointerType(element, param.ty.storage_scope)
+            pointers[param.name] = Var(param.name, kind)
+
+    def point(call: Any) -> Any:
+        if not _is_texture_call(call):
+            return call
+        args = list(call.args)
+        args[0] = pointers[owners[_buffer_of(args[0]).name]]
+        return Call(call.op, args, ret_ty=call.ty)
+
+    def drop(declaration: Any) -> Any:
+        used = isinstance(declaration.data, Var) and declaration.data.name in pointers
+        return tirx.Evaluate(tirx.const(0, "int32")) if used else declaration
+
+    body = structural_map(func.body, [(Call, point), (tirx.DeclBuffer, drop)])
+    params = [pointers.get(param.name, param) for param in func.params]
+    return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+
+
+def _is_texture(param: Any) -> bool:
+    return isinstance(param.ty, tvm.ir.PointerType) and "texture" in str(param.ty.storage_scope)
+
+
+def _is_texture_call(call: Any) -> bool:
+    """Whether a call of TIR reads or writes a texture."""
+    called = call.op
+    return called in _texture_calls()
+
+
+@cache
+def _texture_calls() -> frozenset[Any]:
+    """TVM's operators that read and write textures."""
+    return frozenset(tvm.ir.Op.get(f"tirx.texture2d_{way}") for way in ("load", "store"))
+
+
+def _buffer_of(pointer: Any) -> Any:
+    """The buffer of `buffer_data(buffer)`, or the pointer itself."""
+    return pointer.args[0] if isinstance(pointer, Call) else pointer
+
+
+def _find_texture_uses(body: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Of each buffer the name of the parameter that it is declared over, and of each texture
+    parameter the dtype of the elements that the kernel reads or writes (the last one that it
+    does)."""
+    owners: dict[str, str] = {}
+    uses: list[tuple[str, str]] = []
+
+    def note_owner(declaration: Any) -> None:
+        if isinstance(declaration.data, Var):
+            owners[declaration.buffer.name] = declaration.data.name
+
+    def note_dtype(call: Any) -> None:
+        if _is_texture_call(call):
+            stored = call.op.name.endswith("store")
+            dtype = str((call.args[5] if stored else call).ty).partition("x")[0]
+            uses.append((_buffer_of(call.args[0]).name, dtype))
+
+    structural_walk(body, [(Call, note_dtype), (tirx.DeclBuffer, note_owner)], order="post")
+    dtypes = {owners.get(name, name): dtype for name, dtype in uses}
+    return owners, dtypes

@@ -1,0 +1,213 @@
+"""Convolution: dense, grouped, dilated, strided; also 1x1, and so every matmul by a constant.
+
+One thread makes `pixels` neighbours along W of `out_blocks` blocks of four output channels.  An
+activation texel feeds 16 multiply-adds an output block, a weight texel four a pixel; both come
+through the texture cache.  Zero padding is the sampler's border: no test inside the loops.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+from adrenoc.base.tvmapi import Expr, floordiv, floormod, iconst, lane, minimum, splat
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
+from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile, Route
+from adrenoc.kernels.families.shared.conv_weights import ConvWeights, TextureWeights, UniformWeights
+from adrenoc.kernels.runs import Runs
+from adrenoc.kernels.statements import Registers
+from adrenoc.kernels.sums import add_products, adds_in_runs, total_dtype
+from adrenoc.kernels.weights import group_window
+
+UNROLLED_TAPS = 3
+"""Widest kernel row whose taps are unrolled, so that neighbouring pixels share their reads."""
+
+
+def conv2d(
+    builder: KernelBuilder,
+    geometry: ConvGeometry,
+    tile: ConvTile,
+    x: Access,
+    weight: Access,
+    out: Access,
+    epilogue: Epilogue,
+) -> None:
+    """Emit the convolution of x with packed weights.
+
+    Shapes:
+        x: roles N, C, H, W
+        weight: `weights.pack_conv` for the texture route, `conv_weights.pack_uniform` else
+        out: roles N, O, OH, OW
+    """
+    source, (kh, kw) = x.extents, geometry.kernel
+    thread = _start_thread(builder, geometry, tile, x, out)
+    window = thread.window
+    weights = _choose_weights(builder, tile, weight, thread, taps=kh * kw)
+    left = builder.let(thread.column * iconst(tile.pixels), "x")
+    row0 = thread.row * iconst(geometry.strides[0]) - iconst(geometry.padding[0])
+    row0 = builder.let(row0, "row")
+    col0 = builder.let(left * iconst(geometry.strides[1]) - iconst(geometry.padding[1]), "col")
+    channels = source.c if window == 1 and geometry.groups == 1 else LANES
+    products = kh * kw * window * channels
+    sums = builder.registers(tile.pixels * tile.out_blocks, dtype=total_dtype(builder, products))
+    sums.fill(0.0)
+    several = adds_in_runs(out, products)
+    runs = Runs(builder, sums, range(tile.pixels * tile.out_blocks), products, several=several)
+    unrolled = range(kw) if kw <= UNROLLED_TAPS else None
+
+    def multiply(ky: Expr, i: Expr) -> None:
+        row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
+        in_block = thread.first_in + i
+        if geometry.groups > 1:
+            # The window of a last group may end behind the last block.  Its weights are zero
+            # there, but what lies behind the last block need not be a number.
+            in_block = builder.let(minimum(in_block, iconst(source.blocks - 1)), "in")
+        step = _Step(builder, x, weights, runs, tile, thread.n, in_block, i, channels)
+        if unrolled is not None:
+            for tap in unrolled:
+                step.tap(ky * iconst(kw) + iconst(tap), row, col0, geometry, tap)
+        else:
+            with builder.loop(kw, "kx") as kx:
+                col = builder.let(col0 + kx * iconst(geometry.dilation[1]), "c")
+                step.forget()
+                step.tap(ky * iconst(kw) + kx, row, col, geometry, 0)
+
+    # Loops that compilers unroll once more ask for texels early, in registers of other threads.
+    with builder.loop(kh, "ky", rolled=True) as ky:
+        runs.loop(window, kw * channels, "i", lambda i: multiply(ky, i), rolled=True)
+    _store(builder, tile, out, epilogue, thread, left, sums)
+
+
+class _Thread(NamedTuple):
+    """What a thread makes: pixels from a row and a column on, of blocks of one image.
+
+    `group` counts the runs of `tile.out_blocks` output blocks, of which `first_out` is the first;
+    it reads `window` input blocks from `first_in` on.
+    """
+
+    n: Expr
+    row: Expr
+    column: Expr
+    group: Expr
+    first_out: Expr
+    first_in: Expr
+    window: int
+
+
+def _start_thread(
+    builder: KernelBuilder, geometry: ConvGeometry, tile: ConvTile, x: Access, out: Access
+) -> _Thread:
+    """Start the threads, and name what one of them makes."""
+    e = out.extents
+    per_image = -(-e.blocks // tile.out_blocks)
+    columns = -(-e.w // tile.pixels)
+    if columns * e.h == 1:  # a vector: neighbouring threads make neighbouring blocks
+        gz, gx, gy = builder.threads(e.n * per_image, 1, 1, work_group=tile.work_group)
+    else:
+        gx, gy, gz = builder.threads(columns, e.h, e.n * per_image, work_group=tile.work_group)
+    n, group = (iconst(0), gz) if e.n == 1 else (floordiv(gz, per_image), floormod(gz, per_image))
+    first_out = builder.let(group * iconst(tile.out_blocks), "ob")
+    window, per_in = group_window(e.c, x.extents.c, geometry.groups)
+    first_in: Expr = iconst(0)
+    if geometry.groups > 1:
+        of_group = floordiv(first_out * iconst(LANES), e.c // geometry.groups) * iconst(per_in)
+        first_in = builder.let(floordiv(of_group, LANES), "ib")
+    return _Thread(n, gy, gx, group, first_out, first_in, window)
+
+
+def _choose_weights(
+    builder: KernelBuilder, tile: ConvTile, weight: Access, thread: _Thread, *, taps: int
+) -> ConvWeights:
+    """The weights of the thread's output blocks, by the route of the tile."""
+    if tile.route is Route.TEXTURE:
+        return TextureWeights(builder, weight, thread.first_out, tile.out_blocks)
+    return UniformWeights(
+        builder,
+        weight.buffer,
+        thread.group,
+        taps=taps,
+        columns=thread.window * LANES,
+        out_blocks=tile.out_blocks,
+    )
+
+
+def _store(
+    builder: KernelBuilder,
+    tile: ConvTile,
+    out: Access,
+    epilogue: Epilogue,
+    thread: _Thread,
+    left: Expr,
+    sums: Registers,
+) -> None:
+    """Store what lies inside of the output."""
+    e, first_out = out.extents, thread.first_out
+    for blocks, pixels in epilogue.parts(tile.out_blocks, tile.pixels):
+        for p, b in product(pixels, blocks):
+            block = first_out + iconst(b) if tile.out_blocks > 1 else first_out
+            inside = _both(
+                left + iconst(p) < iconst(e.w) if e.w % tile.pixels and p else None,
+                block < iconst(e.blocks) if e.blocks % tile.out_blocks and b else None,
+            )
+            with builder.when(inside):
+                at = b * tile.pixels + p
+                epilogue.write(thread.n, block, thread.row, left + iconst(p), sums[at])
+
+
+def _both(a: Expr | None, b: Expr | None) -> Expr | None:
+    """Both conditions; None means always."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b
+
+
+class _Step:
+    """One input block of one kernel row: the reads that its taps share."""
+
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        x: Access,
+        weights: ConvWeights,
+        sums: Runs,
+        tile: ConvTile,
+        n: Expr,
+        in_block: Expr,
+        window_block: Expr,
+        channels: int,
+    ) -> None:
+        self._builder, self._x, self._weights, self._sums = builder, x, weights, sums
+        self._tile, self._n, self._in_block = tile, n, in_block
+        self._window_block, self._channels = window_block, channels
+        self._columns: dict[int, Expr] = {}
+
+    def forget(self) -> None:
+        """Drop what was read: the columns are counted from elsewhere now."""
+        self._columns.clear()
+
+    def tap(self, tap: Expr, row: Expr, col0: Expr, geometry: ConvGeometry, kx: int) -> None:
+        """Multiply and add one tap for the whole tile."""
+        pixels = [
+            self._column(row, col0, p * geometry.strides[1] + kx * geometry.dilation[1])
+            for p in range(self._tile.pixels)
+        ]
+        # All reads first: one wait then covers them all.
+        columns = [self._window_block * iconst(LANES) + iconst(c) for c in range(self._channels)]
+        weights = [self._weights.row(tap, column) for column in columns]
+        for b in range(self._tile.out_blocks):
+            for p, pixel in enumerate(pixels):
+                at = b * self._tile.pixels + p
+                products = [
+                    splat(lane(pixel, c)) * of_blocks[b] for c, of_blocks in enumerate(weights)
+                ]
+                self._sums[at] = add_products(self._builder, self._sums[at], products)
+
+    def _column(self, row: Expr, col0: Expr, offset: int) -> Expr:
+        if offset not in self._columns:
+            texel = self._x.padded_texel(self._n, self._in_block, row, col0 + iconst(offset))
+            self._columns[offset] = self._builder.let(texel, "a")
+        return self._columns[offset]

@@ -1,0 +1,128 @@
+"""Reads of an image that a model is given, row-major in a buffer, as texels of its pixels.
+
+A thread needs neighbouring pixels of a row: neighbouring numbers in memory, those of each channel
+(NCHW) or of all (NHWC).  It loads four at a time.  What lies beyond an end of the row is zero: a
+vector that is outside of it for the first or the last thread alone is loaded from where there is
+something, and its numbers are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from adrenoc.base.tvmapi import (
+    Expr,
+    cast,
+    clamp,
+    construct,
+    fconst,
+    floordiv,
+    iconst,
+    lane,
+    maximum,
+    minimum,
+    select,
+)
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.access import PlainAccess
+from adrenoc.kernels.families.shared.image_row_plan import Reach, RowPlan, _strides
+from adrenoc.kernels.statements import Statements
+
+Normalise = Callable[[Expr, Expr, Expr, Expr], Expr]
+"""(image, row, column, four channels as they are given) -> the same as they are convolved."""
+
+
+class ImageRows:
+    """Gives the texels of rows; `left` is the column of the thread's first own pixel.
+
+    Zeros beyond the edges are zeros after `normalise`.
+    """
+
+    def __init__(
+        self,
+        statements: Statements,
+        x: PlainAccess,
+        plan: RowPlan,
+        n: Expr,
+        left: Expr,
+        normalise: Normalise | None,
+    ) -> None:
+        self._statements, self._x, self._plan, self._n = statements, x, plan, n
+        self._normalise = normalise
+        # Threads beyond the last column read what the last one does.
+        first = minimum(left * iconst(plan.pitch), iconst(plan.last))
+        self._first = statements.share(first, "first")
+
+    def is_inside(self, row: Expr) -> Expr:
+        """Whether a row is one of the image."""
+        return (row >= 0) & (row < iconst(self._x.extents.h))
+
+    def texels(self, row: Expr) -> dict[int, Expr]:
+        """The texels of a row that is inside of the image, by column of the plan.
+
+        Lanes beyond the last channel are zero.
+        """
+        plan, channels = self._plan, self._x.extents.c
+        strides = _strides(self._x.spec.roles, self._x.spec.shape)
+        start = self._n * iconst(strides.get("N", 0)) + row * iconst(strides.get("H", 0))
+        start = self._statements.share(start, "start")
+        with self._statements.computing(self._loaded_dtype):
+            runs = [self._numbers(start, run * strides.get("C", 0)) for run in range(plan.runs)]
+        zero = fconst(0.0, self._loaded_dtype)
+        # TVM puts an expression that only has a name into each place that uses it.
+        found = self._statements.registers(len(plan.columns))
+        for place, column in enumerate(plan.columns):
+            at = (column - plan.padding) * plan.pitch
+            if plan.runs > 1:
+                lanes = [run[at] for run in runs]
+            else:
+                lanes = [runs[0][at + i] for i in range(plan.pitch)]
+            found[place] = self._normalise_texel(row, at, lanes + [zero] * (LANES - channels))
+        return {column: found[place] for place, column in enumerate(plan.columns)}
+
+    @property
+    def _loaded_dtype(self) -> str:
+        """The dtype of what is loaded."""
+        return self._statements.compute if self._normalise is None else "float32"
+
+    def _normalise_texel(self, row: Expr, at: int, lanes: list[Expr]) -> Expr:
+        """The texel of a pixel of which these are the numbers, from place `at` on."""
+        plan, compute = self._plan, self._statements.compute
+        if self._normalise is None:
+            return construct(lanes)
+        column = floordiv(self._first + iconst(at), plan.pitch)
+        texel = self._statements.registers(1, dtype="float32")
+        texel[0] = self._normalise(self._n, row, column, construct(lanes))
+        if at < 0 or plan.last + at + plan.pitch > plan.width:
+            inside = (self._first + iconst(at) >= 0) & (
+                self._first + iconst(at) < iconst(plan.width)
+            )
+            zero = fconst(0.0, "float32")
+            texel[0] = construct([select(inside, lane(texel[0], i), zero) for i in range(LANES)])
+        return texel[0] if compute == "float32" else cast(texel[0], f"{compute}x{LANES}")
+
+    def _numbers(self, start: Expr, of_run: int) -> dict[int, Expr]:
+        """The numbers of the run `of_run` behind `start`, by place from the thread's own."""
+        plan, statements = self._plan, self._statements
+        zero = fconst(0.0, statements.compute)
+        found: dict[int, Expr] = {}
+        for load in plan.loads:
+            mine = self._first + iconst(load.at)
+            inside = (mine >= 0) & (mine < iconst(plan.width))
+            first, offset = mine, of_run
+            if load.reach is Reach.WITHIN:
+                first, offset = self._first, of_run + load.at
+            elif load.reach is Reach.BEFORE:
+                first = maximum(mine, iconst(0))
+            elif load.reach is Reach.BEHIND:
+                first = minimum(mine, iconst(plan.last - plan.step + load.at))
+            else:
+                first = clamp(mine, 0, plan.width - 1)
+            base = statements.share(start + first, "base")
+            loaded = self._x.numbers(base, offset, load.count, aligned=plan.aligned)
+            value = statements.let(loaded, "v")
+            for i in range(load.count):
+                one = value if load.count == 1 else lane(value, i)
+                within = load.reach is Reach.WITHIN
+                found[load.at + i] = one if within else select(inside, one, zero)
+        return found

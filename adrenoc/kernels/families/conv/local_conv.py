@@ -1,0 +1,397 @@
+"""Convolution with its weights in local memory, which a work-group shares.
+
+A texture read takes the texture pipe as long as 64 half multiply-adds take the arithmetic on an
+Adreno 6xx, a read from local memory an eighth of that.  So the threads of a work-group bring the
+weights of some input blocks together, each thread a few of them, and then read them from there.
+They are brought as texels where textures are used (`constant_runs.py`): then no thread waits for a
+buffer, which takes twice as long, and no address takes registers.
+
+```
+for ky, chunk:
+    each thread: shared[t] = weights[t of this chunk]        barrier
+    for input blocks of chunk:
+        texels of a row of `unroll` blocks, reused by its taps
+        for output block, kx:                                sums += texel * shared
+    barrier
+```
+
+A thread waits for texels once a pass: the more blocks a pass takes, the fewer waits.
+
+Few pixels and many channels leave a GPU idle: then `split_k` threads share the input blocks of one
+tile, and their sums are added through local memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from adrenoc.base.tvmapi import (
+    Expr,
+    floordiv,
+    floormod,
+    iconst,
+    lane,
+    minimum,
+    splat,
+)
+from adrenoc.ir.layout import LANES, Extents
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.computed import ComputedAccess
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.families.conv.local_plan import Plan
+from adrenoc.kernels.families.conv.output_phases import Phases
+from adrenoc.kernels.families.conv.split_k import add_split_k, vectors_added
+from adrenoc.kernels.families.shared.constant_runs import is_texels, load_run
+from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
+from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
+from adrenoc.kernels.families.shared.conv_weights import unpack_texels
+from adrenoc.kernels.families.shared.shared_weights import vectors_a_load, vectors_held
+from adrenoc.kernels.statements import Registers, SharedArray
+from adrenoc.kernels.team import ACCUMULATOR
+
+LOADS_AT_ONCE = 2
+"""How many loads of weights a thread asks for before it waits."""
+
+
+class LocalConv:
+    """One kernel while it is written; what depends on the kind of numbers can be replaced."""
+
+    sum_dtype: str | None = None
+    """The dtype of the sums; None takes that of the arithmetic."""
+    weight_dtype: str | None = None
+    """The dtype of the weights in local memory."""
+    long = False
+    """Whether sums in floats have parts too."""
+    part_dtype: str | None = None
+    """The dtype of parts of sums; None takes that of the arithmetic."""
+    parts_by_chunk = False
+    """Whether parts of sums are those of chunks, not of single k-steps."""
+    vectors_after = 0
+    """Vectors of local memory that are needed where the weights lay, after the loops."""
+
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        geometry: ConvGeometry,
+        tile: ConvTile,
+        plan: Plan,
+        x: Access,
+        weight: Access,
+        grid: Extents,
+    ) -> None:
+        self.b, self.geometry, self.tile, self.plan = builder, geometry, tile, plan
+        self.x, self.weight, self.grid = x, weight, grid
+        e = grid
+        deep = tile.bands * tile.split_k
+        wx, wy, _ = tile.work_group or (1, 1, 1)
+        gx, self.gy, _ = builder.threads(
+            -(-e.w // tile.pixels),
+            e.h,
+            e.n * plan.channel_groups * deep,
+            work_group=(wx, wy, deep),
+            cooperate=True,
+        )
+        lx, ly, lz = builder.local
+        self.threads = wx * wy * deep
+        self.thread = builder.let(lx + (ly + lz * iconst(wy)) * iconst(wx), "t")
+        self.band = floormod(lz, tile.bands)
+        self.split = builder.let(floordiv(lz, tile.bands), "slice")
+        over = builder.group[2]
+        self.n = floordiv(over, plan.channel_groups) if e.n > 1 else iconst(0)
+        self.channel_group = floormod(over, plan.channel_groups) if e.n > 1 else over
+        first = self.channel_group * iconst(tile.bands * tile.out_blocks)
+        self.first_out = builder.let(first + self.band * iconst(tile.out_blocks), "ob")
+        strides, padding = geometry.strides, geometry.padding
+        self.left = builder.let(gx * iconst(tile.pixels), "x")
+        self.row0 = builder.let(self.gy * iconst(strides[0]) - iconst(padding[0]), "row")
+        self.col0 = builder.let(self.left * iconst(strides[1]) - iconst(padding[1]), "col")
+        self.sums = builder.registers(tile.pixels * tile.out_blocks, dtype=self.sum_dtype)
+        self.sums.fill(0)
+        self.last = False
+        self.half = builder.compute == "float16"
+        self.as_texels = is_texels(weight)
+        self.per_load = vectors_a_load(half=self.half, texels=self.as_texels)
+
+    def start_at(self, phases: Phases, out: Extents) -> None:
+        """Read from where the phase that the thread makes begins."""
+        phase = self.b.let(floordiv(self.first_out, out.blocks), "phase")
+        row, col = phases.starts(self.b, phase)
+        self.row0 = self.b.let(self.gy + row, "row")
+        self.col0 = self.b.let(self.left + col, "col")
+
+    # What depends on the kind of numbers
+
+    def load(self, first: Expr, offset: int) -> Expr:
+        """Load `first + offset` of the weights: a texel, 16 bytes or four numbers."""
+        return self.b.let(load_run(self.b, self.weight, first, offset, self.b.compute), "w")
+
+    def vectors(self, loaded: Expr) -> list[Expr]:
+        """What was loaded, as vectors of four."""
+        return [loaded] if self.as_texels else unpack_texels(self.b, loaded)
+
+    def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
+        """An input block of a pixel: a vector of four."""
+        return self.x.padded_texel(self.n, in_block, row, column)
+
+    def reads(self, row: Expr) -> Expr | None:
+        """Where a row has to be read at all; None: it is read, and zeros, beyond the edges too."""
+        return None
+
+    def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
+        """`total` and what one lane of a pixel adds to four output channels."""
+        return splat(lane(pixel, channel)) * weights + total
+
+    def finish_sums(self, total: Expr, block: Expr) -> Expr:
+        """The sums of an output block as the epilogue takes them."""
+        return total
+
+    def complete_sums(self) -> None:
+        """Change the sums of all output blocks, before any is finished."""
+
+    def begin_step(self, in_block: Expr, done: Expr, row: Expr) -> None:
+        """Read what parts of sums need, before a k-step from this input block on, which is `done`
+        blocks into the chunk."""
+
+    def begin_parts(self, partial: Registers) -> None:
+        """Set the parts of an output block to what they are before a k-step."""
+        partial.fill(0)
+
+    def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
+        """What the products of such input blocks need, into local memory."""
+        self.bring_weights(span * self.plan.vectors, first_load, shared)
+        self._bring_beside(start, span)
+
+    # The loops
+
+    @property
+    def split_sums(self) -> int:
+        """Sums in local memory at a time where those of splits are added; 0 without splits."""
+        count = self.tile.pixels * self.tile.out_blocks
+        return vectors_added(count, self.tile.split_k, self.threads)
+
+    @property
+    def sums_reuse_weights(self) -> bool:
+        """Whether they lie where the weights did: work-groups wait for local memory."""
+        return self.sum_dtype == self.weight_dtype
+
+    @property
+    def span(self) -> int:
+        """Input blocks of all splits whose weights are in local memory at a time."""
+        return min(self.tile.chunk * self.tile.split_k, self.plan.window)
+
+    def accumulate(self, weights_by_row: bool) -> None:
+        """Emit all multiply-adds of the thread: its sums are complete then, but for splits."""
+        tile, plan, builder, span = self.tile, self.plan, self.b, self.span
+        kh = self.geometry.kernel[0]
+        weights = vectors_held(
+            span * plan.vectors, self.threads, half=self.half, texels=self.as_texels
+        )
+        if self.sums_reuse_weights:
+            weights = max(weights, self.split_sums, self.vectors_after)
+        shared = self.shared = builder.allocate_shared(weights, dtype=self.weight_dtype)
+        self.beside = [
+            (access, builder.allocate_shared(span, dtype=ACCUMULATOR))
+            for access in self._channel_reads()
+        ]
+        block = self.channel_group
+        if weights_by_row:
+            block = builder.group[1] * iconst(plan.channel_groups) + self.channel_group
+        row_loads = plan.window * plan.vectors // self.per_load
+        base = builder.let(block * iconst(kh * row_loads), "wb")
+        whole, tail = divmod(plan.window, span)
+        self.last = kh * whole == 1 and not tail
+        # A total in halves is rounded with each number that is added to it, so the products of a
+        # pass are added up first.
+        passes = kh * plan.window // tile.unroll
+        parts = self.long or (builder.compute == "float16" and passes > tile.split_k)
+        blocks = tile.out_blocks if self.parts_by_chunk else 1
+        partial = self.sums
+        if parts:
+            partial = builder.registers(tile.pixels * blocks, dtype=self.part_dtype)
+        with builder.loop(kh, "ky", rolled=True) as ky:
+            row = builder.let(self.row0 + ky * iconst(self.geometry.dilation[0]), "y")
+            row_base = base + ky * iconst(row_loads)
+            with builder.loop(whole, "chunk", rolled=True) as c:
+                first = row_base + c * iconst(span * plan.vectors // self.per_load)
+                self._chunk(c * iconst(span), span, first, row, shared, partial)
+            if tail:
+                done = whole * span
+                first = row_base + iconst(done * plan.vectors // self.per_load)
+                self._chunk(iconst(done), tail, first, row, shared, partial)
+
+    def _chunk(
+        self,
+        start: Expr,
+        span: int,
+        first_load: Expr,
+        row: Expr,
+        shared: SharedArray,
+        partial: Registers,
+    ) -> None:
+        """Bring the weights of `span` input blocks from `start` on, then use them."""
+        builder, tile, plan = self.b, self.tile, self.plan
+        self.bring(start, span, first_load, shared)
+        builder.barrier()
+        of_split = span // tile.split_k
+        mine = self.split * iconst(of_split)
+        band = self.band * iconst(plan.taps * LANES * tile.out_blocks)
+        by_k_step = partial is not self.sums and not self.parts_by_chunk
+        if partial is not self.sums and not by_k_step:
+            partial.fill(0)
+        k_steps = of_split // tile.unroll
+        with builder.when(self.reads(row)), builder.loop(k_steps, "i", rolled=True) as i:
+            done = mine + i * iconst(tile.unroll)
+            in_block = builder.let(start + done, "ib")
+            weights = builder.let(done * iconst(plan.vectors) + band, "wi")
+            self.begin_step(in_block, done, row)
+            blocks = [self.existing(in_block + iconst(u)) for u in range(tile.unroll)]
+            for block in blocks:  # all reads are asked for before one is waited for
+                self._ask(block, row)
+            texels = []
+            for u, block in enumerate(blocks):
+                if isinstance(self.x, ComputedAccess):
+                    at = done + iconst(u)
+                    self.x.give([builder.let(held[at], "beside") for _, held in self.beside])
+                texels.append(self.row(block, row))
+            starts = [
+                weights + iconst(u * plan.vectors) if u else weights for u in range(len(blocks))
+            ]
+            for b in range(tile.out_blocks):
+                # Where each k-step has its parts, those of an output block are added before the
+                # next are begun: a thread keeps no more of them than it has pixels.
+                first = 0 if by_k_step else b * tile.pixels
+                if by_k_step:
+                    self.begin_parts(partial)
+                for columns, at in zip(texels, starts, strict=True):
+                    self._multiply(columns, at, shared, partial, b, first)
+                if by_k_step:
+                    self.add_parts(partial, b * tile.pixels)
+        if partial is not self.sums and not by_k_step:
+            self.add_parts(partial, 0)
+        if not self.last:
+            builder.barrier()
+
+    def add_parts(self, partial: Registers, first: int) -> None:
+        """Add parts of the sums to them, from sum `first` on."""
+        for at in range(partial.count):
+            self.sums[first + at] = self.sums[first + at] + partial[at]
+
+    def existing(self, in_block: Expr) -> Expr:
+        """An input block that is there: its weights are zero where another was asked for.
+
+        What lies beyond the last block need not be a number.
+        """
+        if self.plan.window == self.plan.blocks:
+            return in_block
+        return minimum(in_block, iconst(self.plan.blocks - 1))
+
+    def _channel_reads(self) -> Sequence[Access]:
+        """What the prologue reads of each input block beside the activations."""
+        return self.x.channel_reads if isinstance(self.x, ComputedAccess) else ()
+
+    def _bring_beside(self, start: Expr, span: int) -> None:
+        """Of so many input blocks from `start` on, each thread one."""
+        for access, held in self.beside:
+            n = self.n if access.extents.n > 1 else iconst(0)
+            for done in range(0, span, self.threads):
+                last = span - done < self.threads
+                mine = self.thread + iconst(done)
+                inside = self.thread < iconst(span - done) if last else None
+                with self.b.when(inside), self.b.computing(ACCUMULATOR):
+                    held[mine] = access.texel(n, self.existing(start + mine), iconst(0), iconst(0))
+
+    def bring_weights(self, vectors: int, first_load: Expr, shared: SharedArray) -> None:
+        """Each thread loads 16 bytes, or four numbers, at a time; neighbours load neighbours."""
+        builder = self.b
+        loads = vectors // self.per_load
+        first = builder.let(first_load + self.thread, "load")
+        starts = list(range(0, loads, self.threads))
+        for run in range(0, len(starts), LOADS_AT_ONCE):
+            waiting = []
+            for done in starts[run : run + LOADS_AT_ONCE]:
+                at, left = first, loads - done
+                if left < self.threads:
+                    at = first_load + minimum(self.thread, iconst(left - 1))
+                waiting.append((done, self.load(at, done)))
+            for done, words in waiting:
+                to = (self.thread + iconst(done)) * iconst(self.per_load)
+                for part, texel in enumerate(self.vectors(words)):
+                    shared[to + iconst(part)] = texel
+
+    def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
+        """The texels that the thread's pixels need of one kernel row, by offset of their column."""
+        return {
+            offset: self.b.let(self.pixel(in_block, row, self.col0 + iconst(offset)), "a")
+            for offset in self.geometry.columns(self.tile.pixels)
+        }
+
+    def _ask(self, in_block: Expr, row: Expr) -> None:
+        """Read what a prologue makes such texels of."""
+        if isinstance(self.x, ComputedAccess):
+            for offset in self.geometry.columns(self.tile.pixels):
+                self.x.ask(self.n, in_block, row, self.col0 + iconst(offset))
+
+    def _multiply(
+        self,
+        columns: dict[int, Expr],
+        weights: Expr,
+        shared: SharedArray,
+        sums: Registers,
+        out_block: int,
+        first: int,
+    ) -> None:
+        """One input block of one kernel row, for one output block; its sums begin at `first`.
+
+        Output blocks are the outer loop: the fewer weights wait in registers, the more threads
+        a GPU keeps in flight.
+        """
+        builder, tile, geometry = self.b, self.tile, self.geometry
+        for kx in range(self.plan.taps):
+            pixels = [
+                columns[p * geometry.strides[1] + kx * geometry.dilation[1]]
+                for p in range(tile.pixels)
+            ]
+            for c in range(self.plan.channels):
+                index = weights + iconst((kx * LANES + c) * tile.out_blocks + out_block)
+                of_channel = builder.let(shared[index], "k")
+                for at, pixel in enumerate(pixels, first):
+                    sums[at] = self.product(pixel, c, of_channel, sums[at])
+
+    def write(self, epilogue: Epilogue, out: Extents, phases: Phases | None = None) -> None:
+        """Add the splits' sums, and store what lies inside of the output."""
+        builder, tile, e = self.b, self.tile, self.grid
+        if tile.split_k > 1:
+            shared = self.shared
+            if not self.sums_reuse_weights:
+                shared = builder.allocate_shared(self.split_sums, dtype=self.sum_dtype)
+            elif self.last:  # else there was one after the last chunk
+                builder.barrier()
+            count = tile.pixels * tile.out_blocks
+            add_split_k(
+                builder,
+                self.sums,
+                count,
+                shared,
+                (self.split, tile.split_k),
+                self.thread,
+                self.threads,
+            )
+        mine = self.split < iconst(1) if tile.split_k > 1 else None
+        full = self.plan.channel_groups * tile.bands * tile.out_blocks == e.blocks
+        with builder.when(mine), builder.when(builder.inside):
+            self.complete_sums()
+            for blocks, pixels in epilogue.parts(tile.out_blocks, tile.pixels):
+                for p, b in product(pixels, blocks):
+                    block = self.first_out + iconst(b)
+                    in_row = self.left + iconst(p) < iconst(e.w) if e.w % tile.pixels else None
+                    in_blocks = None if full else block < iconst(e.blocks)
+                    with builder.when(in_row if p else None), builder.when(in_blocks):
+                        value = self.finish_sums(self.sums[b * tile.pixels + p], block)
+                        at = (block, self.gy, self.left + iconst(p))
+                        inside = None
+                        if phases is not None:
+                            at, inside = phases.pixel(builder, out, *at)
+                        with builder.when(inside):
+                            epilogue.write(self.n, *at, value)

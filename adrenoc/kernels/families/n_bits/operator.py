@@ -1,0 +1,95 @@
+"""Products by constant matrices of few bits, of language models above all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from adrenoc.importers.relax.own import N_BITS
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.layout import channels_last
+from adrenoc.kernels.families.n_bits.n_bits_dot_rule import ROUNDING, dot_rule, round_rule
+from adrenoc.kernels.families.n_bits.n_bits_rule import n_bits_rule
+from adrenoc.kernels.families.n_bits.n_bits_typical import typical_n_bits
+from adrenoc.kernels.families.shared.batch import Along, Batch
+from adrenoc.kernels.families.shared.counts import count_per_input_element, size_of
+from adrenoc.kernels.families.shared.operator import (
+    Kind,
+    Numbers,
+    Operator,
+    channel_of_result,
+    channels_last_at,
+    made_by_passes,
+    no_operations,
+)
+from adrenoc.kernels.families.shared.row_product import (
+    JOINED,
+    N_BITS_DOT,
+    ROUND_TOKENS,
+    extents_read,
+    read_form,
+)
+
+
+def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    if any(tensors[name].value is None for name in node.inputs[1:]):
+        return "its weights are computed, expected constants"
+    rank = len(tensors[node.inputs[0]].shape)
+    return None if channels_last(rank) is not None else f"an operand of rank {rank}"
+
+
+def _follows_batch(batch: Batch, node: Node) -> Along | None:
+    along = batch.along.get(node.inputs[0])
+    last = len(batch.shape(node.output)) - 1
+    return None if along is None or along.axis == last else along
+
+
+def _terms(graph: Graph, node: Node) -> int:
+    return (
+        extents_read(graph, node).c
+        if node.attrs.get(JOINED)
+        else graph.tensors[node.inputs[0]].shape[-1]
+    )
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    return size_of(graph, node.output) * _terms(graph, node) * len(read_form(node).matrices)
+
+
+def _multiply_adds_of_rounded(graph: Graph, node: Node) -> int:
+    return size_of(graph, node.output) * int(node.attrs[ROUNDING].inputs)
+
+
+OPERATORS = (
+    Operator(
+        name="n_bits",
+        kind=Kind.PRODUCT,
+        numbers=Numbers.WEIGHTED,
+        rule=n_bits_rule,
+        relax=N_BITS,
+        refuses=_refuses,
+        wants_layout=channels_last_at(0),
+        makes_layout=channel_of_result,
+        whole_numbers=frozenset((1,)),
+        writes_into=None,
+        keeps_axes=False,
+        reads_often=True,
+        needs_channel_only=False,
+        follows_batch=_follows_batch,
+        multiply_adds=_multiply_adds,
+        terms=_terms,
+        operations=no_operations,
+        typical=typical_n_bits,
+        fusions=frozenset(),
+        channel_weights=None,
+        channel_sums=None,
+    ),
+    made_by_passes(
+        ROUND_TOKENS,
+        Kind.TRANSFORM,
+        round_rule,
+        numbers=Numbers.COMPUTED,
+        multiply_adds=None,
+        operations=count_per_input_element(2),
+    ),
+    made_by_passes(N_BITS_DOT, Kind.PRODUCT, dot_rule, multiply_adds=_multiply_adds_of_rounded),
+)

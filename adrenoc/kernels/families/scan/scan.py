@@ -1,0 +1,131 @@
+"""Cumulative sums and products along any axis: each element is read once, or twice by a team.
+
+One thread makes a row from its begin to its end.  Where rows are few and long a team shares each:
+a member folds a range of the row, learns what those before it have folded, and goes through its
+range once more, from there on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from adrenoc.base.tvmapi import Expr, construct, iconst, lane, splat
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.families.shared.rows import RowTile, start_of_row
+from adrenoc.kernels.statements import Registers
+from adrenoc.kernels.team import ACCUMULATOR, Combine, Team
+from adrenoc.kernels.walk import (
+    UNROLLED,
+    Position,
+    combine_lanes,
+    region_along,
+    widen,
+)
+
+_PLACES = {"N": "n", "C": "block", "H": "h", "W": "w"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """A scan from `neutral` on by `combine`; an exclusive one leaves out the element itself."""
+
+    neutral: float
+    combine: Combine
+    exclusive: bool
+
+
+def scan(
+    builder: KernelBuilder,
+    tile: RowTile,
+    role: str,
+    what: Scan,
+    x: Access,
+    epilogue: Epilogue,
+) -> None:
+    """Emit the scan along the axis of this role.
+
+    Shapes:
+        x: any, with roles
+        out: as x, with the same roles
+    """
+    start, team = start_of_row(builder, tile, x, role)
+    texels = math.prod(region_along(x.extents, role, start).counts)
+    before = builder.registers(1, dtype=ACCUMULATOR)
+    before.fill(what.neutral)
+
+    def read(at: Position) -> Expr:
+        return builder.let(widen(x.texel(*at)), "x")
+
+    def fold(at: Position) -> None:
+        value = read(at)
+        whole = splat(combine_lanes(value, what.combine)) if role == "C" else value
+        before[0] = what.combine(before[0], whole)
+
+    def write(at: Position) -> None:
+        along = _scan_lanes if role == "C" else _lane_by_lane
+        epilogue.write(*at, along(builder, what, before, read(at)))
+
+    if team.width > 1:
+        _each_of_range(builder, team, role, start, texels, fold)
+        _fold_members_before(builder, team, what, before)
+    with builder.when(builder.inside):
+        _each_of_range(builder, team, role, start, texels, write)
+
+
+def _each_of_range(
+    builder: KernelBuilder,
+    team: Team,
+    role: str,
+    start: Position,
+    texels: int,
+    visit: Callable[[Position], None],
+) -> None:
+    """Visit the texels of a row in order: a member of a team those of its range."""
+    each = -(-texels // team.width)
+    complete = each * team.width == texels
+
+    def visit_number(i: Expr) -> None:
+        number = i if team.width == 1 else builder.let(team.member * iconst(each) + i, "i")
+        with builder.when(None if complete else number < iconst(texels)):
+            visit(start._replace(**{_PLACES[role]: number}) if role in _PLACES else start)
+
+    # A compiler that unrolls the loop once more has all of a row wait in registers.
+    several = min(UNROLLED, each)
+    with builder.loop(each // several, "t", rolled=True) as t:
+        for u in range(several):
+            visit_number(builder.let(t * iconst(several) + iconst(u), "i"))
+    for u in range(each - each % several, each):
+        visit_number(iconst(u))
+
+
+def _fold_members_before(builder: KernelBuilder, team: Team, what: Scan, folded: Registers) -> None:
+    """Put what the members before this one have folded in place of what it has."""
+    held = builder.allocate_shared(team.width * team.count, dtype=ACCUMULATOR)
+    first = builder.let(team.index * iconst(team.width), "first")
+    held[first + team.member] = folded[0]
+    builder.barrier()
+    folded.fill(what.neutral)
+    with builder.loop(team.width - 1, "m", rolled=True) as m, builder.when(m < team.member):
+        folded[0] = what.combine(folded[0], held[first + m])
+
+
+def _lane_by_lane(builder: KernelBuilder, what: Scan, before: Registers, value: Expr) -> Expr:
+    """The results of a texel of four rows; `before` is brought up to it."""
+    excluded = builder.let(before[0], "before")
+    included = builder.let(what.combine(excluded, value), "total")
+    before[0] = included
+    return excluded if what.exclusive else included
+
+
+def _scan_lanes(builder: KernelBuilder, what: Scan, before: Registers, value: Expr) -> Expr:
+    """The results of a texel that lies along its row; `before` is brought up to it."""
+    totals = [builder.let(lane(before[0], 0), "before")]
+    for i in range(LANES):
+        totals.append(builder.let(what.combine(totals[-1], lane(value, i)), "total"))
+    before[0] = splat(totals[-1])
+    return construct(totals[:LANES] if what.exclusive else totals[1:])

@@ -1,0 +1,246 @@
+"""Which of a family's schedules a kernel gets.
+
+A family (convolution, matmul, pool, ...) offers its schedules as candidates: frozen dataclasses
+of actions, with a field `work_group`.  One gate refuses what the target cannot run.  Of the rest
+a tuning log picks by the digest of the kernel's signature, or, where it knows nothing, the
+family's estimate does.
+
+```
+tile = context.choose(node, "conv2d", candidates(work), lambda tile: estimate_clocks(work, tile))
+```
+
+A family without actions of its own leaves the work-group to the kernel builder, which asks
+`choose_group`: any kernel has at least that choice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, TypeVar, overload
+
+from adrenoc.base.decision import DecisionLog
+from adrenoc.base.errors import TargetError
+from adrenoc.ir.program import Choice, Work
+from adrenoc.ir.tuning_log import Actions, Tuning, kernel_digest
+from adrenoc.kernels.families.shared.scored import Scored
+from adrenoc.kernels.families.shared.signature import plain
+from adrenoc.target.cost.machine_cost import WorkGroupCost
+from adrenoc.target.gpu import Limits
+
+
+class Tile(Protocol):
+    """One schedule of a family: its other fields are the family's own actions."""
+
+    @property
+    def work_group(self) -> tuple[int, int, int] | None:
+        """Threads a group in x, y, z; None leaves it to the kernel builder."""
+
+
+T = TypeVar("T", bound=Tile)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkGroup:
+    """The schedule of a kernel that has no other choice."""
+
+    work_group: tuple[int, int, int]
+
+
+@dataclass(kw_only=True)
+class Schedules:
+    """The choices of one compilation: what a log says, and what was chosen."""
+
+    limits: Limits
+    cost: WorkGroupCost
+    log: DecisionLog
+    tuning: Tuning = field(default_factory=Tuning)
+    chosen: dict[str, Choice] = field(default_factory=dict)
+    """What was chosen, by digest of the kernel's signature."""
+    of_node: dict[str, Choice] = field(default_factory=dict)
+    """What was chosen, by name of the node."""
+
+    def choose(
+        self,
+        family: str,
+        node: str,
+        work: Work,
+        candidates: Iterable[T],
+        estimate: Callable[[T], float],
+    ) -> T:
+        """The tuned candidate, else the one with the least estimate (any unit).
+
+        Raises:
+            TargetError: there is no candidate.
+        """
+        digest = kernel_digest(family, work)
+        if digest not in self.chosen:
+            self.chosen[digest] = self._choice(digest, family, node, work, candidates, estimate)
+        self.of_node[node] = self.chosen[digest]
+        tile: T = self.chosen[digest].tile
+        return tile
+
+    def choose_group(
+        self,
+        family: str,
+        node: str,
+        work: Work,
+        extents: tuple[int, int, int],
+        usual: tuple[int, int, int],
+    ) -> tuple[int, int, int]:
+        """The work-group of a kernel without other choices: `usual` where nothing was measured."""
+        groups = work_groups(extents, usual, self.limits, self.cost)
+        tiles = [WorkGroup(work_group=group) for group in groups]
+
+        def estimate(tile: WorkGroup) -> float:
+            return 0.0 if tile.work_group == usual else threads_started(extents, tile.work_group)
+
+        return self.choose(family, node, work, tiles, estimate).work_group
+
+    def _choice(
+        self,
+        digest: str,
+        family: str,
+        node: str,
+        work: Work,
+        candidates: Iterable[T],
+        estimate: Callable[[T], float],
+    ) -> Choice:
+        scored = candidates if isinstance(candidates, Scored) and candidates is estimate else None
+        offered = tuple(candidates) if scored is None else scored
+        if not len(offered):
+            raise TargetError(
+                f"no schedule of {family} fits {node}: the target's work-groups have "
+                f"{self.limits.max_work_group_size} threads and {self.limits.local_mem_bytes} "
+                "bytes of local memory at most",
+                hint="adrenoc targets lists devices, or raise what --device FILE.toml allows",
+            )
+
+        def may_run(tile: T) -> bool:
+            return self.refusal(digest, tile) is None
+
+        allowed = _Allowed(offered, may_run)
+        tile, tuned = self._find_tuned(family, digest, allowed), True
+        if tile is None:
+            tuned = False
+            if scored is None:
+                tile = min(allowed, key=estimate)
+            else:
+                tile = next(filter(may_run, scored.rank()), None)
+                tile = next(scored.rank()) if tile is None else tile
+        return Choice(
+            digest=digest,
+            family=family,
+            work=work,
+            node=node,
+            tile=tile,
+            tuned=tuned,
+            candidates=allowed,
+            estimate=estimate,
+        )
+
+    def refusal(self, digest: str, tile: Tile) -> str | None:
+        """Why the target cannot run this schedule; None if it can."""
+        if tile.work_group is not None and tile.work_group in self.tuning.banned:
+            return f"work-groups of {_format_group(tile.work_group)} are on the target's ban list"
+        refused = self.tuning.refused.get(digest)
+        if refused and any(is_of(tile, actions) for actions in refused):
+            return "it failed on a device, as the tuning log tells"
+        return refusal(tile, self.limits)
+
+    def _find_tuned(self, family: str, digest: str, allowed: Iterable[T]) -> T | None:
+        actions = self.tuning.actions.get(digest)
+        if actions is None:
+            return None
+        for tile in allowed:
+            if is_of(tile, actions):
+                return tile
+        self.log.add(
+            f"{family} {digest}",
+            "the cost model's schedule",
+            f"the tuning log's actions {dict(actions)} are no candidate on this target",
+        )
+        return None
+
+
+class _Allowed(Sequence[T]):
+    """The candidates that a target can run; those of a large search wait until somebody looks."""
+
+    def __init__(self, offered: Iterable[T], may_run: Callable[[T], bool]) -> None:
+        self._offered, self._may_run = offered, may_run
+
+    @cached_property
+    def _tiles(self) -> tuple[T, ...]:
+        # Only where every shape is refused can the usual one be wrong, and then none is right.
+        return tuple(filter(self._may_run, self._offered)) or tuple(self._offered)
+
+    def __len__(self) -> int:
+        return len(self._tiles)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
+        return self._tiles[place]
+
+
+def refusal(tile: Tile, limits: Limits) -> str | None:
+    """Why a target of these limits cannot run this schedule; None if it can."""
+    return None if tile.work_group is None else limits.refuse_group(tile.work_group)
+
+
+def work_groups(
+    extents: tuple[int, int, int],
+    usual: tuple[int, int, int],
+    limits: Limits,
+    cost: WorkGroupCost,
+) -> Iterator[tuple[int, int, int]]:
+    """The usual work-group, then others that suit the extents: powers of two a side."""
+    yield usual
+    most = min(cost.most_threads, limits.max_work_group_size)
+    fewest = min(cost.fewest_threads, math.prod(extents))
+    for x in _sides(extents[0], most):
+        for y in _sides(extents[1], most):
+            for z in _sides(extents[2], most):
+                if fewest <= x * y * z <= most and (x, y, z) != usual:
+                    yield x, y, z
+
+
+def threads_started(extents: tuple[int, int, int], group: tuple[int, int, int]) -> float:
+    """Threads that whole groups start."""
+    return float(math.prod(math.ceil(e / g) * g for e, g in zip(extents, group, strict=True)))
+
+
+def actions_of(tile: Tile) -> dict[str, Any]:
+    """The schedule as JSON values: what a tuning log stores."""
+    actions: dict[str, Any] = plain(tile)
+    return actions
+
+
+def is_of(tile: Any, actions: Actions) -> bool:
+    """Whether these are the tile's actions; one that a log does not name has its default.
+
+    So a log outlives a family that learns something new.
+    """
+    own = actions_of(tile)
+    if own == actions:
+        return True
+    unnamed = [f for f in dataclasses.fields(tile) if f.name not in actions]
+    return all(own.get(name, actions) == value for name, value in actions.items()) and all(
+        plain(f.default) == own[f.name] for f in unnamed
+    )
+
+
+def _sides(extent: int, most: int) -> list[int]:
+    """Powers of two, up to the first that covers the extent."""
+    return [1 << i for i in range(most.bit_length()) if 1 << i < 2 * extent]
+
+
+def _format_group(group: tuple[int, int, int]) -> str:
+    return " x ".join(str(side) for side in group)

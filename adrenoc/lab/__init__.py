@@ -1,0 +1,1 @@
+"""What is learnt from devices: calibration, proof, tuning, many devices at once."""

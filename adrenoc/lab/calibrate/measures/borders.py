@@ -1,0 +1,119 @@
+"""What reads beyond an image give, with the one sampler that kernels have: zeros pad for nothing.
+
+TVM prints `CLK_ADDRESS_CLAMP` and no other address mode; the border colour of texels with alpha is
+zero in all four lanes.  Textures are arrays; images of other kinds stand beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.measure import Measure
+from adrenoc.lab.calibrate.measures.ask import (
+    FP16,
+    SAMPLER,
+    ask_thread,
+    lacks_half_images,
+    lacks_images,
+)
+from adrenoc.lab.calibrate.micro_kernel import Tensor, image, texture
+
+_SIDE = 5
+"""No power of two, and no multiple of any block that an image is stored in."""
+_FAR = 20_000
+_BEYOND = (
+    (-1, 0),
+    (_SIDE, 0),
+    (0, -1),
+    (0, _SIDE),
+    (-1, -1),
+    (_SIDE, _SIDE),
+    (-3, 2),
+    (2, _SIDE + 7),
+    (-_FAR, 0),
+    (_FAR, _FAR),
+)
+
+
+def describe_border(output: np.ndarray) -> tuple[float, str]:
+    """Whether all reads beyond an image gave zeros, and the last texel what it holds."""
+    seen = output.reshape(-1, 4).astype(np.float32)
+    if not (seen[-1] == 1.0).all():
+        return 0.0, f"within the image it reads {_show(seen[-1])} for 1, 1, 1, 1"
+    for (x, y), texel in zip(_BEYOND, seen, strict=False):
+        if texel.any():
+            return 0.0, f"{_show(texel)} at ({x}, {y}) of {_SIDE} x {_SIDE} texels"
+    return 1.0, "zeros"
+
+
+def _show(texel: np.ndarray) -> str:
+    return ", ".join(f"{value:g}" for value in texel)
+
+
+def _source(kind: str, function: str, header: str) -> str:
+    rest = ", 0, 0" if kind == "image2d_array_t" else ""
+    type_of = f"int{4 if rest else 2}"
+    # Places that no compiler knows, as a kernel's are.
+    reads = "".join(
+        f"  vstore4(convert_float4({function}(x, s, ({type_of})(o + {a}, o + {b}{rest}))), {i}, "
+        "out);\n"
+        for i, (a, b) in enumerate((*_BEYOND, (_SIDE - 1, _SIDE - 1)))
+    )
+    return (
+        f"{header}__kernel void probe(__read_only {kind} x, __global const int* zero,\n"
+        f"                                      __global float* out) {{\n"
+        f"{SAMPLER}  const int o = zero[0];\n{reads}}}\n"
+    )
+
+
+def _ask(
+    name: str,
+    title: str,
+    source: str,
+    texels: Tensor,
+    lacks: Callable[[Device], str] = lacks_images,
+) -> Measure:
+    zero = Tensor.from_value(np.zeros(4, np.int32))
+    output = Tensor(shape=(4 * (len(_BEYOND) + 1),), dtype="float32")
+    asked = f"what reads beyond {title} give"
+    return ask_thread(name, asked, source, (texels, zero, output), describe_border, lacks)
+
+
+def _ones(dtype: str) -> np.ndarray:
+    return np.full((_SIDE, _SIDE, 4), 255 if dtype == "uint8" else 1, dtype)
+
+
+_ARRAY = _source("image2d_array_t", "read_imagef", "")
+_ONE = _source("image2d_t", "read_imagef", "")
+
+MEASURES = (
+    _ask("border", "an array of half images", _ARRAY, texture(_ones("float16")[None])),
+    _ask(
+        "border.float4",
+        "an array of float images",
+        _ARRAY,
+        texture(_ones("float32")[None]),
+    ),
+    _ask(
+        "border.read_imageh",
+        "an array of half images, read as halves,",
+        _source("image2d_array_t", "read_imageh", FP16),
+        texture(_ones("float16")[None]),
+        lacks_half_images,
+    ),
+    _ask(
+        "border.bytes",
+        "an array of RGBA8 images",
+        _ARRAY,
+        image(_ones("uint8"), "image2d_array"),
+    ),
+    _ask(
+        "border.single",
+        "a half image that is no array",
+        _ONE,
+        image(_ones("float16"), "image2d"),
+    ),
+)

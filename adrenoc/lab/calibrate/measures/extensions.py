@@ -1,0 +1,146 @@
+"""Which of the extensions that kernels of ours could use work, and are not only listed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adrenoc.lab.calibrate.measure import Measure
+from adrenoc.lab.calibrate.measures.ask import ask_kernel
+from adrenoc.lab.calibrate.micro_kernel import THREADS, MicroKernel, Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """`values` are expressions of x, which is 5, of g, the thread's number, and of `lane`, which is
+    that within its sub-group where `of_groups`; each with what it has to be."""
+
+    extension: str
+    values: tuple[tuple[str, int], ...]
+    pragma: bool = True
+    of_groups: bool = False
+
+
+_OTHER = "(uint)(get_sub_group_size() > 1u)"
+"""What makes a lane another one, where there is one."""
+_SIGNED = "0x01FF0301u, x * 0x28282828u, 7"
+"""1, 3, -1, 1 by 200 each, and 7."""
+
+_CASES = (
+    _Case(
+        extension="cl_khr_fp16",
+        values=(
+            ("(uint)((half)x * (half)3.0f)", 15),
+            ("(uint)dot((half4)((half)x), convert_half4((float4)(1.0f, 2.0f, 3.0f, 4.0f)))", 50),
+            ("(uint)mad((half)x, (half)x, (half)0.5f)", 25),
+            ("(uint)convert_float4(as_half4((uint2)(0x40003C00u, 0x44004200u))).w", 4),
+        ),
+    ),
+    _Case(
+        extension="cl_khr_integer_dot_product",
+        values=(
+            ("dot_4x8packed_uu_uint(0x01020304u, x * 0x01010101u)", 50),
+            (f"(uint)dot_acc_sat_4x8packed_su_int({_SIGNED})", 807),
+        ),
+        pragma=False,
+    ),
+    _Case(
+        extension="cl_qcom_dot_product8",
+        values=(
+            ("qcom_udot8_acc(0x01020304u, x * 0x01010101u, 1u)", 51),
+            (f"(uint)qcom_dot8_acc({_SIGNED})", 807),
+        ),
+    ),
+    _Case(
+        extension="cl_khr_subgroups",
+        values=(
+            ("sub_group_broadcast(x, 0u)", 5),
+            ("sub_group_reduce_add(x) / get_sub_group_size()", 5),
+        ),
+        of_groups=True,
+    ),
+    _Case(
+        extension="cl_khr_subgroup_shuffle",
+        values=((f"sub_group_shuffle(lane, lane ^ {_OTHER}) ^ lane ^ {_OTHER}", 0),),
+        of_groups=True,
+    ),
+    _Case(
+        extension="cl_khr_subgroup_shuffle_relative",
+        values=(
+            (
+                "(lane - sub_group_shuffle_up(lane, 1u)) * (uint)(lane > 0u) + (uint)(lane == 0u)",
+                1,
+            ),
+        ),
+        of_groups=True,
+    ),
+    _Case(
+        extension="cl_khr_subgroup_ballot",
+        values=(
+            ("(uint)sub_group_elect() * 0u + x", 5),
+            ("sub_group_ballot_bit_count(sub_group_ballot(1)) - get_sub_group_size()", 0),
+        ),
+        of_groups=True,
+    ),
+    _Case(
+        extension="cl_qcom_subgroup_shuffle",
+        values=(
+            (
+                "qcom_sub_group_shuffle_xor(lane, 1u, CLK_SUB_GROUP_SHUFFLE_WIDTH_WAVE_SIZE_QCOM, "
+                "0u) ^ lane",
+                1,
+            ),
+        ),
+        of_groups=True,
+    ),
+    _Case(
+        extension="cl_khr_extended_bit_ops",
+        values=(("bitfield_extract_unsigned(x, 2u, 1u)", 1), ("bit_reverse(x) >> 29", 5)),
+    ),
+    _Case(
+        extension="cl_khr_local_int32_base_atomics",
+        values=(("atomic_add(&kept, 0u) * 0u + x", 5),),
+    ),
+)
+
+
+def _measure(case: _Case) -> Measure:
+    enabled = f"#pragma OPENCL EXTENSION {case.extension} : enable\n" if case.pragma else ""
+    lane = "get_sub_group_local_id()" if case.of_groups else "0u"
+    if case.of_groups:
+        enabled = f"#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n{enabled}"
+    stores = "".join(
+        f"  out[{THREADS * place}u + g] = {value};\n"
+        for place, (value, _) in enumerate(case.values)
+    )
+    source = (
+        f"{enabled}__kernel void probe(__global const uint* in, __global uint* out) {{\n"
+        "  __local uint kept;\n  kept = 0;\n"
+        f"  uint x = in[0], g = get_global_id(0), lane = {lane};\n{stores}}}\n"
+    )
+    kernel = MicroKernel(
+        source=source,
+        arguments=(
+            Tensor.from_value(np.array([5, 0, 0, 0], np.uint32)),
+            Tensor(shape=(len(case.values) * THREADS,), dtype="uint32"),
+        ),
+    )
+
+    def says(output: np.ndarray) -> tuple[float, str]:
+        for (value, wanted), seen in zip(case.values, output.reshape(-1, THREADS), strict=True):
+            if (seen != wanted).any():
+                others = sorted(set(seen[seen != wanted].tolist()))[:4]
+                return 0.0, f"{value} gives {', '.join(map(str, others))} for {wanted}"
+        return 1.0, "works"
+
+    return ask_kernel(
+        f"extension.{case.extension}",
+        f"whether {case.extension} works",
+        kernel,
+        says,
+        lambda device: device.lacks(case.extension),
+    )
+
+
+MEASURES = tuple(map(_measure, _CASES))

@@ -1,0 +1,182 @@
+"""What a device makes of numbers that round and of those that are very small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.measure import Measure
+from adrenoc.lab.calibrate.measures.ask import (
+    FP16,
+    SAMPLER,
+    ask_thread,
+    lacks_half_images,
+    lacks_images,
+)
+from adrenoc.lab.calibrate.micro_kernel import Tensor, texture
+
+_STEP = 2.0**-11
+"""Half of the distance between halves beyond one."""
+TIES = np.array([1 + _STEP, 1 + 3 * _STEP, -1 - _STEP, 1 + 1.5 * _STEP], np.float32)
+"""Two numbers in the middle of two halves, the first of them negative too, and one above it."""
+_ROUNDED = {
+    "to the nearest, ties to even": (1.0, 1 + 4 * _STEP, -1.0, 1 + 2 * _STEP),
+    "towards zero": (1.0, 1 + 2 * _STEP, -1.0, 1.0),
+    "to the nearest, ties away from zero": (
+        1 + 2 * _STEP,
+        1 + 4 * _STEP,
+        -1 - 2 * _STEP,
+        1 + 2 * _STEP,
+    ),
+    "down": (1.0, 1 + 2 * _STEP, -1 - 2 * _STEP, 1.0),
+    "up": (1 + 2 * _STEP, 1 + 4 * _STEP, -1.0, 1 + 2 * _STEP),
+}
+_SMALL = np.array([1e-40, 0.5, 1e-41], np.float32)
+_SMALL_HALF = np.array([1e-6, 0.5, 1e-6], np.float16)
+"""Below the least number that is not denormal, and above nothing."""
+TINY_HALVES = np.array([2.0**-15, -(2.0**-20), 2.0**-24, 3e-5], np.float16)
+
+
+def rounding(output: np.ndarray) -> tuple[float, str]:
+    """How the ties were rounded: 1 for the nearest even number, which reports reckon with."""
+    seen = tuple(float(v) for v in output.reshape(-1)[:4])
+    for number, (word, wanted) in enumerate(_ROUNDED.items()):
+        if seen == wanted:
+            return (1.0 if number == 0 else 0.0), word
+    return 0.0, "in a way that no rule describes: " + ", ".join(f"{v:.6g}" for v in seen)
+
+
+def find_denormal(output: np.ndarray) -> tuple[float, str]:
+    """Whether denormal numbers came through, each of them."""
+    lost = int((output.reshape(-1) == 0.0).sum())
+    if not lost:
+        return 1.0, "kept"
+    return 0.0, "flushed to zero" if lost == output.size else f"{lost} of {output.size} flushed"
+
+
+def same(output: np.ndarray) -> tuple[float, str]:
+    """Whether halves came out of an image as they went in."""
+    wanted = np.array([1.0 + 2 * _STEP, -0.0625, 65504.0, 2.0**-14], np.float32)
+    is_same = np.array_equal(output.reshape(-1)[:4], wanted)
+    return float(is_same), "exact" if is_same else "others: " + str(output.reshape(-1)[:4])
+
+
+def _ask_denormal(
+    name: str,
+    title: str,
+    header: str,
+    arguments: str,
+    body: str,
+    tensors: tuple[Tensor, ...],
+    lacks: Callable[[Device], str] = lambda _: "",
+) -> Measure:
+    """A question about numbers in a buffer and those that a kernel makes of them."""
+    source = f"{header}__kernel void probe(__global {arguments}) {{\n{body}}}\n"
+    return ask_thread(name, f"whether {title}", source, tensors, find_denormal, lacks)
+
+
+_HALVES = np.array([[[[1.0 + 2 * _STEP, -0.0625, 65504.0, 2.0**-14]]]], np.float16)
+
+MEASURES = (
+    ask_thread(
+        "rounding.write_imageh",
+        "how write_imageh stores floats that lie between two halves",
+        f"{FP16}__kernel void probe(__global const float* x, "
+        "__write_only image2d_array_t out) {\n"
+        "  write_imageh(out, (int4)(0), (half4)(convert_half(x[0]), convert_half(x[1]), "
+        "convert_half(x[2]), convert_half(x[3])));\n}\n",
+        (
+            Tensor.from_value(TIES),
+            Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
+        ),
+        rounding,
+        lacks_half_images,
+    ),
+    ask_thread(
+        "rounding.write_imagef",
+        "how write_imagef stores them in an image of halves",
+        "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
+        "  write_imagef(out, (int4)(0), vload4(0, x));\n}\n",
+        (
+            Tensor.from_value(TIES),
+            Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
+        ),
+        rounding,
+        lacks_images,
+    ),
+    ask_thread(
+        "rounding.vstore_half",
+        "how vstore_half stores them in a buffer",
+        "__kernel void probe(__global const float* x, __global half* out) {\n"
+        "  vstore_half4(vload4(0, x), 0, out);\n}\n",
+        (Tensor.from_value(TIES), Tensor(shape=(4,), dtype="float16")),
+        rounding,
+    ),
+    ask_thread(
+        "rounding.read_imageh",
+        "whether read_imageh gives halves as they were stored",
+        f"{FP16}__kernel void probe(__read_only image2d_array_t x, "
+        f"__global float* out) {{\n{SAMPLER}"
+        "  vstore4(convert_float4(read_imageh(x, s, (int4)(0))), 0, out);\n}\n",
+        (texture(_HALVES), Tensor(shape=(4,), dtype="float32")),
+        same,
+        lacks_half_images,
+    ),
+    _ask_denormal(
+        "denormal.float",
+        "floats below 1.2e-38 come through a multiplication and a multiply-add",
+        "",
+        "const float* x, __global float* out",
+        "  out[0] = x[0] * x[1];\n  out[1] = mad(x[0], x[1], x[2]);\n",
+        (Tensor.from_value(_SMALL), Tensor(shape=(2,), dtype="float32")),
+    ),
+    _ask_denormal(
+        "denormal.half",
+        "halves below 6.1e-5 come through a multiplication and a multiply-add",
+        FP16,
+        "const half* x, __global half* out",
+        "  out[0] = x[0] * x[1];\n  out[1] = mad(x[0], x[1], x[2]);\n",
+        (Tensor.from_value(_SMALL_HALF), Tensor(shape=(2,), dtype="float16")),
+        lambda device: device.lacks("cl_khr_fp16"),
+    ),
+    _ask_denormal(
+        "denormal.vload_half",
+        "halves below 6.1e-5 come out of a buffer as floats",
+        "",
+        "const half* x, __global float* out",
+        "  vstore4(vload_half4(0, x), 0, out);\n",
+        (Tensor.from_value(TINY_HALVES), Tensor(shape=(4,), dtype="float32")),
+    ),
+    _ask_denormal(
+        "denormal.vstore_half",
+        "floats below 6.1e-5 come into a buffer as halves",
+        "",
+        "const float* x, __global half* out",
+        "  vstore_half4(vload4(0, x), 0, out);\n",
+        (Tensor.from_value(TINY_HALVES.astype(np.float32)), Tensor(shape=(4,), dtype="float16")),
+    ),
+    ask_thread(
+        "denormal.read_imagef",
+        "whether halves below 6.1e-5 come out of an image",
+        "__kernel void probe(__read_only image2d_array_t x, "
+        f"__global float* out) {{\n{SAMPLER}"
+        "  vstore4(read_imagef(x, s, (int4)(0)), 0, out);\n}\n",
+        (texture(TINY_HALVES.reshape(1, 1, 1, 4)), Tensor(shape=(4,), dtype="float32")),
+        find_denormal,
+        lacks_images,
+    ),
+    ask_thread(
+        "denormal.write_imagef",
+        "whether floats below 6.1e-5 come into an image of halves",
+        "__kernel void probe(__global const float* x, __write_only image2d_array_t out) {\n"
+        "  write_imagef(out, (int4)(0), vload4(0, x));\n}\n",
+        (
+            Tensor.from_value(TINY_HALVES.astype(np.float32)),
+            Tensor(shape=(1, 1, 1, 4), dtype="float16", scope="global.texture"),
+        ),
+        find_denormal,
+        lacks_images,
+    ),
+)

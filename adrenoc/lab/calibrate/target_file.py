@@ -1,0 +1,254 @@
+"""What was measured as a target file, which `--device FILE.toml` takes."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from adrenoc.lab.calibrate.calibrate import FAILED, Row
+from adrenoc.lab.calibrate.derive import Value
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.facts import EXTENSION, Fact
+from adrenoc.lab.calibrate.measures.local_size import PERCENTS, row_name, share_bytes
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.own_file import OwnFile, clamp_value
+from adrenoc.target.sourced import LEAST
+from adrenoc.target.target import Target
+
+_HELD = "held to what kernels are written for"
+_MOST_LAYERS = 2048
+_HALVES, _DOT, _OWN_DOT = (
+    f"{EXTENSION}{name}"
+    for name in ("cl_khr_fp16", "cl_khr_integer_dot_product", "cl_qcom_dot_product8")
+)
+_LARGEST = "buffer.largest"
+_MOST_LETTERS = 300
+_ANY = "adreno"
+"""What stands for all GPUs."""
+_WAVES = tuple(float(1 << power) for power in range(11))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A device, the listed one that stands beside it, what was measured and what follows."""
+
+    device: Device
+    base: str
+    cost: Cost
+    """The table of the listed one."""
+    date: datetime.date
+    rows: tuple[Row, ...]
+    values: tuple[Value, ...]
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """What every value is from."""
+        return f"measured on {self.device.with_driver}, {self.date.isoformat()}"
+
+
+def base_of(target: Target) -> str:
+    """The listed device that a file has to build on to be like a target."""
+    if target.own is not None:
+        return OwnFile.base(target.own.parse()) or _ANY
+    return _ANY if target.name == "host" else re.sub("^host:(?=a|sm)", "adreno:", target.name)
+
+
+def target_toml(measured: Measured) -> str:
+    """The file: `base` for all that no driver and no measurement tells."""
+    device = measured.device
+    lines = [
+        "# Written by adrenoc calibrate; for --device FILE.toml, or host:FILE.toml here.",
+        f'title = "{device.name}, as measured"',
+        f'base = "{measured.base}"',
+        "",
+        "[sources]",
+        f'measured = "{measured.source}"',
+        f'driver = "what driver {device.shown_driver} of {device.name} says, {measured.date}"',
+        "",
+        "[limits]",
+        *_limits(measured),
+    ]
+    for section in ("performance", "cost.pipes"):
+        own = [value for value in measured.values if value.key.rpartition(".")[0] == section]
+        if own:
+            lines += ["", f"[{section}]", *(_line(value, measured.cost) for value in own)]
+    wave = next((row for row in measured.rows if row.name == "wave" and row.is_measured), None)
+    if wave is not None and wave.value in _WAVES and "[performance]" in lines:
+        at = lines.index("[performance]") + 1
+        lines.insert(
+            at, f'wave_sizes = {{ value = [{int(wave.value or 0)}], source = "@measured" }}'
+        )
+    for section, told in (
+        ("[extensions]", list(_extensions(measured.rows))),
+        ("[measured]  # what no estimate reckons with yet", list(_figures(measured.rows))),
+    ):
+        if told:
+            lines += ["", section, *told]
+    lines += _quirks(measured.facts)
+    lines += _quirk_of_no_local(measured)
+    return "\n".join(lines) + "\n"
+
+
+def _line(value: Value, cost: Cost) -> str:
+    key = value.key.rpartition(".")[2]
+    text = "@measured" if value.rows else "@driver"
+    spread = f", spread {100 * value.spread:.1f} %" if value.rows else ""
+    kept = clamp_value(value.key, value.value, cost)
+    bound = "" if kept == value.value else f"; {value.value:g} is beyond what a file may say"
+    line = f'{key} = {{ value = {_number(kept)}, source = "{text}{spread}: {value.how}{bound}" }}'
+    if value.is_certain:
+        return line
+    return f"# too uncertain to reckon with, so that the base's stands: {line}"
+
+
+def _number(value: float | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _limits(measured: Measured) -> Iterable[str]:
+    device, cost = measured.device, measured.cost
+    refused = {row.name: row for row in measured.rows if row.status == FAILED}
+    told: Sequence[tuple[str, int]] = (
+        ("image2d_max_width_texels", device.image_width),
+        ("image2d_max_height_texels", device.image_height),
+        ("image_max_array_layers", min(device.image_layers, _MOST_LAYERS)),
+        ("image_pitch_align_texels", device.image_pitch_texels),
+        ("max_read_image_args", device.read_images),
+        ("max_write_image_args", device.write_images),
+        ("max_kernel_args_bytes", device.max_parameter_bytes),
+        ("max_work_group_size", device.max_work_group_size),
+        ("local_mem_bytes", device.local_memory_bytes),
+        ("max_alloc_bytes", device.max_allocation_bytes),
+    )
+    for key, seen in told:
+        if key == "max_alloc_bytes" and _LARGEST in refused:
+            yield f"# {key}: the driver says {seen}, and it failed, so that the base's stands"
+        elif key == "local_mem_bytes" and (local := _find_local(measured)):
+            yield _limit_local(local)
+        elif seen > 0:
+            kept = clamp_value(f"limits.{key}", seen, cost)
+            held = "" if kept == seen else f", which says {seen}; {_HELD}"
+            yield f'{key} = {{ value = {kept}, source = "@driver{held}" }}'
+    if sides := device.max_work_item_sizes:
+        within = [min(side, device.max_work_group_size) for side in sides]
+        yield f'max_work_item_sizes = {{ value = {within}, source = "@driver" }}'
+    halves = next((row for row in measured.rows if row.name == _HALVES), None)
+    if halves is not None and _was_tried(halves):
+        works = str(_works(halves)).lower()
+        yield f'fp16 = {{ value = {works}, source = "@measured: {_say_extension(halves)}" }}'
+    else:
+        is_listed = str(not device.lacks("cl_khr_fp16")).lower()
+        yield f'fp16 = {{ value = {is_listed}, source = "@driver: cl_khr_fp16" }}'
+    version = "3.0" if device.c_version >= 300 else "2.0"
+    yield f'opencl_c = {{ value = "{version}", source = "@driver: {device.c_version}" }}'
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Local:
+    """What of the local memory that the driver says a kernel could share."""
+
+    kept: int
+    told: str
+
+
+def _find_local(measured: Measured) -> _Local | None:
+    """How much it is, where it is not all of it; None where it is, or where nobody asked."""
+    device, rows = measured.device, {row.name: row for row in measured.rows}
+    tried = {p: rows[row_name(p)] for p in PERCENTS if row_name(p) in rows}
+    best = max((percent for percent, row in tried.items() if _works(row)), default=0)
+    fails = [p for p, row in tried.items() if p > best and _was_tried(row) and not _works(row)]
+    if not fails:
+        return None
+    kept, too_much = share_bytes(device, best), share_bytes(device, min(fails))
+    told = f"a kernel could share {kept}, and not {too_much}, of the {device.local_memory_bytes} "
+    return _Local(kept=kept, told=told + "bytes that the driver says")
+
+
+def _limit_local(local: _Local) -> str:
+    if not local.kept:
+        return "# local_mem_bytes: no kernel could share any, so that none does, by a quirk"
+    return f'local_mem_bytes = {{ value = {local.kept}, source = "@measured: {local.told}" }}'
+
+
+def _quirk_of_no_local(measured: Measured) -> Iterator[str]:
+    local = _find_local(measured)
+    if local is not None and not local.kept:
+        yield from (
+            "",
+            "[[quirks]]",
+            'name = "measured-local-memory"',
+            'text = "No kernel that shares local memory runs, or is right."',
+            f"source = {_text(f'@measured: {local.told}')}",
+            "local_bytes_below = 1",
+        )
+
+
+def _extensions(rows: Sequence[Row]) -> Iterator[str]:
+    """Those that were tried: what is listed and does not work is not there."""
+    tried = sorted(
+        (row for row in rows if row.name.startswith(EXTENSION) and _was_tried(row)),
+        key=lambda row: row.name,
+    )
+    # Kernels take the standard's dot products wherever a compiler has their name.
+    is_dot_wrong = any(row.name == _DOT and not _works(row) for row in tried)
+    for row in tried:
+        name = row.name.removeprefix(EXTENSION)
+        works, told = _works(row), _say_extension(row)
+        if row.name == _OWN_DOT and is_dot_wrong:
+            works, told = False, f"{told}, but kernels would take {_DOT.removeprefix(EXTENSION)}"
+        yield f'{name} = {{ value = {str(works).lower()}, source = "@measured: {told}" }}'
+
+
+def _was_tried(row: Row) -> bool:
+    return row.is_measured or row.status == FAILED
+
+
+def _works(row: Row) -> bool:
+    return row.is_measured and row.value == 1.0
+
+
+def _say_extension(row: Row) -> str:
+    name = row.name.removeprefix(EXTENSION)
+    return f"{name} works" if _works(row) else f"{name} is listed, but does not work"
+
+
+def _figures(rows: Sequence[Row]) -> Iterator[str]:
+    """Each figure that was measured, whether or not a key of another table follows from it."""
+    for row in rows:
+        if row.value is None or not row.is_measured or row.name.startswith(EXTENSION):
+            continue
+        is_answer = not row.unit and row.value in (0.0, 1.0)
+        if not (is_answer or row.value >= LEAST):
+            continue
+        value = _number(row.value == 1.0 if is_answer else float(f"{row.value:.4g}"))
+        curve = ", ".join(f"{place:g}: {height:.4g}" for place, height in row.curve)
+        spread = f"spread {100 * row.spread:.1f} %" if row.samples > 1 else ""
+        state = row.state.replace("°C", "C")
+        how = ", ".join(filter(None, ("@measured", spread, state)))
+        told = "; ".join(filter(None, (row.figure, row.title, curve)))
+        yield f'"{row.name}" = {{ value = {value}, source = {_text(f"{how}: {told}")} }}'
+
+
+def _quirks(facts: Sequence[Fact]) -> Iterator[str]:
+    """What compilations are to do without, once for each word with all that says so."""
+    words = dict.fromkeys(fact.avoid for fact in facts if fact.avoid)
+    for word in words:
+        saying = [fact for fact in facts if fact.avoid == word]
+        seen = "; ".join(f"{fact.key}: {fact.measured}" for fact in saying)
+        yield from (
+            "",
+            "[[quirks]]",
+            f'name = "measured-{word}"',
+            f"text = {_text(saying[0].means)}",
+            f"source = {_text(f'@measured: {seen}')}",
+            f'avoid = ["{word}"]',
+        )
+
+
+def _text(text: str) -> str:
+    """A TOML text of one line; JSON's are TOML's too."""
+    return json.dumps(" ".join(text.split())[:_MOST_LETTERS])

@@ -1,0 +1,251 @@
+"""One validation: plan layers, measure their schedules on a device, say what the model chose."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adrenoc.base.errors import AdrenocError, RemoteError
+from adrenoc.ir.options import CompileOptions
+from adrenoc.lab.calibrate.bench import Bench
+from adrenoc.lab.calibrate.calibrate import SHARE
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.measure import spread_of
+from adrenoc.lab.calibrate.micro_kernel import ProbeError
+from adrenoc.lab.calibrate.session import Reach, opened_bench
+from adrenoc.lab.calibrate.validate.confirm import Confirmed, confirm
+from adrenoc.lab.calibrate.validate.findings import (
+    FamilyFinding,
+    JoinFinding,
+    KernelFinding,
+    Timed,
+    family_findings,
+    kernel_finding,
+)
+from adrenoc.lab.calibrate.validate.forms import Forms, forms_of
+from adrenoc.lab.calibrate.validate.kernel_times import CONTESTS, KernelClock, KernelTimes
+from adrenoc.lab.calibrate.validate.table import LayerRow, families_in_turn
+from adrenoc.lab.tune.refit.kernels import Measured
+from adrenoc.lab.tune.tasks import Task, TunePlan
+from adrenoc.lab.tune.tuner import tolerance_of
+from adrenoc.lab.tune.variant import Variant, VariantBuilder
+from adrenoc.target.cost.cost import Cost
+from adrenoc.target.target import Target
+
+MOST_SCHEDULES = 40
+US_A_MS = 1e3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationRequest(Reach):
+    """Which layers to measure where, as compiled for which target with which options."""
+
+    target: Target
+    options: CompileOptions
+    rows: tuple[LayerRow, ...]
+    schedules: int = MOST_SCHEDULES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """What was measured, and what the target's constants make of it."""
+
+    device: Device
+    target: Target
+    options: CompileOptions
+    date: datetime.date
+    kernels: tuple[KernelFinding, ...]
+    families: tuple[FamilyFinding, ...]
+    joins: tuple[JoinFinding, ...]
+    left_out: tuple[tuple[str, str], ...]
+    """Layer, and why it was not measured."""
+    timed: tuple[Timed, ...]
+    time_s: float
+
+
+Say = Callable[[str, str], None]
+"""Hears of each layer as it ends, and of what came of it."""
+
+
+def run_validation(request: ValidationRequest, *, say: Say = lambda *_: None) -> Validation:
+    """Measure the layers.
+
+    Raises:
+        RemoteError: the device cannot be reached, or went away before anything was measured.
+        DeviceError: it runs no kernel at all.
+    """
+    with opened_bench(request) as (bench, device, scratch):
+        run = _Run(request=request, bench=bench, scratch=scratch, say=say)
+        run.layers()
+    cost = request.target.cost
+    return Validation(
+        device=device,
+        target=request.target,
+        options=request.options,
+        date=datetime.datetime.now(datetime.timezone.utc).date(),
+        kernels=tuple(kernel_finding(timed, cost) for timed in run.timed),
+        families=family_findings(run.timed, cost),
+        joins=tuple(run.joins),
+        left_out=tuple(run.left_out),
+        timed=tuple(run.timed),
+        time_s=run.spent_s,
+    )
+
+
+def confirm_choices(reach: Reach, validation: Validation, cost: Cost) -> Confirmed:
+    """Run what other constants choose on the device that was validated.
+
+    Raises:
+        RemoteError: the device cannot be reached, or went away.
+        DeviceError: it runs no kernel at all.
+    """
+    with opened_bench(reach) as (bench, _, scratch):
+
+        def build(kernel: Measured, number: int) -> Variant:
+            return VariantBuilder(kernel.plan, scratch)(kernel.task, number)
+
+        old = validation.target.cost
+        return confirm(validation.timed, old, cost, bench=bench, build=build, scratch=scratch)
+
+
+class _Run:
+    """The layers, one after the other, within the budget."""
+
+    def __init__(self, *, request: ValidationRequest, bench: Bench, scratch: Path, say: Say):
+        self._request, self._bench, self._scratch, self._say = request, bench, scratch, say
+        self._began = time.monotonic()
+        self.timed: list[Timed] = []
+        self.joins: list[JoinFinding] = []
+        self.left_out: list[tuple[str, str]] = []
+
+    @property
+    def spent_s(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    def layers(self) -> None:
+        """Measure all that the budget allows."""
+        rows = families_in_turn(self._request.rows)
+        for number, row in enumerate(rows):
+            left_s = self._request.budget_s - self.spent_s
+            if left_s <= 0:
+                self._leave(row, "the budget of time was spent before")
+                continue
+            try:
+                self._layer(row, min(left_s, SHARE * left_s / (len(rows) - number)))
+            except RemoteError as error:
+                if not self.timed:
+                    raise
+                for left in rows[number:]:
+                    self._leave(left, error.message)
+                return
+
+    def _leave(self, row: LayerRow, why: str) -> None:
+        self.left_out.append((row.layer.name, why))
+        self._say(row.layer.name, f"left out: {why}")
+
+    def _layer(self, row: LayerRow, share_s: float) -> None:
+        end = time.monotonic() + share_s
+        folder = self._scratch / f"layer{len(list(self._scratch.iterdir()))}"
+        folder.mkdir()
+        forms = forms_of(row, self._request.target, self._request.options, folder)
+        if forms is None or not forms.validated:
+            self._leave(row, "none of its kernels has a choice of schedules on this target")
+            return
+        said = []
+        for plan, task in forms.validated:
+            found = self._kernel(row, plan, task, folder, end)
+            if found is None:
+                said.append(f"{task.family}: none of the first schedules ran")
+                continue
+            self.timed.append(found)
+            finding = kernel_finding(found, self._request.target.cost)
+            said.append(
+                f"{task.family}, {finding.measured} of {finding.offered}: regret "
+                f"{finding.regret:.2f}, rank {finding.rank:.2f}"
+            )
+        joined = self._join(forms, folder)
+        if joined is not None:
+            self.joins.append(joined)
+            said.append(f"{joined.takes} taken, apart takes {joined.ratio:.2f} of joined")
+        self._say(row.layer.name, "; ".join(said))
+
+    def _kernel(
+        self, row: LayerRow, plan: TunePlan, task: Task, folder: Path, end: float
+    ) -> Timed | None:
+        build = VariantBuilder(plan, folder)
+        clock = KernelClock(
+            bench=self._bench,
+            build=lambda number: build(task, number),
+            reference=folder / f"{task.digest}_reference.npy",
+            tolerance=tolerance_of(self._request.options),
+            is_late=lambda: time.monotonic() > end,
+        )
+        times = clock.measure(task.spread(self._request.schedules))
+        return None if times is None else timed_of(row, plan, task, times)
+
+    def _join(self, forms: Forms, folder: Path) -> JoinFinding | None:
+        """Both ways of a layer by the schedules that the model chooses, in turn."""
+        if not forms.compared:
+            return None
+        variants, joined_count = [], 0
+        for plan, tasks in forms.compared:
+            build = VariantBuilder(plan, folder)
+            try:
+                variants += [build(task, 0) for task in tasks]
+            except AdrenocError as error:
+                self.left_out.append((f"{forms.row.layer.name}, joined or apart", error.message))
+                return None
+            joined_count = joined_count or len(variants)
+        times_us: list[tuple[float, ...]] = [()] * len(variants)
+        try:
+            for _ in range(CONTESTS):
+                answers = self._bench.launch(variants, folder / "joined.npy")
+                times_us = [a + b for a, b in zip(times_us, answers.times_us, strict=True)]
+        except ProbeError as error:
+            self.left_out.append((f"{forms.row.layer.name}, joined or apart", str(error)))
+            return None
+        return join_of(forms, times_us, joined_count)
+
+
+def timed_of(row: LayerRow, plan: TunePlan, task: Task, times: KernelTimes) -> Timed:
+    """The times of a kernel as what constants are fitted to."""
+    measured = Measured(
+        plan=plan,
+        task=task,
+        layer=row.layer.name,
+        tiles=tuple(task.candidates[number] for number in times.times_us),
+        times_ms=tuple(time_us / US_A_MS for time_us in times.times_us.values()),
+    )
+    return Timed(
+        family=row.family,
+        kept_out=row.kept_out,
+        measured=measured,
+        spread=times.spread,
+        noise=times.noise,
+        refused=times.refused,
+    )
+
+
+def join_of(forms: Forms, times_us: Sequence[Sequence[float]], joined_count: int) -> JoinFinding:
+    """Judge whether to join kernels, from rounds of times of both ways; the joined kernels come
+    first."""
+    rounds = [
+        (sum(every[:joined_count]), sum(every[joined_count:]))
+        for every in zip(*times_us, strict=True)
+    ]
+    joined_us = statistics.median(joined for joined, _ in rounds)
+    ratio = statistics.median(apart / joined for joined, apart in rounds)
+    return JoinFinding(
+        layer=forms.row.layer.name,
+        join=forms.row.join,
+        kept_out=forms.row.kept_out,
+        takes="joined" if forms.is_joined else "apart",
+        joined_us=joined_us,
+        apart_us=joined_us * ratio,
+        spread=spread_of([apart / joined for joined, apart in rounds]),
+    )

@@ -1,0 +1,296 @@
+"""Which job comes next on a device, what is under way, and what came of all of them.
+
+Threads take jobs from the board and bring results back; the board alone decides what is left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from adrenoc.lab.fleet.plan import Plan, target_of
+from adrenoc.lab.fleet.store import Store
+from adrenoc.lab.fleet.work import COMPILE, RUN, Job, Result
+
+MOST_ATTEMPTS = 3
+"""Commands that die of themselves, with nothing done since the last, before the job has failed."""
+MOST_LOSSES = 10
+"""Times that a device which a tracker knows may be lost in one job, with nothing done since the
+last, before that job is to blame."""
+_BUSY_S = 1.0
+FAILED, LEFT, WAITING, DONE = "failed", "left", "waiting", "done"
+
+
+@dataclass(kw_only=True)
+class Standing:
+    """What is known of one device; `kind` is its key at a tracker."""
+
+    name: str
+    kind: str = ""
+    target: str = ""
+    jobs: tuple[Job, ...] = ()
+    at_work: int = 0
+    seen_s: float = field(default_factory=time.monotonic)
+    is_missed: bool = False
+    """Whether it was lost, and has given nothing since."""
+    word: str = ""
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One job as it stands at the end: `state` is DONE, FAILED, LEFT or WAITING."""
+
+    job: Job
+    state: str
+    result: Result | None = None
+    word: str = ""
+
+
+class Board:
+    """The state of a fleet, for threads."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        *,
+        again: bool = False,
+        on_end: Callable[[Job, Result], None] = lambda job, result: None,
+    ) -> None:
+        self._plan, self._store, self._on_end = plan, store, on_end
+        self._again = again
+        self._lock = threading.RLock()
+        self._devices: dict[str, Standing] = {}
+        self._compiles: dict[str, Job] = {}
+        self._results: dict[str, Result | None] = {}
+        self._under_way: set[str] = set()
+        self._attempts: dict[str, int] = {}
+        self._losses: dict[str, int] = {}
+        self._progress: dict[str, int] = {}
+
+    def meet(self, name: str, *, kind: str = "") -> Standing:
+        """A device is there: now, and perhaps for the first time."""
+        with self._lock:
+            found = self._devices.setdefault(name, Standing(name=name, kind=kind))
+            found.seen_s, found.is_gone = time.monotonic(), False
+            if not found.target:
+                self._learn(found, self._plan.options.target)
+            return found
+
+    def take(self, name: str) -> Job | None:
+        """The next job for a device; None while there is none, or it is at work."""
+        with self._lock:
+            device = self._devices[name]
+            job = next((job for job in self._open_jobs(device) if self._is_ready(job)), None)
+            if job is None or self._is_at_work(device):
+                return None
+            self._under_way.add(job.key)
+            device.at_work += 1
+            return job
+
+    def take_compile(self) -> Job | None:
+        """The next bundle to make."""
+        with self._lock:
+            for job in self._compiles.values():
+                if self._find_result(job) is None and self._is_ready(job):
+                    self._under_way.add(job.key)
+                    return job
+            return None
+
+    def has_ready(self) -> bool:
+        """Whether any device has a job that it could do now."""
+        with self._lock:
+            return any(
+                self._is_ready(job)
+                for device in self._devices.values()
+                if not self._is_at_work(device)
+                for job in self._open_jobs(device)
+            )
+
+    def finish(self, job: Job, result: Result | None, word: str = "") -> None:
+        """What became of a job; None where its device was lost, or another process has it."""
+        with self._lock:
+            self._under_way.discard(job.key)
+            device = self._devices.get(job.device)
+            if device is not None:
+                device.at_work -= 1
+                device.word = word
+                if result is not None:
+                    self._note_presence(device, is_lost=not result.is_final)
+            if result is None:
+                return
+            if not result.is_final:
+                result = self._judge_lost(job, result, device)
+            if result is None:
+                return
+            self._results[job.key] = result
+            if device is not None and not device.target:
+                self._learn(device, "")
+        self._on_end(job, result)
+
+    def is_over(self, name: str) -> bool:
+        """Whether nothing is left to do on a device, now or later."""
+        with self._lock:
+            device = self._devices.get(name)
+            return device is not None and (device.is_gone or not self._open_jobs(device))
+
+    def settle(self) -> bool:
+        """Give up devices that have been away for too long; whether all is over."""
+        with self._lock:
+            now = time.monotonic()
+            for device in self._devices.values():
+                if self._is_at_work(device):
+                    continue
+                if not any(self._is_ready(job) for job in self._open_jobs(device)):
+                    device.seen_s = now  # one that waits for its bundles is not away
+                elif now - device.seen_s > self._plan.options.patience_s:
+                    device.is_gone = True
+            return not self._under_way and all(self.is_over(name) for name in self._devices)
+
+    def rows(self) -> tuple[Row, ...]:
+        """All jobs on devices, device by device, and bundles that could not be made."""
+        with self._lock:
+            rows = [
+                self._row(job, device)
+                for device in sorted(self._devices.values(), key=lambda d: d.name)
+                for job in device.jobs or (self._plan.identify(device.name),)
+            ]
+            made = [self._row(job, None) for job in self._compiles.values()]
+            return (*rows, *(row for row in made if row.state != DONE))
+
+    def wait_for_others(self, job: Job, do: Callable[[Job], Result | None]) -> Row:
+        """The row of a job that is done when all others are over, or was done before."""
+        while self._find_result(job) is None:
+            result = do(job)
+            if result is None:  # another process does it
+                time.sleep(_BUSY_S)
+            elif not result.is_final and result.exit_code >= 0:
+                return Row(job=job, state=LEFT, word=result.error)
+            self.finish(job, result)
+        return self._row(job, None)
+
+    def kinds_of(self, target: str) -> set[str]:
+        """The keys of a target's devices at trackers."""
+        with self._lock:
+            return {d.kind for d in self._devices.values() if d.target == target}
+
+    def targets(self) -> dict[str, str]:
+        """The target of each device that has said what it is."""
+        with self._lock:
+            return {d.name: d.target for d in self._devices.values() if d.target}
+
+    def _row(self, job: Job, device: Standing | None) -> Row:
+        result = self._find_result(job)
+        if result is not None:
+            state = DONE if result.exit_code == 0 or result.output else FAILED
+            return Row(job=job, state=state, result=result)
+        if (bundle := self._bundle(job)) is not None:
+            made = self._find_result(bundle)
+            if made is not None and made.exit_code:
+                return Row(job=job, state=FAILED, word=f"its bundle was not made: {made.error}")
+        if device is not None and device.is_gone:
+            return Row(job=job, state=LEFT, word=device.word or "it is not there")
+        return Row(job=job, state=WAITING, word=device.word if device is not None else "")
+
+    def _open_jobs(self, device: Standing) -> list[Job]:
+        """What may still be done on a device."""
+        if not device.target:
+            job = self._plan.identify(device.name)
+            return [] if self._find_result(job) is not None else [job]
+        return [
+            job for job in device.jobs if self._find_result(job) is None and not self._is_lost(job)
+        ]
+
+    def _is_ready(self, job: Job) -> bool:
+        bundle = self._bundle(job)
+        made = None if bundle is None else self._find_result(bundle)
+        can_run = bundle is None or (made is not None and made.exit_code == 0)
+        return can_run and job.key not in self._under_way and not self._store.is_busy(job)
+
+    def _is_at_work(self, device: Standing) -> bool:
+        """Whether a job is done there now, by this process or by one whose fleet has died.
+
+        Between the sessions of a job a tracker takes its device for free.
+        """
+        return device.at_work > 0 or any(self._store.is_busy(job) for job in device.jobs)
+
+    def _is_lost(self, job: Job) -> bool:
+        """Whether the bundle of a job could not be made."""
+        bundle = self._bundle(job)
+        made = None if bundle is None else self._find_result(bundle)
+        return made is not None and made.exit_code != 0
+
+    def _bundle(self, job: Job) -> Job | None:
+        return self._plan.compile(job.target, Path(job.model)) if job.deed == RUN else None
+
+    def _find_result(self, job: Job) -> Result | None:
+        """The result of a job; looked for on disk once.
+
+        One that another process writes after that is found by the runner of the same job.
+        """
+        if job.key not in self._results:
+            found = self._store.result_of(job)
+            if found is not None and not self._counts(job, found):
+                self._store.forget(job)
+                found = None
+            self._results[job.key] = found
+        return self._results[job.key]
+
+    def _counts(self, job: Job, found: Result) -> bool:
+        """Whether a result of an earlier fleet stands: not where it failed and is to be redone."""
+        if found.exit_code:
+            return not self._again
+        return job.deed != COMPILE or self._plan.bundle_path(job.target, Path(job.model)).exists()
+
+    def _learn(self, device: Standing, target: str) -> None:
+        """Find out what to compile for, and with it what there is to do."""
+        if not target:
+            said = self._find_result(self._plan.identify(device.name))
+            if said is None or said.exit_code:
+                return
+            target = target_of(said.output)
+        device.target = target
+        device.jobs = self._plan.list_jobs(device.name, target)
+        for job in device.jobs:
+            if (bundle := self._bundle(job)) is not None:
+                self._compiles.setdefault(bundle.key, bundle)
+
+    @staticmethod
+    def _note_presence(device: Standing, *, is_lost: bool) -> None:
+        """One that is lost was there until then, however long ago it last gave something."""
+        if not (is_lost and device.is_missed):
+            device.seen_s = time.monotonic()
+        device.is_missed = is_lost
+
+    def _has_gone_on(self, job: Job) -> bool:
+        """Whether a job has done more than when its command last ended too early."""
+        before, now = self._progress.get(job.key, 0), self._store.progress_bytes(job)
+        self._progress[job.key] = now
+        return now > before
+
+    def _judge_lost(self, job: Job, result: Result, device: Standing | None) -> Result | None:
+        """A command without an end: the device left, or it ended so once too often.
+
+        A device that a tracker knows is there again whenever it is met: only the count ends that.
+        """
+        has_died = result.exit_code < 0
+        if device is not None and not has_died:
+            device.word = result.error
+            if not device.kind:
+                return None
+        if self._has_gone_on(job):
+            self._attempts[job.key] = self._losses[job.key] = 0
+            return None
+        counts = self._attempts if has_died else self._losses
+        most = MOST_ATTEMPTS if has_died else MOST_LOSSES
+        counts[job.key] = counts.get(job.key, 0) + 1
+        if counts[job.key] < most:
+            return None
+        told = f"the device was lost {most} times in it: {result.error}"
+        if has_died:
+            told = f"the command died of signal {-result.exit_code}, {most} times"
+        return Result(exit_code=1, took_s=result.took_s, ended=result.ended, error=told)

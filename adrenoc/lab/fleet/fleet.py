@@ -1,0 +1,233 @@
+"""A fleet at work: a thread for each device, and some that make bundles, until all is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from adrenoc.base.errors import AdrenocError
+from adrenoc.base.host.proc import own_module
+from adrenoc.lab.fleet import runner
+from adrenoc.lab.fleet.board import Board, Row
+from adrenoc.lab.fleet.members import Member, Tracked
+from adrenoc.lab.fleet.plan import FleetOptions, Plan
+from adrenoc.lab.fleet.store import Store
+from adrenoc.lab.fleet.work import TUNE, Job, Result
+
+_TICK_S = 0.2
+_ABSENT_S = 2.0
+_LIST_S = 2.0
+_MOST_THREADS = 4096
+_COMPILE_SHARE = 4
+"""Of so many commands side by side one may make a bundle: these take a core each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetReport:
+    """What came of a fleet: a row for each job, and the target of each device."""
+
+    rows: tuple[Row, ...]
+    targets: dict[str, str]
+
+
+def run_fleet(
+    options: FleetOptions,
+    members: Sequence[Member],
+    tracked: Sequence[Tracked],
+    store: Store,
+    *,
+    again: bool = False,
+    on_end: Callable[[Job, Result], None] = lambda job, result: None,
+) -> FleetReport:
+    """Do all jobs of `options` on all devices, going on where an earlier fleet has stopped.
+
+    `again` repeats what failed before.  `on_end` hears of each job that ends.
+
+    Raises:
+        RemoteError: there is no tracker.
+        ModelNotFoundError: a model is not there.
+        OutputError: another fleet is at work in the store's folder.
+    """
+    with store.hold():
+        plan = Plan(options, store)
+        board = Board(plan, store, again=again, on_end=on_end)
+        for member in members:
+            board.meet(member.name)
+        for kind in tracked:
+            for name in kind.names():
+                board.meet(name, kind=kind.key)
+        crew = _Crew(board, store, options)
+        with crew:
+            for _ in range(max(1, options.jobs // _COMPILE_SHARE)):
+                crew.start(crew.make_bundles)
+            for member in members:
+                crew.start(crew.serve, member)
+            for kind in tracked:
+                crew.start(crew.watch, kind)
+            while not board.settle():
+                crew.check()
+                time.sleep(_TICK_S)
+            tuned = _tune(plan, board, crew, members, tracked) if TUNE in options.deeds else ()
+        return FleetReport(rows=(*board.rows(), *tuned), targets=board.targets())
+
+
+class _Crew:
+    """Threads that take jobs from a board, and the processes that they wait for."""
+
+    def __init__(self, board: Board, store: Store, options: FleetOptions) -> None:
+        self._board, self._store, self._options = board, store, options
+        self._over = threading.Event()
+        self._pool = ThreadPoolExecutor(_MOST_THREADS)
+        self._work: list[Future[None]] = []
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._lock = threading.Lock()
+        self._places = threading.Semaphore(options.jobs)
+
+    def __enter__(self) -> _Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all threads, and what they wait for."""
+        self._over.set()
+        with self._lock:
+            for process in self._processes:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+        self._pool.shutdown()
+
+    def check(self) -> None:
+        """Raise here what ended a thread."""
+        for work in [work for work in self._work if work.done()]:
+            self._work.remove(work)
+            work.result()
+
+    def start(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Have a thread do that until all is over."""
+        self._work.append(self._pool.submit(work, *arguments))
+
+    def make_bundles(self) -> None:
+        """Compile what devices wait for."""
+        while not self._over.is_set():
+            job = self._board.take_compile()
+            if job is None:
+                self._over.wait(_TICK_S)
+                continue
+            self._board.finish(job, self.do(job, ()))
+
+    def serve(self, member: Member) -> None:
+        """Do the jobs of one device that is always reached in the same way."""
+        while not self._over.is_set() and not self._board.is_over(member.name):
+            with self._places:
+                pause_s = self._do_next(member)
+            self._over.wait(pause_s)
+
+    def watch(self, kind: Tracked) -> None:
+        """Have a thread for each device of a kind that the tracker knows."""
+        lanes = 0
+        while not self._over.is_set():
+            with suppress(AdrenocError, OSError):
+                names = kind.names()
+                for name in names:
+                    self._board.meet(name, kind=kind.key)
+                for _ in range(len(names) - lanes):
+                    self.start(self._serve_free, kind)
+                lanes = max(lanes, len(names))
+            self._over.wait(_LIST_S)
+
+    def _serve_free(self, kind: Tracked) -> None:
+        """Take whichever device is free, and do the next of its jobs."""
+        while not self._over.is_set():
+            pause_s = _TICK_S
+            with self._places:
+                if self._board.has_ready():
+                    with suppress(AdrenocError, OSError):
+                        member = kind.next_free()
+                        self._board.meet(member.name, kind=kind.key)
+                        # One that has nothing to do waits for its next client.
+                        pause_s = self._do_next(member)
+            self._over.wait(pause_s)
+
+    def _do_next(self, member: Member) -> float:
+        """Do the next job of a device, where it has one; how long to wait before another (s)."""
+        job = self._board.take(member.name)
+        if job is None:
+            return _TICK_S
+        result = self.do(job, member.options)
+        lost = result is None or not result.is_final
+        self._board.finish(job, result, result.error if result is not None and lost else "")
+        return _ABSENT_S if lost else 0.0
+
+    def do(self, job: Job, options: Sequence[str]) -> Result | None:
+        """Run a job in a process that outlives this one; None where another one has the job."""
+        request = {
+            "words": [*job.words, *options],
+            "limit_s": self._options.limit_s,
+            "lock": str(self._store.lock_path(job)),
+            "result": str(self._store.result_path(job)),
+        }
+        with subprocess.Popen(
+            own_module(runner.__name__),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            with self._lock:
+                self._processes.add(process)
+            if self._over.is_set():  # set before the process was there to be ended
+                process.terminate()
+            try:
+                said, _ = process.communicate(json.dumps(request))
+            finally:
+                with self._lock:
+                    self._processes.discard(process)
+        if self._over.is_set() or process.returncode == runner.BUSY:
+            return None
+        if process.returncode:
+            return _died(process.returncode)
+        return Result(**json.loads(said))
+
+
+def _died(code: int) -> Result:
+    return Result(exit_code=min(code, -1), took_s=0.0, ended="", error="its process was killed")
+
+
+def _tune(
+    plan: Plan,
+    board: Board,
+    crew: _Crew,
+    members: Sequence[Member],
+    tracked: Sequence[Tracked],
+) -> tuple[Row, ...]:
+    """Tune each model for each target, on all devices of it together, one after the other."""
+    targets = board.targets()
+    rows = []
+    for target in sorted(set(targets.values())):
+        own = {name for name, of_device in targets.items() if of_device == target}
+        kinds = [kind for kind in tracked if kind.key in board.kinds_of(target)]
+        places = places_to_tune(own, members, kinds)
+        for model in plan.options.models:
+            job = plan.tune(target, model, places)
+            rows.append(board.wait_for_others(job, lambda job: crew.do(job, ())))
+    return tuple(rows)
+
+
+def places_to_tune(
+    own: set[str], members: Sequence[Member], kinds: Sequence[Tracked]
+) -> tuple[str, ...]:
+    """The options of `adrenoc tune` for these devices; of a tracker it takes one kind."""
+    if kinds:
+        return ("--tracker", str(kinds[0].tracker), "--key", kinds[0].key)
+    # The key and the runtime are the same for all that have one.
+    pairs = [m.options[at : at + 2] for m in members if m.name in own for at in (0, 2)]
+    return tuple(word for pair in dict.fromkeys(pairs) for word in pair)

@@ -1,0 +1,71 @@
+"""The table of a fleet as one HTML file: devices against models, then each job with figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from adrenoc.base.text.amounts import count_of, show_ms
+from adrenoc.base.text.html_page import cell, line, number, page, table
+from adrenoc.lab.fleet.table import COLUMNS, NUMBERS, Line
+from adrenoc.lab.fleet.work import RUN
+
+_KINDS = {"right": "good", "done": "good", "wrong": "bad", "failed": "bad", "slower": "bad"}
+
+
+def fleet_html(lines: Sequence[Line]) -> str:
+    """The whole page."""
+    bad = sum(job.is_bad for job in lines)
+    devices = count_of(len({job.device for job in lines if job.device}), "device")
+    return page(
+        "A fleet",
+        f"<h1>A fleet</h1>\n<p>{devices}, {count_of(len(lines), 'job')}, {bad} wrong, slower or "
+        f"failed.</p>\n<h2>p50 of each model</h2>\n{_grid(lines)}"
+        f"<h2>All jobs</h2>\n{_jobs(lines)}",
+    )
+
+
+def _grid(lines: Sequence[Line]) -> str:
+    """A row for each device, a column for each model."""
+    runs = {(job.device, job.model): job for job in lines if job.deed == RUN}
+    models = list(dict.fromkeys(model for _, model in runs))
+    devices = list(dict.fromkeys(device for device, _ in runs))
+    told = {job.device: job for job in runs.values() if job.gpu}
+    rows = [
+        line(
+            cell(device),
+            cell(told[device].gpu if device in told else ""),
+            cell(told[device].driver if device in told else ""),
+            *(_time(runs.get((device, model))) for model in models),
+        )
+        for device in devices
+    ]
+    names = ("device", "GPU", "driver", *(Path(model).stem for model in models))
+    return table(names, "".join(rows))
+
+
+def _time(job: Line | None) -> str:
+    if job is None:
+        return cell("")
+    time = "" if job.p50_ms is None else show_ms(job.p50_ms)
+    if not time or job.is_bad:
+        return cell(", ".join(filter(None, (job.status, time))), _KINDS.get(job.status, "quiet"))
+    return number(time)
+
+
+def _jobs(lines: Sequence[Line]) -> str:
+    """A row for each job; columns of figures that no job has are left out."""
+    texts = [dict(zip(COLUMNS, job.cells(), strict=True)) for job in lines]
+    names = [n for n in COLUMNS if n not in NUMBERS or any(text[n] for text in texts)]
+    kinds = [_KINDS.get(job.status, "quiet") for job in lines]
+    rows = [
+        line(*(_cell(name, text[name], kind) for name in names))
+        for text, kind in zip(texts, kinds, strict=True)
+    ]
+    return table(names, "".join(rows))
+
+
+def _cell(name: str, text: str, kind: str) -> str:
+    if name in NUMBERS:
+        return number(text)
+    return cell(text, kind if name == "result" else "")

@@ -1,0 +1,244 @@
+"""What a fleet found, a line a job: how fast, whether right, how much memory, how warm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from adrenoc.base.errors import InputError
+from adrenoc.base.files.read import read_plain
+from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.spelling import quote_word
+from adrenoc.device.gpu_state import GpuState, why_not_comparable
+from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, Row
+from adrenoc.lab.fleet.fleet import FleetReport
+from adrenoc.lab.fleet.work import CALIBRATE, RUN, TUNE, VERIFY
+
+BAD = ("wrong", "failed", "slower")
+COLUMNS = (
+    *("device", "GPU", "model", "result", "p50", "p90", "cold", "error", "launches"),
+    *("memory", "MHz", "°C", "before", "note"),
+)
+NUMBERS = ("p50", "p90", "cold", "error", "launches", "memory", "MHz", "°C", "before")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One job.
+
+    `status`: "right" (compared), "done" (nothing to compare with), "wrong", "slower" than the
+    baseline, "failed", "left" (the device went away) or "waiting" (never begun).  `error` is the
+    largest one over its output's range; `before_ms` is p50 of the baseline; figures that a job
+    does not give are None.  `driver`, `clock_mhz` and `temperature_c` are the device's.
+    """
+
+    deed: str
+    device: str
+    model: str
+    target: str
+    status: str
+    gpu: str = ""
+    driver: str = ""
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    cold_ms: float | None = None
+    error: float | None = None
+    launches: int | None = None
+    memory_bytes: int | None = None
+    clock_mhz: float | None = None
+    temperature_c: float | None = None
+    before_ms: float | None = None
+    took_s: float | None = None
+    ended: str = ""
+    note: str = ""
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether a build should stop at it; a device that left is no such thing."""
+        return self.status in BAD
+
+    @property
+    def spread(self) -> float:
+        """How much longer than half of the runs the slowest tenth took, as a part of p50."""
+        if not self.p50_ms or self.p90_ms is None:
+            return 0.0
+        return self.p90_ms / self.p50_ms - 1
+
+    def cells(self) -> tuple[str, ...]:
+        """The line as texts, for COLUMNS."""
+        memory = None if self.memory_bytes is None else self.memory_bytes / 2**20
+        return (
+            self.device,
+            self.gpu or self.target,
+            Path(self.model).stem if self.deed == RUN else f"{self.deed} {Path(self.model).stem}",
+            self.status,
+            _text(self.p50_ms, "{:.2f} ms"),
+            _text(self.p90_ms, "{:.2f} ms"),
+            _text(self.cold_ms, "{:.0f} ms"),
+            _text(self.error, "{:.1e}"),
+            _text(self.launches, "{}"),
+            _text(memory, "{:.1f} MiB"),
+            _text(self.clock_mhz, "{:.0f}"),
+            _text(self.temperature_c, "{:.0f}"),
+            _text(self.before_ms, "{:.2f} ms"),
+            self.note,
+        )
+
+
+def lines_of(
+    report: FleetReport,
+    before: Baseline | None,
+    *,
+    slower_percent: float,
+) -> tuple[Line, ...]:
+    """A line for each row; held against a baseline where there is one."""
+    lines = tuple(_line(row) for row in report.rows)
+    if before is None:
+        return lines
+    return tuple(_compare_line(line, before.find(line), slower_percent) for line in lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The lines of an earlier fleet."""
+
+    lines: tuple[Line, ...]
+
+    def find(self, line: Line) -> Line | None:
+        """The earlier line of the same job.
+
+        Models may lie in another folder now: then the name tells, where only one has it.
+        """
+        alike = [one for one in self.lines if (one.deed, one.device) == (line.deed, line.device)]
+        same = [one for one in alike if one.model == line.model]
+        named = [one for one in alike if Path(one.model).name == Path(line.model).name]
+        found = same or named
+        return found[0] if len(found) == 1 else None
+
+
+def read_fleet_baseline(path: Path) -> Baseline:
+    """The lines of an earlier fleet, from its `--json` output.
+
+    Raises:
+        InputError: the file is missing, or holds something else.
+    """
+    hint = f"adrenoc fleet MODEL... --json > {quote_word(path)}"
+
+    def wrong(place: str, what: str) -> InputError:
+        return InputError(
+            f"{path} is not what `adrenoc fleet --json` printed: {place} {what}", hint=hint
+        )
+
+    try:
+        plain = read_json(read_plain(path))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}", hint=hint) from error
+    except ValueError as error:
+        raise wrong("it", f"is no JSON: {error}") from error
+    told = plain.get("fleet") if isinstance(plain, dict) else None
+    if not isinstance(told, list):
+        raise wrong("it", "has no list `fleet`")
+    decoder = Decoder(wrong, defaults=True)
+    return Baseline(
+        lines=tuple(decoder.read(Line, one, f"fleet[{at}]") for at, one in enumerate(told))
+    )
+
+
+def _line(row: Row) -> Line:
+    job, result = row.job, row.result
+    facts: dict[str, Any] = {
+        "deed": job.deed,
+        "device": job.device,
+        "model": job.model,
+        "target": job.target,
+    }
+    if result is None or row.state != DONE:
+        note = row.word or (result.error if result is not None else "")
+        status = {FAILED: "failed", LEFT: "left"}.get(row.state, "waiting")
+        return Line(**facts, status=status, note=note)
+    facts |= {"took_s": round(result.took_s, 3), "ended": result.ended}
+    if job.deed == RUN:
+        return Line(**facts, **_read_run(result.output, result.exit_code))
+    status = "done" if result.exit_code == 0 else "failed"
+    return Line(
+        **facts, status=status, note=result.error or _describe_deed(job.deed, result.output)
+    )
+
+
+def _read_run(output: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
+    """The figures of `adrenoc run --json`."""
+    check, times = output.get("check"), output.get("times", {})
+    status = "done" if check is None else "right" if check["passed"] else "wrong"
+    states = output.get("gpu") or [{}]
+    notes = list(output.get("notes", ()))
+    if check is not None and not check["passed"]:
+        notes = [tensor["reason"] for tensor in check["tensors"] if not tensor["passed"]]
+    return {
+        "status": "failed" if exit_code and status != "wrong" else status,
+        "gpu": str(output.get("device", "")).partition(" at ")[0],
+        "driver": str(output.get("driver", "")),
+        "p50_ms": times.get("p50_ms"),
+        "p90_ms": times.get("p90_ms"),
+        "cold_ms": times.get("cold_ms"),
+        "error": max((tensor["range_error"] for tensor in check["tensors"]), default=None)
+        if check is not None
+        else None,
+        "launches": output.get("launching", {}).get("launches"),
+        "memory_bytes": output.get("memory_bytes"),
+        "clock_mhz": states[-1].get("clock_mhz") or None,
+        "temperature_c": states[-1].get("temperature_c") or None,
+        "note": "; ".join(_plain_notes(notes)),
+    }
+
+
+def _plain_notes(notes: list[str]) -> list[str]:
+    """Without what was sent, which says something of the way and nothing of the device."""
+    return [note for note in notes if " MB were sent, " not in note]
+
+
+def _describe_deed(deed: str, output: Mapping[str, Any]) -> str:
+    if deed == VERIFY:
+        wrong, file = len(output.get("findings", ())), output.get("report", "")
+        return f"{wrong} wrong, see {file}" if wrong else ""
+    if deed == CALIBRATE:
+        return str(output.get("target_file", ""))
+    return str(output.get("log", "")) if deed == TUNE else ""
+
+
+def _compare_line(line: Line, before: Line | None, slower_percent: float) -> Line:
+    """A line with the baseline's time; "slower" where that can be told and is so.
+
+    It cannot where the runs of either fleet were further from each other than the two fleets are.
+    """
+    if before is None or before.p50_ms is None or line.p50_ms is None:
+        return line
+    changes: dict[str, Any] = {"before_ms": before.p50_ms}
+    factor, spread = line.p50_ms / before.p50_ms, max(before.spread, line.spread)
+    told = f"{factor:.2f} of its time before"
+    note = ""
+    if reason := _difference(before, line):
+        note = f"not comparable: {reason}"
+    elif factor > 1 + slower_percent / 100 and line.status in ("right", "done"):
+        if factor > 1 + spread:
+            changes["status"], note = "slower", told
+        else:
+            note = f"{told}, within the spread of {spread:.0%}: more --repeat tells"
+    changes["note"] = "; ".join(filter(None, (line.note, note)))
+    return replace(line, **changes)
+
+
+def _difference(before: Line, line: Line) -> str:
+    """Why two times say nothing against each other; empty where they do."""
+    if before.gpu != line.gpu:
+        return f"that was on {before.gpu}"
+    if before.driver != line.driver:
+        return f"that was with the driver {before.driver}"
+    states = [GpuState(clock_mhz=one.clock_mhz or 0.0) for one in (before, line)]
+    return why_not_comparable(states)
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)

@@ -1,0 +1,213 @@
+"""Run a suite on a device; where that fails as a whole, find the cases that make it fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from adrenoc.base.errors import AdrenocError, DeviceError, RemoteError
+from adrenoc.device.remote import LATE
+from adrenoc.lab.prove.judge import FAILED, Finding, differing, judge, stale
+from adrenoc.lab.prove.suite import Made, Suite, make_suite
+from adrenoc.target.target import Target
+
+MOST_FAILED = 6
+"""The cases that may fail with no numbers before the rest of such a suite is left unseen."""
+
+
+class GoneError(Exception):
+    """The device did not come back, so that nothing more can be said of it: no fault of a case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """The outputs of the first and of the last run of a bundle, and of runs among others.
+
+    A launch that is lost leaves what an earlier run wrote: the same numbers, if all runs have the
+    same inputs.  So `among` are runs between runs of other inputs, and `others` are these: their
+    numbers are others than those of `first`, but for launches that are all lost.
+    """
+
+    first: Mapping[str, np.ndarray]
+    last: Mapping[str, np.ndarray]
+    among: tuple[Mapping[str, np.ndarray], ...] = ()
+    others: tuple[Mapping[str, np.ndarray], ...] = ()
+
+
+class Bench(Protocol):
+    """Where bundles run: a device, or a test's own."""
+
+    def run(self, made: Made) -> Runs:
+        """Run a suite several times.
+
+        Raises:
+            DeviceError: the driver refused something, or gave an error.
+            RemoteError: no answer came in time, or the session was lost.
+            GoneError: and nothing answers any more.
+        """
+
+
+@dataclass(kw_only=True)
+class Examined:
+    """What was found of one suite; `unseen` cases were left out after too many failed."""
+
+    findings: list[Finding] = field(default_factory=list)
+    made: Made
+    kernels: int = 0
+    launches: int = 0
+    outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The outputs of the first run; none where the suite failed."""
+    unseen: list[str] = field(default_factory=list)
+    once: str = ""
+    """What failed as a whole and not in parts, and whether it came again."""
+
+
+def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examined:
+    """Run a suite; the cases that go wrong.
+
+    Raises:
+        AdrenocError: the suite cannot be compiled.
+    """
+    made = make_suite(suite, target, folder)
+    found = Examined(made=made, kernels=made.kernels(), launches=len(made.bundle.launches()))
+    try:
+        _take_runs(found, bench.run(made))
+    except (DeviceError, RemoteError) as error:
+        # What was cut off at once is as often a server that was ended as a kernel that crashed.
+        again = _run_again(bench, found, error) if _was_cut_off(error) else error
+        if again is not None:
+            _split(bench, suite, target, folder, found, again)
+            if not found.findings:  # a network is a whole too
+                _judge_whole(bench, found, error, again)
+    return found
+
+
+def _take_runs(found: Examined, runs: Runs) -> None:
+    found.outputs = runs.first
+    found.findings += _judge_runs(found.made, runs)
+
+
+def _was_cut_off(error: AdrenocError) -> bool:
+    return isinstance(error, RemoteError) and LATE not in error.message
+
+
+def _run_again(bench: Bench, found: Examined, error: AdrenocError) -> AdrenocError | None:
+    """Run what failed as a whole once more; how it failed then, None where it did not."""
+    try:
+        _take_runs(found, bench.run(found.made))
+    except (DeviceError, RemoteError) as again:
+        return again
+    found.once = f"{one_line(error)}; it did not come again"
+    return None
+
+
+def _judge_whole(bench: Bench, found: Examined, error: AdrenocError, again: AdrenocError) -> None:
+    """Say of what failed as a whole, and in no part, whether it does so each time."""
+    last = _run_again(bench, found, error) if again is error else again
+    if last is not None:
+        found.once = f"{one_line(last)}; each time that all cases run, and not in parts"
+        found.unseen = [case.title for case in found.made.suite.cases]
+
+
+def run_reversed(
+    bench: Bench, examined: Examined, target: Target, folder: Path
+) -> tuple[Finding, ...]:
+    """Run the cases in the other order: their kernels and data are the same, so are the bits.
+
+    What is wrong already is no news.  Where it fails, that is noted as a failure.
+    """
+    if not examined.outputs or examined.findings:
+        return ()
+    suite = examined.made.suite
+    turned = make_suite(replace(suite, cases=suite.cases[::-1]), target, folder)
+    try:
+        return _unsteady(turned, examined.outputs, bench.run(turned), set())
+    except (DeviceError, RemoteError) as error:
+        examined.once = f"{one_line(error)}; in the other order"
+        return ()
+
+
+def _judge_runs(made: Made, runs: Runs) -> tuple[Finding, ...]:
+    wrong = judge(made, runs.first)
+    return (*wrong, *_unsteady(made, runs.first, runs, {finding.title for finding in wrong}))
+
+
+def _unsteady(
+    made: Made, first: Mapping[str, np.ndarray], runs: Runs, known: set[str]
+) -> tuple[Finding, ...]:
+    """The cases, but those that are known, that some run gave other bits of than the `first`."""
+    found: dict[str, Finding] = {}
+    for outputs in (*runs.among, runs.last):
+        found |= {finding.title: finding for finding in differing(made, first, outputs)}
+    for outputs in runs.others:
+        found |= {f.title: f for f in differing(made, runs.others[0], outputs)}
+        found |= {f.title: f for f in stale(made, first, outputs)}
+    return tuple(finding for title, finding in found.items() if title not in known)
+
+
+def _split(
+    bench: Bench,
+    suite: Suite,
+    target: Target,
+    folder: Path,
+    found: Examined,
+    error: AdrenocError,
+) -> None:
+    """Run the halves of what failed as a whole, down to single cases."""
+    if len(suite.cases) == 1:
+        case = suite.cases[0]
+        found.findings.append(
+            Finding(
+                family=case.family,
+                case=case.name,
+                precision=suite.precision,
+                memory=suite.memory,
+                kind=FAILED,
+                text=one_line(error),
+            )
+        )
+        return
+    middle = len(suite.cases) // 2
+    for cases in (suite.cases[:middle], suite.cases[middle:]):
+        half = replace(suite, cases=cases)
+        if sum(finding.kind == FAILED for finding in found.findings) >= MOST_FAILED:
+            found.unseen += [case.title for case in cases]
+            continue
+        try:
+            made = make_suite(half, target, folder)
+            found.findings += _judge_runs(made, bench.run(made))
+        except (DeviceError, RemoteError) as again:
+            _split(bench, half, target, folder, found, again)
+
+
+def one_line(error: AdrenocError) -> str:
+    """What an error says, in short."""
+    return " ".join(error.message.split())[:300]
+
+
+def right_titles(bench: Bench, suite: Suite, target: Target, folder: Path) -> set[str]:
+    """The cases of a suite that are right in this form; none where it does not compile."""
+    try:
+        found = examine(bench, suite, target, folder)
+    except AdrenocError:
+        return set()
+    off = {finding.title for finding in found.findings} | set(found.unseen)
+    return {case.title for case in suite.cases} - off
+
+
+def spread_sample(findings: Sequence[Finding], most: int) -> tuple[str, ...]:
+    """Titles of some cases, of as many families as may be."""
+    by_family: dict[str, list[str]] = {}
+    for finding in findings:
+        by_family.setdefault(finding.family, []).append(finding.title)
+    picked: list[str] = []
+    while by_family and len(picked) < most:
+        for family in list(by_family):
+            picked.append(by_family[family].pop(0))
+            if not by_family[family]:
+                del by_family[family]
+    return tuple(dict.fromkeys(picked[:most]))

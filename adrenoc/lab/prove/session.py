@@ -1,0 +1,157 @@
+"""One verification: reach the device, run the suites there, and hand back what was found."""
+
+from __future__ import annotations
+
+import platform
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from adrenoc.base.errors import AdrenocError, RemoteError
+from adrenoc.base.files.resume import Resume
+from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.device.opencl import choose_device
+from adrenoc.device.remote import RemoteAddress, RemoteDevice, describe, run_remote
+from adrenoc.device.result import Progress
+from adrenoc.lab.calibrate.device import Device
+from adrenoc.lab.calibrate.session import listed_for
+from adrenoc.lab.prove.case import Case
+from adrenoc.lab.prove.cases.table import CASES
+from adrenoc.lab.prove.examine import Bench, GoneError, Runs
+from adrenoc.lab.prove.kept_bench import KeptBench
+from adrenoc.lab.prove.search import Say
+from adrenoc.lab.prove.suite import MEMORIES, PRECISIONS, Made, Suite, all_suites
+from adrenoc.lab.prove.verify_device import Verification, verify_device
+from adrenoc.lab.tune.local import local_server
+from adrenoc.lab.tune.session import START_S
+from adrenoc.target.target import Target, host_twin
+
+REPEATS = 6
+"""Warm runs of a suite: the driver's recordings are tried from the second on."""
+PAUSES_S = (0.5, 2.0, 5.0, 10.0)
+"""Seconds to wait before a server that ends a session, or a device after a reset, is asked
+again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to verify where; `listed` is the target, found by what the device calls itself if None.
+
+    `only` are parts of cases' names and `precisions` some of `PRECISIONS`; all where there is none.
+    `resume` has the runs of a verification that was interrupted.
+    """
+
+    place: RemoteAddress | None
+    cl_device: str
+    limit_s: float
+    budget_s: float
+    listed: Target | None = None
+    only: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    memories: tuple[str, ...] = MEMORIES
+    resume: Resume | None = None
+
+
+def run_verification(request: Request, *, say: Say = lambda what, told: None) -> Verification:
+    """Verify a device.
+
+    Raises:
+        RemoteError: the device cannot be reached.
+        DeviceError: there is none.
+        DependencyError: what computes the references is missing.
+    """
+    with ExitStack() as stack:
+        address = request.place or stack.enter_context(local_server())
+        folder = stack.enter_context(TemporaryFolder("verify"))
+        address = replace(address, timeout_s=request.limit_s)
+        # Its first session may be one that loads libraries and looks for drivers.
+        there = describe(replace(address, timeout_s=max(START_S, request.limit_s)))
+        _, facts = choose_device(list(there.devices), request.cl_device)
+        device = Device.from_facts(facts)
+        target = _target(request.listed or listed_for(device), there, device)
+        bench: Bench = RemoteBench(address, request.cl_device)
+        if request.resume is not None:
+            bench = KeptBench(bench, request.resume, device)
+        suites = pick_suites(request, target)
+        try:
+            return verify_device(
+                bench, device, target, suites, folder, budget_s=request.budget_s, say=say
+            )
+        except GoneError as gone:
+            raise RemoteError(
+                f"the device did not come back after it failed: {gone}",
+                hint="adrenoc verify-device --timeout 600 where it is only slow; else look at it "
+                "and at the server's output, and begin again with --only",
+            ) from gone
+
+
+def pick_cases(only: tuple[str, ...]) -> tuple[Case, ...]:
+    """The cases whose titles hold one of these parts."""
+    return tuple(c for c in CASES if not only or any(part in c.title for part in only))
+
+
+def pick_suites(request: Request, target: Target) -> tuple[Suite, ...]:
+    """The suites that were asked for."""
+    suites = all_suites(pick_cases(request.only), half_type=target.limits.fp16)
+    precisions = request.precisions or PRECISIONS
+    return tuple(s for s in suites if s.precision in precisions and s.memory in request.memories)
+
+
+def _target(listed: Target, there: RemoteDevice, device: Device) -> Target:
+    """The listed device, with a CPU part for the machine that it is in, with halves or not."""
+    target = host_twin(listed) if there.machine.startswith(platform.machine()) else listed
+    if not device.lacks("cl_khr_fp16"):
+        return target
+    limits = replace(target.limits, fp16=False)
+    return replace(target, gpu=replace(target.gpu, limits=limits))
+
+
+def _move(values: np.ndarray) -> np.ndarray:
+    """Other numbers, of which every operator makes others; none of them leaves its range."""
+    return 0.5 * values + np.float32(0.25)
+
+
+class RemoteBench:
+    """Runs suites at a server, each in a session of its own: what hangs or crashes ends that."""
+
+    def __init__(self, address: RemoteAddress, cl_device: str) -> None:
+        self._address, self._cl_device = address, cl_device
+
+    def run(self, made: Made) -> Runs:
+        """Run a suite several times at the server, in a session of its own."""
+        progress = Progress()
+        try:
+            result = run_remote(
+                made.bundle,
+                self._address,
+                inputs=made.inputs,
+                others={name: _move(values) for name, values in made.inputs.items()},
+                device=self._cl_device,
+                repeat=REPEATS,
+                progress=progress,
+            )
+        except RemoteError as error:
+            # The next suite is not to be blamed for what this one left behind.
+            self._wait(error)
+            raise
+        return Runs(
+            first=progress.outputs,
+            last=result.outputs,
+            among=tuple(own for _, own in result.among_others),
+            others=tuple(other for other, _ in result.among_others),
+        )
+
+    def _wait(self, error: RemoteError) -> None:
+        """Wait until the server answers again; a session that hangs is ended there.
+
+        Raises:
+            GoneError: it does not.
+        """
+        for pause_s in PAUSES_S:
+            time.sleep(pause_s)
+            with suppress(AdrenocError):
+                describe(self._address)
+                return
+        raise GoneError(error.message) from error

@@ -1,0 +1,364 @@
+"""Devices at work: one lane each, and what comes and goes among them.
+
+A lane is a thread with a worker process (`adrenoc.lab.tune.worker`), which holds several trials at
+a time: some are built while one is measured.  A candidate that breaks the connection is tried
+again:  a server may have died of something else.  A device that is not there costs time and no
+candidate.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from adrenoc.base.errors import RemoteError
+from adrenoc.device.remote import RemoteAddress
+from adrenoc.device.tracker import Tracker
+from adrenoc.ir.tuning_log import Device, Status
+from adrenoc.lab.tune.lane import Event, Worker
+from adrenoc.lab.tune.session import Place
+from adrenoc.lab.tune.variant import Variant
+
+MOST_ATTEMPTS = 3
+"""Connections that break before the candidate is to blame."""
+WINDOW = 12
+"""Trials that a lane holds: enough that building never waits for measuring, nor the other way."""
+POLL_S = 2.0
+TAKE_S = 0.2
+SHORTEST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 10.0
+TRACKER_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a lane measures: variants in turn, compared with the `reference` file.
+
+    `tag` is for the one who asked.  A variant alone that takes longer than `stop_us` is measured
+    once.
+    """
+
+    tag: Any
+    variants: tuple[Variant, ...]
+    reference: Path
+    write_reference: bool = False
+    tolerance: float = 0.0
+    stop_us: float = 0.0
+    attempts: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of a job: measurements and error of each variant, or which one (`index`) failed."""
+
+    job: Job
+    status: Status
+    device: Device
+    detail: str = ""
+    index: int = -1
+    times_us: tuple[tuple[float, ...], ...] = ()
+    errors: tuple[float, ...] = ()
+
+
+@dataclass(kw_only=True)
+class FarmOptions:
+    """Where devices are, and how long one candidate may take on them (s).
+
+    `patience_s`: how long to wait where no device is there at all.
+    """
+
+    places: tuple[RemoteAddress, ...]
+    cl_device: str = ""
+    limit_s: float = 20.0
+    patience_s: float = 120.0
+    on_event: Callable[[str], None] = field(default=lambda text: None)
+
+
+class Farm:
+    """Takes jobs, gives outcomes, in whatever order devices finish; a context manager."""
+
+    def __init__(self, options: FarmOptions) -> None:
+        self._options = options
+        self._jobs: queue.PriorityQueue[tuple[int, int, Job]] = queue.PriorityQueue()
+        self._outcomes: queue.Queue[Outcome] = queue.Queue()
+        self._serial = 0
+        self._stop = threading.Event()
+        self._lanes: list[_Lane] = []
+        self._absent_since: float | None = None
+        self._last_word = ""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Farm:
+        self._adjust()
+        self._monitor = threading.Thread(target=self._watch, daemon=True)
+        self._monitor.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for lane in list(self._lanes):
+            lane.end()
+        for lane in list(self._lanes):
+            lane.join(timeout=2)
+
+    @property
+    def lanes(self) -> int:
+        """Devices at work, or believed to be."""
+        return len([lane for lane in self._lanes if lane.is_alive()])
+
+    @property
+    def capacity(self) -> int:
+        """Jobs that keep all devices busy, with some to spare."""
+        return (WINDOW + 2) * max(1, self.lanes)
+
+    def submit(self, job: Job, *, first: bool = False) -> None:
+        """Queue a job."""
+        with self._lock:
+            self._serial += 1
+            self._jobs.put((0 if first else 1, self._serial, job))
+
+    def next_outcome(self, timeout_s: float) -> Outcome | None:
+        """The next finished job, or None in that time.
+
+        Raises:
+            RemoteError: no device has been there for long.
+        """
+        with suppress(queue.Empty):
+            return self._outcomes.get(timeout=timeout_s)
+        self.check_presence(self._options.patience_s + self._options.limit_s)
+        return None
+
+    def check_presence(self, patience_s: float = 0.0) -> None:
+        """See whether a device is there, or was within that time.
+
+        Raises:
+            RemoteError: none was.
+        """
+        since = self._absent_since
+        gone_s = 0.0 if since is None else time.monotonic() - since
+        if gone_s > patience_s:
+            raise RemoteError(
+                f"no device was there for {gone_s:.0f} s: "
+                f"{', '.join(str(p.where) for p in self._options.places)}"
+                f"{self._last_word and f' ({self._last_word})'}",
+                hint="start adrenoc serve there; the same adrenoc tune command goes on then",
+            )
+
+    def _watch(self) -> None:
+        while not self._stop.wait(POLL_S):
+            self._adjust()
+
+    def _adjust(self) -> None:
+        """Have a lane for each server and for each device that a tracker knows."""
+        wanted: list[RemoteAddress] = []
+        for place in self._options.places:
+            wanted += [place] * (_count_tracked(place) if place.tracked else 1)
+        self._lanes = [lane for lane in self._lanes if lane.is_alive()]
+        for place in self._options.places:
+            own = [lane for lane in self._lanes if lane.place is place]
+            for _ in range(max(1, wanted.count(place)) - len(own)):
+                lane = _Lane(self, place, self._options)
+                self._lanes.append(lane)
+                lane.start()
+            for lane in own[max(1, wanted.count(place)) :]:
+                lane.leave.set()
+
+    def take(self, wait_s: float) -> Job | None:
+        """Hand a lane the next job, or None if there is none in that time."""
+        with suppress(queue.Empty):
+            return self._jobs.get(block=wait_s > 0, timeout=wait_s or None)[2]
+        return None
+
+    def finish(self, outcome: Outcome) -> None:
+        """Note, for a lane, that a job is done."""
+        self._outcomes.put(outcome)
+
+    def note_seen(self) -> None:
+        """Note, for a lane, that a device was there."""
+        self._absent_since = None
+
+    def absent(self, word: str) -> None:
+        """Note, for a lane, that a device was not there, and why."""
+        self._last_word = word
+        if self._absent_since is None:
+            self._absent_since = time.monotonic()
+        self._options.on_event(word)
+
+    @property
+    def stopping(self) -> threading.Event:
+        """Set when all is to end."""
+        return self._stop
+
+
+def _count_tracked(place: RemoteAddress) -> int:
+    """How many devices of its kind a tracker knows, 0 where it does not answer."""
+    try:
+        tracker = Tracker(place.where, timeout_s=TRACKER_WAIT_S)
+    except (RemoteError, OSError):
+        return 0
+    try:
+        return sum(server.key == place.key for server in tracker.servers())
+    except (RemoteError, OSError):
+        return 0
+    finally:
+        tracker.close()
+
+
+_BY_HOST = "its events tell of no time, so the host's clock does"
+
+
+class _Lane(threading.Thread):
+    def __init__(self, farm: Farm, place: RemoteAddress, options: FarmOptions) -> None:
+        super().__init__(daemon=True)
+        self.place = place
+        self.leave = threading.Event()
+        self._farm, self._options = farm, options
+        self._worker = Worker(_worker_place(place, options))
+        self._held: dict[int, Job] = {}
+        self._serial = 0
+        self._device = Device(name="unknown")
+        self._pause_s = SHORTEST_PAUSE_S
+        self._by_host = False
+
+    def end(self) -> None:
+        """Stop at once, whatever is under way."""
+        self.leave.set()
+        self._worker.kill()
+
+    def run(self) -> None:
+        """Work until told to leave."""
+        try:
+            while not self._ending:
+                self._worker.start()
+                self._give()
+                if self._held:
+                    self._listen()
+                else:
+                    self._worker.rest()
+        finally:
+            self._worker.kill()
+            for job in self._held.values():
+                self._farm.submit(job, first=True)
+
+    @property
+    def _ending(self) -> bool:
+        return self.leave.is_set() or self._farm.stopping.is_set()
+
+    def _give(self) -> None:
+        """Fill the worker's hands."""
+        while len(self._held) < WINDOW:
+            job = self._farm.take(0.0 if self._held else TAKE_S)
+            if job is None:
+                return
+            self._serial += 1
+            self._held[self._serial] = job
+            self._worker.send(_request(job, self._serial))  # a death is heard of in _listen
+
+    def _listen(self) -> None:
+        try:
+            event = self._worker.event(TAKE_S)
+        except EOFError:
+            self._give_up_worker("the worker process died", late=False)
+            return
+        if event is not None:
+            self._hear(event)
+        elif self._worker.overdue:
+            self._give_up_worker(f"no end within {self._options.limit_s:.0f} s", late=True)
+
+    def _hear(self, event: Event) -> None:
+        if event["event"] == "connected":
+            self._device = Device(**event["device"])
+            self._pause_s = SHORTEST_PAUSE_S
+            self._farm.note_seen()
+        elif event["event"] == "end":
+            self._end_of(self._held.pop(event["id"]), event["answer"])
+
+    def _end_of(self, job: Job, answer: Event) -> None:
+        """One trial came to its end, or back."""
+        if answer["event"] == "absent":
+            self._farm.submit(job, first=True)
+            if not self._held:  # the last of them
+                self._farm.absent(f"{self.place.where}: {answer['detail']}")
+                self._farm.stopping.wait(self._pause_s)
+                self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            return
+        self._farm.note_seen()
+        if answer.get("kind") == "lost" and job.attempts < MOST_ATTEMPTS:
+            self._options.on_event(f"{self.place.where}: left during a trial, which is repeated")
+            self._farm.submit(replace(job, attempts=job.attempts + 1), first=True)
+            return
+        if answer.get("by_host") and not self._by_host:
+            self._by_host = True
+            self._options.on_event(f"{self.place.where}: {_BY_HOST}")
+        self._farm.finish(_outcome(job, answer, self._device))
+
+    def _give_up_worker(self, detail: str, *, late: bool) -> None:
+        """The worker is no good: blame what the device had, and have the rest done anew."""
+        begun = self._worker.begun
+        self._worker.kill()
+        if self._ending:
+            return
+        held, self._held = self._held, {}
+        for number, job in held.items():
+            if number != begun:
+                self._farm.submit(job, first=True)
+                continue
+            kind = "timeout" if late else "lost"
+            self._end_of(job, {"event": "refused", "kind": kind, "detail": detail})
+        if begun is None:
+            self._farm.absent(f"{self.place.where}: {detail}")
+
+
+def _worker_place(place: RemoteAddress, options: FarmOptions) -> Place:
+    return Place(
+        host=place.where.host,
+        port=place.where.port,
+        key=place.key,
+        tracked=place.tracked,
+        device=options.cl_device,
+        limit_s=options.limit_s,
+    )
+
+
+def _request(job: Job, number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "variants": [variant.plain() for variant in job.variants],
+        "reference": str(job.reference),
+        "write_reference": job.write_reference,
+        "tolerance": job.tolerance,
+        "stop_us": job.stop_us,
+        "careful": job.attempts > 1,
+    }
+
+
+_STATUS_OF_KIND = {
+    "wrong": Status.WRONG,
+    "unstable": Status.UNSTABLE,
+    "build": Status.BUILD,
+    "group": Status.BUILD,
+    "timeout": Status.TIMEOUT,
+}
+
+
+def _outcome(job: Job, answer: Event, device: Device) -> Outcome:
+    status = Status.OK
+    if answer["event"] != "measured":
+        # What fails on the device without more ado (no resources, a bad launch) is no better
+        # than a crash.
+        status = _STATUS_OF_KIND.get(answer["kind"], Status.CRASH)
+    return Outcome(
+        job=job,
+        status=status,
+        device=device,
+        detail=answer.get("detail", ""),
+        index=answer.get("index", -1),
+        times_us=tuple(tuple(times) for times in answer.get("times_us", ())),
+        errors=tuple(answer.get("errors", ())),
+    )

@@ -1,0 +1,150 @@
+"""Tune a model on devices into a log: plan, devices, log and tuner put together."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from adrenoc.base.errors import OptionError
+from adrenoc.base.files.temporary import TemporaryFolder
+from adrenoc.base.reporter import Reporter
+from adrenoc.compile.cache import tool_versions
+from adrenoc.device.remote import RemoteAddress
+from adrenoc.ir.options import CompileOptions
+from adrenoc.ir.tuning_log import LogWriter, Trial, choose_trials, read_log
+from adrenoc.lab.tune.farm import Farm, FarmOptions
+from adrenoc.lab.tune.local import local_server
+from adrenoc.lab.tune.offline import Analyse, rank_offline
+from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
+from adrenoc.lab.tune.tasks import TunePlan, plan_model
+from adrenoc.lab.tune.tuner import TuneOptions, Tuner
+from adrenoc.lab.tune.variant import VariantBuilder
+from adrenoc.target.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest:
+    """What to tune, and where.
+
+    Without `places` the OpenCL device of this machine is served; `more_logs` give starting points.
+    `limit_s` is for one candidate on a device, `patience_s` for a farm without any device.
+    """
+
+    model: Path
+    target: Target
+    options: CompileOptions
+    log: Path
+    trials: int
+    budget_s: float = 0.0
+    seed: int = 1
+    places: tuple[RemoteAddress, ...] = ()
+    cl_device: str = ""
+    limit_s: float = 20.0
+    patience_s: float = 120.0
+    more_logs: tuple[Path, ...] = ()
+
+
+def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserver) -> TuneProgress:
+    """Tune on devices, into the log; the budget of time is counted from now on.
+
+    Raises:
+        OptionError: there is no device for such a target on this machine.
+        TuningLogError: a log is damaged, or another process writes to it.
+        RemoteError: no device was there for long.
+        AdrenocError: the model cannot be planned.
+    """
+    began_s = time.monotonic()
+    if not request.places and not request.target.host:
+        raise OptionError(
+            f"{request.target.name} is no device of this machine: where does it run?",
+            hint="adrenoc tune MODEL --tracker HOST:PORT --key KEY, or --rpc HOST:PORT, "
+            "or --offline",
+        )
+    with ExitStack() as stack:
+        # Both take their time to begin, as does the plan.
+        places = request.places or (stack.enter_context(local_server()),)
+        farm = stack.enter_context(
+            Farm(
+                FarmOptions(
+                    places=places,
+                    cl_device=request.cl_device,
+                    limit_s=request.limit_s,
+                    patience_s=request.patience_s,
+                    on_event=observer.event,
+                )
+            )
+        )
+        plan = _plan(request, reporter)
+        writer, known = _open_log(request, plan, reporter, stack)
+        scratch = stack.enter_context(TemporaryFolder("tune"))
+        tuner = Tuner(
+            plan,
+            farm=farm,
+            build=VariantBuilder(plan, scratch),
+            writer=writer,
+            known=known,
+            options=_options(request, began_s),
+            observer=observer,
+            scratch=scratch,
+        )
+        return tuner.run()
+
+
+def tune_offline(
+    request: TuneRequest, analyse: Analyse | None, *, reporter: Reporter, observer: TuneObserver
+) -> TuneProgress:
+    """Rank without a device, into the log: by the cost model, or by an analyser's word.
+
+    Raises:
+        AdrenocError: as `tune_model`; ToolError where the analyser fails.
+    """
+    began_s = time.monotonic()
+    plan = _plan(request, reporter)
+    with ExitStack() as stack:
+        writer, known = _open_log(request, plan, reporter, stack)
+        return rank_offline(
+            plan,
+            analyse,
+            writer=writer,
+            known=known,
+            options=_options(request, began_s),
+            observer=observer,
+        )
+
+
+def _plan(request: TuneRequest, reporter: Reporter) -> TunePlan:
+    plan = plan_model(
+        request.model, target=request.target, options=request.options, reporter=reporter
+    )
+    candidates = sum(len(task.candidates) for task in plan.tasks)
+    reporter.note(f"{len(plan.tasks)} kernels with {candidates} schedules")
+    return plan
+
+
+def _open_log(
+    request: TuneRequest, plan: TunePlan, reporter: Reporter, stack: ExitStack
+) -> tuple[LogWriter, tuple[Trial, ...]]:
+    writer = LogWriter(request.log)
+    stack.callback(writer.close)
+    own = read_log(request.log)
+    gpu = plan.target.measured_as
+    for path, trials in ((request.log, own), *((p, read_log(p)) for p in request.more_logs)):
+        _, warning = choose_trials(trials, gpu, str(path))
+        if warning:
+            reporter.warn(warning)
+        if path != request.log:
+            # Its times are not this device's: they only say where to begin.
+            own += tuple(t for t in trials if t.gpu != gpu or t.key not in {o.key for o in own})
+    return writer, own
+
+
+def _options(request: TuneRequest, began_s: float) -> TuneOptions:
+    return TuneOptions(
+        trials=request.trials,
+        budget_s=request.budget_s,
+        began_s=began_s,
+        seed=request.seed,
+        tools=tool_versions(),
+    )

@@ -1,0 +1,376 @@
+"""The tuner: proposes candidates, has them measured, writes the log, stops in time.
+
+Every result is in the log before anything is built on it.  Begun again with the same log, it
+starts where it ended.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from adrenoc.base.errors import AdrenocError
+from adrenoc.ir.options import CompileOptions
+from adrenoc.ir.tuning_log import Device, LogWriter, Status, Trial
+from adrenoc.kernels.families.shared.schedule import actions_of
+from adrenoc.lab.tune.farm import Farm, Job, Outcome
+from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
+from adrenoc.lab.tune.reserve import CONTENDERS, ContestReserve
+from adrenoc.lab.tune.search import CostModel
+from adrenoc.lab.tune.standing import Standing
+from adrenoc.lab.tune.tasks import Task, TunePlan
+from adrenoc.lab.tune.transfer import seeds
+from adrenoc.lab.tune.variant import BuildVariant
+
+SLOW = 2.0
+"""The factor over the best known time from which on a candidate is measured only once."""
+TELL_S = 0.2
+BATCH = 8
+"""The candidates that a search proposes at a time."""
+TOLERANCE = {"float16": 2e-2, "mixed": 5e-3, "float32": 1e-4}
+"""The largest difference to the reference over its largest value: the order of sums may differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """`trials`: candidates to have measured, those in the log included; `budget_s`: 0 is none.
+
+    The budget is counted from `began_s` on (of `time.monotonic()`), from now on where that is None.
+    """
+
+    trials: int
+    budget_s: float = 0.0
+    began_s: float | None = None
+    seed: int = 1
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tag:
+    kind: str
+    standing: Standing
+    numbers: tuple[int, ...]
+
+
+class Tuner:
+    """One tuning of a plan; `known` are the trials of the log, of any GPU and model."""
+
+    def __init__(
+        self,
+        plan: TunePlan,
+        *,
+        farm: Farm,
+        build: BuildVariant,
+        writer: LogWriter,
+        known: tuple[Trial, ...],
+        options: TuneOptions,
+        observer: TuneObserver,
+        scratch: Path,
+    ) -> None:
+        self._plan, self._farm, self._build = plan, farm, build
+        self._writer, self._options, self._observer = writer, options, observer
+        self._known = known
+        gpu = plan.target.measured_as
+        own = tuple(t for t in known if t.gpu == gpu)
+        self._standings = [Standing(task, own, scratch) for task in plan.tasks]
+        self._banned = {
+            tuple(t.actions["work_group"])
+            for t in own
+            if t.status is Status.UNSTABLE and t.actions.get("work_group")
+        }
+        self._resumed = self._measured_count
+        self._model = CostModel(plan.tasks)
+        self._started = time.monotonic()
+        budget = options.budget_s or math.inf
+        self._deadline = (self._started if options.began_s is None else options.began_s) + budget
+        self._reserve = ContestReserve(options.budget_s)
+        self._answered = False
+        self._told = 0.0
+        self._in_flight = 0
+        self._trials_in_flight = 0
+        self._drivers = {(t.device.name, t.device.driver) for t in own if t.runs}
+
+    def run(self) -> TuneProgress:
+        """Tune until the trials or the time are spent, nothing is left to try, or Ctrl-C.
+
+        What is under way when the time is up is left, and is no trial.
+
+        Raises:
+            RemoteError: no device was there for long.
+            OutputError: the log cannot be written.
+        """
+        phase = "done"
+        try:
+            self._work(self._next_search_job, "searching")
+            self._work(self._next_contest, "confirming")
+            self._tell_if_in_vain()
+        except KeyboardInterrupt:
+            phase = "stopped"
+        final = self._progress(phase)
+        self._observer.progress(final)
+        return final
+
+    def _work(self, next_job: Any, phase: str) -> None:
+        """Keep the lanes busy until there is no next job and none is out, or the time is up."""
+        while time.monotonic() < self._deadline:
+            job = next_job() if self._in_flight < self._farm.capacity else None
+            if job is not None:
+                self._in_flight += 1
+                if job.tag.kind == "trial":
+                    self._trials_in_flight += 1
+                    job.tag.standing.trials_out += 1
+                self._farm.submit(job)
+            if not self._in_flight:
+                return
+            # What came back is looked at before another candidate is chosen.
+            outcome = self._farm.next_outcome(0.5 if job is None else 0.0)
+            if outcome is not None:
+                self._in_flight -= 1
+                self._answered = True
+                self._reserve.came_back(len(outcome.job.variants))
+                if outcome.job.tag.kind == "trial":
+                    self._trials_in_flight -= 1
+                    outcome.job.tag.standing.trials_out -= 1
+                self._take(outcome)
+            if time.monotonic() - self._told > TELL_S:
+                self._told = time.monotonic()
+                self._observer.progress(self._progress(phase))
+
+    def _tell_if_in_vain(self) -> None:
+        """Say so where the time was up before a device answered.
+
+        Raises:
+            RemoteError: because none was there.
+        """
+        if self._answered or time.monotonic() < self._deadline:
+            return
+        self._farm.check_presence()
+        self._observer.event(
+            f"warning: the budget of {self._options.budget_s:.0f} s was spent before a device "
+            "answered; the same command with a longer one goes on"
+        )
+
+    @property
+    def _measured_count(self) -> int:
+        return sum(len(standing.measured_trials) for standing in self._standings)
+
+    @property
+    def _spent(self) -> bool:
+        # What is left goes to the contests.
+        over = time.monotonic() > self._deadline - self._reserve.seconds(self._standings)
+        return over or self._measured_count + self._trials_in_flight >= self._options.trials
+
+    # Jobs
+
+    def _next_search_job(self) -> Job | None:
+        """The reference of a task that lacks it, else the next candidate of the best task."""
+        if self._spent:
+            return None
+        unmeasured = [s for s in self._standings if s.base is not None and not s.awaits_reference]
+        unmeasured = [s for s in unmeasured if not math.isfinite(s.untuned_us)]
+        if unmeasured:
+            return self._reference_job(unmeasured[0])
+        for standing in sorted(self._standings, key=lambda s: -s.interest()):
+            if standing.is_finished or standing.awaits_reference:
+                continue
+            if not standing.has_reference:
+                return self._reference_job(standing)
+            job = self._trial_job(standing)
+            if job is not None:
+                return job
+        return None
+
+    def _reference_job(self, standing: Standing) -> Job | None:
+        while standing.base is not None:
+            variant = self._try_build(standing, standing.base, untuned=True)
+            if variant is None:
+                continue  # the log has it, and the next base is chosen
+            standing.awaits_reference = True
+            return Job(
+                tag=_Tag(kind="reference", standing=standing, numbers=(standing.base,)),
+                variants=(variant,),
+                reference=standing.reference,
+                write_reference=True,
+            )
+        return None
+
+    def _trial_job(self, standing: Standing) -> Job | None:
+        if standing.search is None:
+            start = seeds(standing.task, self._known)
+            standing.start_search(self._model, start, self._options.seed)
+        while not standing.is_finished:
+            if not standing.queue:
+                standing.propose(BATCH)
+            while standing.queue and not self._spent:
+                number = standing.queue.pop(0)
+                group = getattr(standing.task.candidates[number], "work_group", None)
+                if group in self._banned or number == standing.base:
+                    continue
+                variant = self._try_build(standing, number)
+                if variant is not None:
+                    return self._make_job(standing, "trial", (number,), (variant,))
+            if self._spent:
+                return None
+        return None
+
+    def _next_contest(self) -> Job | None:
+        """The best schedules of a task in turn with the untuned one."""
+        # The time may be up before all of them were.
+        for standing in sorted(self._standings, key=lambda s: -s.confirmable_us):
+            if standing.in_flight or standing.base is None:
+                continue
+            best = standing.contenders(CONTENDERS)
+            if not best:
+                continue
+            if not standing.has_reference:
+                if standing.awaits_reference:
+                    continue
+                return self._reference_job(standing)
+            numbers = (standing.base, *reversed(best))
+            variants = [self._try_build(standing, number) for number in numbers]
+            if all(variants):
+                standing.in_flight += 1
+                return self._make_job(standing, "contest", numbers, tuple(filter(None, variants)))
+        return None
+
+    def _make_job(self, standing: Standing, kind: str, numbers: Any, variants: Any) -> Job:
+        fastest_us = standing.fastest_us
+        return Job(
+            tag=_Tag(kind=kind, standing=standing, numbers=numbers),
+            variants=variants,
+            reference=standing.reference,
+            tolerance=tolerance_of(self._plan.options),
+            stop_us=SLOW * fastest_us if math.isfinite(fastest_us) else 0.0,
+        )
+
+    def _try_build(self, standing: Standing, number: int, *, untuned: bool = False) -> Any:
+        """The candidate, None if it cannot be built, which is a trial as any other."""
+        try:
+            return self._build(standing.task, number)
+        except AdrenocError as error:
+            self._log(
+                standing,
+                number,
+                status=Status.BUILD,
+                device=Device(name="compiler"),
+                detail=error.message[:400],
+                untuned=untuned,
+            )
+            return None
+
+    # Outcomes
+
+    def _take(self, outcome: Outcome) -> None:
+        self._look_at(outcome.device)
+        tag: _Tag = outcome.job.tag
+        standing, failed = tag.standing, outcome.status is not Status.OK
+        if tag.kind == "reference":
+            standing.awaits_reference = False
+            standing.has_reference = not failed
+            if not failed and math.isfinite(standing.untuned_us):
+                return  # the log has its time
+        if failed:
+            if tag.kind == "contest":
+                standing.in_flight = 1  # not again in this run
+            self._log(
+                standing,
+                tag.numbers[outcome.index],
+                status=outcome.status,
+                device=outcome.device,
+                detail=outcome.detail,
+                untuned=tag.kind == "reference",
+            )
+            return
+        if tag.kind == "contest":
+            standing.in_flight = 0
+        found = zip(tag.numbers, outcome.times_us, outcome.errors, strict=True)
+        for number, times_us, error in found:
+            self._log(
+                standing,
+                number,
+                status=Status.OK,
+                device=outcome.device,
+                median_us=statistics.median(times_us),
+                spread_us=_spread(times_us),
+                runs=len(times_us),
+                error=error,
+                untuned=number == standing.base,
+                confirmed=tag.kind == "contest",
+            )
+
+    def _look_at(self, device: Device) -> None:
+        """Warn once of a device or driver that the log's times are not from."""
+        seen = (device.name, device.driver)
+        if self._drivers and seen not in self._drivers:
+            known = ", ".join(sorted(f"{name} {driver}" for name, driver in self._drivers))
+            self._observer.event(
+                f"warning: {' '.join(seen)} measures now; the log has times of {known}"
+            )
+        self._drivers.add(seen)
+
+    def _log(self, standing: Standing, number: int, **facts: Any) -> None:
+        task: Task = standing.task
+        trial = Trial(
+            kernel=task.digest,
+            family=task.family,
+            work=task.choice.work,
+            actions=actions_of(task.candidates[number]),
+            target=self._plan.target.name,
+            gpu=self._plan.target.measured_as,
+            tools=self._options.tools,
+            model=self._plan.model.name,
+            at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            **facts,
+        )
+        self._writer.append(trial)
+        if trial.status is not Status.OK:
+            self._observer.event(
+                f"{task.title}: {trial.status.value}, {trial.detail} ({dict(trial.actions)})"
+            )
+        if trial.status is Status.UNSTABLE and trial.actions.get("work_group"):
+            self._banned.add(tuple(trial.actions["work_group"]))
+        standing.add(trial)
+
+    def _progress(self, phase: str) -> TuneProgress:
+        kernels = tuple(s.progress() for s in self._standings)
+        done = self._measured_count
+        elapsed_s = time.monotonic() - self._started
+        rate = (done - self._resumed) / max(elapsed_s, 1e-9)
+        left = max(0, self._options.trials - done)
+        known = [k for k in kernels if k.untuned_us and k.best_us]
+        best_us = sum(k.calls * k.best_us for k in known)
+        untuned_us = sum(k.calls * k.untuned_us for k in known)
+        return TuneProgress(
+            phase=phase,
+            references=sum(k.untuned_us > 0 for k in kernels),
+            trials=done,
+            wanted=self._options.trials,
+            failed=sum(k.failed for k in kernels),
+            resumed=self._resumed,
+            devices=self._farm.lanes,
+            trials_per_s=rate,
+            elapsed_s=elapsed_s,
+            left_s=left / rate if rate else 0.0,
+            gain=untuned_us / best_us if best_us else 1.0,
+            kernels=kernels,
+        )
+
+
+def tolerance_of(options: CompileOptions) -> float:
+    """How far a right output may be from the reference, relative to its largest value."""
+    mixed = options.compute_dtype == "float32" and options.storage_dtype == "float16"
+    return TOLERANCE["mixed" if mixed else options.compute_dtype]
+
+
+def _spread(times_us: tuple[float, ...]) -> float:
+    """The distance between the quartiles."""
+    if len(times_us) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(times_us, n=4)
+    return high - low

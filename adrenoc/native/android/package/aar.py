@@ -1,0 +1,268 @@
+"""Android archives (AAR): the runtime, a model, or both in one.
+
+Two archives with the same library, the same prefab package or the same namespace cannot be in one
+app, so that an app of several models takes the runtime once, from an archive of its own, and each
+model from another (`adrenoc.native.android.package.repository`).  One archive with both is the
+short way for an app of one model.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import adrenoc
+from adrenoc.base.errors import BundleError, LinkError
+from adrenoc.base.files.outputs import scratch_folder_for, write_atomically
+from adrenoc.base.files.read import sha256_bytes
+from adrenoc.base.text.names import identifier
+from adrenoc.base.text.spelling import quote_word
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.for_apps import write_app_tar
+from adrenoc.bundle.tar import SUFFIX
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.java.classes import compile_classes
+from adrenoc.native.android.java.sources import JNI_LIBRARY
+from adrenoc.native.android.licenses import LICENSE, NOTICE
+from adrenoc.native.android.ndk import MIN_API
+from adrenoc.native.android.package.packed import ABIS, Packed, abi_of
+from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime
+from adrenoc.target.system import runs_on_android
+
+# Times of archives say nothing, and equal input shall give equal bytes.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_LIBRARIES = (LIBRARY, NAME_LIBRARY, JNI_LIBRARY)
+# In assets, since Android builds keep what lies in META-INF out of an app.
+_NOTICES = "assets/adrenoc"
+_DIGEST_LETTERS = 6
+
+_MANIFEST = """<?xml version="1.0" encoding="utf-8"?>
+<manifest xmlns:android="http://schemas.android.com/apk/res/android"
+    package={namespace}>
+    <uses-sdk android:minSdkVersion="{api}" />
+{application}</manifest>
+"""
+_OPENCL = """    <application>
+        <!-- Without this line Android 12 and newer hide the GPU's OpenCL from an app. -->
+        <uses-native-library android:name="libOpenCL.so" android:required="false" />
+        <uses-native-library android:name="libOpenCL-pixel.so" android:required="false" />
+    </application>
+"""
+# What native code looks up by name: methods that it implements, and those that it calls.
+_PROGUARD = """-keepclasseswithmembernames class org.adrenoc.Native {
+    native <methods>;
+}
+-keep class org.adrenoc.AdrenocException {
+    static org.adrenoc.AdrenocException of(int, byte[]);
+}
+-keep class org.adrenoc.Tensor {
+    <init>(byte[], byte[], long[], long);
+}
+-keep interface org.adrenoc.OnToken {
+    boolean onToken(long);
+}
+"""
+_AAR_METADATA = (
+    "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=1\nminCompileSdkExtension=0\n"
+    "minAndroidGradlePluginVersion=4.1.0\n"
+)
+_METADATA = "META-INF/com/android/build/gradle/aar-metadata.properties"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A bundle under the name that it has in an app: of its asset, its namespace, its archive."""
+
+    bundle: Bundle
+    asset: str
+    identifier: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtimes:
+    """Runtimes by ABI, and the API level of the oldest Android that all of them are for."""
+
+    by_abi: Mapping[str, Runtime]
+    api: int
+
+
+def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Runtimes:
+    """The runtimes that these bundles need, one an ABI.
+
+    Raises:
+        BundleError: a bundle is not for Android, or no runtime is for its machine.
+        LinkError: a runtime was not built for Android, or has no native half for Java.
+    """
+    check_for_android(bundles)
+    found = {abi_of(runtime): runtime for runtime in runtimes}
+    for bundle in bundles:
+        abi = ABIS.get(bundle.manifest.library.machine, bundle.manifest.library.machine)
+        if abi not in found:
+            raise BundleError(
+                f"{bundle.path} is for {abi}, but the runtimes are for {', '.join(found)}",
+                hint=f"adrenoc runtime build --abi {abi} -o DIR, then --runtime DIR",
+            )
+    for abi, runtime in found.items():
+        if not (runtime.folder / JNI_LIBRARY).is_file():
+            raise LinkError(
+                f"the runtime at {runtime.folder} has no {JNI_LIBRARY}, which the Java classes of "
+                "an archive call: it was built before there were any",
+                hint=f"adrenoc runtime build --abi {abi} -o {quote_word(runtime.folder)}",
+            )
+    api = max(MIN_API, *(read_elf(runtime.library).android_api for runtime in runtimes))
+    return Runtimes(by_abi=found, api=api)
+
+
+def check_for_android(bundles: Sequence[Bundle]) -> None:
+    """Refuse bundles that no app can take, and one that is given twice.
+
+    Raises:
+        BundleError: naming the first of them.
+    """
+    for bundle in bundles:
+        triple = bundle.manifest.target.llvm_triple
+        if not runs_on_android(triple):
+            here = "this computer" if bundle.manifest.target.host else f"Linux ({triple})"
+            raise BundleError(
+                f"{bundle.path} was compiled for {here}, expected one for Android",
+                hint="adrenoc compile MODEL --device adreno",
+            )
+    name_models(bundles)
+
+
+def name_models(bundles: Sequence[Bundle]) -> tuple[Model, ...]:
+    """A name for each bundle that no other has; those that would share one get a digest each.
+
+    Raises:
+        BundleError: two of them are the same bundle.
+    """
+    plain = [identifier(bundle.manifest.name) for bundle in bundles]
+    models: list[Model] = []
+    for bundle, shared in zip(bundles, plain, strict=True):
+        asset, name = bundle.manifest.name, shared
+        if plain.count(shared) > 1:
+            digest = sha256_bytes(bundle.manifest.to_json().encode())[:_DIGEST_LETTERS]
+            asset, name = f"{asset}_{digest}", f"{shared}_{digest}"
+        if any(name == other.identifier for other in models):
+            raise BundleError(
+                f"{bundle.path} is given twice, or twice under one name",
+                hint="name each bundle once; models in files of other names get other names",
+            )
+        models.append(Model(bundle=bundle, asset=f"{asset}{SUFFIX}.tar", identifier=name))
+    return tuple(models)
+
+
+def write_aar(bundle: Bundle, runtimes: Sequence[Runtime], output: Path) -> Packed:
+    """Write one archive with the runtime and a bundle, for an app that has no other model.
+
+    It holds the bundle as an asset, the libraries for each of `runtimes`' ABIs (also as a prefab
+    package, for C and C++), the classes of `org.adrenoc`, and the manifest lines for OpenCL.
+
+    Raises:
+        BundleError: the bundle is not for Android, or no runtime is for its machine.
+        DependencyError: there is no Java compiler.
+        LinkError: a runtime was not built for Android, or has no native half for Java.
+        OutputError: `output` cannot be written.
+    """
+    found = find_runtimes([bundle], runtimes)
+    (model,) = name_models([bundle])
+    content = {
+        **runtime_content(found),
+        **_model_assets(model, output),
+        "AndroidManifest.xml": _manifest(f"org.adrenoc.app.{model.identifier}", found.api, _OPENCL),
+    }
+    write_atomically(output, archive(content))
+    return Packed(path=output, files=tuple((p, len(d)) for p, d in sorted(content.items())))
+
+
+def runtime_content(runtimes: Runtimes) -> dict[str, bytes]:
+    """The files of an archive with the runtime alone."""
+    content = _frame("org.adrenoc.runtime", runtimes.api, _OPENCL)
+    content["classes.jar"] = _jar(compile_classes())
+    content["proguard.txt"] = _PROGUARD.encode()
+    for abi, runtime in runtimes.by_abi.items():
+        for library in _LIBRARIES:
+            content[f"jni/{abi}/{library}"] = (runtime.folder / library).read_bytes()
+        for text in (LICENSE, NOTICE):
+            content[f"META-INF/{text}"] = (runtime.folder / text).read_bytes()
+            content[f"{_NOTICES}/{text}.txt"] = (runtime.folder / text).read_bytes()
+    content.update(_prefab(runtimes))
+    return content
+
+
+def model_content(model: Model, api: int, scratch: Path) -> dict[str, bytes]:
+    """The files of an archive with a model alone, which needs that of the runtime beside it."""
+    namespace = f"org.adrenoc.model.{model.identifier}"
+    return {**_frame(namespace, api, ""), **_model_assets(model, scratch)}
+
+
+def archive(content: Mapping[str, bytes]) -> bytes:
+    """An archive of these files; equal files give equal bytes."""
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as written:
+        for path, data in sorted(content.items()):
+            written.writestr(_member(path), data)
+    return buffer.getvalue()
+
+
+def _frame(namespace: str, api: int, application: str) -> dict[str, bytes]:
+    """What every archive has to have."""
+    return {
+        "AndroidManifest.xml": _manifest(namespace, api, application),
+        "classes.jar": _jar({}),
+        "R.txt": b"",
+        _METADATA: _AAR_METADATA.encode(),
+    }
+
+
+def _manifest(namespace: str, api: int, application: str) -> bytes:
+    text = _MANIFEST.format(namespace=quoteattr(namespace), api=api, application=application)
+    return text.encode()
+
+
+def _model_assets(model: Model, scratch: Path) -> dict[str, bytes]:
+    with scratch_folder_for(scratch) as folder:
+        tar = folder / "bundle.tar"
+        write_app_tar(model.bundle.root, tar, name=model.bundle.manifest.name)
+        return {f"assets/{model.asset}": tar.read_bytes()}
+
+
+def _prefab(runtimes: Runtimes) -> dict[str, bytes]:
+    """The libraries in the form in which Android builds give them to CMake."""
+    module = "prefab/modules/adrenoc_runtime"
+    package = {"schema_version": 2, "name": "adrenoc", "dependencies": []}
+    content = {
+        "prefab/prefab.json": _json({**package, "version": adrenoc.__version__}),
+        f"{module}/module.json": _json({"export_libraries": [], "library_name": None}),
+    }
+    for abi, runtime in runtimes.by_abi.items():
+        facts = {"abi": abi, "api": runtimes.api, "ndk": 23, "stl": "none", "static": False}
+        content[f"{module}/libs/android.{abi}/abi.json"] = _json(facts)
+        library = runtime.library.read_bytes()
+        content[f"{module}/libs/android.{abi}/{LIBRARY}"] = library
+        for header in HEADERS:
+            content[f"{module}/include/{header}"] = (runtime.folder / header).read_bytes()
+    return content
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=2).encode() + b"\n"
+
+
+def _jar(classes: Mapping[str, bytes]) -> bytes:
+    """Class files as a jar; an archive asks for one where it has none, too."""
+    return archive({"META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\n", **classes})
+
+
+def _member(path: str) -> zipfile.ZipInfo:
+    member = zipfile.ZipInfo(path, date_time=_EPOCH)
+    member.external_attr = 0o644 << 16
+    # The bundle is mapped from the APK as it is.
+    stored = path.endswith((".tar", ".jar"))
+    member.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+    return member

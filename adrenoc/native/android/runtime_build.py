@@ -1,0 +1,382 @@
+"""Build the runtime that runs bundles without Python: for this machine, for Linux or Android.
+
+CMake compiles what the pinned wheels of TVM ship and the sources in `adrenoc/native`; the result
+is kept in the cache folder under a digest of everything that goes into it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import adrenoc
+from adrenoc.base.errors import DependencyError, LinkError
+from adrenoc.base.files.outputs import (
+    cache_errors,
+    check_folder_can_be_replaced,
+    write_folder_atomically,
+)
+from adrenoc.base.files.owned_folder import LIST_FILE, make_listed_kind, what_is_wrong, write_list
+from adrenoc.base.files.read import cache_folder, private_folder, sha256_bytes
+from adrenoc.base.host.proc import run_tool
+from adrenoc.base.reporter import Reporter, SilentReporter
+from adrenoc.base.text.spelling import quote_word
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.java.native_half import build_native_half
+from adrenoc.native.android.java.sources import FOLDER, JNI_LIBRARY, native_half_digest
+from adrenoc.native.android.licenses import (
+    LICENSE,
+    NOTICE,
+    components,
+    find_used,
+    license_text,
+    notice_text,
+)
+from adrenoc.native.android.link import ANDROID_PAGE_BYTES
+from adrenoc.native.android.ndk import MIN_API
+from adrenoc.native.android.runtime_toolchain import (
+    HOST,
+    Toolchain,
+    add_clml,
+    find_tool,
+    find_toolchain,
+)
+from adrenoc.native.compile_plugin import package_folder
+
+LIBRARY = "libadrenoc_runtime.so"
+ARCHIVE = "libadrenoc_runtime.a"
+# Leads the dynamic loader from the name that bundles ask for to the library above.
+NAME_LIBRARY = "libtvm_ffi.so"
+RUNNER = "adrenoc_run"
+SERVER = "adrenoc_rpc"
+HEADERS = ("adrenoc.h", "adrenoc.hpp", "adrenoc_process.h")
+RUNTIME_FOLDER = make_listed_kind("runtime")
+
+_LLVM_LIBRARIES = (
+    "libc++, libc++abi, libunwind and compiler-rt of the Android NDK are linked in\n"
+    "(Apache-2.0 WITH LLVM-exception, which asks for no notice of what a compiler put there)."
+)
+_GCC_LIBRARIES = (
+    "libstdc++ and libgcc of GCC are linked in (GPL-3.0-or-later WITH GCC-exception-3.1, which\n"
+    "sets no terms for what a compiler made with them)."
+)
+_BUILD_SECONDS = 3600.0
+_SAMPLES = "samples"  # beside the sources, and no part of what is built
+_SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".list", ".map", ".txt")
+# Programs find the library in their own folder, whoever starts them and from wherever.
+_BESIDE = "$ORIGIN"
+# What a phone has beside the runtime; the C++ library is linked in.
+ANDROID_NEEDED = frozenset({"libc.so", "libm.so", "libdl.so", "liblog.so", LIBRARY})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeFile:
+    """One file of a built runtime."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """A built runtime: `folder` holds its libraries, programs and headers.
+
+    `stamp` is what `adrenoc_runtime_version()` answers; `cached` tells that nothing was compiled.
+    """
+
+    abi: str
+    folder: Path
+    stamp: str
+    cached: bool
+    files: tuple[RuntimeFile, ...]
+
+    @property
+    def library(self) -> Path:
+        """The runtime library."""
+        return self.folder / LIBRARY
+
+    @property
+    def runner(self) -> Path:
+        """The program that runs a bundle."""
+        return self.folder / RUNNER
+
+    @property
+    def server(self) -> Path:
+        """The program that serves TVM's RPC protocol."""
+        return self.folder / SERVER
+
+
+def build_runtime(
+    *,
+    abi: str = HOST,
+    ndk: Path | None = None,
+    api: int = MIN_API,
+    static: bool = False,
+    sanitize: str = "",
+    clml_sdk: Path | None = None,
+    cache: Path | None = None,
+    reporter: Reporter | None = None,
+) -> Runtime:
+    """Build the runtime for `abi`, unless this very one is cached.
+
+    What the cache holds is run, so its digests are compared first; `reporter` is told of one that
+    is built anew for what is wrong with it.
+
+    `abi` is one of `adrenoc.native.android.runtime_toolchain.ABIS`.  With `clml_sdk`, a folder of
+    Qualcomm's OpenCL ML SDK, regions run by that library.
+
+    `static` builds an archive, and programs that hold the runtime, instead of a shared library.
+    `ndk` is the NDK for the Android ABIs, else `adrenoc.native.android.ndk` finds it; `api` the API
+    level of the oldest Android that the result is for.  `sanitize` builds with sanitizers
+    (`address,undefined` or `thread`).  `cache` replaces the cache folder.
+
+    Raises:
+        OptionError: the ABI is unknown, the API level too old, or the SDK has no header.
+        DependencyError: CMake, a compiler, the NDK or TVM is missing or too old.
+        ToolError: the compiler failed.
+        LinkError: the library would not load on the device.
+        OutputError: the cache folder cannot be written.
+    """
+    toolchain = find_toolchain(abi, ndk, api)
+    if clml_sdk is not None:
+        toolchain = add_clml(toolchain, clml_sdk)
+    digest = _sources_digest()
+    parts = (digest, toolchain.identity, toolchain.options, abi, static, sanitize, LICENSE, NOTICE)
+    java = (native_half_digest(),) if _is_for_java(toolchain, static) else ()
+    key = sha256_bytes(repr((*parts, *java)).encode())[:24]
+    stamp = (
+        f"{adrenoc.__version__} tvm-{version('apache-tvm')} "
+        f"tvm-ffi-{version('apache-tvm-ffi')} {digest[:12]}"
+    )
+    places = _open_places(cache if cache is not None else cache_folder())
+    place = places / key
+    cached = not what_is_wrong(place, RUNTIME_FOLDER)
+    if not cached:
+        with _work_folder(places, toolchain, sanitize) as folder:
+            # Another process may have made it while this one waited, and started its server.
+            wrong = what_is_wrong(place, RUNTIME_FOLDER)
+            if wrong and os.path.lexists(place):
+                (reporter or SilentReporter()).warn(
+                    f"the runtime in {place} is built anew: {wrong}"
+                )
+                _drop(place)
+            if wrong:
+                made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
+                programs = (RUNNER, SERVER) if static else (LIBRARY, RUNNER, SERVER)
+                _check(made, toolchain, files=(*programs, *([JNI_LIBRARY] if java else ())))
+                _copy(made, place)
+    return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
+
+
+def _is_for_java(toolchain: Toolchain, static: bool) -> bool:
+    """Whether the native half of the Java classes belongs to it: on Android, where it is shared."""
+    return toolchain.api > 0 and not static
+
+
+def _open_places(cache: Path) -> Path:
+    """The folder of a cache where runtimes lie, for this user alone.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    places = cache / "runtime"
+    with cache_errors(places):
+        private_folder(places.parent)
+        private_folder(places)
+    return places
+
+
+def _drop(place: Path) -> None:
+    """Remove an entry of the cache, which is never the user's, whatever it is."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+
+
+@contextmanager
+def _work_folder(places: Path, toolchain: Toolchain, sanitize: str) -> Iterator[Path]:
+    """The folder to compile in, for one process at a time.
+
+    It is kept, so that a change in our sources does not compile TVM's again; nor does the archive
+    after the shared library, which are made of the same objects.
+    """
+    identity = repr((_native_folder(), _tvm_versions(), toolchain, sanitize))
+    folder = places / "work" / sha256_bytes(identity.encode())[:24]
+    with cache_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+
+
+def open_runtime(folder: Path) -> Runtime:
+    """A runtime that was built before, such as by `adrenoc runtime build -o DIR`.
+
+    Raises:
+        DependencyError: the folder holds no runtime.
+        LinkError: its library is damaged.
+    """
+    wanted = (LIBRARY, NAME_LIBRARY, *HEADERS, LICENSE, NOTICE)
+    try:
+        missing = [name for name in wanted if not (folder / name).is_file()]
+        why = f"it lacks {', '.join(missing)}"
+    except OSError as error:  # a folder that may not be entered
+        missing, why = [*wanted], error.strerror or str(error)
+    if missing:
+        raise DependencyError(
+            f"{folder} is not a runtime: {why}",
+            hint=f"adrenoc runtime build -o {quote_word(folder)}",
+        )
+    machine = read_elf(folder / LIBRARY).machine
+    return Runtime(abi=machine, folder=folder, stamp="", cached=True, files=_files(folder))
+
+
+def copy_runtime(runtime: Runtime, output: Path) -> Runtime:
+    """Copy a built runtime to the folder `output`, all or nothing.
+
+    Raises:
+        OutputError: `output` cannot be written, or something else is in its place.
+    """
+    check_folder_can_be_replaced(output, RUNTIME_FOLDER)
+    _copy(runtime.folder, output)
+    return Runtime(
+        abi=runtime.abi,
+        folder=output,
+        stamp=runtime.stamp,
+        cached=runtime.cached,
+        files=runtime.files,
+    )
+
+
+def _copy(source: Path, output: Path) -> None:
+    with write_folder_atomically(output, RUNTIME_FOLDER) as folder:
+        for path in _list_kept(source):
+            shutil.copy(path, folder / path.name)
+            # Whatever the mask was when it was linked: what others may write to is not run.
+            (folder / path.name).chmod(path.stat().st_mode & 0o755)
+        write_list(folder, RUNTIME_FOLDER)
+
+
+def _files(folder: Path) -> tuple[RuntimeFile, ...]:
+    return tuple(
+        RuntimeFile(name=path.name, bytes=path.stat().st_size) for path in _list_kept(folder)
+    )
+
+
+def _list_kept(folder: Path) -> list[Path]:
+    """The files of a runtime; servers have the folders of their sessions beside them."""
+    return sorted(path for path in folder.iterdir() if path.is_file() and path.name != LIST_FILE)
+
+
+def _compile(
+    scratch: Path, toolchain: Toolchain, *, stamp: str, static: bool, sanitize: str
+) -> Path:
+    """Compile everything; returns the folder with what belongs to the runtime."""
+    cmake = find_tool("cmake")
+    native = _native_folder()
+    configure = [
+        *(cmake, "-S", str(native / "runtime"), "-B", str(scratch)),
+        *("-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}"),
+        f"-DTVM_HOME={package_folder('tvm')}",
+        f"-DTVM_FFI_HOME={package_folder('tvm_ffi')}",
+        f"-DADRENOC_STAMP={stamp}",
+        f"-DADRENOC_SANITIZE={sanitize}",
+        f"-DADRENOC_STATIC={'ON' if static else 'OFF'}",
+        *toolchain.options,
+    ]
+    run_tool(configure, deed="configure the runtime")
+    build = [cmake, "--build", str(scratch)]
+    run_tool(build, deed="build the runtime", timeout_s=_BUILD_SECONDS)
+    made = scratch / ("out-static" if static else "out")
+    for name in HEADERS:
+        shutil.copy(native / "include" / name, made / name)
+    if _is_for_java(toolchain, static):
+        built = build_native_half(made, scratch / FOLDER, toolchain.options)
+        shutil.copy(built, made / JNI_LIBRARY)
+    _write_licenses(made, scratch, toolchain, static=static)
+    return made
+
+
+def _write_licenses(made: Path, scratch: Path, toolchain: Toolchain, *, static: bool) -> None:
+    """Put LICENSE and NOTICE of what the compiler read beside what it made."""
+    listed = run_tool(
+        [find_tool("ninja"), "-C", str(scratch), "-t", "deps"], deed="list what was compiled"
+    )
+    read = [scratch / line.strip() for line in listed.splitlines() if line.startswith(" ")]
+    tvm, ffi = package_folder("tvm"), package_folder("tvm_ffi")
+    used = find_used(
+        (Path(os.path.normpath(path)) for path in read),
+        components(tvm, ffi),
+        packages=(tvm, ffi),
+    )
+    cxx_library = ""
+    if toolchain.api > 0:
+        cxx_library = _LLVM_LIBRARIES
+    elif static:
+        cxx_library = _GCC_LIBRARIES
+    text = notice_text(used, version=adrenoc.__version__, cxx_library=cxx_library)
+    (made / LICENSE).write_text(license_text(used), encoding="utf-8")
+    (made / NOTICE).write_text(text, encoding="utf-8")
+
+
+def _check(folder: Path, toolchain: Toolchain, *, files: tuple[str, ...]) -> None:
+    """Look at what was built with the eyes of the device's loader."""
+    for path in (*(folder / name for name in files), folder / NAME_LIBRARY):
+        facts = read_elf(path)
+        is_library = path.suffix == ".so"
+        android = toolchain.api > 0
+        foreign = sorted(set(facts.needed) - ANDROID_NEEDED) if android else []
+        wrongs = {
+            f"is for {facts.machine}, expected {toolchain.machine}": (
+                facts.machine != toolchain.machine
+            ),
+            f"is named `{facts.soname}`, expected `{path.name}`": (
+                is_library and facts.soname != path.name
+            ),
+            f"looks for its libraries in `{facts.run_path}`, expected `{_BESIDE}`": (
+                path.name != LIBRARY and facts.run_path != _BESIDE
+            ),
+            f"has segments aligned to {facts.page_bytes} bytes": (
+                facts.page_bytes < ANDROID_PAGE_BYTES
+            ),
+            f"asks for Android {facts.android_api} (API level), expected {toolchain.api} at most": (
+                android and facts.android_api > toolchain.api
+            ),
+            "has text relocations": facts.text_relocations,
+            "asks for an executable stack": facts.executable_stack,
+            f"needs {', '.join(foreign)}, which a phone lacks": bool(foreign),
+        }
+        for wrong, holds in wrongs.items():
+            if holds:
+                raise LinkError(
+                    f"the built {path.name} {wrong}",
+                    hint="adrenoc runtime build --ndk PATH with a newer NDK or compiler",
+                )
+
+
+def _native_folder() -> Path:
+    return Path(adrenoc.__file__).resolve().parent / "native"
+
+
+def _tvm_versions() -> str:
+    packages = ("apache-tvm", "apache-tvm-ffi")
+    return "".join(f"{package}=={version(package)}\n" for package in packages)
+
+
+def _sources_digest() -> str:
+    """SHA-256 over our sources and the versions of TVM's."""
+    native = _native_folder()
+    digest = hashlib.sha256(_tvm_versions().encode())
+    for path in sorted(native.rglob("*")):
+        apart = {_SAMPLES, FOLDER} & set(path.relative_to(native).parts)
+        if path.suffix in _SOURCES and path.is_file() and not apart:
+            digest.update(os.fsencode(path.relative_to(native)) + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

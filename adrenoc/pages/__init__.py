@@ -1,0 +1,1 @@
+"""What people look at: pages of bundles, runs, differences and reports; reports to send."""

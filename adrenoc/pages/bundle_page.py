@@ -1,0 +1,175 @@
+"""A bundle as one HTML file: its figures, what each launch costs, kernels, memory, decisions."""
+
+from __future__ import annotations
+
+import json
+
+from adrenoc.base.text.amounts import dims, show_bytes, show_ms
+from adrenoc.base.text.html_page import (
+    bar,
+    cards,
+    cell,
+    fold,
+    line,
+    number,
+    page,
+    safe,
+    section,
+    table,
+)
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.editions import name_parts
+from adrenoc.bundle.figures import figures_of
+from adrenoc.bundle.manifest import Manifest
+from adrenoc.pages.figure_rows import show_figures
+
+
+def bundle_html(bundle: Bundle) -> str:
+    """The whole page; of a bundle of several shapes or GPUs each in its own part.
+
+    Raises:
+        BundleError: a part of the bundle cannot be understood.
+    """
+    manifest = bundle.manifest
+    about = f"{manifest.model.file} for {manifest.target.name}, preset {manifest.options.preset}"
+    parts = [f"<h1>{safe(manifest.name)}</h1>\n<p class='quiet'>{safe(about)}</p>\n"]
+    found = list(name_parts(bundle).items())
+    if len(found) == 1:
+        parts.append(_shape(bundle))
+    else:
+        for number, (name, part) in enumerate(reversed(found)):
+            title = name if "," in name else f"Shapes {name}"
+            parts.append(fold(title, _shape(part), is_open=number == 0))
+    parts.append(_about(bundle))
+    return page(manifest.name, *parts)
+
+
+def _shape(bundle: Bundle) -> str:
+    """What is of one choice of input shapes."""
+    manifest = bundle.manifest
+    return "".join(
+        (
+            cards(show_figures(figures_of(bundle))),
+            _borders(manifest),
+            _launches(bundle),
+            _kernels(bundle),
+            _memory(manifest),
+            _regions(manifest),
+            _decisions(bundle),
+        )
+    )
+
+
+def _borders(manifest: Manifest) -> str:
+    specs = [("input", spec) for spec in manifest.inputs]
+    specs += [("output", spec) for spec in manifest.outputs]
+    rows = [
+        line(cell(kind), cell(s.name), cell(dims(s.shape)), cell(s.dtype), cell(s.layout))
+        for kind, s in specs
+    ]
+    return section("Inputs and outputs", ("", "name", "shape", "dtype", "layout"), rows)
+
+
+def _launches(bundle: Bundle) -> str:
+    launches = bundle.launches()
+    families = {kernel.name: kernel.family for kernel in bundle.manifest.kernels}
+    longest = max((launch.floor_us or 0.0 for launch in launches), default=0.0)
+    rows = [
+        line(
+            number(str(step)),
+            cell(launch.node),
+            cell(families.get(launch.kernel, "")),
+            cell(launch.kernel),
+            number(f"{launch.flops / 1e6:.2f} M"),
+            number(show_bytes(launch.bytes)),
+            number("unknown") + cell("")
+            if launch.floor_us is None
+            else bar(launch.floor_us / longest if longest else 0.0, show_ms(launch.floor_us / 1e3)),
+        )
+        for step, launch in enumerate(launches, 1)
+    ]
+    columns = ("", "node", "family", "kernel", "FLOP", "memory bus", "time at least", "")
+    note = "In the order in which they run; times are floors by the target's rates."
+    return section("Launches", columns, rows, note)
+
+
+def _kernels(bundle: Bundle) -> str:
+    folded = [
+        fold(
+            f"{kernel.name} ({kernel.family}), launched {kernel.calls} x, work-group "
+            f"{dims(kernel.work_group)}, groups {dims(kernel.grid)}"
+            + (", tuned" if kernel.tuned else ""),
+            f"<pre>{safe(kernel.source)}</pre>\n",
+        )
+        for kernel in bundle.kernels()
+    ]
+    return f"<h2>Kernels</h2>\n{''.join(folded)}" if folded else ""
+
+
+def _memory(manifest: Manifest) -> str:
+    memory = manifest.memory
+    largest = max((slot.bytes for slot in memory.slots), default=0)
+    rows = [
+        line(
+            cell(slot.scope),
+            cell(dims(slot.shape)),
+            cell(slot.dtype),
+            bar(slot.bytes / largest if largest else 0.0, show_bytes(slot.bytes)),
+        )
+        for slot in sorted(memory.slots, key=lambda slot: -slot.bytes)
+    ]
+    note = (
+        f"{show_bytes(memory.peak_bytes)} of the GPU: "
+        f"{show_bytes(memory.param_bytes)} constants, "
+        f"{show_bytes(memory.slot_bytes)} in slots "
+        f"({show_bytes(memory.live_bytes)} alive at once), "
+        f"{show_bytes(memory.input_bytes + memory.output_bytes)} inputs and outputs."
+    )
+    return section(
+        "Memory of intermediate tensors", ("in", "shape", "dtype", "bytes", ""), rows, note
+    )
+
+
+def _regions(manifest: Manifest) -> str:
+    rows = [
+        line(
+            cell(region.symbol),
+            cell(", ".join(region.operators)),
+            number(str(region.copies)),
+            number(show_ms(region.clml_us / 1000)),
+            number(show_ms(region.texture_us / 1000)),
+        )
+        for region in manifest.regions
+    ]
+    columns = ("region", "operators", "copies", "OpenCL ML", "textures")
+    return section("Regions of OpenCL ML", columns, rows, "Times are the compiler's estimates.")
+
+
+def _decisions(bundle: Bundle) -> str:
+    names = ("stage", "subject", "taken", "reason")
+    rows = [line(*(cell(entry[name]) for name in names)) for entry in bundle.decisions()]
+    if not rows:
+        return ""
+    return f"<h2>Decisions</h2>\n{fold(f'{len(rows)} decisions', table(names, ''.join(rows)))}"
+
+
+def _about(bundle: Bundle) -> str:
+    manifest = bundle.manifest
+    options = {"preset": manifest.options.preset, **manifest.options.values}
+    facts = {
+        "model's SHA-256": manifest.model.sha256,
+        "made for": manifest.target.llvm_triple,
+        "library": f"{manifest.library.machine}, needs {', '.join(manifest.library.needed)}",
+        **{name: json.dumps(value) for name, value in sorted(options.items())},
+        **manifest.versions,
+    }
+    made = [line(cell(name), cell(value)) for name, value in facts.items()]
+    files = [
+        line(cell(file.path), number(show_bytes(file.bytes)), cell(file.sha256[:16]))
+        for file in manifest.files
+    ]
+    return (
+        f"<h2>Made with</h2>\n{fold(f'{len(made)} facts', table(('', ''), ''.join(made)))}"
+        f"<h2>Files</h2>\n"
+        f"{fold(f'{len(files)} files', table(('file', 'size', 'SHA-256'), ''.join(files)))}"
+    )

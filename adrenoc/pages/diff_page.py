@@ -1,0 +1,129 @@
+"""What changed between two bundles as one HTML file: tables, and kernels side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from adrenoc.base.text.amounts import show_ms
+from adrenoc.base.text.html_page import cell, fold, line, number, page, safe, table
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.editions import name_parts
+from adrenoc.pages.bundle_diff import BundleDiff, DecisionChange, NodeChange, NodeForm, ShapeDiff
+from adrenoc.pages.figure_rows import list_figures
+from adrenoc.pages.kernel_pairs import NAME, KernelChange
+from adrenoc.pages.side_by_side import show_side_by_side
+
+
+def diff_html(diff: BundleDiff, before: Bundle, after: Bundle) -> str:
+    """The whole page."""
+    names = Path(diff.before).name, Path(diff.after).name
+    head = f"<h1>{safe(names[0])} → {safe(names[1])}</h1>\n"
+    head += f"<p class='quiet'>{safe(diff.before)} against {safe(diff.after)}</p>\n"
+    if diff.same_bytes:
+        head += "<p class='good'>The two hold the same bytes.</p>\n"
+    if diff.broken:
+        items = "".join(f"<li>{safe(sentence)}</li>" for sentence in diff.broken)
+        head += f"<h2 class='bad'>Gates that do not hold</h2>\n<ul class='bad'>{items}</ul>\n"
+    for title, shapes in (("before", diff.only_before), ("after", diff.only_after)):
+        if shapes:
+            head += f"<p>Only {title}: {safe(', '.join(shapes))}</p>\n"
+    texts = _texts(before), _texts(after)
+    shapes_html = [_shape(shape, texts, len(diff.shapes) > 1) for shape in diff.shapes]
+    settings = _section(
+        "Settings",
+        ("", "before", "after"),
+        [line(cell(c.subject), cell(c.before), cell(c.after)) for c in diff.settings],
+    )
+    return page(f"{names[0]} → {names[1]}", head, *shapes_html, settings)
+
+
+_Texts = Mapping[str, Mapping[str, str]]
+"""Kernel sources by name, of each choice of shapes; of a bundle with one, under any."""
+
+
+def _texts(bundle: Bundle) -> _Texts:
+    return {
+        name: {k.name: k.source for k in part.kernels()}
+        for name, part in name_parts(bundle).items()
+    }
+
+
+def _of(texts: _Texts, shapes: str) -> Mapping[str, str]:
+    return texts[shapes] if shapes in texts else next(iter(texts.values()))
+
+
+def _shape(diff: ShapeDiff, texts: tuple[_Texts, _Texts], is_one_of_many: bool) -> str:
+    figures = [
+        line(cell(name), number(was), number(now), cell(change, kind))
+        for name, was, now, change, kind in list_figures(diff.before, diff.after)
+    ]
+    columns = ("", "before", "after", "change")
+    title = f"Figures of {diff.shapes}" if is_one_of_many else "Figures"
+    precision = [
+        line(cell(c.subject), number(c.before or "0"), number(c.after or "0"))
+        for c in diff.precision
+    ]
+    return "".join(
+        (
+            _section(title, columns, figures),
+            _kernels(diff.kernels, _of(texts[0], diff.shapes), _of(texts[1], diff.shapes)),
+            _section("Nodes", _NODE_COLUMNS, [_node(change) for change in diff.nodes]),
+            _section("Precision", ("", "before", "after"), precision),
+            _section("Decisions", _DECISION_COLUMNS, [_decision(c) for c in diff.decisions]),
+        )
+    )
+
+
+def _section(title: str, columns: Sequence[str], rows: Sequence[str]) -> str:
+    body = table(columns, "".join(rows)) if rows else "<p class='quiet'>nothing differs</p>\n"
+    count = f" <span class='quiet'>{len(rows)}</span>" if rows and columns[0] else ""
+    return f"<h2>{safe(title)}{count}</h2>\n{body}"
+
+
+_NODE_COLUMNS = ("node", "before", "after", "time before", "time after")
+_DECISION_COLUMNS = ("stage", "subject", "before", "after", "reason")
+
+
+def _node(change: NodeChange) -> str:
+    forms = change.before, change.after
+    times = [number(_time(form)) for form in forms]
+    return line(cell(change.node), *(cell(_form(form)) for form in forms), *times)
+
+
+def _form(form: NodeForm | None) -> str:
+    return "" if form is None else f"{form.family} ({form.kernel}; {form.memory})"
+
+
+def _time(form: NodeForm | None) -> str:
+    return "" if form is None or form.time_us is None else show_ms(form.time_us / 1000)
+
+
+def _decision(change: DecisionChange) -> str:
+    parts = change.stage, change.subject, change.before, change.after, change.reason
+    return line(*map(cell, parts))
+
+
+def _kernels(
+    changes: Sequence[KernelChange], before: Mapping[str, str], after: Mapping[str, str]
+) -> str:
+    """Each change folded, its texts side by side; names alone in one line."""
+    real = [change for change in changes if change.kind != NAME]
+    renamed = len(changes) - len(real)
+    said = f"<p class='quiet'>{renamed} more have another name and the same text.</p>\n"
+    if not real:
+        nothing = "<p class='quiet'>nothing differs</p>\n"
+        return f"<h2>Kernels</h2>\n{said if renamed else nothing}"
+    folded = [_kernel(change, before, after) for change in real]
+    head = f"<h2>Kernels <span class='quiet'>{len(real)}</span></h2>\n"
+    return head + "".join(folded) + (said if renamed else "")
+
+
+def _kernel(change: KernelChange, before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    names = " → ".join(dict.fromkeys(name for name in (change.before, change.after) if name))
+    came, went = change.lines
+    title = f"{change.kind}: {names} ({change.family})"
+    title += f", +{came} -{went} lines" if came or went else ""
+    title += f"; {change.what}" if change.what else ""
+    body = show_side_by_side(before.get(change.before, ""), after.get(change.after, ""))
+    return fold(title, body)

@@ -1,0 +1,160 @@
+"""Which parts of what commands print may leave a user's computer.
+
+A list of what may, not of what may not: what has no pick is left out with all that is below it, so
+that a new field of some command stays at home until somebody has looked at it.  Names of models, of
+tensors and of files, addresses and serial numbers have no pick.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adrenoc.pages.report.words import keep_allowed
+
+Pick = Callable[[Any, "Names"], Any]
+"""(a part, names given so far) -> what of it is sent; None where nothing is."""
+
+_LONGEST_TEXT = 300
+_MOST_ITEMS = 20_000
+_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_MEASURE = re.compile(r"[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40}){0,3}")
+_LISTED = re.compile(r"(adreno|host)(:[a-z0-9]{1,16})?")
+_ADDRESS = re.compile(
+    r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b"
+    # Qualcomm's drivers have "V@0615.0 (GIT@8e5499" in their versions.
+    # and kernels "64-128@28" in their names.
+    r"|(?<![\w@])(?!(?:V|GIT)@|[\d-]+@)[\w.+-]+@[\w.-]*\w"
+    r"|\b[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}\b"
+    r"|(?<![\w:])[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){3,7}(%\w+)?(?![\w:])"
+    r"|\[[0-9a-fA-F]*(:[0-9a-fA-F]*){2,}(%\w+)?\](:\d+)?"
+    r"|\b[A-Za-z][\w-]*(\.[\w-]+)*:\d{4,5}\b"
+    r"|\b[\w-]+(\.[\w-]+)*\.(local|lan|internal|intranet|home|corp)\b"
+)
+_PATH = re.compile(
+    r"\b[a-z]{2,8}://[^\s'\",;()]+"
+    r"|\b[A-Za-z]:\\[^\s'\",;]+"
+    r"|\\\\[^\s'\",;]+"
+    r"|(?<![\w.])(~\w*|\.{1,2})?/[^\s'\",;:()]+"
+)
+
+
+@dataclass(kw_only=True)
+class Names:
+    """What stands for a user's names: `model 1`; and words that are taken out of every text."""
+
+    own_words: tuple[str, ...] = ()
+    given: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def stand_in(self, kind: str, name: str) -> str:
+        """The same words for the same name, whatever file it is in."""
+        count = sum(known == kind for known, _ in self.given)
+        return self.given.setdefault((kind, name), f"{kind} {count + 1}")
+
+    def hide_own(self, text: str) -> str:
+        """A text of words that are adrenoc's or a driver's, and of figures; none of the user's."""
+        kept = "".join(letter if letter.isprintable() else " " for letter in text)
+        for word in self.own_words:
+            kept = re.sub(rf"(?i)\b{re.escape(word)}\b", "(name)", kept)
+        kept = _PATH.sub("(path)", kept)
+        return keep_allowed(_ADDRESS.sub("(address)", kept))[:_LONGEST_TEXT]
+
+
+def figures(plain: Any, names: Names) -> Any:
+    """All numbers below a part, under keys that are identifiers; no text."""
+    return _below(plain, lambda word: None)
+
+
+def measured_figures(plain: Any, names: Names) -> Any:
+    """The figures of a target file's table `[measured]`, whose keys are names of measures."""
+    if not isinstance(plain, Mapping):
+        return None
+    kept = {key: figures(one, names) for key, one in plain.items() if _MEASURE.fullmatch(str(key))}
+    return {key: value for key, value in kept.items() if value}
+
+
+def all_below(plain: Any, names: Names) -> Any:
+    """All numbers and texts below a part that holds nothing but adrenoc's own layers."""
+    return _below(plain, names.hide_own)
+
+
+def _below(plain: Any, words: Callable[[str], str | None]) -> Any:
+    if isinstance(plain, str):
+        return words(plain)
+    if isinstance(plain, bool | int):
+        return plain
+    if isinstance(plain, float):
+        return plain if math.isfinite(plain) else None
+    if isinstance(plain, Mapping):
+        kept = {k: _below(v, words) for k, v in plain.items() if _IDENTIFIER.fullmatch(str(k))}
+        return {key: value for key, value in kept.items() if value is not None}
+    if isinstance(plain, Sequence):
+        return [_below(item, words) for item in plain[:_MOST_ITEMS]]
+    return None
+
+
+def all_but(**picks: Pick) -> Pick:
+    """All numbers and texts below a part of adrenoc's own, of these keys what their picks leave."""
+    own = fields(**picks)
+
+    def pick(plain: Any, names: Names) -> dict[str, Any] | None:
+        if not isinstance(plain, Mapping):
+            return None
+        others = {key: value for key, value in plain.items() if key not in picks}
+        return {**all_below(others, names), **(own(plain, names) or {})}
+
+    return pick
+
+
+def nothing(plain: Any, names: Names) -> None:
+    """What stays here."""
+
+
+def text(plain: Any, names: Names) -> str | None:
+    """A text of adrenoc's or of a driver's, without the user's own words."""
+    return names.hide_own(plain) if isinstance(plain, str) else None
+
+
+def device(plain: Any, names: Names) -> str | None:
+    """A device's name, without the address that it was reached at."""
+    return text(plain.partition(" at ")[0], names) if isinstance(plain, str) else None
+
+
+def listed_target(plain: Any, names: Names) -> str | None:
+    """A listed device; a target file has a name of the user's."""
+    return plain if isinstance(plain, str) and _LISTED.fullmatch(plain) else None
+
+
+def stand_in(kind: str) -> Pick:
+    """`KIND N` for a user's name."""
+
+    def pick(plain: Any, names: Names) -> str | None:
+        return names.stand_in(kind, plain) if isinstance(plain, str) and plain else None
+
+    return pick
+
+
+def fields(**picks: Pick) -> Pick:
+    """The values of these keys of an object."""
+
+    def pick(plain: Any, names: Names) -> dict[str, Any] | None:
+        if not isinstance(plain, Mapping):
+            return None
+        kept = {key: one(plain[key], names) for key, one in picks.items() if key in plain}
+        return {key: value for key, value in kept.items() if value is not None}
+
+    return pick
+
+
+def each(item: Pick) -> Pick:
+    """Each item of a list, by the pick of its kind."""
+
+    def pick(plain: Any, names: Names) -> list[Any] | None:
+        if not isinstance(plain, Sequence) or isinstance(plain, str):
+            return None
+        return [kept for one in plain[:_MOST_ITEMS] if (kept := item(one, names)) is not None]
+
+    return pick

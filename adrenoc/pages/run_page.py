@@ -1,0 +1,221 @@
+"""A run as one HTML file: times, each launch beside the least time that it could take, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adrenoc.base.text.amounts import count_of, dims, show_bytes, show_ms
+from adrenoc.base.text.html_page import bar, cards, cell, fold, line, number, page, safe, section
+from adrenoc.bundle.buckets import open_buckets
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.device.compare import TensorCheck
+from adrenoc.device.profile import NodeTime
+from adrenoc.device.result import RunResult
+from adrenoc.pages.bar_chart import Bar, draw_bars
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """A launch as it was measured, and what the target's figures say of it."""
+
+    place: int
+    node: NodeTime
+    family: str
+
+    @property
+    def floor_ms(self) -> float | None:
+        share = self.node.of_roofline
+        return None if share is None else share * self.node.time_ms
+
+    @property
+    def lost_ms(self) -> float:
+        """Time above the floor; all of it where there is none."""
+        return self.node.time_ms - (self.floor_ms or 0.0)
+
+
+def run_html(bundle: Bundle, result: RunResult, checked: Sequence[TensorCheck] = ()) -> str:
+    """The whole page; `checked` are outputs, or every layer, compared with the reference.
+
+    Raises:
+        BundleError: the bundle's list of buckets cannot be understood.
+    """
+    manifest = bundle.manifest
+    steps = _steps(bundle, result)
+    about = (
+        f"{manifest.model.file} for {manifest.target.name}, whose figures the estimates are by, "
+        f"on {result.device}"
+    )
+    return page(
+        f"{manifest.name}, a run",
+        f"<h1>{safe(manifest.name)}</h1>\n<p class='quiet'>{safe(about)}</p>\n",
+        cards(_figures(result)),
+        _circumstances(result),
+        _timeline(steps),
+        _families(steps),
+        _worst(steps),
+        "" if steps else _kernels(result),
+        _errors(checked),
+    )
+
+
+def _steps(bundle: Bundle, result: RunResult) -> tuple[_Step, ...]:
+    families = {
+        kernel.name: kernel.family
+        for part in open_buckets(bundle)
+        for kernel in part.manifest.kernels
+    }
+    return tuple(
+        _Step(place=place, node=node, family=families.get(node.kernel, ""))
+        for place, node in enumerate(result.nodes, 1)
+    )
+
+
+def _figures(result: RunResult) -> list[tuple[str, str]]:
+    times = result.times
+    shown = [
+        ("p50", show_ms(times.p50_ms)),
+        ("p90", show_ms(times.p90_ms)),
+        ("first run", show_ms(times.first_ms)),
+        ("cold start", show_ms(times.cold_ms)),
+    ]
+    if result.memory_bytes is not None:
+        shown.append(("GPU memory", show_bytes(result.memory_bytes)))
+    if (launching := result.launching) is not None:
+        shown += [
+            ("launches", str(launching.launches)),
+            ("OpenCL calls a run", str(launching.api_calls)),
+            ("host a run", show_ms(launching.host_ms)),
+        ]
+    if result.kernels:
+        shown.append(("kernels", show_ms(sum(kernel.time_ms for kernel in result.kernels))))
+    return shown
+
+
+def _circumstances(result: RunResult) -> str:
+    facts = [("driver", result.driver)] if result.driver else []
+    facts += [("GPU", str(state)) for state in result.gpu if state.is_known]
+    facts += [("driver's hints", str(hint)) for hint in result.hints]
+    if (launching := result.launching) is not None:
+        reason = f": {launching.reason}" if launching.reason else ""
+        facts.append(("launched by", f"{launching.mode}{reason}"))
+    facts += [("note", note) for note in result.notes]
+    return section("Circumstances", ("", ""), [line(cell(a), cell(b)) for a, b in facts])
+
+
+def _timeline(steps: Sequence[_Step]) -> str:
+    if not steps:
+        return ""
+    bars = [
+        Bar(
+            title=f"{step.place}. {step.node.node}: {show_ms(step.node.time_ms)}",
+            height=step.node.time_ms,
+            part=step.floor_ms or 0.0,
+        )
+        for step in steps
+    ]
+    longest = show_ms(max(step.node.time_ms for step in steps))
+    note = (
+        "Each launch in its order: as high as the time that it took, and the dark part is the "
+        "least that the target's figures allow."
+    )
+    drawn = draw_bars(bars, top=longest, what=f"times of {len(steps)} launches")
+    return f"<h2>Launches</h2>\n<p class='quiet'>{note}</p>\n{drawn}"
+
+
+def _families(steps: Sequence[_Step]) -> str:
+    whole_ms = sum(step.node.time_ms for step in steps)
+    names = sorted({step.family for step in steps})
+    sums = []
+    for name in names:
+        own = [step for step in steps if step.family == name]
+        known = [step for step in own if step.floor_ms is not None]
+        taken_ms = sum(step.node.time_ms for step in own)
+        known_ms = sum(step.node.time_ms for step in known)
+        floor_ms = sum(step.floor_ms or 0.0 for step in known)
+        sums.append((taken_ms, name, len(own), floor_ms, known_ms))
+    rows = [
+        line(
+            cell(name or "unknown"),
+            number(str(count)),
+            bar(taken_ms / whole_ms if whole_ms else 0.0, show_ms(taken_ms)),
+            number(show_ms(floor_ms) if known_ms else "unknown"),
+            number(_times(known_ms, floor_ms)),
+        )
+        for taken_ms, name, count, floor_ms, known_ms in sorted(sums, reverse=True)
+    ]
+    columns = ("family", "launches", "measured", "", "at least", "times that")
+    return section("Where the time goes", columns, rows)
+
+
+def _worst(steps: Sequence[_Step]) -> str:
+    whole_ms = sum(step.node.time_ms for step in steps)
+    rows = [
+        line(
+            number(str(step.place)),
+            cell(step.node.node),
+            cell(step.family),
+            bar(step.node.time_ms / whole_ms if whole_ms else 0.0, show_ms(step.node.time_ms)),
+            number("unknown" if step.floor_ms is None else show_ms(step.floor_ms)),
+            number(_times(step.node.time_ms, step.floor_ms or 0.0)),
+            number(f"{step.node.gflops:.1f}"),
+            number(f"{step.node.gb_per_s:.1f}"),
+            cell(step.node.kernel),
+        )
+        for step in sorted(steps, key=lambda step: -step.lost_ms)
+    ]
+    columns = (
+        *("", "node", "family", "measured", "", "estimated at least", "times that"),
+        *("GFLOPS", "GB/s", "kernel"),
+    )
+    note = "Those first that lose most above the least time that the target's figures allow."
+    return section("Estimated and measured", columns, rows, note)
+
+
+def _times(time_ms: float, floor_ms: float) -> str:
+    if floor_ms <= 0:
+        return ""
+    times = time_ms / floor_ms
+    return f"{times:.{2 if times < 10 else 1 if times < 100 else 0}f}"
+
+
+def _kernels(result: RunResult) -> str:
+    """Where launches cannot be told from each other, or were not profiled."""
+    whole_ms = sum(kernel.time_ms for kernel in result.kernels)
+    rows = [
+        line(
+            cell(kernel.name),
+            number(str(kernel.calls)),
+            bar(kernel.time_ms / whole_ms if whole_ms else 0.0, show_ms(kernel.time_ms)),
+        )
+        for kernel in result.kernels
+    ]
+    return section("Kernels", ("kernel", "launches", "measured", ""), rows)
+
+
+def _errors(checked: Sequence[TensorCheck]) -> str:
+    """The tensors in the order in which the model makes them; beyond the tolerance first."""
+    if not checked:
+        return ""
+    columns = ("tensor", "shape", "of the range", "", "max error", "RMSE", "cosine", "")
+    bad = [_error(tensor, checked) for tensor in checked if not tensor.passed]
+    good = [_error(tensor, checked) for tensor in checked if tensor.passed]
+    shown = section("Errors beyond the tolerance", columns, bad)
+    within = section("Errors", columns, good, "In the order of the model.")
+    return shown + fold(
+        f"{count_of(len(good), 'tensor')} within the tolerance", within, is_open=not bad
+    )
+
+
+def _error(tensor: TensorCheck, among: Sequence[TensorCheck]) -> str:
+    largest = max((t.range_error for t in among if t.range_error < float("inf")), default=0.0)
+    share = tensor.range_error / largest if largest else 0.0
+    return line(
+        cell(tensor.name),
+        cell(dims(tensor.shape)),
+        bar(share, f"{tensor.range_error:.2e}"),
+        number(f"{tensor.max_error:.2e}"),
+        number(f"{tensor.rmse:.2e}"),
+        number(f"{tensor.cosine:.6f}"),
+        cell(tensor.reason, "" if tensor.passed else "bad"),
+    )

@@ -1,0 +1,206 @@
+"""Folds factors and offsets by channel into the weights and biases before them.
+
+Before → after:
+    y = conv2d(x, W); z = y * s + t        (what batch normalisation is at inference)
+    z = conv2d(x, W * s) + t
+
+Only a result that nothing else reads is changed, and none that is rounded to integers next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from adrenoc.base.decision import Decision
+from adrenoc.importers.relax.flat import Binding, FlatFunction
+from adrenoc.importers.relax.values import (
+    constant_value,
+    dtype_of,
+    make_constant,
+    op_name,
+    static_shape,
+)
+
+_LINEAR = {
+    "relax.nn.conv2d": ("kernel_layout", "out_layout"),
+    "relax.nn.conv1d": ("kernel_layout", "out_layout"),
+    "relax.nn.conv3d": ("kernel_layout", "out_layout"),
+    "relax.nn.conv2d_transpose": ("kernel_layout", "out_layout"),
+    "relax.matmul": None,
+}
+
+
+def fold_scales(flat: FlatFunction) -> list[Decision]:
+    """Fold multiplications and additions of constants, in place."""
+    folder = _Folder(flat)
+    for index in range(len(flat.bindings)):
+        folder.visit(index)
+    flat.drop_unused()
+    return folder.decisions
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Operand:
+    """A call `variable op constant`."""
+
+    var: relax.Var
+    constant: np.ndarray
+
+
+class _Folder:
+    def __init__(self, flat: FlatFunction) -> None:
+        self.flat = flat
+        self.uses = flat.uses()
+        self.where = {b.var: i for i, b in enumerate(flat.bindings)}
+        self.decisions: list[Decision] = []
+        self._rounded = flat.find_rounded()
+        """What is rounded to integers: weights of integers before it stay integers, and exact."""
+
+    def visit(self, index: int) -> None:
+        binding = self.flat.bindings[index]
+        kind = op_name(binding.value)
+        if kind == "relax.multiply":
+            self._fold_factor(index, binding)
+        elif kind == "relax.add":
+            self._fold_offset(index, binding)
+
+    def _fold_factor(self, index: int, binding: Binding) -> None:
+        operand = self._constant_operand(binding)
+        inner = self._sole(operand.var) if operand else None
+        if operand is None or inner is None or binding.var in self._rounded:
+            return
+        if op_name(inner.value) == "relax.add":
+            below = self._constant_operand(inner)
+            linear = self._sole(below.var) if below else None
+            if below is None or linear is None or not self._scale(linear, operand.constant):
+                return
+            offset = below.constant * operand.constant
+            self._emit(index, binding, "relax.add", below.var, offset)
+        elif self._scale(inner, operand.constant):
+            # What is scaled computes what the product did, and takes its place.
+            self.flat.bindings[index] = Binding(var=binding.var, value=self._value(inner.var))
+            self.flat.aliases[binding.var] = self.flat.name(inner.var)
+            self.uses[inner.var] = 0
+        else:
+            return
+        self.decisions.append(
+            Decision(
+                subject=self.flat.name(inner.var),
+                taken="folded a factor into the constants before it",
+                reason="both are constant, and nothing else reads the result between",
+            )
+        )
+
+    def _fold_offset(self, index: int, binding: Binding) -> None:
+        operand = self._constant_operand(binding)
+        inner = self._sole(operand.var) if operand else None
+        if operand is None or inner is None or op_name(inner.value) != "relax.add":
+            return
+        below = self._constant_operand(inner)
+        if below is not None:
+            self._emit(index, binding, "relax.add", below.var, below.constant + operand.constant)
+
+    def _emit(
+        self, index: int, binding: Binding, op: str, var: relax.Var, constant: np.ndarray
+    ) -> bool:
+        """Let `binding` be `var op constant`, unless that changes its shape."""
+        shape = static_shape(binding.var)
+        dtype = dtype_of(binding.var)
+        if shape is None or np.broadcast_shapes(static_shape(var) or (), constant.shape) != shape:
+            return False
+        value = relax.Call(relax_op(op), [var, make_constant(constant.astype(dtype))])
+        self.flat.bindings[index] = Binding(var=binding.var, value=value)
+        return True
+
+    def _constant_operand(self, binding: Binding) -> _Operand | None:
+        """The operands of a product or sum of a variable with a constant, in floats."""
+        a, b = binding.value.args
+        if isinstance(b, relax.Var):
+            a, b = b, a
+        constant = constant_value(b)
+        if not isinstance(a, relax.Var) or constant is None or constant.dtype.kind != "f":
+            return None
+        if static_shape(a) != static_shape(binding.var):
+            return None
+        # Weights of half models are folded in single precision and rounded once.
+        return _Operand(var=a, constant=constant.astype(np.float32, copy=False))
+
+    def _sole(self, var: relax.Var) -> Binding | None:
+        """The binding of `var`, if it is read exactly once."""
+        if self.uses[var] != 1 or var not in self.where:
+            return None
+        return self.flat.bindings[self.where[var]]
+
+    def _value(self, var: relax.Var) -> relax.Expr:
+        return self.flat.bindings[self.where[var]].value
+
+    def _scale(self, linear: Binding, factor: np.ndarray) -> bool:
+        """Multiply the weights of `linear` by `factor`, if they allow it."""
+        call = linear.value
+        kind = op_name(call)
+        if kind == "relax.multiply":
+            return self._scale_product(linear, factor)
+        weight = constant_value(call.args[1]) if kind in _LINEAR else None
+        shape = static_shape(linear.var)
+        if weight is None or shape is None or (kind == "relax.matmul" and weight.ndim < 2):
+            return False
+        if kind == "relax.matmul":
+            channel, axis = len(shape) - 1, weight.ndim - 1
+        else:
+            attrs = call.attrs
+            channel = str(attrs.out_layout or attrs.data_layout).find("C")
+            axis = str(attrs.kernel_layout).find("O")
+            if "transpose" in kind and int(attrs.groups) != 1:
+                return False
+        by_channel = _spread_by_axis(factor, channel, shape)
+        if by_channel is None or weight.shape[axis] != by_channel.size:
+            return False
+        spread = [1] * weight.ndim
+        spread[axis] = by_channel.size
+        scaled = _product(weight, by_channel.reshape(spread).astype(np.float32))
+        if scaled is None:
+            return False
+        args = [call.args[0], make_constant(scaled), *call.args[2:]]
+        self.flat.bindings[self.where[linear.var]] = Binding(
+            var=linear.var, value=relax.Call(call.op, args, call.attrs, call.ty_args)
+        )
+        return True
+
+    def _scale_product(self, product: Binding, factor: np.ndarray) -> bool:
+        """Multiply the constant of a product by `factor`."""
+        below = self._constant_operand(product)
+        if below is None:
+            return False
+        both = _product(below.constant, factor)
+        if both is None:
+            return False
+        return self._emit(self.where[product.var], product, "relax.multiply", below.var, both)
+
+
+def _product(value: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
+    """The product of two constants; None where one after the other may give other numbers.
+
+    What they multiply may be as small as their product is large.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        both = np.asarray(value * factor).astype(value.dtype)
+    lost = both.size == 1 and not both.any() and value.any() and factor.any()
+    return None if lost or not np.isfinite(both).all() else both
+
+
+def relax_op(name: str) -> relax.Expr:
+    """The operator of that name."""
+    from tvm.ir import Op
+
+    return Op.get(name)
+
+
+def _spread_by_axis(factor: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray | None:
+    """`factor` as one value for each index of `axis`, if it depends on nothing else."""
+    full = factor.reshape((1,) * (len(shape) - factor.ndim) + factor.shape)
+    if full.size != full.shape[axis]:
+        return None
+    return np.broadcast_to(full.reshape(-1), (shape[axis],))

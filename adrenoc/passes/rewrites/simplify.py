@@ -1,0 +1,355 @@
+"""Cleans up imported Relax IR: constants and batch norms folded, no-ops gone, fewer operators.
+
+What leaves this stage is one dataflow block of flat bindings with unique names and static shapes,
+in which `squeeze`, `expand_dims` and `flatten` are `reshape`, `split` is `strided_slice`,
+`subtract` and `divide` by constants are `add` and `multiply` (but for quotients that are rounded
+to integers), no call has only constants, and no concatenation more operands than a kernel takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from adrenoc.base.decision import Decision
+from adrenoc.importers.relax.flat import (
+    Binding,
+    FlatFunction,
+    flatten,
+    rebuild,
+    replace_main,
+    substitute,
+)
+from adrenoc.importers.relax.fold import fold_call, slice_bounds
+from adrenoc.importers.relax.values import (
+    constant_value,
+    dtype_of,
+    make_constant,
+    op_name,
+    static_shape,
+)
+from adrenoc.passes.rewrites.fold_scale import fold_scales
+from adrenoc.passes.rewrites.narrow_doubles import narrow_doubles
+from adrenoc.passes.rewrites.nest_concats import nest_concats
+from adrenoc.passes.rewrites.parts_of_concat import parts_within
+
+
+def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
+    """Simplify `main` of `module`.
+
+    Raises:
+        UnsupportedOperatorError: it holds control flow or run-time shapes.
+    """
+    flat = flatten(module["main"])
+    cleaner = _Cleaner(flat)
+    cleaner.run()
+    decisions = cleaner.decisions
+    dropped = flat.drop_unused()
+    if dropped:
+        decisions.append(
+            Decision(
+                subject="main", taken=f"dropped {dropped} bindings", reason="nothing reads them"
+            )
+        )
+    decisions += narrow_doubles(flat)
+    decisions += fold_scales(flat)
+    decisions += nest_concats(flat)
+    main, _ = rebuild(flat)
+    return replace_main(module, main), decisions
+
+
+# Names that TVM's block builder makes up.
+_ANONYMOUS = re.compile(r"[lg]v\d*(_\d+)?$")
+_MOST_FACTORS = 8
+"""Powers up to this one are products."""
+
+
+class _Cleaner:
+    """One walk in order; each binding is forwarded, folded, rewritten or kept."""
+
+    def __init__(self, flat: FlatFunction) -> None:
+        self.flat = flat
+        self.decisions: list[Decision] = []
+        self._env: dict[relax.Var, relax.Expr] = {}
+        self._values: dict[relax.Var, relax.Expr] = {}
+        self._kept: list[Binding] = []
+        self.cut: set[relax.Var] = set()
+        """Concatenations of parts that were cut off another one."""
+        self.rounded = flat.find_rounded()
+
+    def run(self) -> None:
+        for binding in self.flat.bindings:
+            value = substitute(binding.value, self._env)
+            self._visit(binding.var, value)
+        self.flat.bindings = self._kept
+        self.flat.result = substitute(self.flat.result, self._env)
+
+    def emit(self, like: relax.Var, value: relax.Expr, ty: relax.TensorType) -> relax.Var:
+        """Keep a new binding in front of that of `like`."""
+        var = self.flat.new_var(like.name, ty)
+        self._keep(var, value)
+        return var
+
+    def _keep(self, var: relax.Var, value: relax.Expr) -> None:
+        self._kept.append(Binding(var=var, value=value))
+        self._values[var] = value
+
+    def producer(self, expr: relax.Expr) -> relax.Expr | None:
+        """What the variable `expr` is bound to."""
+        return self._values.get(expr) if isinstance(expr, relax.Var) else None
+
+    def _visit(self, var: relax.Var, value: relax.Expr) -> None:
+        if isinstance(value, relax.TupleGetItem):
+            value = self._item(value)
+        if not isinstance(value, relax.Call):
+            # Variables, constants and tuples need no binding of their own.
+            if isinstance(value, relax.TupleGetItem):
+                self._keep(var, value)
+            else:
+                self._env[var] = value
+                self._pass_name_on(var, value)
+            return
+        if isinstance(var.ty, relax.TensorType):
+            folded = fold_call(value, var)
+            if folded is not None:
+                self._env[var] = make_constant(folded)
+                return
+        expand = _TUPLES.get(op_name(value))
+        if expand is not None:
+            parts = expand(self, var, value)
+            if parts is not None:
+                self._env[var] = relax.Tuple(parts)
+                return
+        rule = _RULES.get(op_name(value))
+        result = rule(self, var, value) if rule else value
+        if isinstance(result, relax.Call):
+            self._keep(var, result)
+        else:
+            self._env[var] = result
+
+    def _pass_name_on(self, var: relax.Var, value: relax.Expr) -> None:
+        """Call an anonymous variable by the name of the one that is bound to it."""
+        anonymous = isinstance(value, relax.Var) and value in self._values
+        if anonymous and _ANONYMOUS.match(value.name) and not _ANONYMOUS.match(var.name):
+            self.flat.aliases.setdefault(value, var.name)
+
+    def _item(self, item: relax.TupleGetItem) -> relax.Expr:
+        source = item.tuple_value
+        return source.fields[item.index] if isinstance(source, relax.Tuple) else item
+
+
+Rule = Callable[[_Cleaner, relax.Var, relax.Call], relax.Expr]
+
+
+def _reshape(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    source, shape = call.args[0], static_shape(var)
+    below = cleaner.producer(source)
+    if below is not None and op_name(below) == "relax.reshape":
+        source = below.args[0]
+    if static_shape(source) == shape:
+        return source
+    return relax.op.reshape(source, shape)
+
+
+def _permute(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    source = call.args[0]
+    axes = _axes_of_permute(call)
+    below = cleaner.producer(source)
+    if below is not None and op_name(below) == "relax.permute_dims":
+        inner = _axes_of_permute(below)
+        source, axes = below.args[0], [inner[a] for a in axes]
+    if axes == sorted(axes):
+        return source
+    shape = static_shape(source) or ()
+    if [a for a in axes if shape[a] != 1] == [a for a in range(len(shape)) if shape[a] != 1]:
+        # Only axes of extent one move: no element does.
+        return _reshape(cleaner, var, relax.op.reshape(source, static_shape(var)))
+    return relax.op.permute_dims(source, axes)
+
+
+def _axes_of_permute(call: relax.Call) -> list[int]:
+    rank = len(static_shape(call.args[0]) or ())
+    axes = call.attrs.axes
+    return [int(a) % rank for a in axes] if axes is not None else list(range(rank))[::-1]
+
+
+def _astype(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    return call.args[0] if dtype_of(call.args[0]) == dtype_of(var) else call
+
+
+def _neutral(element: float) -> Rule:
+    """Drop an addition of nothing or a multiplication by one."""
+
+    def rule(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+        for one, other in ((0, 1), (1, 0)):
+            constant = constant_value(call.args[other])
+            if constant is None or static_shape(call.args[one]) != static_shape(var):
+                continue
+            if constant.size and (constant == element).all():
+                return call.args[one]
+        return call
+
+    return rule
+
+
+def _subtract(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    constant = constant_value(call.args[1])
+    if constant is None or constant.dtype.kind != "f":
+        return call
+    negated = relax.op.add(call.args[0], make_constant(-constant))
+    return _neutral(0.0)(cleaner, var, negated)
+
+
+def _divide(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    constant = constant_value(call.args[1])
+    if constant is None or constant.dtype.kind != "f":
+        return call
+    if constant.size and not constant.any():
+        # As IEEE 754 has it, 0 / 0 too; TVM refuses to write a quotient by zero.
+        infinite = make_constant(np.copysign(np.asarray(np.inf, constant.dtype), constant))
+        return relax.op.multiply(call.args[0], infinite)
+    if not constant.all():
+        return call
+    if var in cleaner.rounded:
+        return call  # a product is off in its last digit, which moves what lies half way
+    inverse = (1.0 / constant.astype(np.float64)).astype(constant.dtype)
+    if not np.isfinite(inverse).all():
+        return call
+    product = relax.op.multiply(call.args[0], make_constant(inverse))
+    return _neutral(1.0)(cleaner, var, product)
+
+
+def _power(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    exponent = constant_value(call.args[1])
+    if exponent is None or exponent.size != 1 or static_shape(call.args[0]) != static_shape(var):
+        return call
+    value, base = exponent.item(), call.args[0]
+    if value == 1:
+        return base
+    if value in range(2, _MOST_FACTORS + 1):  # a power function's logarithm costs more than these
+        product = base
+        for _ in range(int(value) - 2):  # a name of its own each: others may have TVM's already
+            product = cleaner.emit(var, relax.op.multiply(product, base), var.ty)
+        return relax.op.multiply(product, base)
+    return relax.op.sqrt(base) if value == 0.5 else call
+
+
+def _maximum(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    for one, other in ((0, 1), (1, 0)):
+        constant = constant_value(call.args[other])
+        same = static_shape(call.args[one]) == static_shape(var)
+        if constant is not None and same and not constant.any():
+            return relax.op.nn.relu(call.args[one])
+    return call
+
+
+def _concat(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    if not isinstance(call.args[0], relax.Tuple):
+        return call
+    fields: list[relax.Expr] = []
+    for field in call.args[0].fields:
+        inner = cleaner.producer(field) if field in cleaner.cut else None
+        same = inner is not None and inner.attrs.axis == call.attrs.axis
+        fields += inner.args[0].fields if inner is not None and same else [field]
+    if len(fields) == len(call.args[0].fields):
+        return fields[0] if len(fields) == 1 else call
+    return relax.op.concat(relax.Tuple(fields), int(call.attrs.axis))
+
+
+def _strided_slice(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    """Loops that are written out set one row after the other of what a concatenation made.
+
+    concat(concat(a, b, c)[:1], d, concat(a, b, c)[2:]) -> concat(a, d, c)
+    """
+    _, _, _, steps = slice_bounds(call)
+    source = call.args[0]
+    below = cleaner.producer(source) if all(step == 1 for step in steps) else None
+    if static_shape(source) == static_shape(var) and all(step == 1 for step in steps):
+        return source
+    if below is None or op_name(below) != "relax.concat":
+        return call
+    parts = parts_within(call, below)
+    if len(parts) > 1:
+        cleaner.cut.add(var)
+        return relax.op.concat(relax.Tuple(parts), int(below.attrs.axis))
+    return _fold_value(var, parts[0]) if parts else call
+
+
+def _fold_value(var: relax.Var, expr: relax.Expr) -> relax.Expr:
+    value = fold_call(expr, var) if isinstance(expr, relax.Call) else None
+    return expr if value is None else make_constant(value)
+
+
+def _broadcast(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    return call.args[0] if static_shape(call.args[0]) == static_shape(var) else call
+
+
+def _dropout(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> list[relax.Expr]:
+    cleaner.decisions.append(
+        Decision(
+            subject=cleaner.flat.name(var), taken="removed dropout", reason="it passes its input on"
+        )
+    )
+    return [call.args[0], call.args[0]]
+
+
+def _split(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> list[relax.Expr] | None:
+    axis = int(call.attrs.axis)
+    parts: list[relax.Expr] = []
+    begin = 0
+    for ty in var.ty.fields:
+        end = begin + int(list(ty.shape)[axis])
+        sliced = relax.op.strided_slice(call.args[0], [axis], [begin], [end])
+        parts.append(cleaner.emit(var, sliced, ty))
+        begin = end
+    return parts
+
+
+def _batch_norm(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> list[relax.Expr] | None:
+    """At inference a batch norm is one factor and one offset by channel."""
+    constants = [constant_value(a) for a in call.args[1:5]]
+    if call.attrs.training or any(c is None for c in constants):
+        return None
+    gamma, beta, mean, variance = (c.astype(np.float64) for c in constants if c is not None)
+    factor = 1.0 / np.sqrt(variance + float(call.attrs.epsilon))
+    if call.attrs.scale:
+        factor = factor * gamma
+    offset = -mean * factor + (beta if call.attrs.center else 0.0)
+    x, ty = call.args[0], var.ty.fields[0]
+    rank, dtype = len(list(ty.shape)), str(ty.dtype)
+    shape = [1] * rank
+    shape[int(call.attrs.axis) % rank] = -1
+    scale = make_constant(factor.reshape(shape).astype(dtype))
+    shift = make_constant(offset.reshape(shape).astype(dtype))
+    product = cleaner.emit(var, relax.op.multiply(x, scale), ty)
+    result = cleaner.emit(var, relax.op.add(product, shift), ty)
+    return [result, call.args[3], call.args[4]]
+
+
+_TUPLES: dict[str, Callable[[_Cleaner, relax.Var, relax.Call], list[relax.Expr] | None]] = {
+    "relax.nn.batch_norm": _batch_norm,
+    "relax.nn.dropout": _dropout,
+    "relax.split": _split,
+}
+
+_RULES: dict[str, Rule] = {
+    "relax.add": _neutral(0.0),
+    "relax.astype": _astype,
+    "relax.broadcast_to": _broadcast,
+    "relax.concat": _concat,
+    "relax.divide": _divide,
+    "relax.expand_dims": _reshape,
+    "relax.flatten": _reshape,
+    "relax.maximum": _maximum,
+    "relax.multiply": _neutral(1.0),
+    "relax.permute_dims": _permute,
+    "relax.power": _power,
+    "relax.reshape": _reshape,
+    "relax.squeeze": _reshape,
+    "relax.strided_slice": _strided_slice,
+    "relax.subtract": _subtract,
+}
