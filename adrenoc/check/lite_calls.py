@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.check.feeds import check_feed, check_tensor, select_feeds
+from adrenoc.importers.tflite.stored import number_names
 
 Arrays = dict[str, np.ndarray]
 Details = list[dict[str, Any]]
@@ -35,41 +36,54 @@ def walk_calls(
 def call_graph(
     interpreter: Any, model: Path, inputs: Mapping[str, np.ndarray], tensors: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-    """The outputs of a call and its intermediate `tensors`, by the names that tensors have.
+    """The outputs of a call and its intermediate `tensors`, by name (`list_tensors`).
 
     Raises:
         InputError: an input is missing or does not fit, or a tensor is unknown.
         RuntimeError: LiteRT fails.
     """
-    main = interpreter.get_input_details()
-    if {d["name"] for d in main} <= inputs.keys():
+    if {d["name"] for d in _list_inputs(interpreter)} <= inputs.keys():
         return _call_main(interpreter, model, inputs, tensors)
     for key in interpreter.get_signature_list():
         runner = interpreter.get_signature_runner(key)
-        taken = runner.get_input_details()
+        number = _find_graph(interpreter, runner.get_input_details())
+        known = list_tensors(interpreter, number)
+        taken = {key: known[d["index"]] for key, d in runner.get_input_details().items()}
         if {d["name"] for d in taken.values()} <= inputs.keys():
-            return _call_signature(interpreter, runner, model, inputs, tensors)
+            return _call_signature(interpreter, runner, model, inputs, tensors, number)
     return _call_main(interpreter, model, inputs, tensors)  # it says what is missing
+
+
+def list_tensors(interpreter: Any, number: int = 0) -> dict[int, dict[str, Any]]:
+    """What LiteRT tells of each tensor of a graph, by index; those of one name are told apart as
+    the importer does."""
+    told = {d["index"]: d for d in interpreter.get_tensor_details(number)}
+    names = number_names(told[at]["name"] if at in told else "" for at in range(max(told) + 1))
+    return {index: {**detail, "name": names[index]} for index, detail in told.items()}
+
+
+def _list_inputs(interpreter: Any) -> Details:
+    known = list_tensors(interpreter)
+    return [known[detail["index"]] for detail in interpreter.get_input_details()]
 
 
 def _call_main(
     interpreter: Any, model: Path, inputs: Mapping[str, np.ndarray], tensors: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-    details = interpreter.get_input_details()
-    feeds = select_feeds(model, inputs, [d["name"] for d in details])
+    feeds = select_feeds(model, inputs, [d["name"] for d in _list_inputs(interpreter)])
     if resize_inputs(interpreter, inputs):
         interpreter.allocate_tensors()
-        details = interpreter.get_input_details()
-    for detail in details:
+    for detail in _list_inputs(interpreter):
         check_feed(model, detail, feeds[detail["name"]])
         interpreter.set_tensor(detail["index"], feeds[detail["name"]])
     interpreter.invoke()
-    return _read(interpreter, model, interpreter.get_output_details(), tensors, 0)
+    made = [detail["index"] for detail in interpreter.get_output_details()]
+    return _read(interpreter, model, made, tensors, 0)
 
 
 def resize_inputs(interpreter: Any, inputs: Mapping[str, np.ndarray]) -> bool:
     """Give the main graph's open inputs the extents that are given; whether any had others."""
-    details = interpreter.get_input_details()
+    details = _list_inputs(interpreter)
     resized = [d for d in details if d["name"] in inputs and _is_resized(d, inputs[d["name"]])]
     for detail in resized:
         interpreter.resize_tensor_input(detail["index"], inputs[detail["name"]].shape)
@@ -82,22 +96,23 @@ def _call_signature(
     model: Path,
     inputs: Mapping[str, np.ndarray],
     tensors: tuple[str, ...],
+    number: int,
 ) -> dict[str, np.ndarray]:
-    taken = runner.get_input_details()
+    known = list_tensors(interpreter, number)
+    taken = {key: known[d["index"]] for key, d in runner.get_input_details().items()}
     for detail in taken.values():
         if not _is_resized(detail, inputs[detail["name"]]):
             check_feed(model, detail, inputs[detail["name"]])
     made = runner(**{key: inputs[detail["name"]] for key, detail in taken.items()})
-    given = runner.get_output_details()
-    outputs = {detail["name"]: np.array(made[key]) for key, detail in given.items()}
+    given = {key: known[d["index"]]["name"] for key, d in runner.get_output_details().items()}
+    outputs = {name: np.array(made[key]) for key, name in given.items()}
     left = tuple(name for name in tensors if name not in outputs)
-    number = _find_graph(interpreter, list(taken.values())) if left else 0
     return {**outputs, **_read(interpreter, model, [], left, number)}
 
 
-def _find_graph(interpreter: Any, taken: Details) -> int:
+def _find_graph(interpreter: Any, taken: Mapping[str, Mapping[str, Any]]) -> int:
     """The number of the graph that has these inputs."""
-    wanted = {(detail["index"], detail["name"]) for detail in taken}
+    wanted = {(detail["index"], detail["name"]) for detail in taken.values()}
     for number in range(interpreter.num_subgraphs()):
         if wanted <= {(d["index"], d["name"]) for d in interpreter.get_tensor_details(number)}:
             return number
@@ -105,13 +120,18 @@ def _find_graph(interpreter: Any, taken: Details) -> int:
 
 
 def _read(
-    interpreter: Any, model: Path, outputs: Details, tensors: tuple[str, ...], number: int
+    interpreter: Any,
+    model: Path,
+    outputs: Sequence[int],
+    tensors: tuple[str, ...],
+    number: int,
 ) -> dict[str, np.ndarray]:
-    wanted = {detail["name"]: detail["index"] for detail in outputs}
-    known = {d["name"]: d["index"] for d in interpreter.get_tensor_details(number)}
+    known = list_tensors(interpreter, number)
+    wanted = {known[index]["name"]: index for index in outputs}
+    indices = {detail["name"]: index for index, detail in known.items()}
     for name in tensors:
-        check_tensor(model, name, known)
-        wanted.setdefault(name, known[name])
+        check_tensor(model, name, indices)
+        wanted.setdefault(name, indices[name])
     return {name: np.array(interpreter.get_tensor(at, number)) for name, at in wanted.items()}
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from adrenoc.check.lite_calls import list_tensors
 from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import read_proto
@@ -101,7 +102,7 @@ def _quantised_tflite(model: Path) -> Quantised | None:
     runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
     content, _ = find_model_files(model).read()
     interpreter = runtime.Interpreter(model_content=content)
-    details = {d["index"]: d for d in interpreter.get_tensor_details()}
+    details = list_tensors(interpreter)
 
     def is_quantised(detail: Mapping[str, Any]) -> bool:
         whole = np.dtype(detail["dtype"]).kind in "iu"
@@ -122,7 +123,7 @@ def _quantised_tflite(model: Path) -> Quantised | None:
             tensors[detail["name"]] = 1.0
         elif source is not None and is_quantised(source):
             tensors[detail["name"]] = float(max(source["quantization_parameters"]["scales"]))
-    outputs = interpreter.get_output_details()
+    outputs = [details[d["index"]] for d in interpreter.get_output_details()]
     whole = {d["name"]: 1.0 for d in outputs if np.dtype(d["dtype"]).kind in "iu"}
     stated = {d["name"]: tensors[d["name"]] for d in outputs if d["name"] in tensors}
     return Quantised(quanta={**stated, **whole}, tensors={**tensors, **whole})

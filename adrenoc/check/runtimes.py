@@ -22,7 +22,7 @@ from adrenoc.base.host.onnx_runtime import import_onnxruntime
 from adrenoc.base.text.spelling import list_first
 from adrenoc.check.feeds import check_tensor, select_feeds
 from adrenoc.check.inputs import Inputs
-from adrenoc.check.lite_calls import call_graph, resize_inputs, walk_calls
+from adrenoc.check.lite_calls import call_graph, list_tensors, resize_inputs, walk_calls
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import read_proto
 from adrenoc.importers.onnx.open_layers import OPENED, open_layers
@@ -238,8 +238,8 @@ def tensor_names(model: Path) -> frozenset[str]:
     """The names of all tensors that a model computes."""
     if find_model_files(model).format == "tflite":
         runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
-        details = runtime.Interpreter(model_path=str(model)).get_tensor_details()
-        return frozenset(str(detail["name"]) for detail in details)
+        told = list_tensors(runtime.Interpreter(model_path=str(model)))
+        return frozenset(str(detail["name"]) for detail in told.values())
 
     graph = read_proto(model).graph
     return frozenset(name for node in graph.node for name in node.output)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -23,7 +22,7 @@ from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.tflite.blockwise import Blocks, read_blocks, read_scales
 from adrenoc.importers.tflite.bounds import Budget, read_custom_options
 from adrenoc.importers.tflite.sparse import dense_of
-from adrenoc.importers.tflite.stored import builtin_code, decode_stored, read_behind
+from adrenoc.importers.tflite.stored import builtin_code, decode_stored, number_names, read_behind
 
 # What the flatbuffers runtime raises on an offset that leads out of the file.
 _DAMAGE = (
@@ -262,17 +261,14 @@ class _Reader:
 
     def _graph(self, number: int) -> GraphInfo:
         graph = self.model.Subgraphs(number)
-        seen: Counter[str] = Counter()
         tensors: list[TensorInfo] = []
         blocks: dict[int, Blocks] = {}
-        for index in range(self.budget.tables(graph.TensorsLength())):
-            tensor = graph.Tensors(index)
+        listed = [graph.Tensors(at) for at in range(self.budget.tables(graph.TensorsLength()))]
+        names = number_names((tensor.Name() or b"").decode("utf-8") for tensor in listed)
+        for index, (tensor, name) in enumerate(zip(listed, names, strict=True)):
             if (found := read_blocks(tensor.Quantization())) is not None:
                 blocks[index] = found
-            name = (tensor.Name() or b"").decode("utf-8") or f"tensor_{index}"
-            seen[name] += 1
-            unique = name if seen[name] == 1 else f"{name}__{seen[name] - 1}"
-            tensors.append(self._tensor(tensor, index, unique))
+            tensors.append(self._tensor(tensor, index, name))
         for index, one in blocks.items():
             info, values = tensors[index], [each.value for each in tensors]
             scales, zeros = read_scales(info.name, info.shape, one, values)

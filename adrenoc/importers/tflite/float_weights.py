@@ -43,9 +43,10 @@ def widen_weights(content: bytes, schema: Any) -> bytes | None:
     """
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
     for buffer in model.buffers:
-        if buffer.offset > 1:  # behind the tables, which are written anew
+        held = buffer.data is not None and len(buffer.data) > 0
+        if buffer.offset > 1 and not held:  # behind the tables, which are written anew
             buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
-            buffer.offset = buffer.size = 0
+        buffer.offset = buffer.size = 0
     data = {getattr(schema.BuiltinOperator, name): index for name, index in _DATA.items()}
     codes = [max(c.builtinCode, c.deprecatedBuiltinCode) for c in model.operatorCodes]
     changed = False

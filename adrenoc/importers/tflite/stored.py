@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import flatbuffers
@@ -23,6 +25,17 @@ def read_behind(buffer: Any, content: bytes) -> np.ndarray:
     if begin + size > len(content):
         raise ValueError(f"a buffer ends at byte {begin + size} of {len(content)}")
     return np.frombuffer(content, np.uint8, size, begin)
+
+
+def number_names(names: Iterable[str]) -> list[str]:
+    """Tell tensors of one name apart, as a file may have them: `t`, `t__1`, `t__2`."""
+    seen: Counter[str] = Counter()
+    found = []
+    for index, given in enumerate(names):
+        name = given or f"tensor_{index}"
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name}__{seen[name] - 1}")
+    return found
 
 
 def decode_stored(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray:
