@@ -81,15 +81,7 @@ def check_tokens(
             f"{model} is no decoder with past and present keys and values",
             hint="adrenoc run BUNDLE --prompt-ids ... --check MODEL takes the model it is made of",
         )
-    whole = [*prompt, *tokens[:-1]]
-    if form.lengths:
-        every = run_tokens(model, whole)
-    elif form.single:
-        made = run_steps(model, feed_steps(form, whole, given), kept=kept_states(form))
-        every = np.concatenate([one[LOGITS].reshape(1, -1) for one in made])
-    else:
-        every = run_reference(model, {**feed_tokens(form, whole), **(given or {})})[LOGITS][0]
-    reference = every[len(prompt) - 1 :]
+    reference = compute_logits(model, form, [*prompt, *tokens[:-1]], given)[len(prompt) - 1 :]
     same = reference.argmax(axis=-1) == np.asarray(tokens)
     gaps = [_gap(row, token) for row, token in zip(reference, tokens, strict=True)]
     allowed = same | (np.asarray(gaps) <= tolerance)
@@ -102,6 +94,30 @@ def check_tokens(
         max_error=max(errors),
         tolerance=tolerance,
     )
+
+
+def compute_logits(
+    model: Path,
+    form: DecoderForm,
+    tokens: Sequence[int],
+    given: Mapping[str, np.ndarray] | None = None,
+) -> np.ndarray:
+    """Compute the logits after each token by the reference, [tokens, vocabulary].
+
+    Files that give those of the last token alone are run token by token.
+
+    Raises:
+        DependencyError, InputError, ModelFormatError, ToolError: see `run_reference`.
+    """
+    if form.lengths:
+        return run_tokens(model, tokens)
+    if not form.single:
+        feeds = {**feed_tokens(form, tokens), **(given or {})}
+        made: np.ndarray = run_reference(model, feeds)[LOGITS][0]
+        if len(made) == len(tokens):
+            return made
+    steps = run_steps(model, feed_steps(form, tokens, given), kept=kept_states(form))
+    return np.concatenate([one[LOGITS].reshape(1, -1) for one in steps])
 
 
 def in_halves(model: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class Generated:
     """Tokens with the time that the prompt, the first token and each further one took.
 
-    `ended` says why there are no more: "end" (an end token), "most" or "full" (the context).
+    `ended` says why there are no more: "end" (an end token), "most" or "full" (the context); `fed`
+    what the prompt was where nobody gave one.
     """
 
     tokens: list[int]
@@ -38,8 +39,11 @@ class Generated:
     token_ms: float
     context_full: bool
     text: str | None = None
+    fed: str | None = None
 
 
+_DRAWN = 8
+"""Tokens of a prompt that nobody gave."""
 _TAKEN = (
     *("bundle", "prompt", "tokenizer", "prompt_ids", "max_tokens", "temperature", "top_k", "top_p"),
     *("encoders", "files"),
@@ -72,6 +76,9 @@ def run_if_decoder(
 
     seed, reference, tolerance = checked
     asked.check(reference)
+    fed = None
+    if not asked.is_for_decoder and reference is not None and ctx.params["steps"] is None:
+        asked, fed = _draw_prompt(path, asked, seed)
     if not asked.is_for_decoder:
         return False
     from adrenoc.bundle.bundle import open_bundle
@@ -79,7 +86,7 @@ def run_if_decoder(
     from adrenoc.cli.firmware import refuse_others
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
 
-    refuse_others(ctx, {*_TAKEN, *where}, asked.option)
+    refuse_others(ctx, {*_TAKEN, *where, *(["repeat"] if fed else [])}, asked.option)
     choice = choose_place(**where)
     bundle = open_bundle(path)
     check_is_decoder(bundle)
@@ -103,11 +110,33 @@ def run_if_decoder(
             return True
         said = _Said(tokenizer, shown=not as_json)
         result, logits = _generate(decoder, prompt, wish, said)
+        result = replace(result, fed=fed)
     check = None
     if reference is not None:
         check = _check(bundle, reference, (prompt, given), result, logits, tolerance)
     _tell(ctx, decoder, result, check, len(prompt), as_json=as_json)
     return True
+
+
+def _draw_prompt(path: Path, asked: Asked, seed: int) -> tuple[Asked, str | None]:
+    """Ask for random tokens to check a decoder with, and tell of them; nothing of another bundle.
+
+    It takes as many as leave room in the context for as many more.
+    """
+    import numpy as np
+
+    from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.bundle.decoder_names import TOKENS
+    from adrenoc.device.generate import count_rows, is_decoder
+
+    bundle = open_bundle(path)
+    if not is_decoder(bundle):
+        return asked, None
+    bounds = next((s.bounds for s in bundle.manifest.inputs if s.name == TOKENS), ()) or (0, 0)
+    count = max(1, min(_DRAWN, count_rows(bundle) // 2))
+    drawn = np.random.default_rng(seed).integers(bounds[0], bounds[1], count, endpoint=True)
+    said = f"{count} random tokens from seed {seed}"
+    return replace(asked, ids=",".join(map(str, drawn))), said
 
 
 @contextmanager
@@ -298,8 +327,9 @@ def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int)
 
     each = result.token_ms
     pace = f", {each:.2f} ms each, {1000 / each:.1f} a second" if each else ""
+    what = result.fed or f"{prompt} tokens"
     fields = [
-        ("prompt", f"{prompt} tokens, {result.prompt_ms:.1f} ms for all but the last"),
+        ("prompt", f"{what}, {result.prompt_ms:.1f} ms for all but the last"),
         ("tokens", f"{len(result.tokens)}, the first after {result.first_ms:.1f} ms{pace}"),
     ]
     if result.context_full:

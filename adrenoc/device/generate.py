@@ -84,7 +84,7 @@ class Decoder:
         self._bounds = specs[TOKENS].bounds
         self._states = {n: self._make_empty(specs[n]) for n in bundle.manifest.states}
         self._others = {n: self._bring(specs[n], value) for n, value in (given or {}).items()}
-        self.rows = _count_rows(specs, bundle.manifest.states)
+        self.rows = count_rows(bundle)
         self.ended = ""
         """Why no more tokens come: an end token (end), the wish (most), the context (full)."""
         make = place.function("adrenoc.opencl.tokens")
@@ -289,12 +289,19 @@ def _explain_no_numbers(rows: int) -> AccuracyError:
     )
 
 
-def _count_rows(specs: Mapping[str, TensorSpec], states: Sequence[str]) -> int:
-    """How many tokens there may be: one run behind the most that there may be before it."""
+def count_rows(bundle: Bundle) -> int:
+    """Count the tokens that there may be: one run behind the most that there may be before it."""
+    specs = {spec.name: spec for spec in bundle.manifest.inputs}
     past = specs[PAST_LENGTH]
     if past.bounds:
         return past.bounds[1] + (specs[TOKENS].shape[-1] if specs[TOKENS].shape else 1)
-    return specs[states[0]].shape[2]
+    return specs[bundle.manifest.states[0]].shape[2]
+
+
+def is_decoder(bundle: Bundle) -> bool:
+    """Whether a bundle generates tokens: it has caches, and the inputs of a decoder."""
+    names = {spec.name for spec in bundle.manifest.inputs}
+    return bool(bundle.manifest.states) and {TOKENS, PAST_LENGTH} <= names
 
 
 def check_is_decoder(bundle: Bundle) -> None:
@@ -303,10 +310,10 @@ def check_is_decoder(bundle: Bundle) -> None:
     Raises:
         InputError: it has no caches, or not the inputs of a decoder.
     """
-    names = {spec.name for spec in bundle.manifest.inputs}
-    if not bundle.manifest.states or not {TOKENS, PAST_LENGTH} <= names:
+    if not is_decoder(bundle):
+        names = sorted(spec.name for spec in bundle.manifest.inputs)
         raise InputError(
-            f"{bundle.path} is no decoder with caches: its inputs are {', '.join(sorted(names))}",
+            f"{bundle.path} is no decoder with caches: its inputs are {', '.join(names)}",
             hint=f"adrenoc run {quote_word(bundle.path)}",
         )
 

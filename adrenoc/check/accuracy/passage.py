@@ -15,7 +15,7 @@ from adrenoc.base.files.read import open_plain
 from adrenoc.bundle.bundle import TOKENIZER
 from adrenoc.bundle.decoder_names import LOGITS
 from adrenoc.check.accuracy.deviation import Arrays
-from adrenoc.check.generation import feed_steps, feed_tokens, kept_states
+from adrenoc.check.generation import compute_logits, feed_steps, feed_tokens, kept_states
 from adrenoc.check.reference import run_reference, run_steps, run_tokens
 from adrenoc.check.runtimes import tensor_names
 from adrenoc.compile.tokenizer import find_tokenizer
@@ -199,7 +199,10 @@ def compute_passage(
         return {LOGITS: run_tokens(model, passage.tokens)[None]}
     wanted = sorted(tensor_names(model).intersection(tensors))
     feeds = feed_tokens(form, passage.tokens)
-    return run_reference(model, feeds, tensors=wanted, optimise=False)
+    made = run_reference(model, feeds, tensors=wanted, optimise=False)
+    if made[LOGITS].shape[1] != len(passage.tokens):
+        return {**made, LOGITS: compute_logits(model, form, passage.tokens)[None]}
+    return made
 
 
 def compute_each_token(

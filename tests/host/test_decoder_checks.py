@@ -1,0 +1,67 @@
+"""`run --check` of decoders whose files give few logits, and of prompts that nobody gave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import helper, numpy_helper
+
+from adrenoc.check.accuracy.passage import Passage, compute_passage
+from adrenoc.cli.main import cli
+from adrenoc.importers.decoder_form import find_decoder
+from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
+
+SHAPE = DecoderShape(layers=1, context=48)
+
+
+def prune_head(path: Path) -> None:
+    """Leave the logits of the last token, as builders do that prune the head."""
+    model = onnx.load(path)
+    graph = model.graph
+    head = next(node for node in graph.node if "logits" in node.output)
+    at = list(graph.node).index(head)
+    graph.node.insert(at, helper.make_node("Gather", [head.input[0], "last"], ["row"], axis=1))
+    graph.node.insert(at + 1, helper.make_node("Unsqueeze", ["row", "one"], ["rows"]))
+    head.input[0] = "rows"
+    for name, value in (("last", np.array(-1)), ("one", np.array([1]))):
+        graph.initializer.append(numpy_helper.from_array(value, name))
+    onnx.save(model, path)
+
+
+def call(*words: str) -> Any:
+    return CliRunner().invoke(cli, list(words), catch_exceptions=False)
+
+
+@pytest.mark.parametrize("pruned", [False, True], ids=["whole", "pruned"])
+def test_a_decoder_is_checked_by_a_prompt_of_its_own(
+    device: Any, tmp_path: Path, pruned: bool
+) -> None:
+    model = write_decoder(tmp_path, SHAPE)
+    if pruned:
+        prune_head(model)
+    bundle, _ = make_decoder_bundle(model, "mixed")
+    words = ("run", str(bundle.path), "--check", str(model))
+    said = json.loads(call(*words, "--prompt-ids", "3,5,7", "--max-tokens", "4", "--json").stdout)
+    assert said["check"]["passed"] and said["check"]["tokens"] == 4
+    shown = call(*words, "--repeat", "1")
+    assert "8 random tokens from seed 0" in shown.output
+    assert "32 of 32 tokens are the reference's" in shown.output
+    drawn = json.loads(call(*words, "--seed", "1", "--json").stdout)
+    assert drawn["fed"] == "8 random tokens from seed 1" and drawn["check"]["passed"]
+
+
+def test_logits_of_the_last_token_alone_are_taken_of_each(tmp_path: Path) -> None:
+    model = write_decoder(tmp_path, SHAPE)
+    form, passage = find_decoder(model), Passage(tokens=(3, 5, 7, 11), source="")
+    assert form is not None
+    whole = compute_passage(model, form, passage)["logits"]
+    prune_head(model)
+    pruned = compute_passage(model, form, passage, ["/lm_head/q"])["logits"]
+    assert whole.shape == pruned.shape == (1, 4, SHAPE.vocabulary)
+    np.testing.assert_allclose(pruned, whole, atol=1e-4)
