@@ -67,6 +67,7 @@ def show_made(made: Made, *, explain: bool) -> None:
             ),
             *list_assumed(made.decisions),
             *_states(manifest),
+            *list_unknown(manifest.model.format),
             ("decisions", f"{len(made.decisions)} (--explain lists them)"),
             ("next", _next(made)),
         ]
@@ -101,6 +102,19 @@ def _format_part(part: str | tuple[str, Any]) -> str:
         return part
     name, held = part
     return f"{name}:{held if isinstance(held, str) else ','.join(map(str, held))}"
+
+
+def list_unknown(kind: str) -> list[tuple[str, str]]:
+    """What cannot be known of a model of this format where what computes it is not installed."""
+    from adrenoc.check.runtimes import reference_version
+    from adrenoc.errors import DependencyError
+
+    try:
+        reference_version(kind)
+    except DependencyError as error:
+        said = f"whether its numbers are the model's: {error.message}; {error.hint}"
+        return [("not known", said)]
+    return []
 
 
 def _states(manifest: Manifest) -> list[tuple[str, str]]:
