@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adrenoc.check.lite_calls import list_tensors
-from adrenoc.check.runtimes import BLOCK_PRODUCT, import_runtime
+from adrenoc.check.runtimes import import_runtime
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import read_proto
 from adrenoc.importers.onnx.unsigned_products import MOVES
@@ -26,7 +26,6 @@ _QUANTISED_NAMES = (
     "ConvInteger",
     "DynamicQuantize",
     "QGemm",
-    BLOCK_PRODUCT,
 )
 _SCALE_OF_QGEMM = 7
 """The input that says the scale of what comes out; floats do where it is absent."""

@@ -106,6 +106,17 @@ def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Ar
     return found
 
 
+def run_exact(model: Path, inputs: Mapping[str, np.ndarray]) -> Arrays:
+    """Compute an ONNX model in float64, see `exact.run_exact`.
+
+    Raises:
+        ModelFormatError: the file cannot be read.
+        ToolError: the process of the evaluator ended.
+    """
+    found: Arrays = _ask("run_exact", model, inputs)
+    return found
+
+
 def explain_installed(
     model: Path, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> str:

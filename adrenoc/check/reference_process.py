@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from adrenoc.base.errors import AdrenocError
+from adrenoc.check.exact import run_exact
 from adrenoc.check.installed import explain_installed
 from adrenoc.check.litert_tokens import run_tokens
 from adrenoc.check.runtimes import (
@@ -24,6 +24,7 @@ _FUNCTIONS = {
     for function in (
         explain_installed,
         other_kernels,
+        run_exact,
         run_reference,
         run_reference_kernels,
         run_steps,

@@ -27,6 +27,7 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import read_proto
 from adrenoc.importers.onnx.open_layers import OPENED, open_layers
 from adrenoc.importers.onnx.session import open_session, runtime_errors
+from adrenoc.importers.onnx.unsigned_products import mixes_signs
 from adrenoc.importers.onnx.widen_halves import stores_halves, widen_halves
 from adrenoc.importers.tflite.float_weights import widen_weights
 
@@ -36,6 +37,8 @@ _LACKS_A_KERNEL = "NotImplemented"
 
 BLOCK_PRODUCT, _ROUNDING = "MatMulNBits", "accuracy_level"
 """onnxruntime's operator of weights of few bits, and its leave to round data to bytes for it."""
+_EXACT_LEVEL = 1
+"""The highest that computes in float32."""
 
 PLAIN, REFERENCE_KERNELS, UNSIGNED = "plain kernels", "reference kernels", "unsigned bytes"
 WIDENED = "floats in place of halves"
@@ -168,16 +171,19 @@ def _open_session(
     model: Path, tensors: tuple[str, ...], *, plain: bool, threads: int, kernels: str = PLAIN
 ) -> Any:
     import_runtime(ONNX_RUNTIME, ONNX_RUNTIME, "ONNX")
-    fuses_nothing = plain and kernels == PLAIN
-    found = _rounding_operators(model)
-    rounds = OPENED in found or (fuses_nothing and BLOCK_PRODUCT in found)
+    unsigned, found = kernels == UNSIGNED, find_rounding(model)
     source: Path | Any = model
-    if tensors or rounds or kernels == WIDENED:
-        source = _change(model, tensors, plain=plain, widen=kernels == WIDENED)
+    beside = None
+    if tensors or kernels == WIDENED or OPENED in found:
+        source = _change(model, tensors, widen=kernels == WIDENED)
+    elif found:
+        source, beside = read_proto(model), model.parent
+        _round_nothing(source)
+        if mixes_signs(source, as_unsigned=unsigned):
+            source = _change(model, tensors, widen=False)
+    more = {"plain": plain and kernels == PLAIN, "signed": not unsigned, "threads": threads}
     try:
-        return open_session(
-            source, plain=fuses_nothing, signed=kernels != UNSIGNED, threads=threads
-        )
+        return open_session(source, beside=beside, **more)
     except runtime_errors() as error:
         if type(error).__name__ == _LACKS_A_KERNEL:
             raise ToolError(
@@ -245,24 +251,32 @@ def tensor_names(model: Path) -> frozenset[str]:
     return frozenset(name for node in graph.node for name in node.output)
 
 
-def _rounding_operators(model: Path) -> set[str]:
+def find_rounding(model: Path) -> set[str]:
     """The operators of the model for which onnxruntime rounds data to bytes first."""
     import onnx
 
     def rounds(node: onnx.NodeProto) -> bool:
         if node.op_type == BLOCK_PRODUCT:
-            return any(a.name == _ROUNDING for a in node.attribute)
+            return any(a.name == _ROUNDING and a.i > _EXACT_LEVEL for a in node.attribute)
         return bool(node.op_type == OPENED)
 
     nodes = read_proto(model).graph.node
     return {node.op_type for node in nodes if rounds(node)}
 
 
-def _change(model: Path, tensors: tuple[str, ...], *, plain: bool, widen: bool) -> Any:
+def _round_nothing(model: Any) -> None:
+    """Take back the leave to round data for products of weights of few bits."""
+    for node in model.graph.node:
+        if node.op_type == BLOCK_PRODUCT:
+            exact = [a for a in node.attribute if a.name != _ROUNDING]
+            del node.attribute[:]
+            node.attribute.extend(exact)
+
+
+def _change(model: Path, tensors: tuple[str, ...], *, widen: bool) -> Any:
     """The model with `tensors` among its outputs and without roundings of data.
 
-    Products of weights of few bits need that of plain kernels alone: others have a setting.  To
-    `widen` it makes floats of halves.
+    To `widen` it makes floats of halves.
     """
     import onnx
 
@@ -274,11 +288,7 @@ def _change(model: Path, tensors: tuple[str, ...], *, plain: bool, widen: bool) 
     open_layers(proto)
     if widen:
         widen_halves(proto)
-    for node in proto.graph.node:
-        if plain and node.op_type == BLOCK_PRODUCT:
-            exact = [a for a in node.attribute if a.name != _ROUNDING]
-            del node.attribute[:]
-            node.attribute.extend(exact)
+    _round_nothing(proto)
     for name in tensors:
         check_tensor(model, name, known)
         if name not in present:

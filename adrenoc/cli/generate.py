@@ -284,7 +284,7 @@ def _check(
 ) -> TokenCheck:
     """Compare with the reference behind the prompt and the other inputs that it `began` with."""
     from adrenoc.check.generation import check_tokens, in_halves
-    from adrenoc.device.compare import default_tolerance
+    from adrenoc.device.compare import default_tolerance, is_float32
 
     values = bundle.manifest.options.values
     dtypes = [str(values[f"{what}_dtype"]) for what in ("storage", "compute")]
@@ -292,7 +292,8 @@ def _check(
     usual = default_tolerance(*("float16" if in_halves(reference) else one for one in dtypes))
     limit = usual if tolerance is None else tolerance
     prompt, given = began
-    return check_tokens(reference, prompt, result.tokens, logits, tolerance=limit, given=given)
+    check = check_tokens(reference, prompt, result.tokens, logits, tolerance=limit, given=given)
+    return replace(check, in_float32=is_float32(*dtypes))
 
 
 def _tell(
@@ -347,4 +348,6 @@ def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int)
                 f"within {checked.max_error:.2e} of their range",
             )
         )
+        if checked.note:
+            fields.append(("reference", checked.note))
     console.print_fields(fields)

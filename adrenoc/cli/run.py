@@ -272,9 +272,9 @@ def run_command(
     console.print_fields([("written", str(path)) for path in written])
     show_floor(floor)
     if layers_of is not None:
-        layers.raise_if_failed()
+        layers.raise_if_failed(in_float32=_in_float32(opened))
     elif checked is not None:
-        checked.raise_if_failed()
+        checked.raise_if_failed(in_float32=_in_float32(opened))
 
 
 def _run(
@@ -321,5 +321,16 @@ def _run(
 def _default_tolerance(bundle: Bundle) -> float:
     from adrenoc.device.compare import default_tolerance
 
+    return default_tolerance(*_dtypes(bundle))
+
+
+def _in_float32(bundle: Bundle) -> bool:
+    from adrenoc.device.compare import is_float32
+
+    return is_float32(*_dtypes(bundle))
+
+
+def _dtypes(bundle: Bundle) -> tuple[str, str]:
+    """In which it stores and computes."""
     values = bundle.manifest.options.values
-    return default_tolerance(str(values["storage_dtype"]), str(values["compute_dtype"]))
+    return str(values["storage_dtype"]), str(values["compute_dtype"])

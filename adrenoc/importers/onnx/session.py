@@ -26,17 +26,27 @@ arm64 (source: onnxruntime_session_options_config_keys.h)."""
 _EXACT_PRODUCTS = ("session.qdq_matmulnbits_accuracy_level", "1")
 """onnxruntime's setting by which it multiplies weights of 4 bits in float, as the file says, and
 rounds no data to bytes for it (source: the same)."""
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+"""onnxruntime's setting for where the weights lie of a model that comes as bytes (source: the
+same)."""
 _PROVIDERS = ("CPUExecutionProvider",)
 _PROTOBUF_MAX_BYTES = 2**31 - 1  # it refuses to serialise more
 
 
 def open_session(
-    model: Path | onnx.ModelProto, *, plain: bool = False, signed: bool = True, threads: int = 0
+    model: Path | onnx.ModelProto,
+    *,
+    beside: Path | None = None,
+    plain: bool = False,
+    signed: bool = True,
+    threads: int = 0,
 ) -> Any:
     """Open a session on a file, or on a model with all its weights, which may be changed for it.
 
-    With `plain` onnxruntime fuses nothing; with `signed` off it makes unsigned bytes of signed data
-    between conversions.  Its own exceptions (`runtime_errors`) are passed on.
+    Weights of a model that multiplies no signed by unsigned bytes may also lie in the folder
+    `beside`, as it says.  With `plain` onnxruntime fuses nothing; with `signed` off it makes
+    unsigned bytes of signed data between conversions.  Its own exceptions (`runtime_errors`) are
+    passed on.
 
     Raises:
         ImportError: it is not installed.
@@ -47,6 +57,8 @@ def open_session(
     options.log_severity_level = 4  # It prints what it also raises.
     options.intra_op_num_threads = threads
     options.add_session_config_entry(*_EXACT_PRODUCTS)
+    if beside is not None:
+        options.add_session_config_entry(_DATA_FOLDER, str(beside))
     if signed:
         options.add_session_config_entry(*_SIGNED_BYTES)
     if plain:
