@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from adrenoc.base.errors import AdrenocError
 from adrenoc.check.exact import run_exact
 from adrenoc.check.installed import explain_installed
 from adrenoc.check.litert_tokens import run_tokens

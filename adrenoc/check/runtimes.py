@@ -181,9 +181,11 @@ def _open_session(
         _round_nothing(source)
         if mixes_signs(source, as_unsigned=unsigned):
             source = _change(model, tensors, widen=False)
-    more = {"plain": plain and kernels == PLAIN, "signed": not unsigned, "threads": threads}
+    plain &= kernels == PLAIN
     try:
-        return open_session(source, beside=beside, **more)
+        return open_session(
+            source, beside=beside, plain=plain, signed=not unsigned, threads=threads
+        )
     except runtime_errors() as error:
         if type(error).__name__ == _LACKS_A_KERNEL:
             raise ToolError(

@@ -106,8 +106,8 @@ def _format_part(part: str | tuple[str, Any]) -> str:
 
 def list_unknown(kind: str) -> list[tuple[str, str]]:
     """What cannot be known of a model of this format where what computes it is not installed."""
+    from adrenoc.base.errors import DependencyError
     from adrenoc.check.runtimes import reference_version
-    from adrenoc.errors import DependencyError
 
     try:
         reference_version(kind)
