@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 )
 @click.option("--tar", is_flag=True, help="Write the bundle as one tar file.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the compile cache.")
+@click.option("--verbose", is_flag=True, help="Show the stages of each phase, too.")
 @click.option("--explain", is_flag=True, help="Show where options come from, and all decisions.")
 @click.option(
     "--dump-dir",
@@ -124,6 +125,7 @@ def compile_command(
     output: Path | None,
     tar: bool,
     no_cache: bool,
+    verbose: bool,
     explain: bool,
     dump_dir: Path | None,
     forbid: tuple[str, ...],
@@ -261,7 +263,7 @@ def compile_command(
         return
     if explain:
         show_options(resolved)
-    with console.ConsoleReporter() as reporter:
+    with console.ConsoleReporter(verbose=verbose) as reporter:
         reporter.heading(model.name, f"for {target.name}, preset {resolved.options.preset}")
         made = work(reporter)
     if made is None:

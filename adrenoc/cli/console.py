@@ -7,14 +7,13 @@ what a terminal would act on.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.status import Status
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +29,7 @@ from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
 _PIPE_WIDTH = 160
 _STAGE_COLUMNS, _TIME_COLUMNS, _LEAST_NOTE = 26, 9, 8
 """Of a line about a stage; in a narrow terminal it has no note."""
+_BAR_COLUMNS = 24
 _NAME_COLUMNS = 44
 """Of the model's names in tables, so that a line of 100 columns holds the figures too."""
 
@@ -60,19 +60,27 @@ def error_console() -> Console:
 
 
 class ConsoleReporter:
-    """A Reporter that draws one line a stage, with a spinner below while work goes on.
+    """A Reporter that draws one line a stage, with a bar below while work goes on.
 
-    Use it as a context manager, so that the spinner ends whatever happens.
+    Use it as a context manager, so that the bar ends whatever happens.  `verbose`: the parts of
+    stages have lines too.
     """
 
-    def __init__(self) -> None:
-        self._console = _console(err=True)
-        self._status = Status("[dim]starting[/]", console=self._console, spinner="dots")
-        self._started = time.perf_counter()
+    def __init__(self, *, verbose: bool = False) -> None:
+        self._console, self._verbose = _console(err=True), verbose
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("[dim]{task.description}[/]"),
+            BarColumn(bar_width=_BAR_COLUMNS),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._work = self._bar.add_task("starting", total=None)
 
     def __enter__(self) -> ConsoleReporter:
         if self._console.is_terminal:
-            self._status.start()
+            self._bar.start()
         return self
 
     def __exit__(
@@ -81,14 +89,27 @@ class ConsoleReporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._status.stop()
+        if self._console.is_terminal:
+            self._bar.stop()
 
     def heading(self, text: str, detail: str) -> None:
         """The resolved plan, before long work."""
         self._console.print(Text.assemble(show(text, "bold"), "  ", show(detail, "dim")))
 
+    def working(self, what: str, done: int, total: int) -> None:
+        """Move the bar."""
+        self._bar.update(self._work, description=escape(what), completed=done, total=total)
+
+    def part(self, name: str, time_ms: float, note: str) -> None:
+        """One line, further in, if all are asked for."""
+        if self._verbose:
+            self._draw("    ", name, time_ms, note)
+
     def stage(self, name: str, time_ms: float, note: str) -> None:
         """One line: name, time, note."""
+        self._draw("  ✓ ", name, time_ms, note)
+
+    def _draw(self, sign: str, name: str, time_ms: float, note: str) -> None:
         line = Table.grid(padding=(0, 2))
         line.add_column(width=_STAGE_COLUMNS, no_wrap=True)
         line.add_column(width=_TIME_COLUMNS, justify="right", no_wrap=True)
@@ -96,13 +117,11 @@ class ConsoleReporter:
         note = note if room >= _LEAST_NOTE else ""
         line.add_column(overflow="ellipsis", no_wrap=True, max_width=max(1, room))
         line.add_row(
-            Text.assemble(("  ✓ ", "green"), show(name)),
+            Text.assemble((sign, "green"), show(name)),
             show(ms(time_ms), "cyan"),
             show(note, "dim"),
         )
         self._console.print(line)
-        elapsed = time.perf_counter() - self._started
-        self._status.update(f"[dim]after {escape(name)}, {elapsed:.1f} s in all[/]")
 
     def note(self, text: str) -> None:
         """A dim line."""

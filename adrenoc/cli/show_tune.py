@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 
+from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
 from adrenoc.cli.tables import make_table
@@ -28,14 +29,11 @@ _QUIET_S = 10.0
 _REFRESH_S = 0.5
 
 
-class EventReporter:
+class EventReporter(SilentReporter):
     """A Reporter that hands remarks of planning to an observer."""
 
     def __init__(self, observer: TuneObserver) -> None:
         self._observer = observer
-
-    def stage(self, name: str, time_ms: float, note: str) -> None:
-        """Planning is quick: its stages are not shown."""
 
     def note(self, text: str) -> None:
         """Hand on."""

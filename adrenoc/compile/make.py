@@ -331,6 +331,7 @@ class _Writer:
         params: FileEntry | None = None,
     ) -> Manifest:
         compiled.decisions.extend(self.chosen_before)
+        self.reporter.working(f"link for {self.target.name}", 1, 1)
         started = time.perf_counter()
         with section("link", "file"):
             library = link_library(
@@ -339,11 +340,11 @@ class _Writer:
                 triple=self.target.llvm_triple,
                 linker=self.linker,
             )
-        self.reporter.stage("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
+        self.reporter.part("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
         if self.fallback is not None:
             started = time.perf_counter()
             size = self.fallback.write(root, compiled, self.target.llvm_triple)
-            self.reporter.stage("fallback", _ms_since(started), f"{size} bytes for the CPU")
+            self.reporter.part("fallback", _ms_since(started), f"{size} bytes for the CPU")
         started = time.perf_counter()
         if self.target.own is not None:
             (root / TARGET).write_bytes(self.target.own.text.encode("utf-8"))
@@ -372,7 +373,7 @@ class _Writer:
         }
         with section("write", "file"):
             manifest = fill_bundle(root, compiled, library=library, manifest=about, params=params)
-        self.reporter.stage("write", _ms_since(started), f"{len(manifest.files)} files")
+        self.reporter.part("write", _ms_since(started), f"{len(manifest.files)} files")
         return manifest
 
 

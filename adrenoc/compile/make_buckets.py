@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.base.host.free_memory import return_large_blocks, return_memory
-from adrenoc.base.reporter import Reporter, SilentReporter
+from adrenoc.base.reporter import PartReporter, Reporter, SilentReporter
 from adrenoc.bundle.buckets import (
     BUCKETS_FILE,
     BUCKETS_FOLDER,
@@ -102,11 +102,11 @@ def compile_buckets(
     compiled = []
     for one in chosen:
         dims = ", ".join(f"{name}:{','.join(map(str, s))}" for name, s in one.shapes)
-        started = time.perf_counter()
+        started, quiet = time.perf_counter(), PartReporter(reporter, dims)
         # Under no name of its own: what is packed twice goes before the next one is compiled.
         compiled.append(
             store.share_constants(
-                compile_model(model, target=target, options=one, reporter=reporter, sha256=sha256)
+                compile_model(model, target=target, options=one, reporter=quiet, sha256=sha256)
             )
         )
         return_memory()  # of the model's own constants

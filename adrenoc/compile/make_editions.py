@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from adrenoc.base.decision import Decision, DecisionLog
-from adrenoc.base.reporter import Reporter, SilentReporter
+from adrenoc.base.reporter import PartReporter, Reporter
 from adrenoc.base.text.amounts import show_bytes
 from adrenoc.bundle.bundle import PARAMS
 from adrenoc.bundle.editions import COMMON, DEVICES_FILE, Edition, Editions
@@ -48,19 +48,6 @@ class _OneShape:
 
     def fill(self, root: Path, fill: Fill, params: FileEntry | None = None) -> Manifest:
         return fill(root, self.compiled[0], self.options, params)
-
-
-class _Quiet(SilentReporter):
-    """Leaves out the stages of each device, and passes on what a user should look at."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-
-    def note(self, text: str) -> None:
-        self._reporter.note(text)
-
-    def warn(self, text: str) -> None:
-        self._reporter.warn(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +98,9 @@ def compile_editions(
         AdrenocError: one of them cannot be compiled.
     """
     store = ConstantStore(moves=True)
-    quiet = _Quiet(reporter)
 
     def compile_for(target: Target, options: CompileOptions) -> Part:
-        started = time.perf_counter()
+        started, quiet = time.perf_counter(), PartReporter(reporter, target.name)
         if buckets:
             part: Part = compile_buckets(
                 model,

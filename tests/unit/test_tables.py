@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from adrenoc.base.reporter import PartReporter
 from adrenoc.cli import console
 from adrenoc.cli.tables import make_table
 
@@ -79,3 +80,15 @@ def test_a_stage_keeps_its_name_and_time(
     console.ConsoleReporter().stage("plan_memory", 1.66, "0.1 MiB, 0.5 with constants")
     said = capsys.readouterr().err
     assert "plan_memory" in said and "1.66 ms" in said and ("0.1 MiB" in said) is noted
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_parts_are_shown_on_demand(capsys: pytest.CaptureFixture[str], verbose: bool) -> None:
+    with console.ConsoleReporter(verbose=verbose) as reporter:
+        reporter.working("fuse_norms", 3, 7)
+        reporter.part("fuse_norms", 1.0, "")
+        PartReporter(reporter, "x:1,8").stage("fuse", 2.0, "")
+        reporter.stage("choose", 3.0, "41 nodes")
+    said = [line.split() for line in capsys.readouterr().err.splitlines()]
+    parts = [["fuse_norms", "1.00", "ms"], ["fuse", "2.00", "ms"]] if verbose else []
+    assert said == [*parts, ["✓", "choose", "3.00", "ms", "41", "nodes"]]

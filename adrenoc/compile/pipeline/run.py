@@ -43,12 +43,13 @@ def run_stages(
             dump_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise output_error(dump_dir, error) from error
-    last_of = {stage.phase: stage for stage in STAGES if stage.when(state.options)}
-    times = []
-    for number, stage in enumerate(STAGES):
-        if not stage.when(state.options):
-            continue
+    wanted = [stage for stage in STAGES if stage.when(state.options)]
+    last_of = {stage.phase: stage for stage in wanted}
+    times: list[StageTime] = []
+    ended: list[StageTime] = []
+    for stage in wanted:
         state.log.stage = stage.name
+        reporter.working(stage.name, len(times), len(wanted))
         started = time.perf_counter()
         with (
             memory_errors(f"the stage {stage.name} of {state.model}"),
@@ -66,10 +67,16 @@ def run_stages(
             note=stage.note(state),
         )
         times.append(took)
-        reporter.stage(took.name, took.time_ms, took.note)
+        ended.append(took)
+        reporter.part(took.name, took.time_ms, took.note)
         if dump_dir is not None:
             text = stage.dump(state).encode(errors="backslashreplace")
-            write_atomically(dump_dir / f"{number:02d}_{stage.name}.txt", text)
-        if stage.name == stop_after:
+            write_atomically(dump_dir / f"{STAGES.index(stage):02d}_{stage.name}.txt", text)
+        is_end = stage.name == stop_after
+        if is_end or stage is last_of[stage.phase]:
+            note = next((one.note for one in reversed(ended) if one.note), "")
+            reporter.stage(stage.phase.value, sum(one.time_ms for one in ended), note)
+            ended = []
+        if is_end:
             break
     return state, tuple(times)
