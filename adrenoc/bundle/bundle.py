@@ -10,7 +10,7 @@ NAME.adrenoc/
     target.toml          the user's own target file, where it was compiled for one
     decisions.json       what the compiler chose, and why
     proof.json           inputs and what comes of them, where `adrenoc prove` put it
-    programs/            kernels built for one device and driver, where `adrenoc warm` put some
+    programs/            built kernels of a device and driver, where `adrenoc device warm` put some
     buckets/, devices/   the same for other shapes (`adrenoc.bundle.buckets`), and with kernels of
                          single GPUs (`adrenoc.bundle.editions`)
 """

@@ -181,7 +181,7 @@ def _phones() -> list[Finding]:
             state="missing" if phone.trouble else "ok",
             seen=phone.trouble or phone.title,
             needed_for=needed_for,
-            fix="adrenoc devices shows its state" if phone.trouble else "",
+            fix="adrenoc device list shows its state" if phone.trouble else "",
         )
         for phone in phones
     ]

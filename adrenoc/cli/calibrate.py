@@ -1,4 +1,4 @@
-"""`adrenoc calibrate`: measure a device, and write what it is as a target file."""
+"""`adrenoc device calibrate`: measure a device, and write what it is as a target file."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ _COUNT = click.IntRange(min=0)
     "--tuning-log",
     type=InputPath(as_text=True),
     metavar="FILE",
-    help="For microcontrollers: with the schedules that `adrenoc tune` measured.",
+    help="For microcontrollers: with the schedules that `adrenoc tune run` measured.",
 )
 @json_option()
 @click.pass_context

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     "--tuning-log",
     type=InputPath(as_text=True),
     metavar="FILE",
-    help="Take the schedules that `adrenoc tune` measured.",
+    help="Take the schedules that `adrenoc tune run` measured.",
 )
 @memory_option()
 @click.option(

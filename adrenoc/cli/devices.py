@@ -1,4 +1,4 @@
-"""`adrenoc devices`: where bundles can run."""
+"""`adrenoc device list`: where bundles can run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("GPU", "driver", "facts")
 
 
-@click.command("devices", cls=Command)
+@click.command("list", cls=Command)
 @click.option("--tracker", metavar="HOST:PORT", help="List the servers that TVM's tracker knows.")
 @click.option("--rpc", "server", metavar="HOST:PORT", help="Ask this server for its devices.")
 @click.option(
@@ -69,7 +69,7 @@ def devices_command(
         _describe(place, as_json=as_json)
         return
     if tracker is not None:
-        example = "adrenoc devices --tracker 127.0.0.1:9190"
+        example = "adrenoc device list --tracker 127.0.0.1:9190"
         where = HostPort.parse(tracker, what="the tracker", example=example)
         tracked = find_tracked(where, timeout_s=timeout_s)
         if as_json:

@@ -1,4 +1,4 @@
-"""`adrenoc fleet`: models on many devices at once, in one table."""
+"""`adrenoc device fleet`: models on many devices at once, in one table."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
-_DEEDS = ("run", "verify-device", "calibrate", "tune")
+_DEEDS = ("run", "verify", "calibrate", "tune")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Given:
-    """The options of `adrenoc fleet`, as they were typed."""
+    """The options of `adrenoc device fleet`, as they were typed."""
 
     models: tuple[Path, ...]
     servers: tuple[str, ...]
@@ -70,7 +70,7 @@ class _Given:
     "servers",
     multiple=True,
     metavar="HOST:PORT",
-    help="A device where `adrenoc serve` or `adrenoc_rpc` runs; may be repeated.",
+    help="A device where `adrenoc runtime serve` or `adrenoc_rpc` runs; may be repeated.",
 )
 @click.option(
     "--tracker",
@@ -209,7 +209,7 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
     from adrenoc.lab.fleet.store import Store
     from adrenoc.lab.fleet.table import lines_of, read_fleet_baseline
 
-    if not given.models and not set(given.deeds) <= {"verify-device", "calibrate"}:
+    if not given.models and not set(given.deeds) <= {"verify", "calibrate"}:
         raise click.UsageError("Missing argument 'MODEL...'")
     _check_deeds(given)
     members, tracked = _places(given)
@@ -249,7 +249,7 @@ def find_error(lines: Sequence[Line]) -> AdrenocError | None:
     if lines and all(line.status == "left" for line in lines):
         return RemoteError(
             f"nothing was measured: no device answered; the first is {_describe_line(lines[0])}",
-            hint="adrenoc devices tells which can be reached; the same command goes on from here",
+            hint="adrenoc device list tells which are reached; the same command goes on from here",
         )
     return None
 
@@ -258,7 +258,7 @@ def _check_deeds(given: _Given) -> None:
     """Refuse what is done for one kind of GPU, where a bundle is for several."""
     from adrenoc.target.device_set import DeviceSet
 
-    single = {"verify-device", "tune"} & set(given.deeds)
+    single = {"verify", "tune"} & set(given.deeds)
     if single and isinstance(given.target, DeviceSet):
         raise click.UsageError(
             f"--do {min(single)} is for one kind of GPU, not for several; without --device each "

@@ -35,8 +35,8 @@ from adrenoc.cli.presets import presets_command
 from adrenoc.cli.prove import prove_command
 from adrenoc.cli.report import report_command
 from adrenoc.cli.run import run_command
-from adrenoc.cli.runtime import runtime_command
-from adrenoc.cli.sections import SectionedGroup
+from adrenoc.cli.runtime import build_runtime_command, install_unit_command
+from adrenoc.cli.sections import SectionedGroup, make_group
 from adrenoc.cli.serve import serve_command
 from adrenoc.cli.targets import targets_command
 from adrenoc.cli.terminal import (
@@ -76,24 +76,43 @@ def cli() -> None:
 
 cli.add_sections(
     {
-        "Compile": (compile_command, build_command, tune_command, tune_log_command),
-        "Ask before compiling": (
+        "From a model to a phone": (
+            compile_command,
             check_command,
             check_accuracy_command,
+            run_command,
+            inspect_command,
+            view_command,
+            diff_command,
+            package_command,
             targets_command,
-            presets_command,
+            doctor_command,
         ),
-        "Run": (run_command, serve_command, warm_command, compare_command),
-        "Look into bundles": (inspect_command, view_command, diff_command),
-        "Prove devices": (
-            devices_command,
-            verify_device_command,
-            calibrate_command,
-            fleet_command,
-            report_command,
+        "More": (build_command, presets_command, compare_command, prove_command),
+        "Groups of commands": (
+            make_group(
+                "tune",
+                "Search faster schedules of kernels, and keep them in logs.",
+                (tune_command, tune_log_command),
+            ),
+            make_group(
+                "device",
+                "Find, verify, measure and use the devices that run bundles.",
+                (
+                    devices_command,
+                    verify_device_command,
+                    calibrate_command,
+                    warm_command,
+                    fleet_command,
+                    report_command,
+                ),
+            ),
+            make_group(
+                "runtime",
+                "Build what runs bundles on a device, and serve this machine to others.",
+                (build_runtime_command, install_unit_command, serve_command),
+            ),
         ),
-        "Ship": (runtime_command, package_command, prove_command),
-        "This installation": (doctor_command,),
     }
 )
 
@@ -172,8 +191,14 @@ def _show_usage(error: click.UsageError, args: list[str]) -> int:
 
 
 def _name_command(args: Sequence[str]) -> str:
-    """The command as it was called, for errors of which Click does not say it."""
-    return f"adrenoc {args[0]}" if args and args[0] in cli.commands else "adrenoc"
+    """Return the command as it was called, for errors of which Click does not say it."""
+    words = ["adrenoc"]
+    command: click.Command = cli
+    for word in args:
+        if not isinstance(command, click.Group) or word not in command.commands:
+            break
+        words, command = [*words, word], command.commands[word]
+    return " ".join(words)
 
 
 def _find_system_error(error: OSError) -> AdrenocError | None:

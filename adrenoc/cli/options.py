@@ -111,7 +111,7 @@ def device_option(*, cores: bool = False, sets: bool = False) -> Decorator:
         expose_value=False,
         callback=lambda ctx, _, path: ctx.meta.update({_REPORT: path}),
         metavar="FILE",
-        help="Do without what adrenoc verify-device found wrong on the device.",
+        help="Do without what adrenoc device verify found wrong on the device.",
     )
     device = click.option(
         "--device",

@@ -35,7 +35,7 @@ _OPTIONS = (
         "--rpc",
         "server",
         metavar="HOST:PORT",
-        help="Run on the machine where `adrenoc serve` runs.",
+        help="Run on the machine where `adrenoc runtime serve` runs.",
     ),
     click.option(
         "--tracker",

@@ -1,4 +1,4 @@
-"""`adrenoc report`: what was measured on a device, as one file to send."""
+"""`adrenoc device report`: what was measured on a device, as one file to send."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from adrenoc.cli.options import json_option
 def report_command(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
     """Collect what adrenoc measured on a device into one file, without anything of yours.
 
-    FILEs are what calibrate, verify-device, run --json and fleet --json wrote.  Of each go figures,
+    FILEs are what calibrate, verify, run --json and fleet --json wrote.  Of each go figures,
     and the words of device and driver; names of models, tensors, files, computers and serial
     numbers stay here.
     """

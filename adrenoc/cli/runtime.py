@@ -6,16 +6,11 @@ from pathlib import Path
 
 import click
 
-from adrenoc.cli.guarded import Group, InputPath, OutputPath
+from adrenoc.cli.guarded import Command, InputPath, OutputPath
 from adrenoc.cli.options import json_option
 
 
-@click.group("runtime", cls=Group)
-def runtime_command() -> None:
-    """Build what runs bundles on a device."""
-
-
-@runtime_command.command("build")
+@click.command("build", cls=Command)
 @click.option(
     "--abi",
     default="",
@@ -59,7 +54,7 @@ def runtime_command() -> None:
     help="Build with sanitizers, for tests on this machine.",
 )
 @json_option()
-def build_command(
+def build_runtime_command(
     abi: str,
     ndk: Path | None,
     api: int | None,
@@ -102,7 +97,7 @@ def build_command(
     )
 
 
-@runtime_command.command("install-unit")
+@click.command("install-unit", cls=Command)
 @click.option(
     "--runtime",
     "folder",

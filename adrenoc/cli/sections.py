@@ -34,6 +34,13 @@ class SectionedGroup(click.Group):
                 )
 
 
+def make_group(name: str, text: str, commands: Sequence[click.Command]) -> click.Group:
+    """Return a group of commands, whose help lists them in this order."""
+    group = SectionedGroup(name, help=text)
+    group.add_sections({"Commands": commands})
+    return group
+
+
 def _first_sentence(command: click.Command) -> str:
     """What a command does, as the first paragraph of its help says it."""
     return " ".join((command.help or "").split("\n\n")[0].split())

@@ -1,4 +1,4 @@
-"""`adrenoc serve`: let another machine run bundles on this one."""
+"""`adrenoc runtime serve`: let another machine run bundles on this one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_reach(host: str, *, key: str, has_tracker: bool) -> None:
         )
     raise click.UsageError(
         f"--host {host} lets anybody who reaches it run any code here: {mend}, or say --open to "
-        "`adrenoc serve` where nobody else is"
+        "`adrenoc runtime serve` where nobody else is"
     )
 
 
@@ -109,7 +109,7 @@ def serve_command(
     if tracker is not None:
         if not key:
             raise click.UsageError("--tracker needs --key, the name of this kind of device")
-        example = "adrenoc serve --tracker 127.0.0.1:9190 --key adreno"
+        example = "adrenoc runtime serve --tracker 127.0.0.1:9190 --key adreno"
         where = HostPort.parse(tracker, what="the tracker", example=example)
     server = RpcServer(
         ServeOptions(

@@ -194,7 +194,7 @@ def _time(verdict: Verdict) -> str:
     if time_us is None:
         return (
             f"unknown: no source gives {missing or 'rates'} of {verdict.target}; name a GPU whose "
-            "rates are known, such as adreno:750, or measure yours: adrenoc calibrate"
+            "rates are known, such as adreno:750, or measure yours: adrenoc device calibrate"
         )
     bounds = Counter[str]()
     for node in verdict.nodes:

@@ -1,4 +1,4 @@
-"""How `adrenoc calibrate --validate` is told: tables for people, the same as JSON."""
+"""How `adrenoc device calibrate --validate` is told: tables for people, the same as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`adrenoc tune`: search the schedules of a model's kernels, on devices or without one."""
+"""`adrenoc tune run`: search the schedules of a model's kernels, on devices or without one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Given:
-    """The options of `adrenoc tune`, as they were typed."""
+    """The options of `adrenoc tune run`, as they were typed."""
 
     model: Path
     target: Target | Core
@@ -81,7 +81,7 @@ class _Given:
         return "".join(f" {word}" for word in words)
 
 
-@click.command("tune", cls=HeavyCommand)
+@click.command("run", cls=HeavyCommand)
 @model_options(cores=True)
 @context_option(", half of which are there as kernels are measured")
 @click.option(
@@ -97,7 +97,7 @@ class _Given:
     "servers",
     multiple=True,
     metavar="HOST:PORT",
-    help="Measure on the machine where `adrenoc serve` runs; may be repeated.",
+    help="Measure on the machine where `adrenoc runtime serve` runs; may be repeated.",
 )
 @click.option(
     "--tracker",

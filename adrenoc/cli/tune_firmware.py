@@ -1,4 +1,4 @@
-"""`adrenoc tune` for microcontrollers: under QEMU, or on a board behind a command."""
+"""`adrenoc tune run` for microcontrollers: under QEMU, or on a board behind a command."""
 
 from __future__ import annotations
 

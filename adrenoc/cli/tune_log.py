@@ -1,4 +1,4 @@
-"""`adrenoc tune-log`: look at tuning logs, merge, prune, compare and export them."""
+"""`adrenoc tune log`: look at tuning logs, merge, prune, compare and export them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from adrenoc.cli.guarded import Group, InputPath, OutputPath
 from adrenoc.cli.options import json_option
 
 
-@click.group("tune-log", cls=Group)
+@click.group("log", cls=Group)
 def tune_log_command() -> None:
-    """Work on logs of `adrenoc tune`."""
+    """Work on logs of `adrenoc tune run`."""
 
 
 _OUTPUT = click.option(

@@ -1,4 +1,4 @@
-"""`adrenoc verify-device`: is a device right, and what does its driver have to do without?"""
+"""`adrenoc device verify`: is a device right, and what does its driver have to do without?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PRECISIONS = ("mixed", "fp32", "fp16")
 
 
-@click.command("verify-device", cls=HeavyCommand)
+@click.command("verify", cls=HeavyCommand)
 @place_options()
 @click.option(
     "--device",
@@ -157,7 +157,7 @@ def _raise_if_wrong(done: Verification) -> None:
         raise CheckFailedError(
             f"{len(done.left)} cases are wrong on {done.device.name}, and the --budget was spent "
             f"before all was tried; the first: {done.left[0]}",
-            hint="adrenoc verify-device --budget 1h, or --only with a part of a case's name",
+            hint="adrenoc device verify --budget 1h, or --only with a part of a case's name",
         )
     if done.left:
         raise CheckFailedError(
@@ -169,6 +169,6 @@ def _raise_if_wrong(done: Verification) -> None:
         failed = "; ".join(done.report.failed_once) or "too many cases of it failed"
         raise CheckFailedError(
             f"a suite could not be judged on {done.device.name}: {failed}",
-            hint="adrenoc verify-device --timeout 600 where it is only slow, or --only with a part "
+            hint="adrenoc device verify --timeout 600 where it is only slow, or --only with a part "
             "of a case's name",
         )

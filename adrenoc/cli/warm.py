@@ -1,4 +1,4 @@
-"""`adrenoc warm`: build a bundle's kernels before anybody waits for them."""
+"""`adrenoc device warm`: build a bundle's kernels before anybody waits for them."""
 
 from __future__ import annotations
 

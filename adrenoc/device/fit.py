@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SMALLER_GROUPS = (
-    "adrenoc verify-device -o device.json, then adrenoc compile {model} --device-report "
+    "adrenoc device verify -o device.json, then adrenoc compile {model} --device-report "
     "device.json makes smaller work-groups"
 )
 """The next command where a device takes fewer threads a group than a kernel has."""

@@ -1,6 +1,6 @@
 """Run a bundle on another machine through TVM's RPC protocol.
 
-The peer is `adrenoc serve`, `adrenoc_rpc`, or TVM's own server with adrenoc's OpenCL runtime
+The peer is `adrenoc runtime serve`, `adrenoc_rpc`, or TVM's own server with our OpenCL runtime
 loaded.  Every wait has a limit.
 """
 
@@ -228,7 +228,7 @@ def _type_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterato
             raise
         raise RemoteError(
             f"the server at {where} cannot do what a run needs: {error}",
-            hint="start adrenoc serve or adrenoc_rpc of this version there",
+            hint="start adrenoc runtime serve or adrenoc_rpc of this version there",
         ) from error
     except (RuntimeError, ValueError, TypeError, MemoryError) as error:
         said = str(error)
@@ -237,14 +237,14 @@ def _type_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterato
             raise RemoteError(
                 f"the server at {where} did not start a session: {reason.splitlines()[0]}",
                 hint="mend it on that machine; for its folder, adrenoc_rpc --folder or TMPDIR of "
-                "adrenoc serve name another place",
+                "adrenoc runtime serve name another place",
             ) from error
         if _FROM_SERVER in said.partition("\n")[0]:
             if kept := _NOT_KEPT.search(said):
                 raise RemoteError(
                     f"the server at {where} has no place for what is sent: {kept[0]}",
                     hint="make room on that machine; adrenoc_rpc --folder and --store, or TMPDIR "
-                    "of adrenoc serve, name other places",
+                    "of adrenoc runtime serve, name other places",
                 ) from error
             raise device_failure(
                 said,
@@ -256,8 +256,8 @@ def _type_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterato
             wrong = first_sentence(said) if ending is None else ending.reason
             raise RemoteError(
                 f"the server at {where} answered what is no answer to what it was asked: {wrong}",
-                hint="start adrenoc serve or adrenoc_rpc of this version there; do not use a "
-                "server that you do not trust",
+                hint="start adrenoc runtime serve or adrenoc_rpc of this version there; do "
+                "not use a server that you do not trust",
             ) from error
         why = first_sentence(said)
         if ending is not None:
@@ -276,7 +276,7 @@ def no_runtime(where: HostPort) -> RemoteError:
     """The error for a server of another kind than ours."""
     return RemoteError(
         f"the server at {where} runs without adrenoc's OpenCL runtime",
-        hint="start `adrenoc serve` or `adrenoc_rpc` there",
+        hint="start `adrenoc runtime serve` or `adrenoc_rpc` there",
     )
 
 

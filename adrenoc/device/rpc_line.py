@@ -121,7 +121,7 @@ def _connect(where: HostPort, key: str, timeout_s: float, session_s: float) -> s
     except (OSError, UnicodeError) as error:
         raise RemoteError(
             f"no server at {where}: {getattr(error, 'strerror', None) or error}",
-            hint="adrenoc serve starts one on that machine",
+            hint="adrenoc runtime serve starts one on that machine",
         ) from error
     started = time.monotonic()
     try:
@@ -154,7 +154,7 @@ def _greet(server: socket.socket, where: HostPort, key: str, end: float, session
     if not 0 <= length <= _LONGEST_KEY:
         raise RemoteError(
             f"what listens at {where} is not TVM RPC server",
-            hint="adrenoc serve, or adrenoc_rpc on a phone, is one",
+            hint="adrenoc runtime serve, or adrenoc_rpc on a phone, is one",
         )
     _receive(server, length, end)
 

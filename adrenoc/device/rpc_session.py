@@ -33,7 +33,7 @@ def load() -> str:
         native.use_software_device()
         native.load()
     except (AdrenocError, ImportError, OSError) as error:
-        print(f"adrenoc serve: {error}", file=sys.stderr)
+        print(f"adrenoc runtime serve: {error}", file=sys.stderr)
         return str(error)
     return ""
 
@@ -66,7 +66,7 @@ def serve(descriptor: int, folder: str, store: str, max_message_bytes: int, *, f
     try:
         tvm_ffi.get_global_func("adrenoc.rpc.serve")(descriptor, folder, store, max_message_bytes)
     except (RuntimeError, ValueError) as error:  # the peer vanished in the middle of a message
-        print(f"adrenoc serve: {printable(str(error).splitlines()[0])}", file=sys.stderr)
+        print(f"adrenoc runtime serve: {printable(str(error).splitlines()[0])}", file=sys.stderr)
         return 1
     return 0
 

@@ -82,7 +82,7 @@ class RpcServer:
         except OSError as error:
             raise RemoteError(
                 f"cannot listen on {options.host}:{options.port}: {error.strerror or error}",
-                hint="adrenoc serve --port 0 takes any free port",
+                hint="adrenoc runtime serve --port 0 takes any free port",
             ) from error
         # A server that was killed could not do it.
         remove_left_folders()

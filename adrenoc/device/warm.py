@@ -94,7 +94,7 @@ def _files(place: Place, module: object) -> dict[str, bytes]:
     if names is None or content is None:
         raise DeviceError(
             "the runtime there cannot give its kernels away: it is an older one",
-            hint="start `adrenoc serve` or `adrenoc_rpc` of this version there",
+            hint="start `adrenoc runtime serve` or `adrenoc_rpc` of this version there",
         )
     found = json.loads(names(module, place.number))
     return {name: bytes(content(module, place.number, name)) for name in found}

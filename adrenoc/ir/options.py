@@ -111,7 +111,7 @@ class CompileOptions:
     clml_version: int | None = None
     """The CLML interface to count on; None: the one that `targets/clml.toml` assumes."""
     tuning_log: str | None = None
-    """File with schedules that `adrenoc tune` measured."""
+    """File with schedules that `adrenoc tune run` measured."""
     android_api: int = 24
     """The oldest Android API level that the library must load on (24 is Android 7)."""
     ndk: str | None = None
@@ -375,7 +375,7 @@ def _digest_of(path: str) -> str:
     except OSError as error:
         raise OptionError(
             f"the tuning log {path} cannot be read: {error.strerror or error}",
-            hint=f"adrenoc tune MODEL -o {quote_word(path)} makes one",
+            hint=f"adrenoc tune run MODEL -o {quote_word(path)} makes one",
         ) from error
 
 

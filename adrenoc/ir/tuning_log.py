@@ -155,7 +155,7 @@ def read_log(path: Path) -> tuple[Trial, ...]:
     except OSError as error:
         raise TuningLogError(
             f"the tuning log {path} cannot be read: {error.strerror or error}",
-            hint=f"adrenoc tune MODEL -o {quote_word(path)} makes one",
+            hint=f"adrenoc tune run MODEL -o {quote_word(path)} makes one",
         ) from error
     lines = text.split(b"\n")
     whole = lines[:-1]  # what follows the last line end was cut off
@@ -165,7 +165,7 @@ def read_log(path: Path) -> tuple[Trial, ...]:
 
 
 def _parse(line: bytes, where: str) -> Trial:
-    hint = "adrenoc tune-log show FILE checks a log; delete the line if it is damaged"
+    hint = "adrenoc tune log show FILE checks a log; delete the line if it is damaged"
     try:
         plain = read_json(line)
     except ValueError as error:
@@ -294,7 +294,7 @@ class LogWriter:
             os.close(self._file)
             raise TuningLogError(
                 f"another tuner writes to {path}",
-                hint="wait for it, or give another file with -o and merge: adrenoc tune-log merge",
+                hint="wait for it, or give another file with -o and merge: adrenoc tune log merge",
             ) from error
         with ExitStack() as stack:
             stack.callback(self.close)

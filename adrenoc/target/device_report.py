@@ -1,4 +1,4 @@
-"""`device.json`: what a driver gets wrong, as `adrenoc verify-device` found it.
+"""`device.json`: what a driver gets wrong, as `adrenoc device verify` found it.
 
 A report holds quirks in the form of a target file's, so that what is known of a driver can go into
 `targets/gpu/` as it is.  Compiling with one is compiling for a target file of one's own that builds
@@ -27,7 +27,7 @@ from adrenoc.target.target import Target, load_own_target, load_target
 FORMAT = 1
 _MOST_BYTES = 1 << 20
 _MOST_QUIRKS = 64
-_HINT = "adrenoc verify-device -o device.json makes a report"
+_HINT = "adrenoc device verify -o device.json makes a report"
 
 
 @dataclass(frozen=True, kw_only=True)

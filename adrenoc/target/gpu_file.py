@@ -147,11 +147,13 @@ def _read_extensions(file: SourcedFile) -> dict[str, bool]:
 
 
 def _read_measured(file: SourcedFile) -> tuple[tuple[str, float | bool], ...]:
-    """Figures of `adrenoc calibrate` that change no kernel: they are there to be read."""
+    """Figures of `adrenoc device calibrate` that change no kernel: they are there to be read."""
     table = file.table("measured")
     for key in table:
         if not re.fullmatch(r"[a-z][a-z0-9_.]{0,60}", key):
-            raise file.wrong(f"measured.{key}", "unknown key", "a measure of adrenoc calibrate")
+            raise file.wrong(
+                f"measured.{key}", "unknown key", "a measure of adrenoc device calibrate"
+            )
     kinds = {
         key: bool if isinstance(entry, dict) and type(entry.get("value")) is bool else float
         for key, entry in table.items()

@@ -380,7 +380,7 @@ class _Catalog:
 
 
 def _extensions_denied(file: OwnFile | None) -> dict[str, bool]:
-    """The extensions that a user's file itself says do not work, as `adrenoc calibrate` found."""
+    """The extensions that a user's file says do not work, as `adrenoc device calibrate` found."""
     stated = {} if file is None else file.parse().table("extensions")
     return {name: False for name, entry in stated.items() if entry["value"] is False}
 

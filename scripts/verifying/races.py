@@ -1,6 +1,6 @@
 """Run each kernel of the device suite in Oclgrind, which sees what a real device hides.
 
-    scripts/verify races                     the suite of `adrenoc verify-device`, fp32 and mixed
+    scripts/verify races                     the suite of `adrenoc device verify`, fp32 and mixed
     scripts/verify races --only attention    its cases with that word
     scripts/verify races -- COMMAND...       what a command launches on this computer's OpenCL
 
@@ -33,7 +33,7 @@ from tests.opencl.replay_launches import MARK
 
 REPLAY = Path(__file__).resolve().parents[2] / "tests" / "opencl" / "replay_launches.py"
 SIMULATOR = Path("/usr/lib/oclgrind/liboclgrind-rt.so")
-SUITE = (sys.executable, "-m", "adrenoc", "verify-device")
+SUITE = (sys.executable, "-m", "adrenoc", "device", "verify")
 PRECISIONS = ("fp32", "mixed")
 ASKED = {
     "OCLGRIND_DATA_RACES": "1",

@@ -2,7 +2,7 @@
 
     scripts/verify remote MODEL... [--repeat 3]
 
-Servers: `adrenoc serve`, the same offered at TVM's tracker, and TVM's own server with adrenoc's
+Servers: `adrenoc runtime serve`, the same offered at TVM's tracker, and TVM's own server with our
 OpenCL runtime.  Each run is the command that a user types; a run that fails or does not agree ends
 the script with 1.
 """
@@ -87,4 +87,4 @@ def of_tvm() -> Iterator[list[str]]:
         yield ["--rpc", f"127.0.0.1:{port}"]
 
 
-SERVERS = {"adrenoc serve": direct, "TVM's tracker": tracked, "TVM's server": of_tvm}
+SERVERS = {"adrenoc runtime serve": direct, "TVM's tracker": tracked, "TVM's server": of_tvm}

@@ -1,4 +1,4 @@
-"""`adrenoc calibrate` on drivers that list what does not work, and lose borders and small numbers.
+"""`adrenoc device calibrate` on drivers that list what fails, and lose borders and small numbers.
 
 What it finds is in its target file, and what is compiled for that file is right on such a driver.
 """

@@ -1,4 +1,4 @@
-"""`adrenoc calibrate` on drivers that count local memory at more than a kernel declares.
+"""`adrenoc device calibrate` on drivers that count local memory at more than a kernel declares.
 
 Mesa's rusticl says twice as much (22.3), and the runtime refuses what is more than the device has.
 """

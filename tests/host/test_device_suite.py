@@ -1,6 +1,6 @@
 """Every kernel family in every memory is right on the implementation of OpenCL that tests run on.
 
-The cases are those of `adrenoc verify-device`; other tests of this folder ask for more, of fewer.
+The cases are those of `adrenoc device verify`; other tests of this folder ask for more, of fewer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`adrenoc verify-device` with drivers that misbehave on order (`tests/faulty/`).
+"""`adrenoc device verify` with drivers that misbehave on order (`tests/faulty/`).
 
 Where it does not matter how a driver goes wrong, a bench that knows what is right stands for it.
 """

@@ -122,21 +122,21 @@ def _read_reports() -> Iterator[Case]:
             family="files to report",
             name=kind,
             make=_put("t.json", content),
-            command=("report", "t.json", "-o", "out.json"),
+            command=("device", "report", "t.json", "-o", "out.json"),
         )
     for kind in SPECIAL:
         yield Case(
             family="files to report",
             name=kind,
             make=_special(kind, "t.json"),
-            command=("report", "t.json", "-o", "out.json"),
+            command=("device", "report", "t.json", "-o", "out.json"),
         )
     for kind, plain in _variants(REPORT):
         yield Case(
             family="files to report",
             name=f"a device report, {kind}",
             make=_put("t.json", plain),
-            command=("report", "t.json", "-o", "out.json"),
+            command=("device", "report", "t.json", "-o", "out.json"),
             codes=ENDED,
             makes=("out.json",),
         )
@@ -146,14 +146,14 @@ def _read_reports() -> Iterator[Case]:
             family="files to report",
             name=f"a device called {kind}",
             make=_put("t.json", plain),
-            command=("report", "t.json", "-o", "out.json"),
+            command=("device", "report", "t.json", "-o", "out.json"),
             codes=ENDED,
             makes=("out.json",),
         )
 
 
 def _fleets() -> Iterator[Case]:
-    run = ("fleet", "model.onnx", *_NOWHERE, "--patience", "0s")
+    run = ("device", "fleet", "model.onnx", *_NOWHERE, "--patience", "0s")
     for kind, content in TEXTS.items():
         yield Case(
             family="fleets",
@@ -174,7 +174,7 @@ def _fleets() -> Iterator[Case]:
             family="fleets",
             name=f"a model: {kind}",
             make=_special(kind, "m.onnx"),
-            command=("fleet", "m.onnx", *_NOWHERE, "--patience", "0s"),
+            command=("device", "fleet", "m.onnx", *_NOWHERE, "--patience", "0s"),
             makes=("fleet",),
         )
     for where in (
@@ -191,22 +191,34 @@ def _fleets() -> Iterator[Case]:
         yield Case(
             family="fleets",
             name=f"a server at {where!r}",
-            command=("fleet", "model.onnx", "--rpc", where, "--timeout", "1", "--patience", "0s"),
+            command=(
+                "device",
+                "fleet",
+                "model.onnx",
+                "--rpc",
+                where,
+                "--timeout",
+                "1",
+                "--patience",
+                "0s",
+            ),
             codes=_USAGE | {0},  # a device that is away is a row
             makes=("fleet",),
         )
-    yield Case(family="fleets", name="no device", command=("fleet", "model.onnx"), codes={2})
+    yield Case(
+        family="fleets", name="no device", command=("device", "fleet", "model.onnx"), codes={2}
+    )
     yield Case(
         family="fleets",
         name="a server twice",
-        command=("fleet", "model.onnx", *_NOWHERE[:2], *_NOWHERE, "--patience", "0s"),
+        command=("device", "fleet", "model.onnx", *_NOWHERE[:2], *_NOWHERE, "--patience", "0s"),
         codes=_USAGE | {0},
         makes=("fleet",),
     )
     yield Case(
         family="fleets",
         name="a model twice",
-        command=("fleet", "model.onnx", "model.onnx", *_NOWHERE, "--patience", "0s"),
+        command=("device", "fleet", "model.onnx", "model.onnx", *_NOWHERE, "--patience", "0s"),
         codes=_USAGE | {0},
         makes=("fleet",),
     )
@@ -214,14 +226,22 @@ def _fleets() -> Iterator[Case]:
 
 def _places() -> Iterator[Case]:
     commands = {
-        "calibrate": ("calibrate", *_NOWHERE, "-o"),
-        "calibrate --html": ("calibrate", *_NOWHERE, "-o", "t.toml", "--html"),
-        "calibrate --validate": ("calibrate", "--validate", *_NOWHERE, "-o"),
-        "verify-device": ("verify-device", *_NOWHERE, "-o"),
-        "fleet": ("fleet", "model.onnx", *_NOWHERE, "--patience", "0s", "-o"),
-        "fleet --html": ("fleet", "model.onnx", *_NOWHERE, "--patience", "0s", "--html"),
-        "fleet --junit": ("fleet", "model.onnx", *_NOWHERE, "--patience", "0s", "--junit"),
-        "report": ("report", "r.json", "-o"),
+        "calibrate": ("device", "calibrate", *_NOWHERE, "-o"),
+        "calibrate --html": ("device", "calibrate", *_NOWHERE, "-o", "t.toml", "--html"),
+        "calibrate --validate": ("device", "calibrate", "--validate", *_NOWHERE, "-o"),
+        "verify-device": ("device", "verify", *_NOWHERE, "-o"),
+        "fleet": ("device", "fleet", "model.onnx", *_NOWHERE, "--patience", "0s", "-o"),
+        "fleet --html": ("device", "fleet", "model.onnx", *_NOWHERE, "--patience", "0s", "--html"),
+        "fleet --junit": (
+            "device",
+            "fleet",
+            "model.onnx",
+            *_NOWHERE,
+            "--patience",
+            "0s",
+            "--junit",
+        ),
+        "report": ("device", "report", "r.json", "-o"),
     }
     for name, command in commands.items():
         makes = ("fleet",) if name.startswith("fleet") else ()
@@ -250,18 +270,18 @@ def _places() -> Iterator[Case]:
 
 def _words() -> Iterator[Case]:
     words = {
-        "calibrate --budget": ("calibrate", *_NOWHERE, "--budget"),
-        "calibrate --only": ("calibrate", *_NOWHERE, "--only"),
-        "calibrate --device": ("calibrate", *_NOWHERE, "--device"),
-        "calibrate --preset": ("calibrate", "--validate", *_NOWHERE, "--preset"),
-        "verify-device --budget": ("verify-device", *_NOWHERE, "--budget"),
-        "verify-device --only": ("verify-device", *_NOWHERE, "--only"),
-        "verify-device --precision": ("verify-device", *_NOWHERE, "--precision"),
-        "verify-device --device": ("verify-device", *_NOWHERE, "--device"),
-        "fleet --limit": ("fleet", "model.onnx", *_NOWHERE, "--limit"),
-        "fleet --jobs": ("fleet", "model.onnx", *_NOWHERE, "--jobs"),
-        "fleet --do": ("fleet", "model.onnx", *_NOWHERE, "--do"),
-        "fleet --slower-than": ("fleet", "model.onnx", *_NOWHERE, "--slower-than"),
+        "calibrate --budget": ("device", "calibrate", *_NOWHERE, "--budget"),
+        "calibrate --only": ("device", "calibrate", *_NOWHERE, "--only"),
+        "calibrate --device": ("device", "calibrate", *_NOWHERE, "--device"),
+        "calibrate --preset": ("device", "calibrate", "--validate", *_NOWHERE, "--preset"),
+        "verify-device --budget": ("device", "verify", *_NOWHERE, "--budget"),
+        "verify-device --only": ("device", "verify", *_NOWHERE, "--only"),
+        "verify-device --precision": ("device", "verify", *_NOWHERE, "--precision"),
+        "verify-device --device": ("device", "verify", *_NOWHERE, "--device"),
+        "fleet --limit": ("device", "fleet", "model.onnx", *_NOWHERE, "--limit"),
+        "fleet --jobs": ("device", "fleet", "model.onnx", *_NOWHERE, "--jobs"),
+        "fleet --do": ("device", "fleet", "model.onnx", *_NOWHERE, "--do"),
+        "fleet --slower-than": ("device", "fleet", "model.onnx", *_NOWHERE, "--slower-than"),
         "run --prompt-ids": ("run", "b", "--prompt-ids"),
         "run --max-tokens": ("run", "b", "--prompt-ids", "1", "--max-tokens"),
         "compile --context": ("compile", "model.onnx", "-o", "o", "--context"),
@@ -270,7 +290,7 @@ def _words() -> Iterator[Case]:
     }
     for name, command in words.items():
         for word in _WORDS:
-            patience = ("--patience", "0s") if command[0] == "fleet" else ()
+            patience = ("--patience", "0s") if "fleet" in command else ()
             yield Case(
                 family="words of measurements",
                 name=f"{name} {word[:12]!r}",

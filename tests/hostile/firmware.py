@@ -139,7 +139,7 @@ def _folders() -> Iterator[Case]:
         )
     for command in (
         ("package", "fw", "--aar", "-o", "x.aar"),
-        ("warm", "fw"),
+        ("device", "warm", "fw"),
         ("compile", "model.onnx", "-o", "fw"),
         ("compile", "model.onnx", "--device", CORE),
     ):

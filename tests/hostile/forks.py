@@ -48,10 +48,10 @@ _FIRST = (
     ("inspect", "b", "--json"),
     ("compile", "model.onnx", "--device", "host", "-o", "out"),
     ("compile", "model.onnx", "--tar", "-o", "out.tar"),
-    ("tune", "model.onnx", "--offline"),
-    ("tune-log", "show", "model.onnx"),
+    ("tune", "run", "model.onnx", "--offline"),
+    ("tune", "log", "show", "model.onnx"),
     ("run", "b", "--rpc", "x"),
-    ("devices", "--tracker", "x"),
+    ("device", "list", "--tracker", "x"),
 )
 _HANG_S = WAIT_S
 _TICK_S = 0.005

@@ -108,7 +108,7 @@ def _special() -> Iterator[Case]:
     commands = {
         "check": ("check", "m.onnx"),
         "compile": ("compile", "m.onnx", "-o", "out"),
-        "tune": ("tune", "m.onnx", "--offline", "-o", "out.json"),
+        "tune": ("tune", "run", "m.onnx", "--offline", "-o", "out.json"),
     }
     for kind, make in SPECIAL.items():
         for name, command in commands.items():

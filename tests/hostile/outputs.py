@@ -79,7 +79,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "compile": ("compile", "model.onnx", "-o"),
     "compile --tar": ("compile", "model.onnx", "--tar", "-o"),
     "check --html": ("check", "model.onnx", "--html"),
-    "tune": ("tune", "model.onnx", "--offline", "-o"),
+    "tune": ("tune", "run", "model.onnx", "--offline", "-o"),
     "check-accuracy": (
         *("check-accuracy", "model.onnx", "--device", "host", "--preset", "fp16", "-o"),
     ),
@@ -170,10 +170,10 @@ TEXTS: dict[str, bytes] = {
 def _texts() -> Iterator[Case]:
     commands = {
         "policy": ("compile", "model.onnx", "--precision-policy", "t.json"),
-        "tuning log": ("tune-log", "show", "t.json"),
+        "tuning log": ("tune", "log", "show", "t.json"),
         "tuning log to compile with": ("compile", "model.onnx", "--tuning-log", "t.json"),
         "baseline": ("run", "b", "--baseline", "t.json"),
-        "log to prune": ("tune-log", "prune", "t.json", "-o", "out"),
+        "log to prune": ("tune", "log", "prune", "t.json", "-o", "out"),
     }
     for name, command in commands.items():
         for kind, content in TEXTS.items():
@@ -197,7 +197,7 @@ def _texts() -> Iterator[Case]:
         family="texts to read",
         name="notes of the user as a log to go on with",
         make=lambda f: (f / "out.json").write_text("my notes, without an end of line"),
-        command=("tune", "model.onnx", "--offline", "-o", "out.json"),
+        command=("tune", "run", "model.onnx", "--offline", "-o", "out.json"),
     )
 
 

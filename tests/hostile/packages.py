@@ -175,7 +175,7 @@ def _places() -> Iterator[Case]:
         "package --cmake": ("package", "b", "--cmake", "-o"),
         "package --sample": ("package", "b", "--aar", "-o", "new", "--sample"),
         "run --save": ("run", "b", "--rpc", "127.0.0.1:1", "--timeout", "1", "--save"),
-        "tune-log merge": ("tune-log", "merge", "l.json", "-o"),
+        "tune-log merge": ("tune", "log", "merge", "l.json", "-o"),
         "runtime build": ("runtime", "build", "-o"),
         "runtime install-unit": ("runtime", "install-unit", "--runtime", "new", "-o"),
     }

@@ -94,7 +94,7 @@ _SERVERS: dict[str, Serve] = {
 
 def cases() -> Iterator[Case]:
     for name, serve in _SERVERS.items():
-        for command in (("devices", "--timeout", "2"), ("devices", "--json"), _RUN):
+        for command in (("device", "list", "--timeout", "2"), ("device", "list", "--json"), _RUN):
             yield Case(
                 family="adb servers",
                 name=f"{name}, {' '.join(command[:2])}",
@@ -114,14 +114,20 @@ def cases() -> Iterator[Case]:
         yield Case(
             family="adb servers",
             name=f"{variable}={value[:12].encode('unicode_escape').decode()} of {len(value)}",
-            command=("devices",),
+            command=(
+                "device",
+                "list",
+            ),
             codes=_CODES,
             environment={variable: value, "PATH": "/nowhere"},
         )
     yield Case(
         family="adb servers",
         name="an empty host",
-        command=("devices",),
+        command=(
+            "device",
+            "list",
+        ),
         codes=_CODES,
         environment={
             "ANDROID_ADB_SERVER_HOST": "",
@@ -133,7 +139,10 @@ def cases() -> Iterator[Case]:
     yield Case(
         family="adb servers",
         name="an empty port",
-        command=("devices",),
+        command=(
+            "device",
+            "list",
+        ),
         codes=_CODES,
         environment={
             "ANDROID_ADB_SERVER_HOST": "127.0.0.2",

@@ -16,10 +16,10 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "compile": ("compile", "model.onnx"),
     "compile --tar": ("compile", "model.onnx", "--tar"),
     "check": ("check", "model.onnx", "--html", "r.html"),
-    "tune": ("tune", "model.onnx", "--offline", "--trials", "4"),
+    "tune": ("tune", "run", "model.onnx", "--offline", "--trials", "4"),
     "inspect": ("inspect", "b"),
     "package": ("package", "b", "--aar", "-o", "p"),
-    "tune-log": ("tune-log", "merge", "l.json", "-o", "m.json"),
+    "tune-log": ("tune", "log", "merge", "l.json", "-o", "m.json"),
     "firmware": ("compile", "k.tflite", "--device", CORE),
     "dumps": ("compile", "model.onnx", "--stop-after", "import", "--dump-dir", "d"),
 }
@@ -91,7 +91,11 @@ def _rights() -> Iterator[Case]:
         "folder of kernels": "kernels",
         "bundle": ".",
     }.items():
-        for command in (("inspect", "b"), ("package", "b", "--aar", "-o", "p"), ("warm", "b")):
+        for command in (
+            ("inspect", "b"),
+            ("package", "b", "--aar", "-o", "p"),
+            ("device", "warm", "b"),
+        ):
             yield Case(
                 family="rights",
                 name=f"a {name} that may not be read, {command[0]}",
@@ -131,12 +135,12 @@ def _rights() -> Iterator[Case]:
                 (work / name).chmod(0o444)
 
         option = "--html" if name == "out.html" else "-o"
-        verb = {"out": "compile", "out.html": "check", "out.json": "tune"}[name]
+        verb = {"out": ("compile",), "out.html": ("check",), "out.json": ("tune", "run")}[name]
         yield Case(
             family="rights",
             name=f"an output to read alone, {verb}",
             make=locked,
-            command=(verb, "model.onnx", *(["--offline"] if verb == "tune" else []), option, name),
+            command=(*verb, "model.onnx", *(["--offline"] if "tune" in verb else []), option, name),
             codes=ENDED,
             makes=("out", "out.html"),
             without_rights=True,
@@ -156,10 +160,10 @@ def _below() -> Iterator[Case]:
         ("check", "c/x"),
         ("compile", "c/x"),
         ("check-accuracy", "c/x"),
-        ("tune", "c/x", "--offline"),
+        ("tune", "run", "c/x", "--offline"),
         ("inspect", "c/x"),
         ("run", "c/x"),
-        ("warm", "c/x"),
+        ("device", "warm", "c/x"),
         ("package", "c/x", "--aar", "-o", "p"),
         ("package", "b", "--cmake", "-o", "p", "--runtime", "c/x"),
         ("package", "b", "--cmake", "-o", "c/x"),
@@ -176,13 +180,13 @@ def _below() -> Iterator[Case]:
         ("compile", "model.onnx", "--stop-after", "import", "--dump-dir", "c/x"),
         ("compile", "model.onnx", "--device", "host", "--accuracy", "1", "--inputs", "c/x"),
         ("check", "model.onnx", "--html", "c/x"),
-        ("tune", "model.onnx", "--offline", "-o", "c/x"),
-        ("tune", "model.onnx", "--offline", "--from", "c/x"),
-        ("tune", "model.onnx", "--offline", "--analyser", "c/x", "--trials", "2"),
-        ("tune-log", "show", "c/x"),
-        ("tune-log", "diff", "l.json", "c/x"),
-        ("tune-log", "merge", "l.json", "-o", "c/x"),
-        ("tune-log", "prune", "l.json", "-o", "c/x"),
+        ("tune", "run", "model.onnx", "--offline", "-o", "c/x"),
+        ("tune", "run", "model.onnx", "--offline", "--from", "c/x"),
+        ("tune", "run", "model.onnx", "--offline", "--analyser", "c/x", "--trials", "2"),
+        ("tune", "log", "show", "c/x"),
+        ("tune", "log", "diff", "l.json", "c/x"),
+        ("tune", "log", "merge", "l.json", "-o", "c/x"),
+        ("tune", "log", "prune", "l.json", "-o", "c/x"),
         ("run", "b", "--input", "image=c/x.npy"),
         ("run", "b", "--input", "image=c/x.png"),
         ("run", "b", "--input", "image=c/x"),

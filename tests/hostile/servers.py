@@ -243,7 +243,7 @@ def cases() -> Iterator[Case]:
     tracked = ("--tracker", "127.0.0.1:{port}")
     for name, serve in _TRACKERS.items():
         for command in (
-            ("devices", *tracked, "--timeout", "1"),
+            ("device", "list", *tracked, "--timeout", "1"),
             ("run", "b", *tracked, "--key", "k", "--timeout", "1"),
         ):
             yield Case(

@@ -1,4 +1,4 @@
-"""An executor for `adrenoc tune`: this computer plays the board, by its own compiler.
+"""An executor for `adrenoc tune run`: this computer plays the board, by its own compiler.
 
     python stand_in_board.py [garbage | crash | fail N]
 

@@ -94,7 +94,7 @@ def test_all_schedules_of_a_layer_compute_the_same(core: str) -> None:
 def test_a_board_behind_a_command_tunes(tmp_path: Path, adrenoc: Adrenoc) -> None:
     model, log = tmp_path / "m.tflite", tmp_path / "m.tune.json"
     model.write_bytes(_layers())
-    words = ("tune", str(model), "--device", "cortex-m4", "-o", str(log), "--json")
+    words = ("tune", "run", str(model), "--device", "cortex-m4", "-o", str(log), "--json")
     done = adrenoc(*words, "--trials", "12", "--executor", _executor())
     assert done.exit_code == 0, done.errors
     trials = read_log(log)
@@ -124,7 +124,7 @@ def test_a_board_behind_a_command_tunes(tmp_path: Path, adrenoc: Adrenoc) -> Non
 def test_a_program_that_fails_is_halved(tmp_path: Path, adrenoc: Adrenoc) -> None:
     model, log = tmp_path / "m.tflite", tmp_path / "m.tune.json"
     model.write_bytes(_layers())
-    words = ("tune", str(model), "--device", "cortex-m4", "-o", str(log), "--trials", "4")
+    words = ("tune", "run", str(model), "--device", "cortex-m4", "-o", str(log), "--trials", "4")
     done = adrenoc(*words, "--executor", _executor("fail", "2"))
     assert done.exit_code == 0, done.errors
     assert [t.status for t in read_log(log)] == [Status.OK] * 4
@@ -134,7 +134,7 @@ def test_a_program_that_fails_is_halved(tmp_path: Path, adrenoc: Adrenoc) -> Non
 def test_a_board_that_fails_is_told(how: str, tmp_path: Path, adrenoc: Adrenoc) -> None:
     model, log = tmp_path / "m.tflite", tmp_path / "m.tune.json"
     model.write_bytes(_layers())
-    words = ("tune", str(model), "--device", "cortex-m4", "-o", str(log), "--trials", "2")
+    words = ("tune", "run", str(model), "--device", "cortex-m4", "-o", str(log), "--trials", "2")
     done = adrenoc(*words, "--executor", _executor(how))
     if how == "garbage":
         assert done.exit_code == 19
@@ -156,7 +156,7 @@ def test_what_cannot_be_tuned_is_refused(tmp_path: Path, adrenoc: Adrenoc) -> No
         (("--device", "cortex-m4", "--offline"), 2, "is not for folders of C"),
         (("--device", "adreno", "--executor", "x"), 2, "--executor is for microcontrollers"),
     ):
-        done = adrenoc("tune", str(model), *words)
+        done = adrenoc("tune", "run", str(model), *words)
         assert done.exit_code == code, done.errors
         assert said in " ".join(done.errors.split()), done.errors
 

@@ -63,7 +63,7 @@ Served = AbstractContextManager[tuple["subprocess.Popen[str]", int]]
 
 def python_server(*options: str) -> Served:
     return server_process(
-        sys.executable, "-m", "adrenoc", "serve", "--port", "0", "--json", *options
+        sys.executable, "-m", "adrenoc", "runtime", "serve", "--port", "0", "--json", *options
     )
 
 

@@ -161,7 +161,7 @@ def test_the_only_phone_that_is_ready_is_taken(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_devices_lists_phones(fake: int, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["devices", "--timeout", str(WAIT_S)]
+    command = ["device", "list", "--timeout", str(WAIT_S)]
     assert main([*command, "--json"]) == 0
     (phone,) = json.loads(capsys.readouterr().out)["adb"]
     assert (phone["serial"], phone["state"]) == (SERIAL, "device")

@@ -135,7 +135,7 @@ def test_a_phone_that_is_good(
     with _phone(monkeypatch, tmp_path / "phone", FACTS):
         found = _finding("phone R58")
         assert (found.state, found.seen) == ("ok", "SM-S928B, Android 14")
-        assert main(["devices"]) == 0
+        assert main(["device", "list"]) == 0
         assert str(library) in "".join(capsys.readouterr().out.split())
 
 

@@ -187,7 +187,7 @@ def test_the_store_may_lie_on_another_disk(
     command += ["--folder", disk, "--store", tmp_path / "store"]
     extra = dict(SOFTWARE_ENVIRONMENT)
     if kind == "python":
-        command = [sys.executable, "-m", "adrenoc", "serve", "--port", "0", "--json"]
+        command = [sys.executable, "-m", "adrenoc", "runtime", "serve", "--port", "0", "--json"]
         extra = {"TMPDIR": str(disk)}
     with _on_a_small_disk(disk, 1 << 14, command, **extra) as port:
         _check(bundle, case, address_of(port))

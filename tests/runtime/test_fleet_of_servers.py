@@ -19,7 +19,7 @@ from tests.runtime.servers import free_port, native_server, tvm_process, wait_un
 
 
 def start_fleet(*words: object, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "adrenoc", "fleet", *map(str, words), "--json"]
+    command = [sys.executable, "-m", "adrenoc", "device", "fleet", *map(str, words), "--json"]
     return subprocess.Popen(
         [*command, "-o", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -90,6 +90,6 @@ def test_devices_that_nobody_can_mean(
 ) -> None:
     (tmp_path / "m.onnx").write_bytes(relu())
     told = [str(tmp_path / "m.onnx") if word == "M" else word for word in words]
-    assert main(["fleet", *told, "-o", str(tmp_path / "fleet")]) != 0
+    assert main(["device", "fleet", *told, "-o", str(tmp_path / "fleet")]) != 0
     assert said in capsys.readouterr().err
     assert not (tmp_path / "fleet").exists()

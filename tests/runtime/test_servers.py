@@ -117,7 +117,7 @@ def test_a_session_ends_with_its_server(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_world_needs_a_key(
     host: str, runtime: Runtime, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["serve", "--host", host, "--port", "0"]) == 2
+    assert main(["runtime", "serve", "--host", host, "--port", "0"]) == 2
     assert "lets anybody who reaches it run any code here" in capsys.readouterr().err
     done = subprocess.run(
         [str(runtime.server), "--host", host, "--port", "0"],
@@ -135,7 +135,7 @@ def test_a_tracker_tells_its_key_to_all(
 ) -> None:
     """So a server of a tracker stays on its own machine, too."""
     words = ["--host", "0.0.0.0", "--port", "0", "--tracker", "127.0.0.1:9", "--key", "secret"]
-    assert main(["serve", *words]) == 2
+    assert main(["runtime", "serve", *words]) == 2
     assert "a tracker gives the key to whoever asks" in " ".join(capsys.readouterr().err.split())
     command = [str(runtime.server), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
@@ -146,7 +146,7 @@ def test_a_tracker_tells_its_key_to_all(
 @pytest.mark.parametrize("kind", ["python", "native"])
 def test_keys_are_not_found_by_trying(kind: str, runtime: Runtime) -> None:
     """As fast as one peer after the other can ask, with the key in between."""
-    command: tuple[object, ...] = (sys.executable, "-m", "adrenoc", "serve", "--json")
+    command: tuple[object, ...] = (sys.executable, "-m", "adrenoc", "runtime", "serve", "--json")
     if kind == "native":
         command = (runtime.server,)
     words = (*command, "--port", "0", "--key", "a b")
@@ -171,7 +171,7 @@ def _ask(port: int, said: bytes) -> bytes:
 def test_who_says_so_is_open_to_the_world(
     kind: str, options: tuple[str, ...], runtime: Runtime
 ) -> None:
-    command: tuple[object, ...] = (sys.executable, "-m", "adrenoc", "serve", "--json")
+    command: tuple[object, ...] = (sys.executable, "-m", "adrenoc", "runtime", "serve", "--json")
     if kind == "native":
         command = (runtime.server,)
     words = (*command, "--host", "0.0.0.0", "--port", "0", *options)

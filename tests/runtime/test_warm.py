@@ -83,7 +83,7 @@ def test_a_bundle_brings_its_kernels(
         shutil.copytree(bundle.root, copy)
     else:
         shutil.copy(bundle.path.with_suffix(".tar"), copy)
-    assert main(["warm", str(copy), "--embed", "--json"]) == 0
+    assert main(["device", "warm", str(copy), "--embed", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     opened = open_bundle(copy)
     assert [f"{PROGRAMS}/{name}" for name in told["embedded"]] == [
@@ -109,7 +109,7 @@ def test_all_buckets_bring_their_kernels(
 ) -> None:
     copy = tmp_path / "copy.adrenoc"
     shutil.copytree(shapes.root, copy)
-    assert main(["warm", str(copy), "--embed", "--json"]) == 0
+    assert main(["device", "warm", str(copy), "--embed", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     opened = open_bundle(copy)
     counts = [len(bucket.manifest.kernels) for bucket in open_buckets(opened)]
@@ -140,7 +140,7 @@ def test_warm_a_server(
     count = len(bundle.manifest.kernels)
     with native_server(runtime, opencl, "--store", str(tmp_path / "store")) as (_, port):
         where = ["--rpc", f"127.0.0.1:{port}"]
-        assert main(["warm", str(copy), *where, "--embed", "--json"]) == 0
+        assert main(["device", "warm", str(copy), *where, "--embed", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
         assert (told["programs"]["misses"], len(told["embedded"])) == (count, 1)
         assert main(["run", str(copy), *where, "--repeat", "1", "--json"]) == 0

@@ -109,7 +109,17 @@ def test_deeds_and_other_images_are_measured_and_what_cannot_be_is_told(tmp_path
 def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:
     file, page = tmp_path / "here.toml", tmp_path / "here.html"
     only = [word for name in ("mad.float4", "border", "texel.bytes.w") for word in ("--only", name)]
-    command = ["calibrate", "--budget", "60s", *only, "-o", str(file), "--html", str(page)]
+    command = [
+        "device",
+        "calibrate",
+        "--budget",
+        "60s",
+        *only,
+        "-o",
+        str(file),
+        "--html",
+        str(page),
+    ]
     outcome = CliRunner().invoke(cli, [*command, "--json"])
     assert outcome.exit_code == 0, outcome.output
     told = json.loads(outcome.stdout)
@@ -142,7 +152,7 @@ def test_the_next_command_is_for_the_machine_that_was_measured(
     with local_server() as address:
         words = [] if is_here else ["--rpc", str(address.where), "--key", address.key]
         outcome = CliRunner().invoke(
-            cli, ["calibrate", "--only", "rounding.vstore", "-o", str(file), *words]
+            cli, ["device", "calibrate", "--only", "rounding.vstore", "-o", str(file), *words]
         )
     assert outcome.exit_code == 0, outcome.output
     assert f"adrenoc compile MODEL --device host:{file}" in outcome.output.replace("\n", "")
@@ -158,6 +168,6 @@ def test_the_next_command_is_for_the_machine_that_was_measured(
     ],
 )
 def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
-    outcome = CliRunner().invoke(cli, ["calibrate", *words])
+    outcome = CliRunner().invoke(cli, ["device", "calibrate", *words])
     assert outcome.exit_code != 0
     assert said in outcome.output + str(outcome.exception)

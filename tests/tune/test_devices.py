@@ -153,7 +153,7 @@ def test_no_device_for_long_is_an_error(plan: TunePlan, tmp_path: Path) -> None:
 def test_a_phone_is_not_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "small.onnx"
     onnx.save(small_model(), model)
-    assert main(["tune", str(model), "--device", "adreno:750"]) == OptionError.exit_code
+    assert main(["tune", "run", str(model), "--device", "adreno:750"]) == OptionError.exit_code
     assert "--tracker" in capsys.readouterr().err
 
 
@@ -171,7 +171,7 @@ def test_from_a_tracker_to_a_tuned_bundle(
         tracker = f"127.0.0.1:{port}"
         options = ("--tracker", tracker, "--key", "soft")
         with python_server(*options), python_server(*options):
-            command = ["tune", "small.onnx", "--device", "host", *options, "--json"]
+            command = ["tune", "run", "small.onnx", "--device", "host", *options, "--json"]
             assert main([*command, "--trials", "4", "--timeout", str(WAIT_S)]) == 0
             events = _events(capsys.readouterr().out)
     result = events[-1]

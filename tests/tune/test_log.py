@@ -87,7 +87,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
 def test_a_missing_log_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(TuningLogError) as caught:
         read_log(tmp_path / "none")
-    assert "adrenoc tune" in caught.value.hint
+    assert "adrenoc tune run" in caught.value.hint
 
 
 def test_logs_that_come_with_adrenoc_go_by_name(

@@ -70,20 +70,20 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second, out = (str(tmp_path / name) for name in ("a", "b", "c"))
     write_log(Path(first), ALL[:3])
     write_log(Path(second), ALL[1:])
-    assert main(["tune-log", "merge", first, second, "-o", out, "--json"]) == 0
+    assert main(["tune", "log", "merge", first, second, "-o", out, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"log": out, "read": 8, "written": 6}
     assert read_log(Path(out)) == ALL
-    assert main(["tune-log", "prune", out, "-o", out]) == 0
+    assert main(["tune", "log", "prune", out, "-o", out]) == 0
     assert "5 of 6" in capsys.readouterr().out
-    assert main(["tune-log", "show", out]) == 0
+    assert main(["tune", "log", "show", out]) == 0
     assert "Adreno 750 (1.0)" in capsys.readouterr().out
-    assert main(["tune-log", "diff", first, second]) == 0
+    assert main(["tune", "log", "diff", first, second]) == 0
     assert "k2" in capsys.readouterr().out
-    assert main(["tune-log", "export", out]) == 0
+    assert main(["tune", "log", "export", out]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [(r["gpu"], r["kernel"]) for r in rows] == [("660", "k2"), ("750", "k1")]
     assert float(rows[1]["untuned_us"]) == 10.0
     assert json.loads(rows[1]["actions"]) == best_trials(ALL[:5])["k1"].actions
-    assert main(["tune-log", "export", out, "--as", "bans"]) == 0
+    assert main(["tune", "log", "export", out, "--as", "bans"]) == 0
     assert "[[16, 8, 1]]" in capsys.readouterr().out
-    assert main(["tune-log", "show", str(tmp_path / "none")]) == TuningLogError.exit_code
+    assert main(["tune", "log", "show", str(tmp_path / "none")]) == TuningLogError.exit_code

@@ -37,7 +37,9 @@ def _analyser(folder: Path, text: str = ANALYSER) -> str:
 def _tune(folder: Path, *options: str) -> int:
     onnx.save(small_model(), folder / "small.onnx")
     log = str(folder / "log")
-    return main(["tune", str(folder / "small.onnx"), "--device", "adreno:750", "-o", log, *options])
+    return main(
+        ["tune", "run", str(folder / "small.onnx"), "--device", "adreno:750", "-o", log, *options]
+    )
 
 
 def test_the_analyser_picks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -283,7 +283,7 @@ def test_joins_can_be_either(row, tmp_path: Path) -> None:
 
 def test_the_command_tells_of_a_layer(tmp_path: Path) -> None:
     page = tmp_path / "here.html"
-    command = ["calibrate", "--validate", "--device", "host", "--only", "mean 512"]
+    command = ["device", "calibrate", "--validate", "--device", "host", "--only", "mean 512"]
     outcome = CliRunner().invoke(cli, [*command, "--html", str(page), "--json"])
     assert outcome.exit_code == 0, outcome.output
     told = json.loads(outcome.stdout)["validation"]
@@ -305,7 +305,7 @@ def test_the_command_tells_of_a_layer(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:
-    outcome = CliRunner().invoke(cli, ["calibrate", *words])
+    outcome = CliRunner().invoke(cli, ["device", "calibrate", *words])
     assert outcome.exit_code == 2
     assert said in outcome.output + str(outcome.exception)
 

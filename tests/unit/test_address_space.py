@@ -12,12 +12,12 @@ from adrenoc.base.host.address_space import LEAST_BYTES
 from adrenoc.cli.main import main
 
 
-@pytest.mark.parametrize("command", ["check", "compile", "tune", "check-accuracy"])
+@pytest.mark.parametrize("command", ["check", "compile", "tune run", "check-accuracy"])
 def test_too_little(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (LEAST_BYTES - 1, LEAST_BYTES - 1))
-    assert main([command, "model.onnx", "--json"]) == HostMemoryError.exit_code
+    assert main([*command.split(), "model.onnx", "--json"]) == HostMemoryError.exit_code
     said = json.loads(capsys.readouterr().out)["error"]
     assert "ulimit -v" in said["message"]
 

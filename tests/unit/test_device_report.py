@@ -35,7 +35,7 @@ from tests.unit import planted_device
 QUIRK = Quirk(
     name="verified-1",
     text='Halves are "cut",\n \x07 \U0001f600.',
-    source="adrenoc verify-device on QUALCOMM Adreno(TM), driver E031.37",
+    source="adrenoc device verify on QUALCOMM Adreno(TM), driver E031.37",
     banned_work_groups=((8, 8, 1),),
     work_group_items_below=65,
     image_extent_below=4097,
@@ -149,7 +149,7 @@ def test_quirks_that_none_can_have_are_refused(quirk: dict[str, Any], said: str)
 
 
 def test_sides_of_work_groups_are_told_and_kept() -> None:
-    """As a device says them to `verify-device`."""
+    """As a device says them to `device verify`."""
     target = load_target("adreno:640")
     told = told_limits(planted_device.DEVICE, target)
     assert [quirk.work_item_sizes for quirk in told] == [(1024, 1024, 64)]
@@ -180,7 +180,7 @@ def test_words_of_the_quirks_that_ship() -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["compile", "check", "tune"])
+@pytest.mark.parametrize("command", ["compile", "check", "tune run"])
 @pytest.mark.parametrize(
     ("device", "code", "said"),
     [
@@ -198,7 +198,7 @@ def test_commands_read_it_before_the_model(
 ) -> None:
     path = _written(tmp_path, report_json(REPORT))
     model = str(tmp_path / "model.onnx")
-    words = [command, model, "--device-report", str(path), "--device", device]
+    words = [*command.split(), model, "--device-report", str(path), "--device", device]
     assert main(words) == code
     assert said in capsys.readouterr().err.replace("\n", " ")
 

@@ -63,12 +63,12 @@ def test_one_bundle_serves_devices_of_several_kinds(tmp_path: Path) -> None:
     assert not ran & {str(other.plan.bundle_path(other.options.target, m)) for m in other.models}
 
 
-@pytest.mark.parametrize("deed", ["verify-device", "tune"])
+@pytest.mark.parametrize("deed", ["verify", "tune"])
 def test_what_is_done_for_one_kind_of_gpu_takes_no_set(
     deed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.onnx").write_bytes(relu())
-    words = ["fleet", str(tmp_path / "a.onnx"), "--do", deed, "--rpc", "127.0.0.1:1"]
+    words = ["device", "fleet", str(tmp_path / "a.onnx"), "--do", deed, "--rpc", "127.0.0.1:1"]
     assert main([*words, "--device", "adreno:660,adreno:750"]) == 2
     assert f"--do {deed} is for one kind of GPU" in capsys.readouterr().err
 
@@ -307,7 +307,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "new")
     with (
         store.hold(),
-        pytest.raises(OutputError, match="another `adrenoc fleet` is at work"),
+        pytest.raises(OutputError, match="another `adrenoc device fleet` is at work"),
         Store(tmp_path / "new").hold(),
     ):
         pass

@@ -91,7 +91,7 @@ def test_a_baseline_knows_a_model_in_another_folder() -> None:
 @pytest.mark.parametrize("text", ["", "[]", '{"fleet": 1}', '{"fleet": [{}]}', '{"fleet": [1]}'])
 def test_a_baseline_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "b.json").write_text(text)
-    with pytest.raises(InputError, match="is not what `adrenoc fleet --json` printed"):
+    with pytest.raises(InputError, match="is not what `adrenoc device fleet --json` printed"):
         read_fleet_baseline(tmp_path / "b.json")
 
 

@@ -69,7 +69,7 @@ def test_a_bundle_with_the_users_files_in_it_stays(
         ["compile", "net.tflite", "--tar", "-o"],
         ["compile", "net.tflite", "-o"],
         ["check", "net.tflite", "--html"],
-        ["tune", "net.tflite", "--offline", "-o"],
+        ["tune", "run", "net.tflite", "--offline", "-o"],
         ["check-accuracy", "net.tflite", "--device", "host", "--preset", "fp16", "-o"],
         ["package", "net.tflite", "--aar", "-o"],
         ["package", "net.tflite", "--cmake", "-o"],
@@ -147,7 +147,7 @@ def test_what_another_compile_puts_there_is_not_kept_as_ours(
         ("--html", ["check", "net.tflite", "--html"]),
         ("--save", ["run", "net.adrenoc", "--save"]),
         ("--dump-dir", ["compile", "net.tflite", "--dump-dir"]),
-        ("--output", ["tune", "net.tflite", "--offline", "-o"]),
+        ("--output", ["tune", "run", "net.tflite", "--offline", "-o"]),
     ],
 )
 def test_an_output_is_refused_before_the_work_by_the_option_that_names_it(

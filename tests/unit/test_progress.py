@@ -46,7 +46,7 @@ def test_progress_beside_json(
     _plant(monkeypatch)
     aside = stream()
     monkeypatch.setattr("sys.stderr", aside)
-    assert main(["calibrate", "--json", "-o", str(tmp_path / "phone.toml")]) == 0
+    assert main(["device", "calibrate", "--json", "-o", str(tmp_path / "phone.toml")]) == 0
     assert json.loads(capsys.readouterr().out)["device"] == "a device"
     shows = "1/97 mad.float" in aside.getvalue() and "2 GFLOP/s" in aside.getvalue()
     assert shows is (stream is Terminal), aside.getvalue()

@@ -165,10 +165,10 @@ def test_parts_of_another_form_break_nothing(kind: Any, value: object) -> None:
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = _write(tmp_path, RUN), tmp_path / "r.json"
-    assert main(["report", str(file), "-o", str(out), "--json"]) == 0
+    assert main(["device", "report", str(file), "-o", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["parts"][0]["kind"] == "run"
     assert json.loads(out.read_text())["adrenoc_report"] == 1
-    assert main(["report", str(file), "-o", str(file)]) != 0  # an input is not replaced
+    assert main(["device", "report", str(file), "-o", str(file)]) != 0  # an input is not replaced
     assert json.loads(file.read_text()) == RUN
 
 

@@ -61,7 +61,7 @@ def target_toml(measured: Measured) -> str:
     """The file: `base` for all that no driver and no measurement tells."""
     device = measured.device
     lines = [
-        "# Written by adrenoc calibrate; for --device FILE.toml, or host:FILE.toml here.",
+        "# Written by adrenoc device calibrate; for --device FILE.toml, or host:FILE.toml here.",
         f'title = "{device.name}, as measured"',
         f'base = "{measured.base}"',
         "",

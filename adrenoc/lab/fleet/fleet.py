@@ -225,7 +225,7 @@ def _tune(
 def places_to_tune(
     own: set[str], members: Sequence[Member], kinds: Sequence[Tracked]
 ) -> tuple[str, ...]:
-    """The options of `adrenoc tune` for these devices; of a tracker it takes one kind."""
+    """The options of `adrenoc tune run` for these devices; of a tracker it takes one kind."""
     if kinds:
         return ("--tracker", str(kinds[0].tracker), "--key", kinds[0].key)
     # The key and the runtime are the same for all that have one.

@@ -20,7 +20,7 @@ def junit_xml(lines: Sequence[Line]) -> str:
         )
         for device in dict.fromkeys(line.device for line in lines)
     ]
-    return show_suites("adrenoc fleet", suites)
+    return show_suites("adrenoc device fleet", suites)
 
 
 def _case(line: Line) -> Case:

@@ -53,7 +53,9 @@ class Plan:
 
     def identify(self, device: str) -> Job:
         """Ask a device what it is."""
-        return Job(deed=IDENTIFY, device=device, words=("devices", "--json", *self._timeout()))
+        return Job(
+            deed=IDENTIFY, device=device, words=("device", "list", "--json", *self._timeout())
+        )
 
     def compile(self, target: str, model: Path) -> Job:
         """Make the bundle of a model, for all devices of a target."""
@@ -82,7 +84,7 @@ class Plan:
     def tune(self, target: str, model: Path, places: tuple[str, ...]) -> Job:
         """Tune a model on all devices of a target together."""
         log = self._path("logs", target, model, ".tune.json")
-        words = ("tune", str(model), "--device", target, *self._preset(), *places)
+        words = ("tune", "run", str(model), "--device", target, *self._preset(), *places)
         words += ("--budget", f"{self.options.budget_s:.0f}s", "-o", str(log), "--json")
         return Job(
             deed=TUNE,
@@ -124,7 +126,17 @@ class Plan:
         """Every kernel family on a device; what the driver gets wrong goes into a file."""
         file = self._store.folder / "devices" / f"{bundle_name(device)}.json"
         kept = self._progress(VERIFY, device)
-        words = ["verify-device", "--device", target, "-o", str(file), "--json", "--resume", kept]
+        words = [
+            "device",
+            "verify",
+            "--device",
+            target,
+            "-o",
+            str(file),
+            "--json",
+            "--resume",
+            kept,
+        ]
         words += self._timeout()
         return Job(deed=VERIFY, device=device, target=target, words=tuple(words), progress=kept)
 
@@ -132,7 +144,17 @@ class Plan:
         file = self._store.folder / "devices" / f"{bundle_name(device)}.toml"
         budget = f"{self.options.budget_s:.0f}s"
         kept = self._progress(CALIBRATE, device)
-        words = ["calibrate", "--budget", budget, "-o", str(file), "--json", "--resume", kept]
+        words = [
+            "device",
+            "calibrate",
+            "--budget",
+            budget,
+            "-o",
+            str(file),
+            "--json",
+            "--resume",
+            kept,
+        ]
         words += self._timeout()
         return Job(deed=CALIBRATE, device=device, words=tuple(words), progress=kept)
 
@@ -144,7 +166,7 @@ class Plan:
 
 
 def target_of(output: Mapping[str, Any]) -> str:
-    """What to compile for a device that says so of itself (`adrenoc devices --rpc --json`)."""
+    """What to compile for a device that says so of itself (`adrenoc device list --rpc --json`)."""
     told = output.get("server", {})
     facts: Any = next(iter(told.get("devices") or ()), {})
     number = adreno_number(facts if isinstance(facts, dict) else {})

@@ -63,7 +63,7 @@ class Store:
         with hold_lock(self.folder / "locks" / "fleet.lock") as lock:
             if lock is None:
                 raise OutputError(
-                    f"another `adrenoc fleet` is at work in {self.folder}",
+                    f"another `adrenoc device fleet` is at work in {self.folder}",
                     hint="wait for it, or name another folder with --output",
                 )
             yield

@@ -125,11 +125,11 @@ def read_fleet_baseline(path: Path) -> Baseline:
     Raises:
         InputError: the file is missing, or holds something else.
     """
-    hint = f"adrenoc fleet MODEL... --json > {quote_word(path)}"
+    hint = f"adrenoc device fleet MODEL... --json > {quote_word(path)}"
 
     def wrong(place: str, what: str) -> InputError:
         return InputError(
-            f"{path} is not what `adrenoc fleet --json` printed: {place} {what}", hint=hint
+            f"{path} is not what `adrenoc device fleet --json` printed: {place} {what}", hint=hint
         )
 
     try:

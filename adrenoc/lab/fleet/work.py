@@ -10,7 +10,7 @@ from typing import Any
 from adrenoc.base.errors import AdbError, RemoteError
 
 IDENTIFY, COMPILE, RUN, TUNE = "identify", "compile", "run", "tune"
-VERIFY, CALIBRATE = "verify-device", "calibrate"
+VERIFY, CALIBRATE = "verify", "calibrate"
 LEFT_CODES = frozenset({RemoteError.exit_code, AdbError.exit_code})
 """Exit codes of a command whose device went away: the job is done again when it is back."""
 

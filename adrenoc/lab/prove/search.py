@@ -138,7 +138,7 @@ def _kernels_of(case: Case, examined: Examined) -> list[KernelInfo]:
 
 def name_quirks(quirks: list[Quirk] | tuple[Quirk, ...], device: Device) -> tuple[Quirk, ...]:
     """Quirks with names and their source."""
-    source = f"adrenoc verify-device on {device.with_driver}"
+    source = f"adrenoc device verify on {device.with_driver}"
     return tuple(
         replace(quirk, name=f"verified-{number}", source=source)
         for number, quirk in enumerate(quirks, 1)

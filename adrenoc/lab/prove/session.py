@@ -82,7 +82,7 @@ def run_verification(request: Request, *, say: Say = lambda what, told: None) ->
         except GoneError as gone:
             raise RemoteError(
                 f"the device did not come back after it failed: {gone}",
-                hint="adrenoc verify-device --timeout 600 where it is only slow; else look at it "
+                hint="adrenoc device verify --timeout 600 where it is only slow; else look at it "
                 "and at the server's output, and begin again with --only",
             ) from gone
 

@@ -147,7 +147,7 @@ class Farm:
                 f"no device was there for {gone_s:.0f} s: "
                 f"{', '.join(str(p.where) for p in self._options.places)}"
                 f"{self._last_word and f' ({self._last_word})'}",
-                hint="start adrenoc serve there; the same adrenoc tune command goes on then",
+                hint="start adrenoc runtime serve there; the same adrenoc tune run goes on then",
             )
 
     def _watch(self) -> None:

@@ -136,7 +136,7 @@ def format_bans(trials: Sequence[Trial]) -> str:
                 f"# for targets/gpu/{gpu}.toml\n[[quirks]]\n"
                 f'name = "unstable-{shape}"\n'
                 f'text = "Work-groups of {shape} give different numbers on equal inputs."\n'
-                f'source = "adrenoc tune: {len(evidence)} kernels, first {first.kernel} '
+                f'source = "adrenoc tune run: {len(evidence)} kernels, first {first.kernel} '
                 f'on {first.device.name}, driver {first.device.driver}, {first.at}"\n'
                 f"banned_work_groups = [[{', '.join(map(str, group))}]]\n"
             )

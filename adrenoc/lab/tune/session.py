@@ -108,7 +108,7 @@ class Session:
         if len(functions) < len(names):
             raise RemoteError(
                 f"the runtime at {opened.where} is an older one and cannot measure for a tuner",
-                hint="start adrenoc serve or adrenoc_rpc of this version there",
+                hint="start adrenoc runtime serve or adrenoc_rpc of this version there",
             )
         self._start, self._is_built, self._measure, self._repeat, self._keep = functions
         opened.line.limit_waits(self._place.limit_s + SERVER_GRACE_S)

@@ -50,7 +50,7 @@ def avoided_operators(target: Target) -> dict[str, str]:
                 f'{target.title} avoids the unknown operator "{name}"'
                 f"{did_you_mean(name, list(OPERATORS))} ({reason}), expected one of "
                 + ", ".join(OPERATORS),
-                hint="adrenoc verify-device -o device.json makes a report of this version",
+                hint="adrenoc device verify -o device.json makes a report of this version",
             )
         found[name] = reason
     return found

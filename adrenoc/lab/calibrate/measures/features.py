@@ -213,5 +213,7 @@ MEASURES = (
     ),
     _leave_to_others("cl_qcom_android_ahardwarebuffer_host_ptr", _APPS),
     _leave_to_others("cl_khr_external_memory_android_hardware_buffer", _APPS),
-    _leave_to_others("cl_qcom_ml_ops", "adrenoc tune --clml all tries it on a model's operators"),
+    _leave_to_others(
+        "cl_qcom_ml_ops", "adrenoc tune run --clml all tries it on a model's operators"
+    ),
 )
