@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-from adrenoc.base.host.quick_imports import collector_paused, methods_put_off
+from adrenoc.base.host.quick_imports import collector_paused
 from adrenoc.base.host.time_trace import section
 
 _NEEDED = ("opencl", "adreno")
@@ -54,7 +54,7 @@ def load_tvm() -> None:
 @contextmanager
 def quick_loading() -> Iterator[None]:
     """TVM is loaded, and what the block imports, as quickly as that goes."""
-    with section("load TVM", "start"), collector_paused(), methods_put_off():
+    with section("load TVM", "start"), collector_paused():
         load_tvm()
         yield
 

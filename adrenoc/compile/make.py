@@ -30,7 +30,6 @@ from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
 from adrenoc.bundle.write_bundle import fill_bundle, move_bundle
 from adrenoc.compile.bundle_options import values_of
 from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
-from adrenoc.compile.known_digests import find_digest
 from adrenoc.compile.load_tvm import quick_loading
 from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.options import CompileOptions, Shapes
@@ -106,11 +105,10 @@ def make_bundle(
             check_file_can_be_written(output)
         else:
             check_folder_can_be_replaced(output, BUNDLE_FOLDER)
-        digest = find_digest(files, cache_folder()) if use_cache else files.sha256()
         job = _Job(
             model=model,
             name=name,
-            info=ModelInfo(file=file_name(model.name), format=files.format, sha256=digest),
+            info=ModelInfo(file=file_name(model.name), format=files.format, sha256=files.sha256()),
             target=target,
             options=options,
             buckets=tuple(buckets),

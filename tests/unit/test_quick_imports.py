@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import subprocess
 import sys
 
 import pytest
 
-from adrenoc.base.host.quick_imports import collect_rarely, collector_paused, methods_put_off
+from adrenoc.base.host.quick_imports import collect_rarely, collector_paused
 
 _LOAD = "from adrenoc.base.host.quick_imports import collect_rarely, collector_paused"
 _MAKE = "made = [[] for _ in range(100_000)]"
@@ -90,53 +89,3 @@ def test_only_a_command_of_its_own_process_leaves_its_objects(call: str, is_left
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == f"{is_left} {not is_left}"
-
-
-def _define_records() -> tuple[type, type]:
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Base:
-        size: int
-        name: str = "one"
-
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Derived(Base):
-        more: tuple[int, ...] = ()
-
-    return Base, Derived
-
-
-def test_methods_that_are_put_off_do_what_they_do_otherwise() -> None:
-    usual, usual_derived = _define_records()
-    with methods_put_off():
-        later, later_derived = _define_records()
-    after, _ = _define_records()
-    assert after.__eq__.__code__.co_filename == usual.__eq__.__code__.co_filename == "<string>"
-    for kind, derived in ((usual, usual_derived), (later, later_derived)):
-        one, same, other = kind(size=1), kind(size=1), kind(size=2)
-        below = derived(size=1, more=(3,))
-        for _ in range(2):
-            assert one == same
-            assert one != other
-            assert one != below
-            assert below == derived(size=1, more=(3,))
-            assert len({one, same, other, below}) == 3
-            assert repr(one) == "_define_records.<locals>.Base(size=1, name='one')"
-            assert repr(below) == "_define_records.<locals>.Derived(size=1, name='one', more=(3,))"
-            for record in (one, below):
-                with pytest.raises(dataclasses.FrozenInstanceError, match="size"):
-                    record.size = 3
-                with pytest.raises(dataclasses.FrozenInstanceError, match="size"):
-                    del record.size
-        assert dataclasses.replace(one, size=2) == other
-        assert hash(one) == hash((1, "one"))
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="compiles a class as a whole")
-def test_a_method_is_put_off_once() -> None:
-    with methods_put_off():
-        kind, derived = _define_records()
-    assert vars(kind)["__eq__"].__code__.co_filename != "<string>"
-    assert derived(size=1) == derived(size=1)
-    assert vars(derived)["__eq__"].__code__.co_filename == "<string>"
-    assert vars(derived)["__eq__"].__qualname__.endswith("Derived.__eq__")
-    assert vars(kind)["__eq__"].__code__.co_filename != "<string>"

@@ -7,11 +7,9 @@ of a compilation's.
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 @contextmanager
@@ -24,51 +22,6 @@ def collector_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-_MAKE_METHOD = "_create_fn"
-_SELDOM_CALLED = frozenset({"__delattr__", "__eq__", "__hash__", "__repr__", "__setattr__"})
-"""Methods of dataclasses; nearly all of these are never called, and `__init__` nearly always."""
-
-
-@contextmanager
-def methods_put_off() -> Iterator[None]:
-    """Dataclasses that the block defines compile such methods as they are first called.
-
-    Each is a text that Python compiles; of some 250 classes with five of them that is a fortieth of
-    MobileNetV2's compilation.  From Python 3.13 on a class is compiled as a whole, quickly: there
-    the block changes nothing.
-    """
-    make = getattr(dataclasses, _MAKE_METHOD, None)
-    if make is None:
-        yield
-        return
-
-    def make_later(name: str, *given: Any, **more: Any) -> Any:
-        if name not in _SELDOM_CALLED:
-            return make(name, *given, **more)
-        return _compiled_on_call(name, lambda: make(name, *given, **more))
-
-    setattr(dataclasses, _MAKE_METHOD, make_later)
-    try:
-        yield
-    finally:
-        setattr(dataclasses, _MAKE_METHOD, make)
-
-
-def _compiled_on_call(name: str, compile_method: Callable[[], Any]) -> Any:
-    """A method that puts the one that `compile_method` gives in its own place, and calls it."""
-
-    def first_call(self: object, *given: object) -> Any:
-        method = compile_method()
-        method.__qualname__ = first_call.__qualname__
-        for owner in type(self).__mro__:
-            if vars(owner).get(name) is first_call:
-                setattr(owner, name, method)
-        return method(self, *given)
-
-    first_call.__name__ = name
-    return first_call
 
 
 _RARELY = (100_000, 20, 20)
