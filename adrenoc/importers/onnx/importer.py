@@ -38,10 +38,10 @@ from adrenoc.importers.onnx.refusals import (
     missing_nodes,
     raise_refusals,
 )
-from adrenoc.importers.onnx.sound import check_sound
 from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
 from adrenoc.importers.onnx.switches import settings_of, write_switches
 from adrenoc.importers.onnx.tensor_limits import check_dtypes, check_extents, check_text
+from adrenoc.importers.onnx.validate_model import validate_model
 from adrenoc.importers.other_formats import EXPORT_AGAIN
 from adrenoc.importers.shapes import OpenInputs
 from adrenoc.importers.states import check_states
@@ -158,7 +158,9 @@ def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto
     model = _convert_opset(_check(model, files, decisions), files, decisions)
     if model.functions:
         model = inline_functions(model, decisions)
-        check_sound(model, opset=opset_of(model))  # its nodes are what their callers make of them
+        validate_model(
+            model, opset=opset_of(model)
+        )  # its nodes are what their callers make of them
     return model, sha256
 
 
@@ -229,7 +231,7 @@ def _check(model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision])
                 reason="some stood before what they read",
             )
         )
-    check_sound(model, opset=opset)
+    validate_model(model, opset=opset)
     if model.graph.sparse_initializer:
         names = list_first(
             (f"'{t.values.name}'" for t in model.graph.sparse_initializer), between=", "

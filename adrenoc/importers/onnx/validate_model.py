@@ -1,4 +1,4 @@
-"""Proves that an ONNX model is sound, before anything trusts what it says of itself.
+"""Refuses an ONNX model that is damaged, before anything trusts what it says of itself.
 
 Protobuf takes any bytes for text and any number for an enumeration, and the onnx package fails on
 them wherever it meets them first.
@@ -35,7 +35,7 @@ _SHOWN_LETTERS = 80
 """Terms of an Einsum, each with one ellipsis at most, and its result."""
 
 
-def check_sound(model: onnx.ModelProto, *, opset: int) -> None:
+def validate_model(model: onnx.ModelProto, *, opset: int) -> None:
     """Check the texts, types, sizes and attributes of `model`.
 
     Raises:
