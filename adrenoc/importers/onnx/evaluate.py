@@ -14,9 +14,9 @@ import onnx
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.frontend import CONVERTER_ERRORS
 from adrenoc.importers.onnx import second_opinion
+from adrenoc.importers.onnx.constant_budget import make_filled
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, node_label
 from adrenoc.importers.onnx.infer import first_line
-from adrenoc.importers.onnx.room import make_filled
 
 
 @dataclass(frozen=True, kw_only=True)

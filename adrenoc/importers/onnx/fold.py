@@ -26,6 +26,7 @@ from adrenoc.importers.onnx.branch import (
     inline_branch,
     select_branches,
 )
+from adrenoc.importers.onnx.constant_budget import ConstantBudget
 from adrenoc.importers.onnx.contrib import WHAT_IT_TAKES, rewrite_contrib
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.counted import COUNTS, begin, find_counted_inputs, follow, mask_missing
@@ -43,7 +44,6 @@ from adrenoc.importers.onnx.graph import (
     is_standard,
 )
 from adrenoc.importers.onnx.infer import infer_types
-from adrenoc.importers.onnx.room import Room
 from adrenoc.importers.onnx.sequences import resolve_sequence
 from adrenoc.importers.onnx.switches import tell_switches
 from adrenoc.importers.onnx.unroll import Growth, LoopState, unroll_loop, unroll_scan
@@ -149,7 +149,7 @@ class _Folder:
         self._rewritten: Counter[tuple[str, str]] = Counter()
         self._selected: dict[str, onnx.NodeProto] = {}
         self._loops: dict[str, LoopState] = {}
-        self._room = Room(graph)
+        self._budget = ConstantBudget(graph)
         self._growth = Growth()
 
     def visit(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -231,7 +231,7 @@ class _Folder:
             return []
         constant = all(not name or name in graph.constants for name in node.input)
         if constant and node.op_type in _FOLDABLE:
-            excess = self._room.excess(graph, node)
+            excess = self._budget.excess(graph, node)
             if not excess:
                 return self._evaluate(node)
             if node.op_type not in _ON_DEVICE:
@@ -315,7 +315,7 @@ class _Folder:
     def _set(self, name: str, value: np.ndarray) -> None:
         self.graph.set_constant(name, value)
         self.folded += 1
-        self._room.take(value.size)
+        self._budget.take(value.size)
 
     def _drop_empty_parts(self, node: onnx.NodeProto) -> None:
         """Leave out operands of a Concat that hold no element."""

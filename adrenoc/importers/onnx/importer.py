@@ -158,9 +158,8 @@ def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto
     model = _convert_opset(_check(model, files, decisions), files, decisions)
     if model.functions:
         model = inline_functions(model, decisions)
-        validate_model(
-            model, opset=opset_of(model)
-        )  # its nodes are what their callers make of them
+        # The nodes of functions are what their callers make of them.
+        validate_model(model, opset=opset_of(model))
     return model, sha256
 
 

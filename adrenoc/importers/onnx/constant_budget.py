@@ -1,4 +1,4 @@
-"""How large constants may become that a file does not hold, but describes in a few bytes.
+"""Limits constants that a file of a few bytes describes: Tile, Range and their like.
 
 A file of some hundred bytes can ask for all memory that there is.  What convolutions and products
 read as weights may be large all the same, as models without their training data are distributed
@@ -26,7 +26,7 @@ _GROWING = frozenset(
 )
 """Those whose result may be any number of times as large as what they take."""
 
-_LEAST_ROOM, _TIMES = 2**27, 8
+_LEAST_ELEMENTS, _TIMES = 2**27, 8
 """What constants may be computed to, in elements: so many, and so many times those of the file."""
 
 _FEW = 2**16
@@ -64,11 +64,11 @@ _PASS_ON = frozenset({
 """Operators whose result has as many elements, and is a weight where theirs is."""
 
 
-class Room:
+class ConstantBudget:
     """Elements that constants may still be computed to."""
 
     def __init__(self, graph: OnnxGraph) -> None:
-        self._left = _LEAST_ROOM + _TIMES * sum(v.size for v in graph.constants.values())
+        self._left = _LEAST_ELEMENTS + _TIMES * sum(v.size for v in graph.constants.values())
         self._weights = min(MOST_WEIGHTS, available_bytes() // _BYTES_A_WEIGHT)
         self._readers = _readers(graph.nodes)
 
