@@ -13,7 +13,7 @@ from adrenoc.cli.options import json_option
 if TYPE_CHECKING:
     from adrenoc.base.reporter import Reporter
     from adrenoc.project.build_project import BuildResult, Outcome
-    from adrenoc.project.crew import Said
+    from adrenoc.project.worker_pool import CommandResult
 
 
 @click.command("build", cls=Command)
@@ -65,9 +65,9 @@ def build_command(
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
     from adrenoc.project.build_project import BuildOptions, build_project
-    from adrenoc.project.crew import open_crew
     from adrenoc.project.for_servers import build_junit, list_annotations
     from adrenoc.project.project_file import read_project
+    from adrenoc.project.worker_pool import open_workers
 
     if locked and accept:
         raise click.UsageError("--locked takes nothing new: no --accept")
@@ -75,7 +75,7 @@ def build_command(
     options = BuildOptions(locked=locked, accept=accept, jobs=jobs)
 
     def work(reporter: Reporter) -> BuildResult:
-        with open_crew() as run:
+        with open_workers() as run:
             return build_project(
                 read,
                 options,
@@ -105,7 +105,7 @@ def build_command(
         ctx.exit(code)
 
 
-def _report(reporter: Reporter, name: str, said: Said) -> None:
+def _report(reporter: Reporter, name: str, said: CommandResult) -> None:
     """Tell of a compilation that has ended."""
     if said.exit_code:
         reporter.warn(f"{name}  failed: {said.message}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.importers.said_sizes import Said, SaidSizes, read_said_sizes
+from adrenoc.importers.known_sizes import KnownSize, KnownSizes, read_known_sizes
 from adrenoc.importers.shapes import OpenInputs, list_options, write_options
 from adrenoc.importers.signature import Extent
 from adrenoc.importers.states import is_state_name
@@ -31,7 +31,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 def suggest_shapes(found: OpenInputs, model: Path, fits: Callable[[Shapes], bool]) -> str:
     """The hint for open inputs of `model`; `fits` tells whether it can be read with such shapes."""
-    said = read_said_sizes(model)
+    said = read_known_sizes(model)
     for other, image in _USUAL:
         guess = _Guess(said=said, other=other, image=image)
         shapes = guess.shapes(found)
@@ -49,7 +49,7 @@ class _Guess:
     """One choice of all extents: `image` for the pixels of images that no file tells the size of,
     `other` for what nothing is known of."""
 
-    said: SaidSizes
+    said: KnownSizes
     other: int
     image: tuple[int, int]
     guessed: bool = False
@@ -82,7 +82,7 @@ class _Guess:
         self.guessed = True
         return 1 if axis == 0 and len(axes) > 1 else self.other
 
-    def _ask(self, axes: Sequence[Extent], axis: int, dtype: str) -> tuple[Said, int]:
+    def _ask(self, axes: Sequence[Extent], axis: int, dtype: str) -> tuple[KnownSize, int]:
         """What files say of an axis, and what is usual."""
         is_whole = dtype.startswith("int")
         if is_whole and len(axes) == 2 and axis == 1:
@@ -90,15 +90,15 @@ class _Guess:
         at = _axis_of_image(axes, axis)
         if at is not None and not is_whole:
             said = self.said.image
-            part = Said(extents=said.extents[at : at + 1], source=said.source)
+            part = KnownSize(extents=said.extents[at : at + 1], source=said.source)
             self.guessed |= not said.extents
-            return (part, 0) if said.extents else (Said(), self.image[at])
+            return (part, 0) if said.extents else (KnownSize(), self.image[at])
         frames = self.said.frames
         if len(axes) == 3 and axis and axes[3 - axis] in frames.extents[:1]:
-            return Said(extents=frames.extents[1:], source=frames.source), 0
+            return KnownSize(extents=frames.extents[1:], source=frames.source), 0
         if len(axes) == 2 and axis == 1 and self.said.samples.extents:
             return self.said.samples, 0
-        return Said(), 0
+        return KnownSize(), 0
 
     def sources(self, found: OpenInputs) -> Iterator[str]:
         """What was taken from which file, a sentence each."""

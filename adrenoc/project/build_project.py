@@ -22,7 +22,6 @@ from adrenoc.bundle.figures import Figures, figures_of
 from adrenoc.bundle.gates import list_broken
 from adrenoc.bundle.write_bundle import move_bundle
 from adrenoc.compile.cache import tool_versions
-from adrenoc.project.crew import Run, Said, run_side_by_side
 from adrenoc.project.lock import (
     Lock,
     LockedBundle,
@@ -33,6 +32,7 @@ from adrenoc.project.lock import (
     read_lock,
 )
 from adrenoc.project.project_file import Limits, Project, Recipe, resolve_words
+from adrenoc.project.worker_pool import CommandResult, Run, run_side_by_side
 
 MADE, FAILED, BROKEN, DIFFERS = "made", "failed", "broken", "differs"
 _MIB = 2**20
@@ -88,7 +88,11 @@ class BuildResult:
 
 
 def build_project(
-    project: Project, options: BuildOptions, *, run: Run, progress: Callable[[str, Said], None]
+    project: Project,
+    options: BuildOptions,
+    *,
+    run: Run,
+    progress: Callable[[str, CommandResult], None],
 ) -> BuildResult:
     """Make all bundles; `run` starts a command of adrenoc, `progress` hears of each.
 
@@ -188,7 +192,7 @@ def _check_reads(project: Project, lock: Lock | None, reads: dict[str, dict[str,
 
 def _judge(
     recipe: Recipe,
-    said: Said,
+    said: CommandResult,
     reads: dict[str, str],
     held: LockedBundle | None,
     options: BuildOptions,

@@ -22,8 +22,8 @@ from adrenoc.base.errors import (
 )
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
-from adrenoc.project.crew import Said, read_said
 from adrenoc.project.project_file import read_project, resolve_words
+from adrenoc.project.worker_pool import CommandResult, parse_result
 
 Build = Callable[..., int]
 
@@ -32,17 +32,17 @@ Build = Callable[..., int]
 def build(monkeypatch: pytest.MonkeyPatch, model: Path, compiled: list[dict[str, Any]]) -> Build:
     """Run the command in a folder with a model, each compilation within this process."""
 
-    def run(words: Sequence[str]) -> Said:
+    def run(words: Sequence[str]) -> CommandResult:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             code = main(words)
-        return read_said(code, out.getvalue(), "", 0.5)
+        return parse_result(code, out.getvalue(), "", 0.5)
 
     @contextlib.contextmanager
-    def crew() -> Any:
+    def workers() -> Any:
         yield run
 
-    monkeypatch.setattr("adrenoc.project.crew.open_crew", crew)
+    monkeypatch.setattr("adrenoc.project.worker_pool.open_workers", workers)
 
     def build(text: str | None, *words: str) -> int:
         if text is not None:

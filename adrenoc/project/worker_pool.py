@@ -18,8 +18,8 @@ _TICK_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """What a command that prints JSON said, and how long it took."""
+class CommandResult:
+    """The exit code, JSON and message of a command, and how long it took."""
 
     exit_code: int
     output: dict[str, Any]
@@ -28,10 +28,10 @@ class Said:
     took_s: float = 0.0
 
 
-Run = Callable[[Sequence[str]], Said]
+Run = Callable[[Sequence[str]], CommandResult]
 
 
-def read_said(code: int, text: str, aside: str, took_s: float) -> Said:
+def parse_result(code: int, text: str, aside: str, took_s: float) -> CommandResult:
     """A command's result out of its exit code, its standard output and its standard error."""
     try:
         output = read_json(text)
@@ -41,7 +41,7 @@ def read_said(code: int, text: str, aside: str, took_s: float) -> Said:
     error = output.get("error") if code else None
     told = error if isinstance(error, dict) else {}
     last = aside.strip().splitlines()[-1:] or [f"it ended with code {code}"]
-    return Said(
+    return CommandResult(
         exit_code=code,
         output=output,
         message=str(told.get("message") or last[0]) if code else "",
@@ -51,12 +51,12 @@ def read_said(code: int, text: str, aside: str, took_s: float) -> Said:
 
 
 @contextmanager
-def open_crew() -> Iterator[Run]:
+def open_workers() -> Iterator[Run]:
     """What runs one command, from any thread; at the end of the block none is left running."""
     running: set[subprocess.Popen[str]] = set()
     lock, over = threading.Lock(), threading.Event()
 
-    def run(words: Sequence[str]) -> Said:
+    def run(words: Sequence[str]) -> CommandResult:
         started = time.monotonic()
         with subprocess.Popen(
             own_module("adrenoc", *words),
@@ -76,7 +76,7 @@ def open_crew() -> Iterator[Run]:
             finally:
                 with lock:
                     running.discard(process)
-        return read_said(process.returncode, said, aside, time.monotonic() - started)
+        return parse_result(process.returncode, said, aside, time.monotonic() - started)
 
     try:
         yield run
@@ -93,10 +93,10 @@ def run_side_by_side(
     *,
     run: Run,
     jobs: int,
-    finished: Callable[[int, Said], None],
-) -> list[Said]:
+    finished: Callable[[int, CommandResult], None],
+) -> list[CommandResult]:
     """All commands, `jobs` at a time; `finished` hears of each, from the calling thread."""
-    results: dict[int, Said] = {}
+    results: dict[int, CommandResult] = {}
     pool = ThreadPoolExecutor(max_workers=jobs)
     try:
         numbers = {pool.submit(run, words): number for number, words in enumerate(commands)}

@@ -26,7 +26,7 @@ _MOST_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class KnownSize:
     """A size, 0 where nobody says it, and the file that says so."""
 
     extents: tuple[int, ...] = ()
@@ -34,21 +34,21 @@ class Said:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SaidSizes:
+class KnownSizes:
     """Height and width of an `image`, the most `tokens` of a text, the `frames` of a spectrum with
     its bands before them, the `samples` of a sound."""
 
-    image: Said = Said()
-    tokens: Said = Said()
-    frames: Said = Said()
-    samples: Said = Said()
+    image: KnownSize = KnownSize()
+    tokens: KnownSize = KnownSize()
+    frames: KnownSize = KnownSize()
+    samples: KnownSize = KnownSize()
 
 
-def read_said_sizes(model: Path) -> SaidSizes:
+def read_known_sizes(model: Path) -> KnownSizes:
     """Read what lies beside a model; what is damaged or missing says nothing."""
     found = {name: _read(model, name) for name in (_PREPROCESSOR, _CONFIG, _TOKENIZER)}
     prepared, config, words = found[_PREPROCESSOR], found[_CONFIG], found[_TOKENIZER]
-    return SaidSizes(
+    return KnownSizes(
         image=_first(
             (_images_of(prepared), _PREPROCESSOR),
             (_square(config.get("image_size")), _CONFIG),
@@ -70,8 +70,10 @@ def read_said_sizes(model: Path) -> SaidSizes:
     )
 
 
-def _first(*found: tuple[tuple[int, ...], str]) -> Said:
-    return next((Said(extents=extents, source=name) for extents, name in found if extents), Said())
+def _first(*found: tuple[tuple[int, ...], str]) -> KnownSize:
+    return next(
+        (KnownSize(extents=extents, source=name) for extents, name in found if extents), KnownSize()
+    )
 
 
 def _images_of(prepared: Mapping[str, Any]) -> tuple[int, ...]:
