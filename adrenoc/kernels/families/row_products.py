@@ -11,7 +11,7 @@ from adrenoc.kernels.families.matmul import gemv_rule
 from adrenoc.kernels.families.matmul.gemv_rule import FLATTENED, suits_gemv
 from adrenoc.kernels.families.n_bits import n_bits_rule
 from adrenoc.kernels.families.n_bits.n_bits_rule import suits_few
-from adrenoc.kernels.families.n_bits.opened import word_inputs
+from adrenoc.kernels.families.n_bits.unpack import word_inputs
 from adrenoc.kernels.families.shared.cost_model import CostModel
 from adrenoc.kernels.families.shared.row_product import N_BITS
 from adrenoc.target.cost.cost import Cost

@@ -35,7 +35,7 @@ from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue, Finished
-from adrenoc.kernels.families.n_bits.opened import place_of, take_number, word_inputs
+from adrenoc.kernels.families.n_bits.unpack import take_number, unshift_factor, word_inputs
 from adrenoc.kernels.families.shared.row_product import RowNorm, begin_token, give_gate
 from adrenoc.kernels.team import ACCUMULATOR, Team, plus
 from adrenoc.kernels.walk import sum_lanes, widen
@@ -272,7 +272,7 @@ class _Thread:
     def _divide(self, texels: list[Expr]) -> tuple[list[Expr], Expr]:
         builder, bits, divided = self._builder, self._operands.weights[0].bits, []
         for i, texel in enumerate(texels):
-            places = [place_of(LANES * i + j, bits) for j in range(LANES)]
+            places = [unshift_factor(LANES * i + j, bits) for j in range(LANES)]
             factors = construct([fconst(f, ACCUMULATOR) for f in places])
             divided.append(builder.let(texel * factors, "xs"))
         total = texels[0]

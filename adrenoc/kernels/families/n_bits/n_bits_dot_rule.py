@@ -26,8 +26,8 @@ from adrenoc.kernels.families.n_bits.n_bits_rule import (
     matrix_work,
     score_matrix_tiles,
 )
-from adrenoc.kernels.families.n_bits.opened import word_inputs
 from adrenoc.kernels.families.n_bits.rounded import BYTE_BITS, Rounding, round_tokens
+from adrenoc.kernels.families.n_bits.unpack import word_inputs
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
 from adrenoc.kernels.families.shared.conv_work import ConvWork

@@ -25,8 +25,8 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.families.conv.local_conv import LocalConv
 from adrenoc.kernels.families.conv.local_plan import plan_of
 from adrenoc.kernels.families.n_bits.n_bits import NBitsOperands
-from adrenoc.kernels.families.n_bits.opened import open_word
 from adrenoc.kernels.families.n_bits.shared_out import find_block, place_weights, share_out
+from adrenoc.kernels.families.n_bits.unpack import unpack_word
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
 from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
 from adrenoc.kernels.statements import Registers, SharedArray
@@ -103,6 +103,6 @@ class _Opening(LocalConv):
             offset = builder.let(scale * offset, "offset")
         vectors = self._blocks_a_word * self.plan.vectors
         to = builder.let(local_step * iconst(vectors) + place_weights(self, of_group), "to")
-        for number, value in enumerate(open_word(builder, word, scale, offset, operands.bits)):
+        for number, value in enumerate(unpack_word(builder, word, scale, offset, operands.bits)):
             at = number // LANES * self.plan.vectors + number % LANES * self.tile.out_blocks
             shared[to + iconst(at)] = cast(value, f"{builder.compute}x{LANES}")

@@ -32,7 +32,7 @@ from adrenoc.kernels.families.n_bits.n_bits import (
     pack_words,
 )
 from adrenoc.kernels.families.n_bits.n_bits_matrix import n_bits_matrix
-from adrenoc.kernels.families.n_bits.opened import word_inputs
+from adrenoc.kernels.families.n_bits.unpack import word_inputs
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.conv_tile_shape import ConvTile
 from adrenoc.kernels.families.shared.conv_work import ConvWork, pointwise_work

@@ -33,7 +33,7 @@ from adrenoc.ir.operand import WORDS
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.bytes_access import BytesAccess
-from adrenoc.kernels.families.n_bits.opened import WORD_BITS, word_inputs
+from adrenoc.kernels.families.n_bits.unpack import WORD_BITS, word_inputs
 from adrenoc.kernels.families.shared.dot_products import SIXTEEN
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.walk import sum_lanes, widen
