@@ -10,7 +10,7 @@ Four rules, applied in execution order:
   square of a large number is then never rounded to what a tensor can hold;
 - a map that reads an operator's result element by element becomes that operator's epilogue;
   a map that reads it twice, as SiLU and GELU do, is one reader, and one that turns a product's
-  channels to where convolutions have them is turned itself (`turned_maps.py`).
+  channels to where convolutions have them is turned itself (`commute_transpose.py`).
 
 Before -> after:
     conv2d -> add(bias) -> clip -> add(residual)        conv2d[conv2d add clip add]
@@ -38,7 +38,7 @@ from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.passes.analyse.elementwise import reads_elementwise
 from adrenoc.passes.analyse.powers import EXPONENTIALS, is_power, unify_reads
 from adrenoc.passes.analyse.scalar_body import substitute
-from adrenoc.passes.fuse.turned_maps import turn_map
+from adrenoc.passes.fuse.commute_transpose import commute_transpose
 
 MAX_REPEATED_COST = 8
 """Arithmetic, in TIR nodes, that may be computed again at a second read."""
@@ -262,7 +262,7 @@ class _Fuser:
             return None
         for name in reversed(node.inputs):
             anchor = self._made.get(name)
-            turned = None if anchor is None else turn_map(self._graph, node, anchor)
+            turned = None if anchor is None else commute_transpose(self._graph, node, anchor)
             if anchor is None or turned is None or not self._can_end(anchor, node):
                 continue
             del self._made[name]

@@ -1,4 +1,4 @@
-"""A map that turns what it reads: computed before it is turned, where turning moves nothing.
+"""Move an elementwise map before a transpose that moves no texel.
 
 Before -> after:
     y[n, c, h, w] = m[n, h, w, c] * g[c] + x[n, c, h, w]
@@ -26,7 +26,7 @@ _ENDING = ".turned"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turned:
+class CommutedMap:
     """The map in the order of what it reads, its result, and the move that is left."""
 
     map: Node
@@ -34,7 +34,7 @@ class Turned:
     move: Node
 
 
-def turn_map(graph: Graph, node: Node, anchor: Node) -> Turned | None:
+def commute_transpose(graph: Graph, node: Node, anchor: Node) -> CommutedMap | None:
     """Split a map that computes with each element of what `anchor` makes, at a turned index."""
     body, result = node.body, graph.tensors[node.output]
     order = next((turn for kind, turn in _TURNS.items() if is_kind(anchor, kind)), None)
@@ -50,7 +50,7 @@ def turn_map(graph: Graph, node: Node, anchor: Node) -> Turned | None:
         return None
     tensor = replace(result, name=f"{node.output}{_ENDING}", shape=shape)
     made = replace(node, name=tensor.name, output=tensor.name, body=turned)
-    return Turned(map=made, tensor=tensor, move=_turn_back(node, tensor, order))
+    return CommutedMap(map=made, tensor=tensor, move=_turn_back(node, tensor, order))
 
 
 def _turn_back(node: Node, tensor: Tensor, order: tuple[int, ...]) -> Node:
