@@ -22,44 +22,44 @@ from adrenoc.lab.fleet.store import Store, hold_lock, write_result
 from adrenoc.lab.fleet.table import lines_of
 from adrenoc.lab.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, VERIFY, Result
 from adrenoc.target.device_set import load_device_set
-from tests.fleet_yard import PHONE, Yard, give_good_result, make_result
 from tests.hostile.models import relu
+from tests.planted_fleet import PHONE, PlantedFleet, give_good_result, make_result
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
-    return Yard(tmp_path)
+def fleet(tmp_path: Path) -> PlantedFleet:
+    return PlantedFleet(tmp_path)
 
 
-def test_a_device_says_what_it_is_then_waits_for_its_bundles(yard: Yard) -> None:
-    yard.board.meet("x")
-    asked = yard.board.take("x")
+def test_a_device_says_what_it_is_then_waits_for_its_bundles(fleet: PlantedFleet) -> None:
+    fleet.board.meet("x")
+    asked = fleet.board.take("x")
     assert asked is not None
     assert asked.deed == IDENTIFY
-    assert yard.board.take("x") is None
-    yard.finish(asked, give_good_result(asked, yard.plan))
-    assert yard.board.targets() == {"x": "adreno:a750"}
-    assert yard.board.take("x") is None  # no bundle is there
-    assert not yard.board.is_over("x")
-    made = yard.board.take_compile()
+    assert fleet.board.take("x") is None
+    fleet.finish(asked, give_good_result(asked, fleet.plan))
+    assert fleet.board.targets() == {"x": "adreno:a750"}
+    assert fleet.board.take("x") is None  # no bundle is there
+    assert not fleet.board.is_over("x")
+    made = fleet.board.take_compile()
     assert made is not None
-    assert made.words[:4] == ("compile", str(yard.models[0]), "--device", "adreno:a750")
-    yard.finish(made, give_good_result(made, yard.plan))
-    run = yard.board.take("x")
+    assert made.words[:4] == ("compile", str(fleet.models[0]), "--device", "adreno:a750")
+    fleet.finish(made, give_good_result(made, fleet.plan))
+    run = fleet.board.take("x")
     assert run is not None
-    assert (run.deed, run.model) == (RUN, str(yard.models[0]))
+    assert (run.deed, run.model) == (RUN, str(fleet.models[0]))
 
 
 def test_one_bundle_serves_devices_of_several_kinds(tmp_path: Path) -> None:
-    yard = Yard(tmp_path, target=load_device_set("all").option)
+    fleet = PlantedFleet(tmp_path, target=load_device_set("all").option)
     for name in ("x", "y"):
-        yard.board.meet(name)
-    done = yard.walk("x", "y")
+        fleet.board.meet(name)
+    done = fleet.walk("x", "y")
     assert [sum(job.deed == deed for job in done) for deed in (COMPILE, RUN)] == [2, 4]
     ran = {word for job in done if job.deed == RUN for word in job.words if "/bundles/" in word}
     assert len(ran) == 2
     assert all(len(Path(word).name) < 64 for word in ran)
-    other = Yard(tmp_path, target=load_device_set("adreno:660,adreno:750").option)
+    other = PlantedFleet(tmp_path, target=load_device_set("adreno:660,adreno:750").option)
     assert not ran & {str(other.plan.bundle_path(other.options.target, m)) for m in other.models}
 
 
@@ -73,33 +73,33 @@ def test_what_is_done_for_one_kind_of_gpu_takes_no_set(
     assert f"--do {deed} is for one kind of GPU" in capsys.readouterr().err
 
 
-def test_a_bundle_is_made_once_for_a_kind_of_gpu(yard: Yard) -> None:
+def test_a_bundle_is_made_once_for_a_kind_of_gpu(fleet: PlantedFleet) -> None:
     for name in ("x", "y", "z"):
-        yard.board.meet(name)
-    done = yard.walk("x", "y", "z")
+        fleet.board.meet(name)
+    done = fleet.walk("x", "y", "z")
     assert [sum(job.deed == deed for job in done) for deed in (IDENTIFY, COMPILE, RUN)] == [3, 2, 6]
-    assert yard.board.settle()
-    assert {row.state for row in yard.board.rows()} == {DONE}
+    assert fleet.board.settle()
+    assert {row.state for row in fleet.board.rows()} == {DONE}
 
 
-def test_what_was_done_is_not_done_again(tmp_path: Path, yard: Yard) -> None:
-    yard.board.meet("x")
-    yard.walk("x")
-    later = Yard(tmp_path)
+def test_what_was_done_is_not_done_again(tmp_path: Path, fleet: PlantedFleet) -> None:
+    fleet.board.meet("x")
+    fleet.walk("x")
+    later = PlantedFleet(tmp_path)
     later.board.meet("x")
     assert later.walk("x") == []
     assert later.board.settle()
     # Another preset is another fleet, and so is another model of the same name.
-    other = Yard(tmp_path, preset="fp32")
+    other = PlantedFleet(tmp_path, preset="fp32")
     other.board.meet("x")
     assert [job.deed for job in other.walk("x")] == [COMPILE, COMPILE, RUN, RUN]
     (tmp_path / "a.onnx").write_bytes(relu("other"))
-    changed = Plan(yard.options, yard.store)
-    assert changed.compile("host", yard.models[0]) != yard.plan.compile("host", yard.models[0])
+    changed = Plan(fleet.options, fleet.store)
+    assert changed.compile("host", fleet.models[0]) != fleet.plan.compile("host", fleet.models[0])
     # A bundle that somebody removed is made again.
     for path in (tmp_path / "fleet" / "bundles").iterdir():
         path.rmdir()
-    bare = Yard(tmp_path)
+    bare = PlantedFleet(tmp_path)
     bare.board.meet("x")
     assert {job.deed for job in bare.walk("x")} >= {COMPILE}
 
@@ -112,91 +112,97 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seconds
 
 
-def test_a_device_that_leaves_is_a_row_and_may_come_back(yard: Yard, clock: list[float]) -> None:
-    yard.board.meet("x")
-    job = yard.board.take("x")
+def test_a_device_that_leaves_is_a_row_and_may_come_back(
+    fleet: PlantedFleet, clock: list[float]
+) -> None:
+    fleet.board.meet("x")
+    job = fleet.board.take("x")
     assert job is not None
     gone = Result(exit_code=RemoteError.exit_code, took_s=1.0, ended="", error="no server at x")
-    yard.finish(job, gone)
-    clock[0] += yard.options.patience_s - 1
-    assert not yard.board.settle()
+    fleet.finish(job, gone)
+    clock[0] += fleet.options.patience_s - 1
+    assert not fleet.board.settle()
     # Asking it in vain does not make it one that is there.
-    assert yard.board.take("x") == job
-    assert not yard.board.settle()
-    yard.finish(job, gone)
+    assert fleet.board.take("x") == job
+    assert not fleet.board.settle()
+    fleet.finish(job, gone)
     clock[0] += 2
-    assert yard.board.settle()
-    (row,) = yard.board.rows()
+    assert fleet.board.settle()
+    (row,) = fleet.board.rows()
     assert (row.state, row.word) == (LEFT, "no server at x")
-    assert not yard.store.result_path(job).exists()
-    yard.board.meet("x")
-    assert not yard.board.is_over("x")
-    assert len(yard.walk("x")) == 5
+    assert not fleet.store.result_path(job).exists()
+    fleet.board.meet("x")
+    assert not fleet.board.is_over("x")
+    assert len(fleet.walk("x")) == 5
 
 
-def test_a_device_that_leaves_in_a_long_job_may_come_back(yard: Yard, clock: list[float]) -> None:
-    yard.board.meet("x")
-    job = yard.board.take("x")
+def test_a_device_that_leaves_in_a_long_job_may_come_back(
+    fleet: PlantedFleet, clock: list[float]
+) -> None:
+    fleet.board.meet("x")
+    job = fleet.board.take("x")
     assert job is not None
-    clock[0] += 100 * yard.options.patience_s
-    yard.finish(job, Result(exit_code=AdbError.exit_code, took_s=1.0, ended="", error="gone"))
-    assert not yard.board.settle()
-    assert len(yard.walk("x")) == 5
+    clock[0] += 100 * fleet.options.patience_s
+    fleet.finish(job, Result(exit_code=AdbError.exit_code, took_s=1.0, ended="", error="gone"))
+    assert not fleet.board.settle()
+    assert len(fleet.walk("x")) == 5
 
 
-def test_a_device_that_is_lost_by_one_job_alone_fails_it(yard: Yard) -> None:
+def test_a_device_that_is_lost_by_one_job_alone_fails_it(fleet: PlantedFleet) -> None:
     """A tracker has it again each time: that would go on for ever."""
-    yard.board.meet("x", kind="phones")
+    fleet.board.meet("x", kind="phones")
     lost = Result(exit_code=RemoteError.exit_code, took_s=1.0, ended="", error="it left")
     for _ in range(MOST_LOSSES):
-        yard.board.meet("x", kind="phones")
-        job = yard.board.take("x")
+        fleet.board.meet("x", kind="phones")
+        job = fleet.board.take("x")
         assert job is not None
-        yard.finish(job, lost)
-    assert yard.board.take("x") is None
-    assert yard.board.settle()
-    (row,) = yard.board.rows()
+        fleet.finish(job, lost)
+    assert fleet.board.take("x") is None
+    assert fleet.board.settle()
+    (row,) = fleet.board.rows()
     assert row.state == FAILED
     assert row.result is not None
     assert row.result.error == f"the device was lost {MOST_LOSSES} times in it: it left"
-    assert not yard.store.result_path(row.job).exists()  # the next fleet tries it again
+    assert not fleet.store.result_path(row.job).exists()  # the next fleet tries it again
 
 
 def test_a_device_does_one_job_at_a_time(tmp_path: Path) -> None:
     """Between the sessions of a job its tracker offers it to others."""
-    yard = Yard(tmp_path, target="adreno:750", deeds=(RUN, VERIFY), check=False)
-    yard.board.meet("x", kind="phones")
-    for _ in yard.models:
-        made = yard.board.take_compile()
+    fleet = PlantedFleet(tmp_path, target="adreno:750", deeds=(RUN, VERIFY), check=False)
+    fleet.board.meet("x", kind="phones")
+    for _ in fleet.models:
+        made = fleet.board.take_compile()
         assert made is not None
-        yard.finish(made, give_good_result(made, yard.plan))
-    first = yard.board.take("x")
+        fleet.finish(made, give_good_result(made, fleet.plan))
+    first = fleet.board.take("x")
     assert first is not None
-    assert not yard.board.has_ready() and yard.board.take("x") is None
-    yard.finish(first, give_good_result(first, yard.plan))
-    with hold_lock(yard.store.lock_path(yard.board.rows()[1].job)):  # of a fleet that died
-        assert not yard.board.has_ready() and yard.board.take("x") is None
-    assert yard.board.has_ready() and yard.board.take("x") is not None
+    assert not fleet.board.has_ready() and fleet.board.take("x") is None
+    fleet.finish(first, give_good_result(first, fleet.plan))
+    with hold_lock(fleet.store.lock_path(fleet.board.rows()[1].job)):  # of a fleet that died
+        assert not fleet.board.has_ready() and fleet.board.take("x") is None
+    assert fleet.board.has_ready() and fleet.board.take("x") is not None
 
 
-def test_a_device_that_waits_for_a_bundle_is_not_away(yard: Yard, clock: list[float]) -> None:
-    yard.board.meet("x")
-    asked = yard.board.take("x")
+def test_a_device_that_waits_for_a_bundle_is_not_away(
+    fleet: PlantedFleet, clock: list[float]
+) -> None:
+    fleet.board.meet("x")
+    asked = fleet.board.take("x")
     assert asked is not None
-    yard.finish(asked, give_good_result(asked, yard.plan))
-    clock[0] += 100 * yard.options.patience_s
-    assert not yard.board.settle()
-    assert not yard.board.is_over("x")
+    fleet.finish(asked, give_good_result(asked, fleet.plan))
+    clock[0] += 100 * fleet.options.patience_s
+    assert not fleet.board.settle()
+    assert not fleet.board.is_over("x")
 
 
-def test_a_command_that_dies_is_done_again_so_often(yard: Yard) -> None:
-    yard.board.meet("x")
+def test_a_command_that_dies_is_done_again_so_often(fleet: PlantedFleet) -> None:
+    fleet.board.meet("x")
     for attempt in range(MOST_ATTEMPTS):
-        job = yard.board.take("x")
+        job = fleet.board.take("x")
         assert job is not None, attempt
-        yard.finish(job, Result(exit_code=-11, took_s=1.0, ended="", error=""))
-    assert yard.board.take("x") is None
-    (row,) = yard.board.rows()
+        fleet.finish(job, Result(exit_code=-11, took_s=1.0, ended="", error=""))
+    assert fleet.board.take("x") is None
+    (row,) = fleet.board.rows()
     assert row.state == FAILED
     assert row.result is not None
     assert row.result.error == "the command died of signal 11, 3 times"
@@ -205,60 +211,60 @@ def test_a_command_that_dies_is_done_again_so_often(yard: Yard) -> None:
 @pytest.mark.parametrize("code", [-9, RemoteError.exit_code])
 def test_a_command_that_dies_having_done_more_is_not_to_blame(tmp_path: Path, code: int) -> None:
     """It goes on from what it did: only one that comes no further has failed."""
-    yard = Yard(tmp_path, target="host", deeds=(VERIFY, CALIBRATE))
-    yard.board.meet("x", kind="phones")
+    fleet = PlantedFleet(tmp_path, target="host", deeds=(VERIFY, CALIBRATE))
+    fleet.board.meet("x", kind="phones")
     died = Result(exit_code=code, took_s=1.0, ended="", error="it left")
     most = MOST_ATTEMPTS if code < 0 else MOST_LOSSES
     for attempt in range(2 * most):
-        job = yard.board.take("x")
+        job = fleet.board.take("x")
         assert job is not None
         assert job.words[job.words.index("--resume") + 1] == job.progress
         Path(job.progress).write_text("done" * (attempt + 1))
-        yard.finish(job, died)
+        fleet.finish(job, died)
     for _ in range(most):
-        again = yard.board.take("x")
+        again = fleet.board.take("x")
         assert again is not None and again.deed == VERIFY
-        yard.finish(again, died)
-    (row, _) = yard.board.rows()
+        fleet.finish(again, died)
+    (row, _) = fleet.board.rows()
     assert row.state == FAILED
 
 
-def test_a_bundle_that_cannot_be_made_fails_its_rows(yard: Yard) -> None:
-    yard.board.meet("x")
-    asked = yard.board.take("x")
+def test_a_bundle_that_cannot_be_made_fails_its_rows(fleet: PlantedFleet) -> None:
+    fleet.board.meet("x")
+    asked = fleet.board.take("x")
     assert asked is not None
-    yard.finish(asked, give_good_result(asked, yard.plan))
-    made = yard.board.take_compile()
+    fleet.finish(asked, give_good_result(asked, fleet.plan))
+    made = fleet.board.take_compile()
     assert made is not None
-    yard.finish(made, Result(exit_code=13, took_s=1.0, ended="", error="no kernel for Foo"))
-    yard.walk("x")
-    lines = lines_of(FleetReport(rows=yard.board.rows(), targets={}), None, slower_percent=10)
+    fleet.finish(made, Result(exit_code=13, took_s=1.0, ended="", error="no kernel for Foo"))
+    fleet.walk("x")
+    lines = lines_of(FleetReport(rows=fleet.board.rows(), targets={}), None, slower_percent=10)
     assert [line.status for line in lines] == ["failed", "right", "failed"]
     assert lines[0].note == "its bundle was not made: no kernel for Foo"
     # With --again it is tried once more.
-    again = Board(yard.plan, yard.store, again=True)
+    again = Board(fleet.plan, fleet.store, again=True)
     again.meet("x")
     repeated = again.take_compile()
     assert repeated == made
 
 
-def test_what_another_process_does_is_left_to_it(yard: Yard) -> None:
-    yard.board.meet("x")
-    job = yard.plan.identify("x")
-    with hold_lock(yard.store.lock_path(job)) as lock:
+def test_what_another_process_does_is_left_to_it(fleet: PlantedFleet) -> None:
+    fleet.board.meet("x")
+    job = fleet.plan.identify("x")
+    with hold_lock(fleet.store.lock_path(job)) as lock:
         assert lock is not None
-        assert yard.board.take("x") is None
-    assert yard.board.take("x") == job
+        assert fleet.board.take("x") is None
+    assert fleet.board.take("x") == job
 
 
 def test_what_another_process_left_is_not_done_again(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fleet: PlantedFleet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Between a look at the results and the lock another fleet's command may have ended."""
-    job = yard.plan.identify("x")
-    write_result(yard.store.result_path(job), give_good_result(job, yard.plan))
+    job = fleet.plan.identify("x")
+    write_result(fleet.store.result_path(job), give_good_result(job, fleet.plan))
     monkeypatch.setattr(runner, "run_command", lambda *_, **__: pytest.fail("it ran"))
-    places = {"lock": yard.store.lock_path(job), "result": yard.store.result_path(job)}
+    places = {"lock": fleet.store.lock_path(job), "result": fleet.store.result_path(job)}
     asked = {name: str(path) for name, path in places.items()} | {"words": [], "limit_s": 1.0}
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked)))
     assert runner.main() == 0
@@ -270,23 +276,23 @@ def test_what_another_process_left_is_not_done_again(
 def test_whatever_happens_it_ends_with_one_result_a_job(
     tmp_path_factory: pytest.TempPathFactory, fates: list[str]
 ) -> None:
-    yard = Yard(tmp_path_factory.mktemp("fleet"))
-    yard.board.meet("x")
-    yard.board.meet("y")
+    fleet = PlantedFleet(tmp_path_factory.mktemp("fleet"))
+    fleet.board.meet("x")
+    fleet.board.meet("y")
     finals: list[str] = []
     for fate in [*fates, *["good"] * 12]:
-        for job in filter(None, [yard.board.take_compile(), *map(yard.board.take, ("x", "y"))]):
+        for job in filter(None, [fleet.board.take_compile(), *map(fleet.board.take, ("x", "y"))]):
             result = {
-                "good": give_good_result(job, yard.plan),
+                "good": give_good_result(job, fleet.plan),
                 "left": Result(exit_code=28, took_s=1.0, ended="", error="left"),
                 "died": Result(exit_code=-9, took_s=1.0, ended="", error=""),
                 "wrong": Result(exit_code=22, took_s=1.0, ended="", error="wrong"),
             }[fate]
-            yard.finish(job, result)
+            fleet.finish(job, result)
             finals += [job.key] if result.is_final else []
     assert len(finals) == len(set(finals))
-    assert yard.board.settle()
-    assert WAITING not in {row.state for row in yard.board.rows()}
+    assert fleet.board.settle()
+    assert WAITING not in {row.state for row in fleet.board.rows()}
 
 
 def test_the_target_is_what_the_device_says() -> None:
@@ -314,24 +320,24 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"exit_code": "0"}', '{"exit_code": 0}'])
-def test_a_result_that_is_none(yard: Yard, text: str) -> None:
-    job = yard.plan.identify("x")
-    yard.store.result_path(job).write_text(text)
+def test_a_result_that_is_none(fleet: PlantedFleet, text: str) -> None:
+    job = fleet.plan.identify("x")
+    fleet.store.result_path(job).write_text(text)
     with pytest.raises(InputError, match="is no result of a fleet"):
-        yard.store.result_of(job)
+        fleet.store.result_of(job)
 
 
-def test_each_kind_of_gpu_is_tuned_on_its_own_devices(yard: Yard) -> None:
+def test_each_kind_of_gpu_is_tuned_on_its_own_devices(fleet: PlantedFleet) -> None:
     for name, kind in (("x", "old"), ("y", "new"), ("z", "new")):
-        yard.board.meet(name, kind=kind)
+        fleet.board.meet(name, kind=kind)
     for name in ("x", "y", "z"):
-        asked = yard.board.take(name)
+        asked = fleet.board.take(name)
         assert asked is not None
         gpu = "QUALCOMM Adreno(TM) 660" if name == "x" else "QUALCOMM Adreno(TM) 750"
         told = {"machine": PHONE["machine"], "devices": [{"name": gpu}]}
-        yard.finish(asked, make_result(server=told))
-    assert yard.board.kinds_of("adreno:a660") == {"old"}
-    assert yard.board.kinds_of("adreno:a750") == {"new"}
+        fleet.finish(asked, make_result(server=told))
+    assert fleet.board.kinds_of("adreno:a660") == {"old"}
+    assert fleet.board.kinds_of("adreno:a750") == {"new"}
     tracker = HostPort(host="h", port=1)
     kind = Tracked(tracker=tracker, key="old")
     assert places_to_tune({"x"}, (), (kind,)) == ("--tracker", "h:1", "--key", "old")

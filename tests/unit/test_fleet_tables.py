@@ -16,22 +16,22 @@ from adrenoc.lab.fleet.junit import junit_xml
 from adrenoc.lab.fleet.page import fleet_html
 from adrenoc.lab.fleet.table import Baseline, Line, lines_of, read_fleet_baseline
 from adrenoc.lab.fleet.work import RUN
-from tests.fleet_yard import Yard
+from tests.planted_fleet import PlantedFleet
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
-    return Yard(tmp_path)
+def fleet(tmp_path: Path) -> PlantedFleet:
+    return PlantedFleet(tmp_path)
 
 
-def _lines(yard: Yard) -> tuple[Line, ...]:
-    yard.board.meet("x")
-    yard.walk("x")
-    return lines_of(FleetReport(rows=yard.board.rows(), targets={}), None, slower_percent=10)
+def _lines(fleet: PlantedFleet) -> tuple[Line, ...]:
+    fleet.board.meet("x")
+    fleet.walk("x")
+    return lines_of(FleetReport(rows=fleet.board.rows(), targets={}), None, slower_percent=10)
 
 
-def test_lines_tell_the_figures(yard: Yard) -> None:
-    first, second = _lines(yard)
+def test_lines_tell_the_figures(fleet: PlantedFleet) -> None:
+    first, second = _lines(fleet)
     assert (first.status, first.gpu, first.driver) == ("right", "Adreno 750", "D")
     assert (first.p50_ms, first.p90_ms, first.cold_ms, first.launches) == (2.0, 3.0, 90.0, 3)
     assert (first.clock_mhz, first.temperature_c, first.memory_bytes) == (500.0, 40.0, 2**20)
@@ -65,12 +65,12 @@ def test_lines_tell_the_figures(yard: Yard) -> None:
     ],
 )
 def test_a_baseline_tells_what_became_slower(
-    yard: Yard, tmp_path: Path, changes: dict[str, object], status: str, note: str
+    fleet: PlantedFleet, tmp_path: Path, changes: dict[str, object], status: str, note: str
 ) -> None:
-    line = _lines(yard)[0]
+    line = _lines(fleet)[0]
     file = tmp_path / "before.json"
     file.write_text(json.dumps({"fleet": [{**line.__dict__, **changes}]}))
-    report = FleetReport(rows=yard.board.rows(), targets={})
+    report = FleetReport(rows=fleet.board.rows(), targets={})
     found = lines_of(report, read_fleet_baseline(file), slower_percent=10)
     assert (found[0].status, found[0].note) == (status, note)
     assert found[1].before_ms is None

@@ -65,22 +65,22 @@ def run_fleet(
         for kind in tracked:
             for name in kind.names():
                 board.meet(name, kind=kind.key)
-        crew = _Crew(board, store, options)
-        with crew:
+        workers = _Workers(board, store, options)
+        with workers:
             for _ in range(max(1, options.jobs // _COMPILE_SHARE)):
-                crew.start(crew.make_bundles)
+                workers.start(workers.make_bundles)
             for member in members:
-                crew.start(crew.serve, member)
+                workers.start(workers.serve, member)
             for kind in tracked:
-                crew.start(crew.watch, kind)
+                workers.start(workers.watch, kind)
             while not board.settle():
-                crew.check()
+                workers.check()
                 time.sleep(_TICK_S)
-            tuned = _tune(plan, board, crew, members, tracked) if TUNE in options.deeds else ()
+            tuned = _tune(plan, board, workers, members, tracked) if TUNE in options.deeds else ()
         return FleetReport(rows=(*board.rows(), *tuned), targets=board.targets())
 
 
-class _Crew:
+class _Workers:
     """Threads that take jobs from a board, and the processes that they wait for."""
 
     def __init__(self, board: Board, store: Store, options: FleetOptions) -> None:
@@ -92,7 +92,7 @@ class _Crew:
         self._lock = threading.Lock()
         self._places = threading.Semaphore(options.jobs)
 
-    def __enter__(self) -> _Crew:
+    def __enter__(self) -> _Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -205,7 +205,7 @@ def _died(code: int) -> Result:
 def _tune(
     plan: Plan,
     board: Board,
-    crew: _Crew,
+    workers: _Workers,
     members: Sequence[Member],
     tracked: Sequence[Tracked],
 ) -> tuple[Row, ...]:
@@ -218,7 +218,7 @@ def _tune(
         places = places_to_tune(own, members, kinds)
         for model in plan.options.models:
             job = plan.tune(target, model, places)
-            rows.append(board.wait_for_others(job, lambda job: crew.do(job, ())))
+            rows.append(board.wait_for_others(job, lambda job: workers.do(job, ())))
     return tuple(rows)
 
 

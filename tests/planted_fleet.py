@@ -36,7 +36,7 @@ def give_good_result(job: Job, plan: Plan, p50_ms: float = 2.0) -> Result:
     )
 
 
-class Yard:
+class PlantedFleet:
     """A board with what it needs."""
 
     def __init__(self, folder: Path, **options: object) -> None:
