@@ -26,6 +26,7 @@ from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.gates import Gate, parse_gates
 from adrenoc.bundle.tar import SUFFIX
+from adrenoc.importers.model_folders import choose_model
 from adrenoc.target.own_file import is_for_host, own_path
 
 PROJECT_SUFFIX = ".toml"
@@ -79,7 +80,10 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class _Model(Settings):
+    """A model: a file, or a folder of `onnx/model*.onnx`, of which `dtype` picks the file."""
+
     file: str
+    dtype: str = ""
     name: str = ""
     gates: Limits = field(default_factory=Limits)
 
@@ -126,6 +130,7 @@ def read_project(path: Path) -> Project:
     """Read the file of a build.
 
     Raises:
+        ModelNotFoundError: a model is a folder without one.
         OptionError: it is missing or damaged, has an unknown key, lists no model, or two bundles
             of one name.
     """
@@ -192,7 +197,9 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
     own = {name: getattr(model, name) for name in said if getattr(model, name) is not None}
     settings: dict[str, Any] = {**said, **own}
     devices = settings["devices"] or (_DEVICE,)
-    name = bundle_name(model.name or Path(model.file).stem)
+    place = choose_model(root / model.file, model.dtype)
+    named = Path(model.file) if place == root / model.file else (root / model.file).resolve()
+    name = bundle_name(model.name or named.stem)
     limits, gates = _join_limits(file.gates, model.gates)
     recipes = []
     for device in devices:
@@ -201,7 +208,7 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
             short = Path(device).stem if device.endswith(".toml") else device
             one = bundle_name(f"{name}-{short.replace(':', '-')}")
         end = SUFFIX + (".tar" if settings["tar"] else "")
-        reads = {"model": root / model.file} | {
+        reads = {"model": place} | {
             key: root / settings[key] for key in _FILES if settings[key] is not None
         }
         reads |= {
@@ -212,7 +219,7 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
         recipes.append(
             Recipe(
                 name=one,
-                model=root / model.file,
+                model=place,
                 output=root / file.output / (one + end),
                 words=_words(settings, device),
                 reads=reads,
