@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
-from adrenoc.cli.options import json_option
+from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
 
 if TYPE_CHECKING:
     from adrenoc.base.reporter import Reporter
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print what is wrong in the form that GitHub shows beside a change.",
 )
-@json_option()
 @click.pass_context
 def build_command(
     ctx: click.Context,
@@ -54,13 +52,13 @@ def build_command(
     jobs: int,
     junit: Path | None,
     annotations: bool,
-    as_json: bool,
 ) -> None:
     """Compile all models of PROJECT, an adrenoc.toml, and lock what came of them.
 
     The file lists models with devices, presets, shapes, policies, logs and gates; adrenoc.lock
     beside it has digests of all that was read and made.
     """
+    as_json = wants_json()
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console

@@ -10,9 +10,9 @@ import click
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.durations import DurationParam
-from adrenoc.cli.guarded import HeavyCommand, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, OutputPath, wants_json
 from adrenoc.cli.model_params import TargetParam
-from adrenoc.cli.options import json_option, preset_option
+from adrenoc.cli.options import preset_option
 from adrenoc.cli.place_options import place_options
 from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
 
@@ -83,7 +83,6 @@ _OUTPUT = Path("device.toml")
     help="The report with its drawings as one HTML file.",
 )
 @resume_option()
-@json_option()
 def calibrate_command(
     listed: Target | None,
     budget_s: float | None,
@@ -94,13 +93,13 @@ def calibrate_command(
     output: Path | None,
     page: Path | None,
     resume_file: Path | None,
-    as_json: bool,
     **where: Any,
 ) -> None:
     """Measure a device with small kernels, and write a target file of it.
 
     `adrenoc compile MODEL --device FILE` then reckons with what was measured.
     """
+    as_json = wants_json()
     from adrenoc.base.files.outputs import check_file_can_be_written
     from adrenoc.cli import console
     from adrenoc.cli.place_options import choose_place, reach

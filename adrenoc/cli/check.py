@@ -10,13 +10,10 @@ import click
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.decoder_options import context_option
-from adrenoc.cli.entry_options import check_no_entry
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, OutputPath, wants_json
 from adrenoc.cli.options import (
     FiniteRange,
     clml_options,
-    firmware_options,
-    json_option,
     memory_option,
     model_explorer_option,
     model_options,
@@ -24,7 +21,6 @@ from adrenoc.cli.options import (
 
 if TYPE_CHECKING:
     from adrenoc.check.verdict import Policy, Verdict
-    from adrenoc.firmware.mcu.core import Core
     from adrenoc.importers.entry import Entry
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
@@ -33,7 +29,7 @@ _COUNT = click.IntRange(min=0)
 
 
 @click.command("check", cls=HeavyCommand)
-@model_options(cores=True, sets=True)
+@model_options(sets=True)
 @click.option("--max-cpu-nodes", type=_COUNT, metavar="N", help="Fail beyond N nodes on the CPU.")
 @click.option(
     "--max-buffer-nodes",
@@ -63,20 +59,12 @@ _COUNT = click.IntRange(min=0)
     help="Write a report with the graph and the memory over time: one file, for any browser.",
 )
 @model_explorer_option("place, bytes and least time of each node")
-@firmware_options()
-@click.option(
-    "--tuning-log",
-    type=InputPath(as_text=True),
-    metavar="FILE",
-    help="For microcontrollers: with the schedules that `adrenoc tune run` measured.",
-)
-@json_option()
 @click.pass_context
 def check_command(
     ctx: click.Context,
     /,
     model: Path,
-    target: Target | Core | DeviceSet,
+    target: Target | DeviceSet,
     preset: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     clml: str | None,
@@ -85,9 +73,7 @@ def check_command(
     show_all: bool,
     html: Path | None,
     explorer: Path | None,
-    tuning_log: str | None,
     entry: Entry,
-    as_json: bool,
     **limits: Any,
 ) -> None:
     """Say how MODEL would run on a DEVICE: places, memory, work, and a floor of its time.
@@ -95,21 +81,7 @@ def check_command(
     No code is generated and no device is touched.  With limits (--max-...) it fails where the
     plan breaks them, and lists all that it breaks.
     """
-    from adrenoc.firmware.mcu.core import Core
-
-    sizes = [limits.pop(key) for key in ("max_flash_kib", "max_ram_kib", "spare_flash_kib")]
-    if isinstance(target, Core):
-        from adrenoc.cli.firmware import check_firmware
-
-        check_no_entry(entry)
-        wishes = tuning_log, sizes[2] or 0
-        check_firmware(ctx, model, target, (sizes[0], sizes[1]), wishes=wishes, as_json=as_json)
-        return
-    if any(given is not None for given in (*sizes, tuning_log)):
-        raise click.UsageError(
-            "--max-flash-kib, --max-ram-kib, --spare-flash-kib and --tuning-log are for "
-            "microcontrollers here"
-        )
+    as_json = wants_json()
     from adrenoc.check.verdict import Policy
     from adrenoc.cli.device_sets import list_targets_of
 

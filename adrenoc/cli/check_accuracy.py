@@ -11,13 +11,12 @@ import click
 
 from adrenoc.cli.decoder_options import int8_prompts_option
 from adrenoc.cli.entry_options import entry_options
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
     FiniteRange,
     effort_option,
     inputs_option,
-    json_option,
     model_explorer_option,
     path_argument,
     seed_option,
@@ -134,7 +133,6 @@ _WORST_LAYERS = 8
     help="Write a report: the error along the network, and each layer's own, the worst first.",
 )
 @model_explorer_option("what each layer adds to the error, and the error so far")
-@json_option()
 @click.pass_context
 def check_accuracy_command(
     ctx: click.Context,
@@ -160,9 +158,9 @@ def check_accuracy_command(
     html: Path | None,
     explorer: Path | None,
     entry: Entry,
-    as_json: bool,
 ) -> None:
     """Compare each layer of MODEL in half precision with the reference, and find a remedy."""
+    as_json = wants_json()
     _check_one_preset(preset, output, point)
     if source is not None:
         from adrenoc.cli.show_source import compare_source

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.guarded import Command
-from adrenoc.cli.options import json_option, path_argument
+from adrenoc.cli.guarded import Command, wants_json
+from adrenoc.cli.options import path_argument
 
 if TYPE_CHECKING:
     from adrenoc.pages.run_diff import TimeChange
@@ -19,12 +19,12 @@ _TOP = 10
 @click.command("compare", cls=Command)
 @path_argument("before")
 @path_argument("after")
-@json_option()
-def compare_command(before: Path, after: Path, as_json: bool) -> None:
+def compare_command(before: Path, after: Path) -> None:
     """Compare two runs, of which BEFORE and AFTER hold what `adrenoc run --json` printed.
 
     Times with their spread; a verdict only where device, driver, clock and the runs allow one.
     """
+    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, compare_runs
 

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.cli.decoder_options import decoder_options
-from adrenoc.cli.entry_options import check_no_entry
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.options import (
     accuracy_options,
     clml_options,
-    firmware_options,
-    json_option,
     memory_option,
     model_options,
     policy_of,
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from adrenoc.check.accuracy.result import AccuracyPlan
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.compile.make import Made
-    from adrenoc.firmware.mcu.core import Core
     from adrenoc.importers.entry import Entry
     from adrenoc.ir.options import CompileOptions
     from adrenoc.target.device_set import DeviceSet
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compile", cls=HeavyCommand)
-@model_options(cores=True, sets=True, ranges=True, systems=True)
+@model_options(sets=True, ranges=True, systems=True)
 @click.option(
     "-o",
     "--output",
@@ -110,16 +106,11 @@ if TYPE_CHECKING:
     help="Of an int8 model, also carry code for the phone's CPU: the C API computes by it where "
     "there is no OpenCL device, or it refuses the kernels.",
 )
-@firmware_options()
-@click.option(
-    "--object", "with_object", is_flag=True, help="For microcontrollers: a compiled model.o too."
-)
-@json_option()
 @click.pass_context
 def compile_command(
     ctx: click.Context,
     model: Path,
-    target: Target | Core | DeviceSet,
+    target: Target | DeviceSet,
     preset: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]] | ShapeRange, ...],
     output: Path | None,
@@ -149,36 +140,14 @@ def compile_command(
     stop_after: str | None,
     ndk: str | None,
     fallback: str | None,
-    max_flash_kib: int | None,
-    max_ram_kib: int | None,
-    with_object: bool,
-    spare_flash_kib: int | None,
     entry: Entry,
-    as_json: bool,
 ) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE.
 
     For several (adreno:660,adreno:750, or `all`) the bundle has kernels of each, and common ones.
-    For a microcontroller (cortex-m4) or a CPU (cpu:arm64) an int8 MODEL becomes a folder of C.
+    Microcontrollers and CPUs have `adrenoc firmware compile`.
     """
-    from adrenoc.firmware.mcu.core import Core
-
-    if isinstance(target, Core):
-        _check_for_bundles(time_trace, entry)
-        from adrenoc.cli.firmware import compile_firmware
-
-        shown = {"with_object": with_object, "explain": explain, "as_json": as_json}
-        compile_firmware(
-            ctx,
-            model,
-            target,
-            output,
-            (max_flash_kib, max_ram_kib),
-            wishes=(tuning_log, spare_flash_kib or 0),
-            **shown,
-        )
-        return
-    _check_no_firmware(max_flash_kib, max_ram_kib, spare_flash_kib, with_object or None)
+    as_json = wants_json()
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
     from adrenoc.cli.device_sets import check_devices, plan_editions, split_set
@@ -296,22 +265,6 @@ def _run_until(
 
     start = State(model=model, target=target, options=options)
     run_stages(start, reporter=reporter, dump_dir=dump_dir, stop_after=stop_after)
-
-
-def _check_no_firmware(*given: int | None) -> None:
-    """Refuse what is for microcontrollers alone."""
-    if any(one is not None for one in given):
-        raise click.UsageError(
-            "--max-flash-kib, --max-ram-kib, --spare-flash-kib and --object are for "
-            "microcontrollers"
-        )
-
-
-def _check_for_bundles(time_trace: Path | None, entry: Entry) -> None:
-    """Refuse what is for bundles alone."""
-    check_no_entry(entry)
-    if time_trace is not None:
-        raise click.UsageError("--time-trace is for bundles, not for folders of C")
 
 
 def _check_accuracy_options(

@@ -7,7 +7,7 @@ what a terminal would act on.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,11 +17,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import no_color
 from adrenoc.base.text import amounts
 from adrenoc.base.text.printable import printable
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.cli import tables
+from adrenoc.cli.guarded import wants_json
 from adrenoc.cli.tables import make_table
 from adrenoc.cli.terminal import ForgivingStream, say, say_json, written
 
@@ -135,6 +137,21 @@ class ConsoleReporter:
 def print_json(value: Any) -> None:
     """A dataclass or plain data as JSON on stdout; paths become text."""
     say_json(to_plain(value))
+
+
+def tell(result: Any, show: Callable[[], None], *, error: AdrenocError | None = None) -> int:
+    """Print a result as JSON where that is asked for, else `show` it; return the exit code.
+
+    Raises:
+        AdrenocError: `error`, where the result is shown to people.
+    """
+    if wants_json():
+        print_json(result)
+        return 0 if error is None else error.exit_code
+    show()
+    if error is not None:
+        raise error
+    return 0
 
 
 def print_piece(text: str) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import Command
-from adrenoc.cli.options import MOST_SECONDS, FiniteRange, json_option
+from adrenoc.cli.guarded import Command, wants_json
+from adrenoc.cli.options import MOST_SECONDS, FiniteRange
 from adrenoc.cli.place_options import runtime_option
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ _COLUMNS = ("GPU", "driver", "facts")
     show_default=True,
     help="Seconds to wait for any answer.",
 )
-@json_option()
 def devices_command(
     tracker: str | None,
     server: str | None,
@@ -43,12 +42,12 @@ def devices_command(
     runtime: Path | None,
     key: str,
     timeout_s: float,
-    as_json: bool,
 ) -> None:
     """List phones that are connected by adb, the servers of a tracker, or what one of them has.
 
     The OpenCL devices of this machine are shown by `adrenoc doctor`.
     """
+    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.cli.place_options import choose_place
     from adrenoc.device.find import find_tracked

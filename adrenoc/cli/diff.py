@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, OutputPath, wants_json
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
     device_option,
-    json_option,
     path_argument,
     preset_option,
 )
@@ -58,7 +57,6 @@ _MODELS = (".onnx", ".tflite")
     metavar="FILE",
     help="Write a page with the kernels side by side: one file, for any browser.",
 )
-@json_option()
 @click.pass_context
 def diff_command(
     ctx: click.Context,
@@ -71,12 +69,12 @@ def diff_command(
     gates: tuple[str, ...],
     show_all: bool,
     html: Path | None,
-    as_json: bool,
 ) -> None:
     """Say what changed from BEFORE to AFTER: two bundles, or models, which are compiled for it.
 
     Kernels, nodes, precision, memory, launches, copies, estimated time, size, decisions.
     """
+    as_json = wants_json()
     from adrenoc.base.errors import PolicyError
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.bundle.gates import parse_gates

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from adrenoc.cli.guarded import Command, InputPath
-from adrenoc.cli.options import json_option
+from adrenoc.cli.guarded import Command, InputPath, wants_json
 
 
 @click.command("doctor", cls=Command)
@@ -17,10 +16,10 @@ from adrenoc.cli.options import json_option
     metavar="FILE",
     help="Look over an APK or AAR instead.",
 )
-@json_option()
 @click.pass_context
-def doctor_command(ctx: click.Context, app: Path | None, as_json: bool) -> None:
+def doctor_command(ctx: click.Context, app: Path | None) -> None:
     """Check this installation and name the fix for what is missing."""
+    as_json = wants_json()
     if app is not None:
         _check_app(ctx, app, as_json=as_json)
         return

@@ -12,7 +12,7 @@ import click
 from adrenoc.cli.model_params import FixedParam
 
 if TYPE_CHECKING:
-    from adrenoc.importers.entry import Entry
+    pass
 
 
 def entry_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -58,9 +58,3 @@ def entry_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return run
 
     return lambda command: fixed(signature(dtype(gather(command))))
-
-
-def check_no_entry(entry: Entry) -> None:
-    """Refuse what is for bundles alone."""
-    if any(entry.options().values()):
-        raise click.UsageError("--fix and --signature are for bundles, not for folders of C")

@@ -1,15 +1,18 @@
-"""What `compile`, `check` and `inspect` do for microcontrollers and CPUs: folders of C."""
+"""`adrenoc firmware`: int8 networks as folders of C, for microcontrollers and CPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from adrenoc.base.text.spelling import quote_word
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.limits import limit_option
+from adrenoc.cli.model_params import CoreParam
+from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
@@ -18,63 +21,110 @@ if TYPE_CHECKING:
     from adrenoc.firmware.mcu.count import Counts
     from adrenoc.firmware.mcu.folder import Firmware
     from adrenoc.firmware.mcu.make import MadeFirmware, Wishes
-
-_LIMITS = ("max_flash_kib", "max_ram_kib")
-_WISHES = ("tuning_log", "spare_flash_kib")
+    from adrenoc.firmware.mcu.program import Program
 
 
-def refuse_others(ctx: click.Context, allowed: Collection[str], what: str = "folders of C") -> None:
-    """Refuse options that mean nothing for `what`, such as a microcontroller or a CPU.
+@dataclass(frozen=True, kw_only=True)
+class CoreModel:
+    """A model, and the core to compile it for."""
 
-    Raises:
-        click.UsageError: one was given.
-    """
-    for param in ctx.command.params:
-        given = ctx.get_parameter_source(param.name or "")
-        if given is click.core.ParameterSource.COMMANDLINE and param.name not in allowed:
-            raise click.UsageError(f"{param.opts[-1]} is not for {what}", ctx)
+    model: Path = argument(type=InputPath())
+    core: Core = option(
+        "--device",
+        type=CoreParam(),
+        default="cortex-m4",
+        show_default=True,
+        metavar="CORE",
+        help="A microcontroller, cpu:arm64 or cpu:host (adrenoc targets).",
+    )
 
 
-def compile_firmware(
-    ctx: click.Context,
-    model: Path,
-    core: Core,
-    output: Path | None,
-    limits: tuple[int | None, int | None],
-    *,
-    wishes: tuple[str | None, int],
-    with_object: bool,
-    explain: bool,
-    as_json: bool,
-) -> None:
-    """Write the folder and say what is in it; `wishes`: a tuning log, KiB of flash to spare."""
+@dataclass(frozen=True, kw_only=True)
+class _Planned(CoreModel):
+    """What `compile` and `check` are told of the plan."""
+
+    limit: dict[str, int] = limit_option(
+        {"flash-kib": True, "ram-kib": True},
+        "Fail beyond so much code and weights, or RAM with inputs and outputs",
+    )
+    spare_flash_kib: int | None = option(
+        "--spare-flash-kib",
+        type=click.IntRange(min=1),
+        metavar="K",
+        help="For microcontrollers: so much more that weights may take, where that saves "
+        "instructions.",
+    )
+    tuning_log: str | None = option(
+        "--tuning-log",
+        type=InputPath(as_text=True),
+        metavar="FILE",
+        help="For microcontrollers: take the schedules that `adrenoc firmware tune` measured.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.core.is_processor and (self.spare_flash_kib or self.tuning_log):
+            raise click.UsageError("--spare-flash-kib and --tuning-log are for microcontrollers")
+
+    @property
+    def wishes(self) -> Wishes:
+        """How the plan is chosen."""
+        from adrenoc.firmware.mcu.make import Wishes
+
+        return Wishes(tuning_log=self.tuning_log, spare_flash_kib=self.spare_flash_kib or 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compiled(_Planned):
+    output: Path | None = option(
+        "-o",
+        "--output",
+        type=OutputPath(),
+        metavar="DIR",
+        help="Where the folder goes.  [default: MODEL's name with the core's, here]",
+    )
+    with_object: bool = option(
+        "--object", is_flag=True, help="For microcontrollers: a compiled model.o too."
+    )
+    explain: bool = option("--explain", is_flag=True, help="Show all layers and decisions.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.core.is_processor and self.with_object:
+            raise click.UsageError("--object is for microcontrollers")
+
+
+@click.command("compile", cls=HeavyCommand)
+@give_options(_Compiled)
+def compile_firmware_command(given: _Compiled) -> int:
+    """Compile an int8 MODEL (.tflite or .onnx) into a folder of C for a core."""
     from adrenoc.cli import console
     from adrenoc.firmware.mcu.folder import plain_firmware
-    from adrenoc.firmware.mcu.make import Wishes, make_firmware
+    from adrenoc.firmware.mcu.make import make_firmware, plan_firmware
 
-    wanted = Wishes(tuning_log=wishes[0], spare_flash_kib=wishes[1])
-
-    allowed = {"model", "target", "output", "explain", "as_json", *_LIMITS}
-    refuse_others(ctx, allowed if core.is_processor else {*allowed, "with_object", *_WISHES})
-    if any(limits):
-        budget = _budget(model, core, limits, wanted)
-        if budget.broken:
-            raise _policy_error(model, core, budget)
-    output = output or Path(f"{model.stem}.{core.name.replace(':', '-')}")
+    model, core = given.model, given.core
+    if given.limit:
+        program, _ = plan_firmware(model, core, given.wishes)
+        error = _find_policy_error(given, _budget(program, given.limit))
+        if error is not None:
+            raise error
+    output = given.output or Path(f"{model.stem}.{core.name.replace(':', '-')}")
     if core.is_processor:
         from adrenoc.firmware.cpu.make_cpu import make_cpu_folder
 
         made = make_cpu_folder(model, core, output)
     else:
-        made = make_firmware(model, core, output, with_object=with_object, wishes=wanted)
-    if as_json:
-        plain = plain_firmware(made.firmware)
-        console.print_json({**plain, "path": str(made.path), "time_ms": made.time_ms})
-        return
-    _show_made(made, core)
-    if explain:
-        _show_layers(made.firmware)
-    _show_decisions(made.firmware, explain=explain)
+        made = make_firmware(
+            model, core, output, with_object=given.with_object, wishes=given.wishes
+        )
+
+    def show() -> None:
+        _show_made(made, core)
+        if given.explain:
+            _show_layers(made.firmware)
+            _show_decisions(made.firmware)
+
+    told = {"path": str(made.path), "time_ms": made.time_ms}
+    return console.tell({**plain_firmware(made.firmware), **told}, show)
 
 
 def _show_made(made: MadeFirmware, core: Core) -> None:
@@ -83,18 +133,15 @@ def _show_made(made: MadeFirmware, core: Core) -> None:
     firmware = made.firmware
     console.blank()
     console.print_verdict(True, f"{made.path}  for the {core.title}, {console.ms(made.time_ms)}")
+    where = "" if core.name == "cpu:host" else "  (under QEMU)"
     console.print_fields(
         [
             ("layers", f"{len(firmware.layers)} (--explain lists them)"),
             ("weights" if core.is_processor else "flash", _constants(firmware)),
             ("RAM", ram_text(firmware)),
-            ("next", f"adrenoc run {quote_word(made.path)} --check MODEL" + _where(core)),
+            ("next", f"adrenoc firmware run {quote_word(made.path)} --check MODEL{where}"),
         ]
     )
-
-
-def _where(core: Core) -> str:
-    return "" if core.name == "cpu:host" else "  (under QEMU)"
 
 
 def _constants(firmware: Firmware) -> str:
@@ -155,10 +202,10 @@ def _a_mac(count: int, multiply_adds: int) -> str:
     return f"{count / multiply_adds:.3f}" if multiply_adds else ""
 
 
-def _show_decisions(firmware: Firmware, *, explain: bool) -> None:
+def _show_decisions(firmware: Firmware) -> None:
     from adrenoc.cli import console
 
-    if not explain or not firmware.decisions:
+    if not firmware.decisions:
         return
     console.blank()
     console.print_table(
@@ -167,76 +214,55 @@ def _show_decisions(firmware: Firmware, *, explain: bool) -> None:
     )
 
 
-def _budget(
-    model: Path, core: Core, limits: tuple[int | None, int | None], wishes: Wishes
-) -> Budget:
+def _budget(program: Program, limits: dict[str, int]) -> Budget:
     from adrenoc.firmware.mcu.budget import budget_of
-    from adrenoc.firmware.mcu.make import plan_firmware
 
-    program, _ = plan_firmware(model, core, wishes)
-    return budget_of(program, max_flash_kib=limits[0], max_ram_kib=limits[1])
+    return budget_of(program, **{f"max_{name}": value for name, value in limits.items()})
 
 
-def _policy_error(model: Path, core: Core, budget: Budget) -> AdrenocError:
+def _find_policy_error(given: CoreModel, budget: Budget) -> AdrenocError | None:
     from adrenoc.base.errors import PolicyError
 
+    if not budget.broken:
+        return None
     return PolicyError(
-        f"{model} breaks {len(budget.broken)} of the limits that were given: "
+        f"{given.model} breaks {len(budget.broken)} of the limits that were given: "
         + "; ".join(budget.broken),
-        hint=f"adrenoc check {quote_word(model)} --device {core.name}",
+        hint=f"adrenoc firmware check {quote_word(given.model)} --device {given.core.name}",
     )
 
 
-def check_firmware(
-    ctx: click.Context,
-    model: Path,
-    core: Core,
-    limits: tuple[int | None, int | None],
-    *,
-    wishes: tuple[str | None, int],
-    as_json: bool,
-) -> None:
-    """Say what a model would take of a core, and fail where limits are broken.
+@click.command("check", cls=HeavyCommand)
+@give_options(_Planned)
+def check_firmware_command(given: _Planned) -> int:
+    """Say what an int8 MODEL would take of a core: flash, RAM, instructions by layer.
 
-    `limits` and `wishes` are as of `compile_firmware`.
+    With --limit it fails where the plan breaks them, and lists all that it breaks.
     """
     from adrenoc.cli import console
     from adrenoc.firmware.cpu.count_cpu import count_on_cpu
-    from adrenoc.firmware.mcu.budget import budget_of
     from adrenoc.firmware.mcu.count import count_layers
     from adrenoc.firmware.mcu.folder import plain_firmware
-    from adrenoc.firmware.mcu.make import Wishes, plan_firmware
+    from adrenoc.firmware.mcu.make import plan_firmware
 
-    allowed = {"model", "target", "as_json", *_LIMITS}
-    refuse_others(ctx, allowed if core.is_processor else {*allowed, *_WISHES})
-    wanted = Wishes(tuning_log=wishes[0], spare_flash_kib=wishes[1])
-    program, firmware = plan_firmware(model, core, wanted)
-    budget = budget_of(program, max_flash_kib=limits[0], max_ram_kib=limits[1])
-    count = count_on_cpu if core.is_processor else count_layers
-    counts = count(program, firmware)
-    if as_json:
-        plain = {**plain_firmware(firmware), "budget": asdict(budget)}
-        console.print_json({**plain, "instructions": asdict(counts)})
-        if budget.broken:
-            ctx.exit(_policy_error(model, core, budget).exit_code)
-        return
-    console.blank()
-    console.print_title(firmware.name, f"on the {core.title}")
-    console.print_fields(
-        [
-            (
-                "weights" if core.is_processor else "flash",
-                f"{console.size(budget.flash_bytes)} of {budget.flash_how}",
-            ),
-            ("RAM", f"{console.size(budget.ram_bytes)}: {ram_text(firmware)}"),
-            ("time", _format_counts(counts)),
-        ]
-    )
-    _show_layers(firmware, counts.layers)
-    _show_alive(budget)
-    _show_decisions(firmware, explain=True)
-    if budget.broken:
-        raise _policy_error(model, core, budget)
+    core = given.core
+    program, firmware = plan_firmware(given.model, core, given.wishes)
+    budget = _budget(program, given.limit)
+    counts = (count_on_cpu if core.is_processor else count_layers)(program, firmware)
+
+    def show() -> None:
+        console.blank()
+        console.print_title(firmware.name, f"on the {core.title}")
+        flash = f"{console.size(budget.flash_bytes)} of {budget.flash_how}"
+        ram = f"{console.size(budget.ram_bytes)}: {ram_text(firmware)}"
+        name = "weights" if core.is_processor else "flash"
+        console.print_fields([(name, flash), ("RAM", ram), ("time", _format_counts(counts))])
+        _show_layers(firmware, counts.layers)
+        _show_alive(budget)
+        _show_decisions(firmware)
+
+    told = {**plain_firmware(firmware), "budget": asdict(budget), "instructions": asdict(counts)}
+    return console.tell(told, show, error=_find_policy_error(given, budget))
 
 
 def _show_alive(budget: Budget) -> None:
@@ -258,27 +284,28 @@ def _show_alive(budget: Budget) -> None:
     )
 
 
-def inspect_if_firmware(ctx: click.Context, path: Path, *, as_json: bool) -> bool:
+def inspect_if_firmware(path: Path) -> bool:
     """Show what is in a folder of C; False of a bundle."""
     from adrenoc.cli import console
     from adrenoc.firmware.mcu.folder import is_firmware, open_firmware, plain_firmware
 
     if not is_firmware(path):
         return False
-    refuse_others(ctx, {"bundle", "as_json"})
     firmware = open_firmware(path)
-    if as_json:
-        console.print_json(plain_firmware(firmware))
-        return True
-    console.print_title(firmware.name, f"for {firmware.device}")
-    specs = (*firmware.inputs, *firmware.outputs)
-    ends = ["input"] * len(firmware.inputs) + ["output"] * len(firmware.outputs)
-    fields = [
-        (end, f"{spec.name} {list(spec.shape)}, {border.scale:.6g} * (stored {-border.zero:+d})")
-        for end, spec, border in zip(ends, specs, firmware.borders, strict=True)
-    ]
-    flash = f"{console.size(firmware.constant_bytes)} of constants, beside the code"
-    console.print_fields([*fields, ("flash", flash), ("RAM", ram_text(firmware))])
-    _show_layers(firmware)
-    _show_decisions(firmware, explain=True)
+
+    def show() -> None:
+        console.print_title(firmware.name, f"for {firmware.device}")
+        specs = (*firmware.inputs, *firmware.outputs)
+        ends = ["input"] * len(firmware.inputs) + ["output"] * len(firmware.outputs)
+        fields = [
+            (end, f"{spec.name} {list(spec.shape)}, {b.scale:.6g} * (stored {-b.zero:+d})")
+            for end, spec, b in zip(ends, specs, firmware.borders, strict=True)
+        ]
+        console.print_fields(
+            [*fields, ("flash", _constants(firmware)), ("RAM", ram_text(firmware))]
+        )
+        _show_layers(firmware)
+        _show_decisions(firmware)
+
+    console.tell(plain_firmware(firmware), show)
     return True

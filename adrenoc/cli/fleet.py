@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.cli.durations import DurationParam
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
-    give_options,
-    json_option,
+    give_record,
     preset_option,
 )
 from adrenoc.cli.place_options import runtime_option
@@ -60,7 +59,6 @@ class _Given:
     folder: Path
     page: Path | None
     junit: Path | None
-    as_json: bool
 
 
 @click.command("fleet", cls=Command)
@@ -194,9 +192,8 @@ class _Given:
     metavar="FILE",
     help="The table as JUnit's XML, for continuous integration.",
 )
-@json_option()
 @click.pass_context
-@give_options(_Given)
+@give_record(_Given)
 def fleet_command(ctx: click.Context, given: _Given) -> None:
     """Run MODELs on many devices at once: right, how fast, how much memory, in one table.
 
@@ -220,12 +217,12 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
         tracked,
         Store(given.folder),
         again=given.again,
-        on_end=_silent if given.as_json else _say,
+        on_end=_silent if wants_json() else _say,
     )
     lines = lines_of(report, before, slower_percent=given.slower_percent)
     _write_reports(given, lines)
     error = find_error(lines)
-    if given.as_json:
+    if wants_json():
         console.print_json({"fleet": lines})
         ctx.exit(0 if error is None else error.exit_code)
     _show(lines)

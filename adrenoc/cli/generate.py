@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -83,10 +83,9 @@ def run_if_decoder(
         return False
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli.encoders import Offer, run_encoders
-    from adrenoc.cli.firmware import refuse_others
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
 
-    refuse_others(ctx, {*_TAKEN, *where, *(["repeat"] if fed else [])}, asked.option)
+    _refuse_others(ctx, {*_TAKEN, *where, *(["repeat"] if fed else [])}, asked.option)
     choice = choose_place(**where)
     bundle = open_bundle(path)
     check_is_decoder(bundle)
@@ -116,6 +115,18 @@ def run_if_decoder(
         check = _check(bundle, reference, (prompt, given), result, logits, tolerance)
     _tell(ctx, decoder, result, check, len(prompt), as_json=as_json)
     return True
+
+
+def _refuse_others(ctx: click.Context, allowed: Collection[str], what: str) -> None:
+    """Refuse options that mean nothing with `what`, which asks for a decoder.
+
+    Raises:
+        click.UsageError: one was given.
+    """
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(param.name or "")
+        if given is click.core.ParameterSource.COMMANDLINE and param.name not in allowed:
+            raise click.UsageError(f"{param.opts[-1]} is not for {what}", ctx)
 
 
 def _draw_prompt(path: Path, asked: Asked, seed: int) -> tuple[Asked, str | None]:

@@ -70,8 +70,31 @@ class OutputPath(click.Path):
             check_folder_can_be_made(path)
 
 
+_JSON = "adrenoc.json"
+
+JSON_OPTION = click.Option(
+    ["--json"],
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, _, asked: ctx.meta.update({_JSON: True}) if asked else None,
+    help="Print the result as JSON.",
+)
+"""Of every command, as --help is; it may stand before the command's name, too."""
+
+
+def wants_json() -> bool:
+    """Whether the command that runs is to print JSON."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_JSON))
+
+
 class Command(click.Command):
     """A command whose outputs replace none of its inputs."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's own parameters, and those of every command."""
+        *own, help_option = super().get_params(ctx)
+        return [*own, JSON_OPTION, help_option]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Look at the outputs first, then do it."""

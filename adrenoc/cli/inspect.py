@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.cli.guarded import Command
-from adrenoc.cli.options import json_option, path_argument
+from adrenoc.cli.guarded import Command, wants_json
+from adrenoc.cli.options import path_argument
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @click.command("inspect", cls=Command)
 @path_argument("bundle")
 @click.option("--kernel", metavar="NAME", help="Print the source of one kernel and nothing else.")
-@json_option()
 @click.pass_context
-def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None, as_json: bool) -> None:
+def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None) -> None:
     """Show what is in BUNDLE.
 
     Inputs and outputs, target and options, kernels, memory, versions, digests; of a folder for a
     core its layers and what they take.
     """
+    as_json = wants_json()
     from adrenoc.base.text.printable import printable
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.bundle.editions import read_editions
@@ -36,9 +36,11 @@ def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None, as_jso
     from adrenoc.cli import console
     from adrenoc.cli.firmware import inspect_if_firmware
     from adrenoc.cli.terminal import say
+    from adrenoc.cli.view import refuse_firmware
 
-    if inspect_if_firmware(ctx, bundle, as_json=as_json):
+    if kernel is None and inspect_if_firmware(bundle):
         return
+    refuse_firmware(bundle)
     opened = open_bundle(bundle)
     if kernel is not None:
         say(printable(_source(opened, kernel), lines=True))

@@ -27,7 +27,9 @@ from adrenoc.cli.compile import compile_command
 from adrenoc.cli.devices import devices_command
 from adrenoc.cli.diff import diff_command
 from adrenoc.cli.doctor import doctor_command
+from adrenoc.cli.firmware import check_firmware_command, compile_firmware_command
 from adrenoc.cli.fleet import fleet_command
+from adrenoc.cli.guarded import JSON_OPTION
 from adrenoc.cli.inspect import inspect_command
 from adrenoc.cli.interrupts import Interrupts, Terminated, end_process, interrupts
 from adrenoc.cli.package import package_command
@@ -35,6 +37,7 @@ from adrenoc.cli.presets import presets_command
 from adrenoc.cli.prove import prove_command
 from adrenoc.cli.report import report_command
 from adrenoc.cli.run import run_command
+from adrenoc.cli.run_firmware import run_firmware_command
 from adrenoc.cli.runtime import build_runtime_command, install_unit_command
 from adrenoc.cli.sections import SectionedGroup, make_group
 from adrenoc.cli.serve import serve_command
@@ -48,6 +51,7 @@ from adrenoc.cli.terminal import (
     say_json,
 )
 from adrenoc.cli.tune import tune_command
+from adrenoc.cli.tune_firmware import tune_firmware_command
 from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.cli.verify_device import verify_device_command
 from adrenoc.cli.view import view_command
@@ -74,6 +78,7 @@ def cli() -> None:
     """
 
 
+cli.params.append(JSON_OPTION)  # of every command, and before its name too
 cli.add_sections(
     {
         "From a model to a phone": (
@@ -105,6 +110,16 @@ cli.add_sections(
                     warm_command,
                     fleet_command,
                     report_command,
+                ),
+            ),
+            make_group(
+                "firmware",
+                "Compile int8 networks to C, for microcontrollers and CPUs.",
+                (
+                    compile_firmware_command,
+                    check_firmware_command,
+                    run_firmware_command,
+                    tune_firmware_command,
                 ),
             ),
             make_group(

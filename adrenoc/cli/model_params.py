@@ -23,21 +23,21 @@ class TargetParam(ParamType):
 
     name = "device"
 
-    def __init__(self, *, cores: bool = False, sets: bool = False) -> None:
-        """Of GPUs alone, or with `cores` of microcontrollers and CPUs too, with `sets` of many."""
-        self.cores, self.sets = cores, sets
+    def __init__(self, *, sets: bool = False) -> None:
+        """Of one, or with `sets` of many."""
+        self.sets = sets
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Target | Core | DeviceSet:
         """Look the name up."""
         from adrenoc.base.errors import TargetError
-        from adrenoc.firmware.mcu.core import Core, is_core, load_core
+        from adrenoc.firmware.mcu.core import is_core, load_core
         from adrenoc.target.device_set import DeviceSet, is_device_set, load_device_set
         from adrenoc.target.own_file import own_path
         from adrenoc.target.target import Target, load_target
 
-        if isinstance(value, Target | Core | DeviceSet):
+        if isinstance(value, Target | DeviceSet):
             return value
         if is_device_set(value):
             if self.sets:
@@ -49,27 +49,65 @@ class TargetParam(ParamType):
         if own_path(value) is not None or not is_core(value):
             return load_target(value)
         core = load_core(value)
-        if not self.cores:
-            raise TargetError(
-                f"{core.name} is no GPU; this command is for GPUs",
-                hint=f"adrenoc compile MODEL --device {core.name}",
-            )
-        return core
+        raise TargetError(
+            f"{core.name} is no GPU; this command is for GPUs",
+            hint=f"adrenoc firmware compile MODEL --device {core.name}",
+        )
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """All devices that begin so."""
-        from adrenoc.firmware.mcu.core import core_names, load_core
         from adrenoc.target.target import list_targets
 
-        known = {target.name: target.title for target in list_targets()}
-        known |= {name: load_core(name).title for name in core_names() if self.cores}
         return [
-            CompletionItem(name, help=title)
-            for name, title in known.items()
-            if name.startswith(incomplete)
+            CompletionItem(target.name, help=target.title)
+            for target in list_targets()
+            if target.name.startswith(incomplete)
         ]
+
+
+class CoreParam(ParamType):
+    """A microcontroller or a CPU by its name; an unknown name is a TargetError."""
+
+    name = "core"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Core:
+        """Look the name up."""
+        from adrenoc.base.errors import TargetError
+        from adrenoc.firmware.mcu.core import Core, core_names, load_core
+
+        if isinstance(value, Core):
+            return value
+        try:
+            return load_core(value)
+        except TargetError as error:
+            if value.lower() not in core_names() and not value.lower().startswith("cortex-m"):
+                error.hint = f"adrenoc compile MODEL --device {value}, where it is a GPU"
+            raise
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """All cores that begin so."""
+        from adrenoc.firmware.mcu.core import core_names
+
+        return [CompletionItem(name) for name in core_names() if name.startswith(incomplete)]
+
+
+class DeviceParam(TargetParam):
+    """Whatever can be compiled for: a GPU, a microcontroller or a CPU."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Target | Core | DeviceSet:
+        """Look the name up."""
+        from adrenoc.firmware.mcu.core import Core, is_core
+        from adrenoc.target.own_file import own_path
+
+        if isinstance(value, Core) or (own_path(value) is None and is_core(value)):
+            return CoreParam().convert(value, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class PresetParam(ParamType):

@@ -24,7 +24,6 @@ from adrenoc.target.system import SYSTEMS
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
-    from adrenoc.firmware.mcu.core import Core
     from adrenoc.ir.precision_policy import PrecisionPolicy
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
@@ -86,23 +85,17 @@ def path_argument(name: str, *, replaced: bool = False) -> Decorator:
     return click.argument(name, type=InputPath(replaced=replaced))
 
 
-def json_option() -> Decorator:
-    """`--json`: the result as one JSON object on stdout."""
-    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-
-
 _REPORT, _SET, _SYSTEM = "adrenoc.device_report", "adrenoc.device_set", "adrenoc.system"
 """Where a command keeps these files until its device is read."""
 
 
-def device_option(*, cores: bool = False, sets: bool = False) -> Decorator:
-    """`--device`: what to compile for, with `cores` a microcontroller or a CPU too.
+def device_option(*, sets: bool = False) -> Decorator:
+    """`--device`: what to compile for.
 
     With it goes `--device-report`, what the driver was found to get wrong: the device that the
     command gets does without that.  With `sets` it may be several devices (a DeviceSet), which
     `--device-set` has from a file.
     """
-    others = ", cortex-m4" if cores else ""
     several = "; several between commas, or `all`, go into one bundle" if sets else ""
     report = click.option(
         "--device-report",
@@ -116,14 +109,14 @@ def device_option(*, cores: bool = False, sets: bool = False) -> Decorator:
     device = click.option(
         "--device",
         "target",
-        type=TargetParam(cores=cores, sets=sets),
+        type=TargetParam(sets=sets),
         callback=lambda ctx, _, target: _apply_system(
             _apply_report(_read_set(ctx, target), ctx.meta.get(_REPORT)), ctx.meta.get(_SYSTEM)
         ),
         default="adreno",
         show_default=True,
         metavar="DEVICE",
-        help=f"What to compile for: adreno, adreno:750, adreno:sm8650, host{others} "
+        help=f"What to compile for: adreno, adreno:750, adreno:sm8650, host "
         f"(adrenoc targets), or a target file of your own, FILE.toml{several}.",
     )
     if not sets:
@@ -141,7 +134,7 @@ def device_option(*, cores: bool = False, sets: bool = False) -> Decorator:
     return join_options(device, listed, report)
 
 
-AnyTarget: TypeAlias = "Target | Core | DeviceSet"
+AnyTarget: TypeAlias = "Target | DeviceSet"
 
 
 def _read_set(ctx: click.Context, target: AnyTarget) -> AnyTarget:
@@ -163,18 +156,14 @@ def _apply_report(target: AnyTarget, report: Path | None) -> AnyTarget:
 
     Raises:
         TargetError: the report is damaged, or of another GPU.
-        click.UsageError: it is not for a GPU.
     """
     if report is None:
         return target
     from adrenoc.target.device_report import apply_report, read_report
     from adrenoc.target.device_set import DeviceSet, add_report
-    from adrenoc.target.target import Target
 
     if isinstance(target, DeviceSet):
         return add_report(target, read_report(report), report)
-    if not isinstance(target, Target):
-        raise click.UsageError("--device-report is for GPUs")
     return apply_report(target, read_report(report), report)
 
 
@@ -237,11 +226,9 @@ def shape_option(text: str = "", *, ranges: bool = False) -> Decorator:
     )
 
 
-def model_options(
-    *, cores: bool = False, sets: bool = False, ranges: bool = False, systems: bool = False
-) -> Decorator:
+def model_options(*, sets: bool = False, ranges: bool = False, systems: bool = False) -> Decorator:
     """A model, what to compile it for, how, and for which shapes."""
-    asked = device_option(cores=cores, sets=sets), preset_option(), shape_option(ranges=ranges)
+    asked = device_option(sets=sets), preset_option(), shape_option(ranges=ranges)
     system = [_system_option()] if systems else []
     return join_options(path_argument("model"), *asked, *system, entry_options())
 
@@ -271,7 +258,7 @@ def join_options(*options: Decorator) -> Decorator:
     return decorate
 
 
-def give_options(record: type[Any]) -> Decorator:
+def give_record(record: type[Any]) -> Decorator:
     """Hand a command its options as one `record`, a dataclass with a field for each of them."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -367,28 +354,3 @@ def model_explorer_option(what: str) -> Decorator:
         help=f"Write {what} as node data for Model Explorer, by tensor: a file a figure, "
         "FILE.FIGURE.json.",
     )
-
-
-def firmware_options() -> Decorator:
-    """`--max-flash-kib`, `--max-ram-kib`, `--spare-flash-kib`: what a microcontroller has."""
-    size = click.IntRange(min=1)
-    flash = click.option(
-        "--max-flash-kib",
-        type=size,
-        metavar="K",
-        help="For microcontrollers and CPUs: fail beyond so much code and weights.",
-    )
-    ram = click.option(
-        "--max-ram-kib",
-        type=size,
-        metavar="K",
-        help="For microcontrollers and CPUs: fail beyond so much RAM, inputs and outputs with it.",
-    )
-    spare = click.option(
-        "--spare-flash-kib",
-        type=size,
-        metavar="K",
-        help="For microcontrollers: so much more that weights may take, where that saves "
-        "instructions.",
-    )
-    return join_options(flash, ram, spare)

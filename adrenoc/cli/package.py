@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
-from adrenoc.cli.options import json_option
+from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -57,7 +56,6 @@ _ARCHIVE = ".aar"
     help="With --aar -o FOLDER: bundles for several GPUs go into an asset pack, of which Play "
     "gives each phone the part for its GPU, and the runtime into an archive.",
 )
-@json_option()
 def package_command(
     bundles: tuple[Path, ...],
     form: str | None,
@@ -65,9 +63,9 @@ def package_command(
     output: Path,
     sample: Path | None,
     split: bool,
-    as_json: bool,
 ) -> None:
     """Put bundles and the runtime into packages for an app."""
+    as_json = wants_json()
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.native.android.java.classes import find_javac

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import click
 
-from adrenoc.cli.guarded import Command
-from adrenoc.cli.options import json_option
+from adrenoc.cli.guarded import Command, wants_json
 
 
 @click.command("presets", cls=Command)
-@json_option()
-def presets_command(as_json: bool) -> None:
+def presets_command() -> None:
     """List the presets and what each of them sets."""
+    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.ir.options import DEFAULT_PRESET, list_presets
 

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand
-from adrenoc.cli.options import json_option, path_argument, seed_option
+from adrenoc.cli.guarded import HeavyCommand, wants_json
+from adrenoc.cli.options import path_argument, seed_option
 
 
 @click.command("prove", cls=HeavyCommand)
 @path_argument("bundle", replaced=True)
 @path_argument("model")
 @seed_option("Seed of the inputs.")
-@json_option()
-def prove_command(bundle: Path, model: Path, seed: int, as_json: bool) -> None:
+def prove_command(bundle: Path, model: Path, seed: int) -> None:
     """Put inputs and what MODEL makes of them into BUNDLE, for `adrenoc_verify` in an app.
 
     On a phone that nobody has tried, an app then asks once whether the driver computes the model
     rightly, and falls back where it does not.
     """
+    as_json = wants_json()
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.lab.prove.proof import put_proof

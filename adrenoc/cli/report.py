@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
-from adrenoc.cli.options import json_option
+from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
 
 
 @click.command("report", cls=Command)
@@ -22,14 +21,14 @@ from adrenoc.cli.options import json_option
     metavar="FILE.json",
     help="The report; read it before you send it.",
 )
-@json_option()
-def report_command(files: tuple[Path, ...], output: Path, as_json: bool) -> None:
+def report_command(files: tuple[Path, ...], output: Path) -> None:
     """Collect what adrenoc measured on a device into one file, without anything of yours.
 
     FILEs are what calibrate, verify, run --json and fleet --json wrote.  Of each go figures,
     and the words of device and driver; names of models, tensors, files, computers and serial
     numbers stay here.
     """
+    as_json = wants_json()
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.cli import console
     from adrenoc.pages.report.report import collect, report_text

@@ -11,13 +11,12 @@ import click
 
 from adrenoc.cli.generate import run_if_decoder
 from adrenoc.cli.generate_options import generate_options, take_asked
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
     InputParam,
     NumbersParam,
-    json_option,
     path_argument,
     seed_option,
     shape_option,
@@ -30,7 +29,7 @@ from adrenoc.cli.place_options import (
     reach,
 )
 from adrenoc.cli.rounding_floor import check_floor, measure_floor, plain_floor, show_floor
-from adrenoc.cli.run_firmware import run_if_firmware
+from adrenoc.cli.view import refuse_firmware
 from adrenoc.cli.write_views import take_views, view_options, write_run_views
 
 if TYPE_CHECKING:
@@ -130,8 +129,7 @@ if TYPE_CHECKING:
     "--threads",
     type=click.IntRange(1, 8),
     metavar="N",
-    help="Of the CPU, for cpu:arm64 and for bundles that carry its code.  [default: 1 for folders, "
-    "else as many as it has]",
+    help="Of the CPU, for bundles that carry its code.  [default: as many as it has]",
 )
 @click.option(
     "--check",
@@ -162,7 +160,6 @@ if TYPE_CHECKING:
 @click.option(
     "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
 )
-@json_option()
 @click.pass_context
 def run_command(
     ctx: click.Context,
@@ -191,19 +188,14 @@ def run_command(
     layers_of: Path | None,
     tolerance: float | None,
     save: Path | None,
-    as_json: bool,
     **where: Any,
 ) -> None:
-    """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it.
-
-    A folder for a microcontroller or cpu:arm64 runs under QEMU: instructions are counted.
-    """
-    given = files, seed, threads
+    """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it."""
+    as_json = wants_json()
     asked, views = take_asked(where), take_views(where)
     by, kept = (seed, reference, tolerance), (keep_programs, qualcomm_programs)
-    if run_if_firmware(ctx, bundle, given, reference, save, as_json=as_json) or run_if_decoder(
-        ctx, bundle, asked, files, by, where, kept, as_json=as_json
-    ):
+    refuse_firmware(bundle)
+    if run_if_decoder(ctx, bundle, asked, files, by, where, kept, as_json=as_json):
         return
     from adrenoc.base.errors import CheckFailedError
     from adrenoc.bundle.bundle import open_bundle

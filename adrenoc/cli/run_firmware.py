@@ -1,15 +1,18 @@
-"""What `run` does for microcontrollers and CPUs: a folder of C, beside the model's own runtime."""
+"""`adrenoc firmware run`: a folder of C computes beside the model's own runtime."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.cli.firmware import ram_text, refuse_others
+from adrenoc.cli.firmware import ram_text
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.options import InputParam
+from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
@@ -17,66 +20,91 @@ if TYPE_CHECKING:
     from adrenoc.firmware.mcu.folder import Firmware
 
 
-def run_if_firmware(
-    ctx: click.Context,
-    path: Path,
-    given: tuple[tuple[InputFile, ...], int, int | None],
-    reference: Path | None,
-    save: Path | None,
-    *,
-    as_json: bool,
-) -> bool:
-    """Run a folder of C, under QEMU where need be, and compare every byte; False of a bundle.
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    path: Path = argument(type=InputPath(), metavar="FOLDER")
+    files: tuple[InputFile, ...] = option(
+        "--input",
+        type=InputParam(),
+        multiple=True,
+        metavar="[NAME=]FILE",
+        help="An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers]",
+    )
+    seed: int = option(
+        "--seed",
+        type=click.IntRange(0, 2**64 - 1),
+        default=0,
+        show_default=True,
+        help="Seed of random inputs.",
+    )
+    threads: int = option(
+        "--threads",
+        type=click.IntRange(1, 8),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Of cpu:arm64 and cpu:host.",
+    )
+    reference: Path | None = option(
+        "--check",
+        type=InputPath(),
+        metavar="MODEL",
+        help="Compare every byte with what LiteRT or onnxruntime computes from MODEL.",
+    )
+    save: Path | None = option(
+        "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
+    )
 
-    `given`: inputs, a seed for those that are missing, and threads.
+
+@click.command("run", cls=HeavyCommand)
+@give_options(_Run)
+def run_firmware_command(given: _Run) -> int:
+    """Run a FOLDER of C under QEMU, or here, and count its instructions.
+
+    They are no cycles, and not of a board or a phone.
     """
     from adrenoc.check.inputs import make_inputs
     from adrenoc.cli import console
-    from adrenoc.firmware.mcu.folder import is_firmware, open_firmware
-
-    if not is_firmware(path):
-        return False
     from adrenoc.firmware.mcu.core import load_core
     from adrenoc.firmware.mcu.emulator import run_firmware
+    from adrenoc.firmware.mcu.folder import open_firmware
 
-    firmware = open_firmware(path)
-    allowed = {"bundle", "files", "seed", "reference", "save", "as_json"}
+    firmware = open_firmware(given.path)
     on_processor = load_core(firmware.device).is_processor
-    refuse_others(ctx, {*allowed, "threads"} if on_processor else allowed)
-    files, seed, threads = given
-    inputs = make_inputs(firmware.inputs, files, seed=seed)
+    if given.threads > 1 and not on_processor:
+        raise click.UsageError("--threads is for CPUs: a microcontroller has one")
+    inputs = make_inputs(firmware.inputs, given.files, seed=given.seed)
     expected, judge = None, ""
-    if reference is not None:
+    if given.reference is not None:
         from adrenoc.check.firmware import expected_outputs, judge_of
 
-        expected, judge = expected_outputs(firmware, reference, inputs), judge_of(reference)
+        expected = expected_outputs(firmware, given.reference, inputs)
+        judge = judge_of(given.reference)
     if on_processor:
         from adrenoc.firmware.cpu.run_cpu import run_cpu_folder
 
-        result = run_cpu_folder(path, firmware, inputs, threads=threads or 1)
+        result = run_cpu_folder(given.path, firmware, inputs, threads=given.threads)
     else:
-        result = run_firmware(path, firmware, inputs)
-    if save is not None:
+        result = run_firmware(given.path, firmware, inputs)
+    if given.save is not None:
         from adrenoc.check.numpy_files import save_arrays
 
-        save_arrays(save, result.outputs)
+        save_arrays(given.save, result.outputs)
     wrong = None if expected is None else _differences(result, expected, firmware)
-    if as_json:
-        console.print_json(_plain(firmware, result, wrong))
-    else:
-        _show_run(firmware, result, judge if wrong == {} else "")
+    error = None
     if wrong:
         from adrenoc.base.errors import CheckFailedError
 
         error = CheckFailedError(
             f"{sum(wrong.values())} numbers differ from what {judge}",
-            hint=f"adrenoc run {quote_word(path)} --check {quote_word(reference)} --seed N "
-            "for other inputs",
+            hint=f"adrenoc firmware run {quote_word(given.path)} --check "
+            f"{quote_word(given.reference or '')} --seed N for other inputs",
         )
-        if not as_json:
-            raise error
-        ctx.exit(error.exit_code)
-    return True
+    return console.tell(
+        _plain(firmware, result, wrong),
+        lambda: _show_run(firmware, result, judge if wrong == {} else ""),
+        error=error,
+    )
 
 
 def _differences(result: Emulated, expected: Any, firmware: Firmware) -> dict[str, int]:

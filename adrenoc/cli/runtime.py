@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from adrenoc.cli.guarded import Command, InputPath, OutputPath
-from adrenoc.cli.options import json_option
+from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
 
 
 @click.command("build", cls=Command)
@@ -53,7 +52,6 @@ from adrenoc.cli.options import json_option
     type=click.Choice(["address,undefined", "thread"]),
     help="Build with sanitizers, for tests on this machine.",
 )
-@json_option()
 def build_runtime_command(
     abi: str,
     ndk: Path | None,
@@ -62,9 +60,9 @@ def build_runtime_command(
     clml_sdk: Path | None,
     static: bool,
     sanitize: str | None,
-    as_json: bool,
 ) -> None:
     """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
+    as_json = wants_json()
     from adrenoc.base.files.outputs import check_folder_can_be_replaced
     from adrenoc.cli import console
     from adrenoc.native.android.ndk import MIN_API
@@ -126,7 +124,6 @@ def build_runtime_command(
     metavar="FILE",
     help="Write the unit there.  [default: where systemd looks]",
 )
-@json_option()
 def install_unit_command(
     folder: Path,
     host: str,
@@ -136,9 +133,9 @@ def install_unit_command(
     environment: tuple[str, ...],
     for_user: bool,
     output: Path | None,
-    as_json: bool,
 ) -> None:
     """Write a unit of systemd that serves `adrenoc run --rpc` on this machine; starts nothing."""
+    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.cli.serve import check_reach
     from adrenoc.native.android.systemd_unit import UNIT, Service, find_unit_place, install_unit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand
-from adrenoc.cli.options import MOST_SECONDS, FiniteRange, json_option
+from adrenoc.cli.guarded import HeavyCommand, wants_json
+from adrenoc.cli.options import MOST_SECONDS, FiniteRange
 
 
 def check_reach(host: str, *, key: str, has_tracker: bool) -> None:
@@ -81,7 +81,6 @@ def check_reach(host: str, *, key: str, has_tracker: bool) -> None:
     is_flag=True,
     help="Listen beyond this machine without --key: whoever reaches the port runs code here.",
 )
-@json_option()
 def serve_command(
     host: str,
     port: int,
@@ -91,13 +90,13 @@ def serve_command(
     advertised: str,
     max_message_mib: int,
     is_open: bool,
-    as_json: bool,
 ) -> None:
     """Serve TVM's RPC protocol until interrupted, for `adrenoc run BUNDLE --rpc HOST:PORT`.
 
     A peer can run any code here: listen to this machine alone unless the network is yours.  Bundles
     and built kernels are kept in the cache folder, so that they are sent and built once.
     """
+    as_json = wants_json()
     from adrenoc.base.files.read import cache_folder
     from adrenoc.cli import console
     from adrenoc.device.serve import RpcServer, ServeOptions, is_loopback

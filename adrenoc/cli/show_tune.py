@@ -162,12 +162,9 @@ def _kernel_rows(kernels: tuple[KernelProgress, ...]) -> list[tuple[str, ...]]:
     return rows
 
 
-def show_result(
-    result: TuneProgress, model: Path, device: str, log: Path, *, asked: str = ""
-) -> None:
-    """The end of a tuning; `asked` are the options by which the same kernels are compiled."""
+def show_result(result: TuneProgress, command: str, log: Path) -> None:
+    """Show the end of a tuning; `command` compiles the same kernels."""
     console.print_verdict(True, headline(result))
     console.print_table(_COLUMNS, _kernel_rows(result.kernels), right=_COLUMNS[1:])
-    words = f"--device {device}{asked} --tuning-log {quote_word(log)}"
-    after = f"adrenoc compile {quote_word(model)} {words}"
+    after = f"{command} --tuning-log {quote_word(log)}"
     console.print_fields([("log", str(log)), ("next", after)])

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import Command
-from adrenoc.cli.model_params import TargetParam
-from adrenoc.cli.options import json_option
+from adrenoc.cli.guarded import Command, wants_json
+from adrenoc.cli.model_params import DeviceParam
 
 if TYPE_CHECKING:
     from adrenoc.firmware.mcu.core import Core
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
 
 
 @click.command("targets", cls=Command)
-@click.argument("device", type=TargetParam(cores=True), required=False)
-@json_option()
-def targets_command(device: Target | Core | None, as_json: bool) -> None:
+@click.argument("device", type=DeviceParam(), required=False)
+def targets_command(device: Target | Core | None) -> None:
     """List the devices to compile for, or the facts of one DEVICE."""
+    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.firmware.mcu.core import Core, core_names, load_core
     from adrenoc.target.target import list_targets

@@ -12,13 +12,11 @@ import click
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.decoder_options import context_option, int8_prompts_option
 from adrenoc.cli.durations import DurationParam
-from adrenoc.cli.entry_options import check_no_entry
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.options import (
     MOST_SECONDS,
     FiniteRange,
-    give_options,
-    json_option,
+    give_record,
     model_options,
     seed_option,
 )
@@ -26,7 +24,6 @@ from adrenoc.cli.place_options import runtime_option
 
 if TYPE_CHECKING:
     from adrenoc.cli.place_options import PlaceChoice
-    from adrenoc.firmware.mcu.core import Core
     from adrenoc.importers.entry import Entry
     from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
     from adrenoc.lab.tune.tune_model import TuneRequest
@@ -38,7 +35,7 @@ class _Given:
     """The options of `adrenoc tune run`, as they were typed."""
 
     model: Path
-    target: Target | Core
+    target: Target
     preset: str | None
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     entry: Entry
@@ -58,9 +55,7 @@ class _Given:
     more_logs: tuple[Path, ...]
     offline: bool
     analyser: str | None
-    executor: str | None
     seed: int
-    as_json: bool
 
     @property
     def log(self) -> Path:
@@ -82,7 +77,7 @@ class _Given:
 
 
 @click.command("run", cls=HeavyCommand)
-@model_options(cores=True)
+@model_options()
 @context_option(", half of which are there as kernels are measured")
 @click.option(
     "--prefill",
@@ -165,48 +160,32 @@ class _Given:
     metavar="CMD",
     help="With --offline: a command that gets a .cl file and prints JSON with time_us.",
 )
-@click.option(
-    "--executor",
-    metavar="CMD",
-    help="For microcontrollers: a command that builds and runs programs on a board of yours, in "
-    "place of QEMU; docs/how-to/microcontrollers.md says what it reads and prints.",
-)
 @seed_option("Of the search.", default=1)
-@json_option()
 @click.pass_context
-@give_options(_Given)
+@give_record(_Given)
 def tune_command(ctx: click.Context, given: _Given) -> None:
     """Measure schedules of MODEL's kernels and keep them in a log.
 
     `adrenoc compile MODEL --tuning-log FILE` takes the best.  Ctrl-C stops at any time, and the
     same command goes on where it stopped.  With --json one object a line, the last the result.
-    For a microcontroller (cortex-m4) instructions are counted under QEMU.
     """
-    from adrenoc.firmware.mcu.core import Core
-
     target = given.target
-    if isinstance(target, Core):
-        from adrenoc.cli.tune_firmware import tune_core
-
-        check_no_entry(given.entry)
-        limits = given.trials, given.budget, given.limit_s
-        wishes = given.more_logs, given.executor
-        tune_core(ctx, given.model, target, given.log, limits, *wishes, as_json=given.as_json)
-        return
-    if given.executor is not None:
-        raise click.UsageError("--executor is for microcontrollers")
     from adrenoc.cli.show_tune import JsonObserver, LiveObserver, show_result
 
     if given.analyser is not None and not given.offline:
         raise click.UsageError("--analyser goes with --offline")
     request, places = _request_of(given, target), _places(given)
-    if given.as_json:
+    if wants_json():
         json_observer = JsonObserver()
         json_observer.result(_run(given, request, places, json_observer), request.log)
         return
     with LiveObserver(given.model.name, target.name) as observer:
         result = _run(given, request, places, observer)
-    show_result(result, given.model, target.option, given.log, asked=given.asked)
+    show_result(
+        result,
+        f"adrenoc compile {quote_word(given.model)} --device {target.option}{given.asked}",
+        given.log,
+    )
 
 
 def _request_of(given: _Given, target: Target) -> TuneRequest:

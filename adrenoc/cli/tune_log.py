@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from adrenoc.cli.guarded import Group, InputPath, OutputPath
-from adrenoc.cli.options import json_option
+from adrenoc.cli.guarded import Group, InputPath, OutputPath, wants_json
 
 
 @click.group("log", cls=Group)
@@ -27,9 +26,9 @@ _OUTPUT = click.option(
 
 @tune_log_command.command("show")
 @click.argument("log", type=InputPath())
-@json_option()
-def show_command(log: Path, as_json: bool) -> None:
+def show_command(log: Path) -> None:
     """Say what LOG holds, by GPU."""
+    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.ir.tuning_log import read_log
     from adrenoc.lab.tune.merge import summaries
@@ -53,9 +52,9 @@ def show_command(log: Path, as_json: bool) -> None:
 @tune_log_command.command("merge")
 @click.argument("logs", type=InputPath(replaced=True), nargs=-1, required=True)
 @_OUTPUT
-@json_option()
-def merge_command(logs: tuple[Path, ...], output: Path, as_json: bool) -> None:
+def merge_command(logs: tuple[Path, ...], output: Path) -> None:
     """Write all trials of LOGS into one log, equal ones once."""
+    as_json = wants_json()
     from adrenoc.ir.tuning_log import read_log
     from adrenoc.lab.tune.merge import merge, write_log
 
@@ -68,9 +67,9 @@ def merge_command(logs: tuple[Path, ...], output: Path, as_json: bool) -> None:
 @tune_log_command.command("prune")
 @click.argument("log", type=InputPath(replaced=True))
 @_OUTPUT
-@json_option()
-def prune_command(log: Path, output: Path, as_json: bool) -> None:
+def prune_command(log: Path, output: Path) -> None:
     """Keep of LOG the best and the untuned schedule of each kernel, and failures."""
+    as_json = wants_json()
     from adrenoc.ir.tuning_log import read_log
     from adrenoc.lab.tune.merge import prune, write_log
 
@@ -83,9 +82,9 @@ def prune_command(log: Path, output: Path, as_json: bool) -> None:
 @tune_log_command.command("diff")
 @click.argument("first", type=InputPath())
 @click.argument("second", type=InputPath())
-@json_option()
-def diff_command(first: Path, second: Path, as_json: bool) -> None:
+def diff_command(first: Path, second: Path) -> None:
     """Show the kernels for which FIRST and SECOND have other schedules."""
+    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.ir.tuning_log import Trial, actions_key, read_log
     from adrenoc.lab.tune.merge import differences

@@ -9,9 +9,8 @@ import click
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.durations import DurationParam
-from adrenoc.cli.guarded import HeavyCommand, OutputPath
+from adrenoc.cli.guarded import HeavyCommand, OutputPath, wants_json
 from adrenoc.cli.model_params import TargetParam
-from adrenoc.cli.options import json_option
 from adrenoc.cli.place_options import place_options
 from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
 
@@ -64,7 +63,6 @@ _PRECISIONS = ("mixed", "fp32", "fp16")
     help="The report, for --device-report FILE.",
 )
 @resume_option()
-@json_option()
 @click.pass_context
 def verify_device_command(
     ctx: click.Context,
@@ -75,7 +73,6 @@ def verify_device_command(
     only: tuple[str, ...],
     output: Path,
     resume_file: Path | None,
-    as_json: bool,
     **where: Any,
 ) -> None:
     """Run every kernel family on a device, and hold each result against the reference.
@@ -83,6 +80,7 @@ def verify_device_command(
     What goes wrong is tried again in simpler forms.  What helps is written to a report, and
     `adrenoc compile MODEL --device-report FILE` does without it.
     """
+    as_json = wants_json()
     from adrenoc.base.errors import CheckFailedError
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.cli import console

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.cli.guarded import Command, OutputPath
-from adrenoc.cli.options import json_option, path_argument
+from adrenoc.cli.guarded import Command, OutputPath, wants_json
+from adrenoc.cli.options import path_argument
 
 
 @click.command("view", cls=Command)
@@ -20,12 +20,12 @@ from adrenoc.cli.options import json_option, path_argument
     metavar="FILE",
     help="Write the page there, and open nothing.",
 )
-@json_option()
-def view_command(bundle: Path, output: Path | None, as_json: bool) -> None:
+def view_command(bundle: Path, output: Path | None) -> None:
     """Show the report of BUNDLE in the browser: a file, no server.
 
     Figures, what each launch costs, kernels with their texts, memory, decisions.
     """
+    as_json = wants_json()
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
@@ -77,5 +77,5 @@ def refuse_firmware(path: Path) -> None:
     if is_firmware(path):
         raise BundleError(
             f"{path} is a folder of C for a core; expected a bundle of OpenCL kernels",
-            hint=f"adrenoc inspect {quote_word(path)}",
+            hint=f"adrenoc firmware run {quote_word(path)}, or adrenoc inspect {quote_word(path)}",
         )

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand
-from adrenoc.cli.options import json_option, path_argument
+from adrenoc.cli.guarded import HeavyCommand, wants_json
+from adrenoc.cli.options import path_argument
 from adrenoc.cli.place_options import choose_place, place_options, program_folder, reach
 
 
@@ -23,11 +23,9 @@ from adrenoc.cli.place_options import choose_place, place_options, program_folde
     is_flag=True,
     help="Use kernels that an older Qualcomm driver built, or one of the same branch.",
 )
-@json_option()
-def warm_command(
-    bundle: Path, embed: bool, qualcomm_programs: bool, as_json: bool, **where: Any
-) -> None:
+def warm_command(bundle: Path, embed: bool, qualcomm_programs: bool, **where: Any) -> None:
     """Build the kernels of BUNDLE for a device, and keep them for the next start."""
+    as_json = wants_json()
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.device.result import ProgramOptions

@@ -92,11 +92,11 @@ def test_onnx_models_through_the_commands(
     devices = ["cpu:host"] if judge.needs_arm.args[0] else ["cpu:host", "cpu:arm64"]
     for device in devices:
         out = tmp_path / device.replace(":", "_")
-        assert main(["compile", str(model), "--device", device, "-o", str(out)]) == 0
+        assert main(["firmware", "compile", str(model), "--device", device, "-o", str(out)]) == 0
         capsys.readouterr()
-        assert main(["run", str(out), "--check", str(model), "--json"]) == 0
+        assert main(["firmware", "run", str(out), "--check", str(model), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["passed"] is True
-        assert main(["run", str(out), "--check", str(model)]) == 0
+        assert main(["firmware", "run", str(out), "--check", str(model)]) == 0
         assert "every byte is what onnxruntime computes" in capsys.readouterr().out
         assert main(["inspect", str(out)]) == 0
         assert device in capsys.readouterr().out
@@ -106,18 +106,18 @@ def test_onnx_models_through_the_commands(
 def test_no_compiler_fuses_a_product_with_a_sum(tmp_path: Path) -> None:
     """A core of 64 bits can, and a resize in float32 rounds both, as onnxruntime does."""
     model, out = write_resized(tmp_path, RESIZED, [1, 3, 14, 20]), tmp_path / "out"
-    assert main(["compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
+    assert main(["firmware", "compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
     assert NOT_FUSED in (out / "CMakeLists.txt").read_text()
     for seed in range(2):
-        assert main(["run", str(out), "--check", str(model), "--seed", str(seed)]) == 0
+        assert main(["firmware", "run", str(out), "--check", str(model), "--seed", str(seed)]) == 0
 
 
 @needs_arm
 def test_code_of_parts_of_networks_is_onnxruntimes(tmp_path: Path) -> None:
     model = write_quantised(tmp_path, seed=6, form="QDQ", data="QInt8", make=model_of_parts)
     out = tmp_path / "out"
-    assert main(["compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
-    assert main(["run", str(out), "--check", str(model)]) == 0
+    assert main(["firmware", "compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
+    assert main(["firmware", "run", str(out), "--check", str(model)]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -130,18 +130,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_check_says_what_it_takes(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    checked = ["check", str(model), "--device", "cpu:arm64"]
+    checked = ["firmware", "check", str(model), "--device", "cpu:arm64"]
     assert main([*checked, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert sum(layer["multiply_adds"] for layer in said["layers"]) > 100_000
     assert bool(said["instructions"]["layers"]) == judge.counts
-    assert main([*checked, "--max-ram-kib", "1"]) == PolicyError.exit_code
+    assert main([*checked, "--limit", "ram-kib=1"]) == PolicyError.exit_code
     out = tmp_path / "out"
-    compiled = ["compile", str(model), "--device", "cpu:arm64", "-o", str(out)]
+    compiled = ["firmware", "compile", str(model), "--device", "cpu:arm64", "-o", str(out)]
     assert main([*compiled, "--object"]) == 2
-    assert main([*compiled, "--max-ram-kib", "1"]) == PolicyError.exit_code
+    assert main([*compiled, "--limit", "ram-kib=1"]) == PolicyError.exit_code
     assert not out.exists()
-    assert main(["compile", str(model), "--device", "cpu:arm65"]) == TargetError.exit_code
+    assert (
+        main(["firmware", "compile", str(model), "--device", "cpu:arm65"]) == TargetError.exit_code
+    )
     assert "cpu:arm64" in capsys.readouterr().err
 
 
@@ -149,18 +151,20 @@ def test_a_changed_weight_is_not_run(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     out = tmp_path / "out"
-    assert main(["compile", str(model), "--device", "cpu:host", "-o", str(out)]) == 0
+    assert main(["firmware", "compile", str(model), "--device", "cpu:host", "-o", str(out)]) == 0
     weights = out / "model.weights"
     content = bytearray(weights.read_bytes())
     content[0] ^= 1
     weights.write_bytes(content)
     capsys.readouterr()
-    assert main(["run", str(out)]) == BundleError.exit_code
+    assert main(["firmware", "run", str(out)]) == BundleError.exit_code
     assert "model.weights was changed" in capsys.readouterr().err
 
 
 def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(float_model(0).SerializeToString())
-    assert main(["compile", str(path), "--device", "cpu:arm64"]) == CompileError.exit_code
+    assert (
+        main(["firmware", "compile", str(path), "--device", "cpu:arm64"]) == CompileError.exit_code
+    )
     assert "quantize_static" in capsys.readouterr().err

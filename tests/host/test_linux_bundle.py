@@ -86,7 +86,7 @@ def test_it_runs_on_machines_of_its_kind_alone(
     assert TRIPLE in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("device", ["host", "cortex-m4", "host:660,host:750"])
+@pytest.mark.parametrize("device", ["host", "host:660,host:750"])
 def test_it_is_for_snapdragons(
     device: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ from tests.mcu.networks import keywords
 CORE = "cortex-m4"
 _BUNDLE = frozenset({21})
 _KEPT = frozenset({18})
-_COMPILE = ("compile", "k.tflite", "--device", "cortex-m4", "-o", "fw")
+_COMPILE = ("firmware", "compile", "k.tflite", "--device", "cortex-m4", "-o", "fw")
 
 
 @lru_cache(maxsize=1)
@@ -108,7 +108,7 @@ def _folders() -> Iterator[Case]:
                 family="firmware folders",
                 name=f"{name} {kind}",
                 make=folder(_replaced(name, by)),
-                command=("run", "fw"),
+                command=("firmware", "run", "fw"),
                 codes=_BUNDLE,
             )
     yield Case(
@@ -129,7 +129,7 @@ def _folders() -> Iterator[Case]:
         "the model in it": lambda root: ((root / "k.tflite").write_bytes(_model()), _listed(root)),
     }.items():
         command = list(_COMPILE)
-        command[1] = "fw/k.tflite" if "model" in kind else "k.tflite"
+        command[2] = "fw/k.tflite" if "model" in kind else "k.tflite"
         yield Case(
             family="firmware folders",
             name=f"-o with {kind}",
@@ -141,7 +141,7 @@ def _folders() -> Iterator[Case]:
         ("package", "fw", "--aar", "-o", "x.aar"),
         ("device", "warm", "fw"),
         ("compile", "model.onnx", "-o", "fw"),
-        ("compile", "model.onnx", "--device", CORE),
+        ("firmware", "compile", "model.onnx", "--device", CORE),
     ):
         yield Case(
             family="firmware folders",
@@ -153,7 +153,7 @@ def _folders() -> Iterator[Case]:
         family="firmware folders",
         name="without its tools",
         make=folder(lambda root: None),
-        command=("run", "fw"),
+        command=("firmware", "run", "fw"),
         environment={"PATH": "/nowhere"},
         codes=frozenset({25}),
     )
@@ -162,7 +162,7 @@ def _folders() -> Iterator[Case]:
             family="firmware folders",
             name=f"called {name!r}",
             make=folder(lambda root: None, name),
-            command=("run", "--", name),
+            command=("firmware", "run", "--", name),
             codes=frozenset({0, 25}),  # 25 where QEMU is not installed
         )
 
@@ -193,14 +193,14 @@ def _reports() -> Iterator[Case]:
             family="reports of firmware",
             name=name,
             make=_report(change),
-            command=("run", "fw"),
+            command=("firmware", "run", "fw"),
         )
     for name in ("file", "arr_0", "../../x", "\x1b[2J"):
         yield Case(
             family="reports of firmware",
             name=f"an output called {name!r}",
             make=_report(lambda plain, name=name: plain["outputs"][0].update(name=name)),
-            command=("run", "fw", "--save", "o.npz"),
+            command=("firmware", "run", "fw", "--save", "o.npz"),
             codes=frozenset({0, 25}),
             makes=("o.npz",),
         )
@@ -303,11 +303,11 @@ def _models() -> Iterator[Case]:
         "names with escapes": called(NAMES["clear"]),
     }
     for name, change in changes.items():
-        for device in (CORE, "adreno"):
+        for device, room in ((CORE, ("firmware",)), ("adreno", ())):
             yield Case(
                 family="TFLite files",
                 name=f"{name}, for {device}",
                 make=edited_tflite(change),
-                command=("check", "m.tflite", "--device", device),
+                command=(*room, "check", "m.tflite", "--device", device),
                 codes=ENDED,
             )

@@ -20,7 +20,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "inspect": ("inspect", "b"),
     "package": ("package", "b", "--aar", "-o", "p"),
     "tune-log": ("tune", "log", "merge", "l.json", "-o", "m.json"),
-    "firmware": ("compile", "k.tflite", "--device", CORE),
+    "firmware": ("firmware", "compile", "k.tflite", "--device", CORE),
     "dumps": ("compile", "model.onnx", "--stop-after", "import", "--dump-dir", "d"),
 }
 
@@ -217,7 +217,7 @@ def _firmware() -> Iterator[Case]:
 
         return make
 
-    command = ("compile", "k.tflite", "--device", CORE, "-o")
+    command = ("firmware", "compile", "k.tflite", "--device", CORE, "-o")
     for kind, place in PLACES.items():
         yield Case(
             family="firmware in hostile places",
@@ -239,24 +239,15 @@ def _firmware() -> Iterator[Case]:
                 family="firmware in hostile places",
                 name=f"a model: {kind}, {verb}",
                 make=lambda work, kind=kind: SPECIAL[kind](work, "m.tflite"),
-                command=(verb, "m.tflite", "--device", CORE),
+                command=("firmware", verb, "m.tflite", "--device", CORE),
             )
     for words in (
-        ("--max-flash-kib", "9" * 4300),
-        ("--max-ram-kib", "1"),
-        ("--max-flash-kib", "1"),
-        ("--shape", "x:1"),
-        ("--tar",),
-        ("--stop-after", "import"),
-        ("--dump-dir", "d"),
+        ("--limit", "flash-kib=" + "9" * 4300),
+        ("--limit", "ram-kib=1"),
+        ("--limit", "flash-kib=1"),
         ("--tuning-log", "k.tflite"),
-        ("--precision-policy", "k.tflite"),
-        ("--accuracy", "0.1"),
-        ("--clml", "all"),
-        ("--forbid", "cpu"),
-        ("--max-memory-mib", "1"),
-        ("--ndk", "/"),
-        ("--preset", "fp16"),
+        ("--spare-flash-kib", "1"),
+        ("--object",),
         ("--explain",),
         ("--json",),
     ):
@@ -287,7 +278,7 @@ def _firmware() -> Iterator[Case]:
                 family="firmware in hostile places",
                 name=f"{tool} {name}",
                 make=folder(linked),
-                command=("run", "fw"),
+                command=("firmware", "run", "fw"),
                 environment={"PATH": "{work}/bin:/usr/bin:/bin"},
             )
     for name, words in {
@@ -306,7 +297,7 @@ def _firmware() -> Iterator[Case]:
             family="firmware in hostile places",
             name=f"run, {name}",
             make=folder(lambda root: None),
-            command=("run", "fw", *words),
+            command=("firmware", "run", "fw", *words),
             codes=ENDED | {2},
         )
 
@@ -319,7 +310,7 @@ def _names() -> Iterator[Case]:
             family="names of firmware",
             name=kind,
             make=put(stem + ".tflite", keywords(width=4, blocks=1, height=11)),
-            command=("compile", "--device", CORE, "-o", "out", "--", stem + ".tflite"),
+            command=("firmware", "compile", "--device", CORE, "-o", "out", "--", stem + ".tflite"),
             codes=ENDED | {2},
             makes=("out",),
         )
@@ -327,7 +318,7 @@ def _names() -> Iterator[Case]:
             family="names of firmware",
             name=f"{kind}, as a folder",
             make=put("k.tflite", keywords(width=4, blocks=1, height=11)),
-            command=("compile", "k.tflite", "--device", CORE, "-o", f"./{stem}"),
+            command=("firmware", "compile", "k.tflite", "--device", CORE, "-o", f"./{stem}"),
             codes=ENDED | {2},
             makes=(stem.encode("unicode_escape").decode(), stem),
         )

@@ -45,11 +45,14 @@ def test_conversions_at_the_borders_are_left_to_the_firmware(
 ) -> None:
     model, out = tmp_path / "m.tflite", tmp_path / "fw"
     model.write_bytes(_converted(dtype))
-    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out), "--json"]) == 0
+    assert (
+        main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out), "--json"])
+        == 0
+    )
     said = json.loads(capsys.readouterr().out)
     assert [border["dtype"] for border in said["borders"]] == [dtype, dtype]
     assert sum(dtype in decision["reason"] for decision in said["decisions"]) == 2
-    assert main(["run", str(out), "--check", str(model), "--json"]) == 0
+    assert main(["firmware", "run", str(out), "--check", str(model), "--json"]) == 0
     run = json.loads(capsys.readouterr().out)
     assert run["passed"] is True
     assert len(run["layers"]) == 1
@@ -95,7 +98,7 @@ def test_options_that_a_file_lacks_are_named(tmp_path: Path, capsys: pytest.Capt
     make = Maker()
     path = tmp_path / "m.tflite"
     path.write_bytes(make.finish(make.unary("LEAKY_RELU", make.input(1, 4))))
-    code = main(["check", str(path), "--device", "cortex-m4"])
+    code = main(["firmware", "check", str(path), "--device", "cortex-m4"])
     assert code == UnsupportedOperatorError.exit_code
     assert "no option 'Alpha'" in capsys.readouterr().err
 

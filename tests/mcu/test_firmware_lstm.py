@@ -73,6 +73,8 @@ def test_what_cannot_go_is_named(
     x = make.input(1, 3, 4, scale=0.05)
     model = tmp_path / "m.tflite"
     model.write_bytes(make.finish(add_lstm(make, x, 4, more={place: tensor})))
-    code = main(["compile", str(model), "--device", "cortex-m4", "-o", str(tmp_path / "o")])
+    code = main(
+        ["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(tmp_path / "o")]
+    )
     assert code == UnsupportedOperatorError.exit_code
     assert what in capsys.readouterr().err

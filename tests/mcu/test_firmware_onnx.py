@@ -51,11 +51,13 @@ def test_every_byte_is_onnxruntimes(
     seed = len(form + data + core)
     model = write_quantised(tmp_path, seed=seed, form=form, data=data, per_channel=per_channel)
     out = tmp_path / "fw"
-    assert main(["compile", str(model), "--device", core, "-o", str(out), "--json"]) == 0
+    assert (
+        main(["firmware", "compile", str(model), "--device", core, "-o", str(out), "--json"]) == 0
+    )
     said = json.loads(capsys.readouterr().out)
     assert [border["dtype"] for border in said["borders"]] == ["float32"] * 3
     assert [spec["shape"] for spec in said["inputs"]] == [[1, 3, 12, 10]]
-    assert main(["run", str(out), "--check", str(model), "--json"]) == 0
+    assert main(["firmware", "run", str(out), "--check", str(model), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["passed"] is True
 
 
@@ -80,7 +82,7 @@ def test_parts_of_networks_are_onnxruntimes(data: str, per_channel: bool, tmp_pa
 def test_a_float_model_says_how_to_quantise(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(float_model(0).SerializeToString())
-    assert main(["check", str(path), "--device", "cortex-m4"]) == CompileError.exit_code
+    assert main(["firmware", "check", str(path), "--device", "cortex-m4"]) == CompileError.exit_code
     said = capsys.readouterr().err
     assert "not quantised" in said
     assert "quantize_static" in said
@@ -93,7 +95,7 @@ def test_what_stays_in_floats_is_named(tmp_path: Path, capsys: pytest.CaptureFix
             node.op_type = "Erf"
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
-    code = main(["check", str(path), "--device", "cortex-m4"])
+    code = main(["firmware", "check", str(path), "--device", "cortex-m4"])
     assert code == UnsupportedOperatorError.exit_code
     assert "Erf 'gated'" in capsys.readouterr().err
 
@@ -121,8 +123,8 @@ def test_linear_resizes_are_onnxruntimes(mode: str, tmp_path: Path) -> None:
 def test_code_of_linear_resizes_is_onnxruntimes(core: str, tmp_path: Path) -> None:
     path = write_resized(tmp_path, RESIZED, [1, 3, 12, 17])
     out = tmp_path / "fw"
-    assert main(["compile", str(path), "--device", core, "-o", str(out)]) == 0
-    assert main(["run", str(out), "--check", str(path)]) == 0
+    assert main(["firmware", "compile", str(path), "--device", core, "-o", str(out)]) == 0
+    assert main(["firmware", "run", str(out), "--check", str(path)]) == 0
 
 
 def test_a_linear_resize_of_bytes_is_refused(
@@ -130,7 +132,10 @@ def test_a_linear_resize_of_bytes_is_refused(
 ) -> None:
     """What onnxruntime computes depends on whether convolutions about it take channels last."""
     path = write_resized(tmp_path, RESIZED, [1, 3, 12, 17], between=False)
-    assert main(["check", str(path), "--device", "cortex-m4"]) == UnsupportedOperatorError.exit_code
+    assert (
+        main(["firmware", "check", str(path), "--device", "cortex-m4"])
+        == UnsupportedOperatorError.exit_code
+    )
     assert "a linear resize of bytes" in capsys.readouterr().err
 
 

@@ -47,7 +47,7 @@ def test_runs_one_after_another_are_the_references(
 ) -> None:
     model, out = tmp_path / "m.tflite", tmp_path / "m"
     content = make(model)
-    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
     firmware = open_firmware(out)
     assert firmware.state_bytes == state_bytes
     library = tmp_path / "model.so"
@@ -79,8 +79,10 @@ def test_runs_one_after_another_are_the_references(
 def test_a_run_under_qemu_begins_anew(tmp_path: Path) -> None:
     model, out = tmp_path / "m.tflite", tmp_path / "m"
     _model(model)
-    assert main(["compile", str(model), "--device", "cortex-m0plus", "-o", str(out)]) == 0
-    assert main(["run", str(out), "--check", str(model)]) == 0
+    assert (
+        main(["firmware", "compile", str(model), "--device", "cortex-m0plus", "-o", str(out)]) == 0
+    )
+    assert main(["firmware", "run", str(out), "--check", str(model)]) == 0
 
 
 def test_processors_say_that_they_cannot(
@@ -88,7 +90,7 @@ def test_processors_say_that_they_cannot(
 ) -> None:
     model = tmp_path / "m.tflite"
     _model(model)
-    for words in (["compile", "--device", "cpu:arm64"], ["check", "--device", "cpu:arm64"]):
-        code = main([words[0], str(model), *words[1:]])
+    for verb in ("compile", "check"):
+        code = main(["firmware", verb, str(model), "--device", "cpu:arm64"])
         assert code == UnsupportedOperatorError.exit_code
         assert "remembers earlier runs (2 of its layers do)" in capsys.readouterr().err

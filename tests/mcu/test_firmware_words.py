@@ -112,7 +112,7 @@ def test_code_is_the_reference(forms: Any, core: str, tmp_path: Path) -> None:
 def test_code_calls_its_borders_what_they_are(tmp_path: Path) -> None:
     model, out = tmp_path / "m.tflite", tmp_path / "m"
     model.write_bytes(networks.audio())
-    assert main(["compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
     header = (out / "model.h").read_text()
     assert "void model_run(const int16_t *input, int16_t *output, void *arena);" in header
     assert "MODEL_INPUT_BYTES 432" in header
@@ -122,13 +122,15 @@ def test_code_calls_its_borders_what_they_are(tmp_path: Path) -> None:
 def test_what_cannot_go_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "m.tflite"
     model.write_bytes(networks.audio())
-    code = main(["compile", str(model), "--device", "cpu:arm64"])
+    code = main(["firmware", "compile", str(model), "--device", "cpu:arm64"])
     assert code == UnsupportedOperatorError.exit_code
     assert "activations of int16" in capsys.readouterr().err
     make = Maker(dtype="int16")
     x = make.input(1, 4, 4, 4)
     model.write_bytes(make.finish(make.unary("HARD_SWISH", x)))
-    code = main(["compile", str(model), "--device", "cortex-m4", "-o", str(tmp_path / "o")])
+    code = main(
+        ["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(tmp_path / "o")]
+    )
     assert code == UnsupportedOperatorError.exit_code
     assert re.search("HARD_SWISH .*no kernel of int16 yet", capsys.readouterr().err)
 

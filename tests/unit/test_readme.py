@@ -28,7 +28,7 @@ PAGES = {
     )
 }
 FOR_USERS = {name: text for name, text in PAGES.items() if name != "CONTRIBUTING.md"}
-OF_OTHERS = {"--", "--help", "--version"}
+OF_OTHERS = {"--", "--help", "--json", "--version"}
 """Words of the prose that are no option of adrenoc, or of every command."""
 
 
@@ -43,7 +43,7 @@ def _options(command: click.Command) -> set[str]:
         for parameter in command.params
         if isinstance(parameter, click.Option)
         for option in (*parameter.opts, *parameter.secondary_opts)
-    } | {"--help", "--version"}
+    } | {"--help", "--json", "--version"}
 
 
 def _typed(text: str) -> Iterator[list[str]]:

@@ -34,7 +34,7 @@ from adrenoc.ir.tuning_log import Device, Status
 TRIAL_FILE = "trial.c"
 _SHARE = 0.8
 """Of a board's memory, for trials: the rest is for its own code and stack."""
-_PROTOCOL = "adrenoc tune run --help says what it has to print"
+_PROTOCOL = "adrenoc firmware tune --help says what it has to print"
 _MOST_LINE = 1 << 16
 
 

@@ -61,7 +61,8 @@ def plan_firmware(model: Path, core: Core, wishes: Wishes = NO_WISHES) -> tuple[
     if core.is_processor and any(has_words(network, o) for o in network.operators):
         raise UnsupportedOperatorError(
             f"{model} has activations of int16, which code for {core.name} cannot have yet",
-            hint=f"adrenoc compile {quote_word(model)} --device cortex-m4, or convert it to int8",
+            hint=f"adrenoc firmware compile {quote_word(model)} --device cortex-m4, or convert it "
+            "to int8",
         )
     measured = Measured()
     told: list[Decision] = []
@@ -73,7 +74,7 @@ def plan_firmware(model: Path, core: Core, wishes: Wishes = NO_WISHES) -> tuple[
         raise UnsupportedOperatorError(
             f"{model} remembers earlier runs ({len(program.states)} of its layers do), which "
             f"code for {core.name} cannot yet",
-            hint=f"adrenoc compile {quote_word(model)} --device cortex-m4",
+            hint=f"adrenoc firmware compile {quote_word(model)} --device cortex-m4",
         )
     program = replace(program, decisions=(*told, *program.decisions))
     return program, firmware_of(program, digest)

@@ -1,5 +1,5 @@
 /* A bare-metal start for QEMU's MPS boards: vectors, memory, floating point, a counter of time, and
- * a way out by semihosting.  For `adrenoc run` alone: firmware has its own. */
+ * a way out by semihosting.  For `adrenoc firmware run` alone: firmware has its own. */
 #include <stdint.h>
 
 extern uint32_t data_source[], data_begin[], data_end[], bss_begin[], bss_end[], stack_top[];

@@ -1,0 +1,75 @@
+"""Options as fields of frozen records: a command's record holds all that was typed.
+
+@dataclass(frozen=True, kw_only=True)
+class Repeats:
+    repeat: int = option("--repeat", type=click.IntRange(min=1), help="Runs to time.")
+
+@click.command("run")
+@give_options(Repeats)
+def run_command(given: Repeats) -> None: ...
+
+A field that is `group_of` another record has that record's options there.  What does not go
+together is refused by the record's `__post_init__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, fields
+from functools import wraps
+from typing import Any
+
+import click
+
+_DECLARED, _RECORD = "declared", "record"
+
+
+def option(*names: str, **declared: Any) -> Any:
+    """Declare a field as an option of click's."""
+    return field(metadata={_DECLARED: (click.option, names, declared)})
+
+
+def argument(**declared: Any) -> Any:
+    """Declare a field as an argument of click's, under the field's name."""
+    return field(metadata={_DECLARED: (click.argument, (), declared)})
+
+
+def group_of(record: type[Any]) -> Any:
+    """Declare a field as a record of options of its own."""
+    return field(metadata={_RECORD: record})
+
+
+def give_options(record: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Hand a command its options as one `record`, and give click the options of its fields."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(**given: Any) -> Any:
+            return command(_build(record, given))
+
+        declared: Callable[..., Any] = run
+        for decorator in reversed([*_list_decorators(record)]):
+            declared = decorator(declared)
+        return declared
+
+    return decorate
+
+
+def _list_decorators(record: type[Any]) -> Iterator[Callable[..., Any]]:
+    for item in fields(record):
+        if _RECORD in item.metadata:
+            yield from _list_decorators(item.metadata[_RECORD])
+        else:
+            declare, names, declared = item.metadata[_DECLARED]
+            yield declare(*names, item.name, **declared)
+
+
+def _build(record: type[Any], given: Mapping[str, Any]) -> Any:
+    return record(
+        **{
+            item.name: _build(item.metadata[_RECORD], given)
+            if _RECORD in item.metadata
+            else given[item.name]
+            for item in fields(record)
+        }
+    )
