@@ -5,7 +5,8 @@ feed is not, so that each input takes one more set of the most that it means, on
 not vary, and one of rows that are nearly empty.
 
     image  float32 [1, 3, 224, 224]     normal, 0 to 1, flat rows, dots; to 255 where it is scaled
-    sound  int16 [1, 16000]             0 to 9, all of 16 bits, flat, clicks; float32 -1 to 1
+    sound  float32 [1, 16000]           normal, all of 16 bits where a spectrum is taken and -1 to 1
+                                        where none is, flat rows, clicks
     ids    int64 [1, 128]               of the whole vocabulary, its end, the last word, few words
 """
 
@@ -27,7 +28,8 @@ _HUGE_BYTES = 2 << 30
 _DENSITY = 1 / 16
 """Share of a sparse row that is not zero."""
 _LARGE = 4.0
-"""Times as large as usual are rows of what is neither an image nor a sound."""
+"""Times as large as usual, and about as much, are rows of what is neither an image nor a sound, as
+levels and energies are: products of what has a mean make sums that grow with their length."""
 _CHANNELS = (1, 3, 4)
 _LEAST_IMAGE = 16
 """Pixels along each side of what is taken for an image."""
@@ -36,6 +38,8 @@ _LEAST_SOUND = 1024
 _MOST_WIDE = 999
 """What whole numbers hold of which nothing is known: ids, counts, and steps of diffusion."""
 _SOUNDS = ("audio", "wav", "pcm", "sound", "speech", "samples")
+_SAMPLES = (-(2**15), 2**15 - 1)
+"""What a sound of 16 bits holds."""
 REFUSED = "the reference refuses the others"
 _ONE = "one set of random numbers"
 FORMS = ("usual numbers", "large numbers", "constant rows", "sparse rows")
@@ -97,7 +101,7 @@ def _draw_large(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarr
         return random.integers(spec.bounds[0], spec.bounds[1], spec.shape, endpoint=True)
     if _is_image(spec) or _is_sound(spec):
         return _draw_unit(spec, usual, random)
-    return _change_rows(usual, lambda rows: rows * _LARGE)
+    return _change_rows(usual, lambda rows: (rows + 1) * _LARGE)
 
 
 def _draw_flat(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarray:
@@ -145,7 +149,7 @@ def _bounds(spec: TensorSpec) -> tuple[int, int]:
     if "mask" in spec.name.lower():
         return 0, 1
     if _is_sound(spec):
-        return max(int(info.min), -(2**15)), min(int(info.max), 2**15 - 1)
+        return max(int(info.min), _SAMPLES[0]), min(int(info.max), _SAMPLES[1])
     return (int(info.min), int(info.max)) if info.bits <= 16 else (0, _MOST_WIDE)
 
 
@@ -158,6 +162,9 @@ def _is_image(spec: TensorSpec) -> bool:
 
 
 def _is_sound(spec: TensorSpec) -> bool:
+    """Whether it is called one, has the extents of one, or a spectrum is taken of it."""
+    if spec.bounds and np.dtype(spec.dtype).kind == "f":
+        return spec.bounds[0] < 0
     if any(word in spec.name.lower() for word in _SOUNDS):
         return True
     few = int(np.prod(spec.shape[:-1])) <= 2
@@ -171,6 +178,10 @@ def _describe_large(spec: TensorSpec) -> str:
         return f"{low} to {high}"
     if dtype.kind == "b":
         return "all true"
-    if spec.bounds or _is_image(spec):
-        return f"0 to {spec.bounds[1] if spec.bounds else 1}"
-    return "-1 to 1" if _is_sound(spec) else f"rows of {_LARGE:.0f} times as much"
+    if spec.bounds:
+        return f"{spec.bounds[0]} to {spec.bounds[1]}"
+    if _is_image(spec):
+        return "0 to 1"
+    return (
+        "-1 to 1" if _is_sound(spec) else f"rows of {_LARGE:.0f} times as much about {_LARGE:.0f}"
+    )

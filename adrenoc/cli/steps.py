@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,6 +105,31 @@ class Steps:
             made = {name: array[number] for name, array in outputs.items()}
             checks[FORMS[number]] = judge_outputs(model, feed, made, wanted, tolerance=tolerance)
         return join_checks(checks, fed=self.fed)
+
+    def sweep(
+        self,
+        model: Path | None,
+        checked: CheckResult | None,
+        run: Callable[[Sequence[Inputs]], Arrays],
+    ) -> CheckResult | None:
+        """Tell in what was fed of the range that inputs may have, where several sets passed.
+
+        `run` gives the outputs for some inputs, along a first axis.
+        """
+        from adrenoc.base.errors import InputError
+        from adrenoc.check.reference import run_reference
+        from adrenoc.check.sweep import scale_inputs, tell_range
+
+        scaled = scale_inputs(self.first) if self.later and self.fed else []
+        if model is None or checked is None or not checked.passed or not scaled:
+            return checked
+        try:
+            theirs = [run_reference(model, one.add(self.settings)) for one in scaled]
+        except InputError:  # numbers that say where to read
+            return checked
+        made = run(scaled)
+        ours = [{name: made[name][at] for name in made} for at in range(len(scaled))]
+        return replace(checked, fed=f"{self.fed}; {tell_range(ours, theirs)}")
 
 
 def _read_settings(bundle: Bundle, model: Path | None) -> Arrays:

@@ -8,6 +8,9 @@ arithmetic: this is for drawing numbers, and refuses none.
     take(table[2, 768], kinds + 0)                   kinds: 0 to 1
     (1 - astype(mask)) * -1e4                        mask: 0 to 1
     image / 255, image - 127.5                       image, in float: 0 to 255
+    power(conv1d(pad(x[1, 16000]), w), 2)            x, in float, is a sound: -32768 to 32767
+
+A spectrum is taken of sounds of any scale; a network that convolves them has learned its own.
 """
 
 from __future__ import annotations
@@ -31,6 +34,15 @@ _SCALES: dict[str, Bounds] = {"divide": (50, 260), "multiply": (1 / 260, 1 / 50)
 _MEANS: Bounds = (90, 135)
 """What pixels of 8 bits are divided by, and what is subtracted from them."""
 
+_SOUND = (-(2**15), 2**15 - 1)
+_SAMPLES, _ROWS = 256, 2
+"""A sound has so many samples at least, in so many rows at most."""
+_SIZES = frozenset({"abs", "log", "power", "sqrt", "square"})
+"""Operators that take sizes, as of a spectrum."""
+_TRANSFORMS = frozenset({"nn.conv1d", "nn.conv2d", "matmul"})
+_SHIFTED = frozenset({"nn.pad", "concat", "add", "subtract", "multiply", "divide"})
+"""Operators that leave a sound or a spectrum one, beside those of `_SAME`."""
+
 _SAME = frozenset(
     {
         *("astype", "reshape", "permute_dims", "expand_dims", "squeeze", "flatten", "flip"),
@@ -50,13 +62,15 @@ _COMPARE = frozenset(
 def find_bounds(module: Any, inputs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:
     """The inputs, those of whole numbers with the bounds that they have to keep."""
     specs = tuple(inputs)
-    function = module["main"]
-    found = _Walk().walk(function)
+    function, walk = module["main"], _Walk()
+    found = walk.walk(function)
     bounded = []
     for spec, parameter in zip(specs, function.params, strict=False):
         bounds = found.get(parameter)
         if np.dtype(spec.dtype).kind == "f":
-            bounded.append(replace(spec, bounds=_PIXELS) if bounds == _PIXELS else spec)
+            is_sound = _is_row(parameter) and parameter in walk.sounds
+            known = _PIXELS if bounds == _PIXELS else _SOUND if is_sound else ()
+            bounded.append(replace(spec, bounds=known))
             continue
         whole = np.dtype(spec.dtype).kind in "iu" and bounds is not None
         bounded.append(replace(spec, bounds=_whole(spec, bounds)) if whole and bounds else spec)
@@ -78,6 +92,9 @@ class _Walk:
     def __init__(self) -> None:
         self._wanted: dict[Any, Bounds] = {}
         self._flags: dict[Any, Bounds] = {}
+        self.sounds: set[Any] = set()
+        """Variables of floats of which a spectrum is taken."""
+        self._spectra: set[Any] = set()
 
     def walk(self, function: Any) -> dict[Any, Bounds]:
         """The bounds of variables; those of flags count where nothing is looked up."""
@@ -87,20 +104,23 @@ class _Walk:
                 wanted = self._wanted.get(binding.var)
                 flags = self._flags.get(binding.var)
                 if isinstance(value, relax.Var):
+                    self._carry(binding.var, {value})
                     self._pass(value, wanted, flags)
                 elif isinstance(value, relax.TupleGetItem):
+                    self._carry(binding.var, {value.tuple_value})
                     self._pass(value.tuple_value, wanted, flags)
                 elif isinstance(value, relax.Tuple):
                     for part in value.fields:
                         self._pass(part, wanted, flags)
                 elif isinstance(value, relax.Call):
-                    self._call(value, wanted, flags)
+                    self._call(value, wanted, flags, binding.var)
         return {**self._flags, **self._wanted}
 
-    def _call(self, call: Any, wanted: Bounds | None, flags: Bounds | None) -> None:
+    def _call(self, call: Any, wanted: Bounds | None, flags: Bounds | None, made: Any) -> None:
         name = op_name(call).removeprefix("relax.")
         args = list(call.args)
         self._look_up(name, call, args)
+        self._look_for_sound(name, args, made)
         if name in _COMPARE:
             self._compare(args)
         elif name == "astype" and str(call.attrs.dtype) == "bool":
@@ -115,6 +135,24 @@ class _Walk:
                 self._pass(part, wanted, flags)
         elif name in _ARITHMETIC or name in _SCALES:
             self._arithmetic(name, args, wanted)
+
+    def _look_for_sound(self, name: str, args: list[Any], made: Any) -> None:
+        """Look back from sizes, over a linear transform, to what a spectrum is taken of."""
+        fields = args[0].fields if args and isinstance(args[0], relax.Tuple) else args
+        read = {part for part in fields if isinstance(part, relax.Var)}
+        squares = name == "multiply" and args[0].same_as(args[1])
+        if name in _SIZES or squares:
+            self._spectra |= read
+        elif name in _TRANSFORMS and made in self._spectra:
+            self.sounds |= read
+        elif name in _SAME or name in _SHIFTED:
+            self._carry(made, read)
+
+    def _carry(self, made: Any, read: set[Any]) -> None:
+        """What is said of a variable holds of those that it is made of."""
+        for known in (self._spectra, self.sounds):
+            if made in known:
+                known.update(read)
 
     def _look_up(self, name: str, call: Any, args: list[Any]) -> None:
         """What an operator that indexes asks of its indices."""
@@ -177,6 +215,13 @@ class _Walk:
             before = held.get(value, (-math.inf, math.inf))
             both = max(before[0], bounds[0]), min(before[1], bounds[1])
             held[value] = both if both[0] <= both[1] else max(before, bounds)
+
+
+def _is_row(value: Any) -> bool:
+    """Whether a variable is a row of many samples."""
+    shape = static_shape(value) or ()
+    longest = max(shape, default=0)
+    return longest >= _SAMPLES and math.prod(shape) <= _ROWS * longest
 
 
 def _is_text(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -58,20 +59,68 @@ def _mask() -> onnx.ModelProto:
     return graph(nodes, shapes, ["y"], constants, dtype=TensorProto.INT64)
 
 
+def _pixels() -> onnx.ModelProto:
+    """Raw ones of a sensor, of 16 bits."""
+    nodes = [
+        helper.make_node("Cast", ["raw"], ["light"], to=TensorProto.FLOAT),
+        helper.make_node("Conv", ["light", "w"], ["y"]),
+    ]
+    weights = np.random.default_rng(0).random((4, 1, 3, 3), np.float32)
+    return graph(nodes, {"raw": [1, 1, 16, 16]}, ["y"], {"w": weights}, dtype=TensorProto.UINT16)
+
+
 def _spectrum() -> onnx.ModelProto:
-    """Bands of the powers of a sound, by products with sines and cosines."""
+    """Bands of the powers of a sound in float, by products with sines and cosines."""
     places = np.outer(np.arange(32), np.arange(64)) * np.pi / 32
     bases = np.concatenate([np.cos(places), np.sin(places)]).astype(np.float32)
     nodes = [
-        helper.make_node("Cast", ["audio"], ["samples"], to=TensorProto.FLOAT),
         helper.make_node("Conv", ["samples", "bases"], ["parts"], strides=[32]),
         helper.make_node("Mul", ["parts", "parts"], ["powers"]),
         helper.make_node("MatMul", ["bands", "powers"], ["y"]),
     ]
     bands = np.random.default_rng(0).random((8, 64), np.float32)
     constants = {"bases": bases[:, None], "bands": bands}
-    shapes = {"audio": [1, 1, 2048]}
-    return graph(nodes, shapes, ["y"], constants, dtype=TensorProto.INT16)
+    return graph(nodes, {"samples": [1, 1, 2048]}, ["y"], constants)
+
+
+def _roots() -> onnx.ModelProto:
+    """Of powers of a learned product, before their logarithm: small ones count most."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["parts"]),
+        helper.make_node("Mul", ["parts", "parts"], ["powers"]),
+        helper.make_node("Sqrt", ["powers"], ["sizes"]),
+        helper.make_node("Mul", ["sizes", "small"], ["scaled"]),
+        helper.make_node("Log", ["scaled"], ["y"]),
+    ]
+    weights = np.random.default_rng(0).standard_normal((4, 3, 3, 3), np.float32)
+    constants = {"w": weights, "small": np.float32(1e-5)}
+    return graph(nodes, {"x": [1, 3, 24, 24]}, ["y"], constants)
+
+
+def _states() -> onnx.ModelProto:
+    """Of recurrent layers that have learned to remember what a product makes of levels."""
+    random = np.random.default_rng(0)
+
+    def weights(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape, np.float32) / np.float32(shape[-1] ** 0.5)
+
+    constants = {"conv": weights(64, 512, 1) + np.float32(1)}
+    nodes = [
+        helper.make_node("Conv", ["x", "conv"], ["made"]),
+        helper.make_node("Transpose", ["made"], ["steps"], perm=[2, 0, 1]),
+    ]
+    before = "steps"
+    for layer, width in (("first", 64), ("y", 8)):
+        constants |= {f"{layer}w": weights(1, 24, width) / 64, f"{layer}r": weights(1, 24, 8)}
+        bias = np.zeros((1, 48), np.float32)
+        bias[0, :8] = 3.0  # the gate that keeps
+        constants[f"{layer}b"] = bias
+        operands = [before, f"{layer}w", f"{layer}r", f"{layer}b"]
+        node = helper.make_node("GRU", operands, [f"{layer}_all"], hidden_size=8)
+        before = layer
+        nodes += [node, helper.make_node("Squeeze", [f"{layer}_all", "axis"], [layer])]
+    constants["axis"] = np.array([1])
+    return graph(nodes, {"x": [1, 512, 256]}, ["y"], constants)
 
 
 def _norm() -> onnx.ModelProto:
@@ -132,7 +181,7 @@ GATES = {"run": _sees_run, "check-accuracy": _sees_examination, "--accuracy": _s
 
 @pytest.mark.parametrize("keep", [False, True], ids=["bad", "right"])
 @pytest.mark.parametrize("gate", GATES.values(), ids=GATES)
-@pytest.mark.parametrize("make", [_angles, _mask, _spectrum, _norm])
+@pytest.mark.parametrize("make", [_angles, _mask, _pixels, _spectrum, _roots, _states, _norm])
 def test_each_gate_sees_what_halves_would_not_do_for(
     device: Any,
     tmp_path: Path,
@@ -143,3 +192,31 @@ def test_each_gate_sees_what_halves_would_not_do_for(
     options = resolve_options(load_target("host"), preset="mixed").options
     model = write(make(), tmp_path)
     assert gate(model, replace(options, keep_float32=keep), tmp_path) is not keep
+
+
+@pytest.mark.parametrize(("times", "ends"), [(0.1, False), (8.0, True)])
+def test_scales_that_a_bundle_does_not_hold_are_told(
+    device: Any, tmp_path: Path, times: float, ends: bool
+) -> None:
+    """They fail no check: nobody says that inputs are so large."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "v"], ["y"]),
+    ]
+    weights = np.random.default_rng(0).standard_normal((8, 8, 1, 1), np.float32)
+    constants = {"w": np.float32(times) * weights, "v": weights}
+    model, bundle = write(graph(nodes, {"x": [1, 8, 8, 8]}, ["y"], constants), tmp_path), tmp_path
+    target = load_target("host")
+    make_bundle(
+        model,
+        target=target,
+        options=resolve_options(target, preset="mixed").options,
+        output=bundle / "m.adrenoc",
+        reporter=SilentReporter(),
+    )
+    words = ["run", str(bundle / "m.adrenoc"), "--check", str(model), "--repeat", "1", "--json"]
+    said = json.loads(CliRunner().invoke(cli, words, catch_exceptions=False).stdout)["check"]
+    assert said["passed"]
+    assert ("on 10000 times the usual ones `y` is not finite" in said["inputs"]) == ends
+    assert ("finite as float32 is on 0.001 to 10000 times" in said["inputs"]) != ends

@@ -162,3 +162,32 @@ def test_floats_that_are_scaled_as_pixels_are_pixels(
     made = graph(nodes, {"x": [1, 4, 4, 3]}, ["y"], {"c": np.float32(number)})
     (spec,) = import_model(write(made, tmp_path), shapes={}).inputs
     assert spec.bounds == bounds
+
+
+def spectrum(*, of: str) -> onnx.ModelProto:
+    """Bands of a sound, as `of` a convolution's or a product's powers; or what a network learned
+    of it."""
+    bases = np.sin(np.outer(np.arange(16), np.arange(64))).astype(np.float32)
+    first = [node("Unsqueeze", ["x", "one"], ["row"])]
+    made = [node("Conv", ["row", "bases"], ["parts"], strides=[32])]
+    if of == "product":
+        first = [node("Reshape", ["x", "frames"], ["row"]), node("Mul", ["row", "window"], ["cut"])]
+        made = [node("MatMul", ["cut", "rows"], ["parts"])]
+    last = [node("Relu", ["parts"], ["y"])]
+    if of != "network":
+        last = [node("Mul", ["parts", "parts"], ["powers"]), node("Log", ["powers"], ["y"])]
+    constants = {
+        "one": np.array([1]),
+        "bases": bases[:, None],
+        "rows": np.ascontiguousarray(bases.T),
+        "frames": np.array([16, 64]),
+        "window": np.hanning(64).astype(np.float32),
+    }
+    return graph([*first, *made, *last], {"x": [1, 1024]}, ["y"], constants)
+
+
+@pytest.mark.parametrize("of", ["convolution", "product", "network"])
+def test_what_a_spectrum_is_taken_of_is_a_sound_of_16_bits(tmp_path: Path, of: str) -> None:
+    imported = import_model(write(spectrum(of=of), tmp_path), shapes={})
+    (found,) = imported.inputs
+    assert found.bounds == (() if of == "network" else (-32768, 32767))
