@@ -59,11 +59,13 @@ DECISIONS = "decisions.json"
 LAUNCHES = "launches.json"
 TARGET = "target.toml"
 TOKENIZER = "tokenizer.json"
+CHAT = "chat.json"
+"""Of a language model: its template of messages, and how it wants tokens picked."""
 KERNELS = "kernels"
 PROGRAMS = "programs"
 PROOF = "proof.json"
 
-_OF_THE_WHOLE = (PARAMS, MOVES, PROGRAMS, PROOF, TOKENIZER)
+_OF_THE_WHOLE = (PARAMS, MOVES, PROGRAMS, PROOF, TOKENIZER, CHAT)
 """Files that parts of a bundle share."""
 _DECISION_KEYS = ("stage", "subject", "taken", "reason")
 # What the manifest of a bundle has had in every version.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import PARAMS, PROGRAMS, PROOF, TOKENIZER, Bundle, read_manifest
+from adrenoc.bundle.bundle import CHAT, PARAMS, PROGRAMS, PROOF, TOKENIZER, Bundle, read_manifest
 from adrenoc.bundle.editions import DEVICES_FILE, DEVICES_FOLDER, Edition, open_edition
 from adrenoc.bundle.moves import MOVES
 from adrenoc.bundle.params import write_params
@@ -33,7 +33,7 @@ def extract_edition(bundle: Bundle, edition: Edition, into: Path) -> None:
         if file.path not in _OF_EDITIONS and not file.path.startswith(f"{DEVICES_FOLDER}/"):
             _copy(part.root / file.path, into / file.path)
     for file in bundle.manifest.files:
-        if file.path in (PROOF, TOKENIZER) or file.path.startswith(f"{PROGRAMS}/"):
+        if file.path in (PROOF, TOKENIZER, CHAT) or file.path.startswith(f"{PROGRAMS}/"):
             _copy(bundle.root / file.path, into / file.path)
     params: dict[str, np.ndarray] = {}
     for bucket in open_buckets(part):

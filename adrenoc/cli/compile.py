@@ -218,7 +218,7 @@ def compile_command(
             dump_dir=dump_dir,
             chosen_before=decisions,
             with_fallback=fallback is not None,
-            tokenizer=shaped.tokenizer,
+            words=shaped.words,
             editions=plan_editions(members, own_preset, said, options.float32_tensors),
         )
 

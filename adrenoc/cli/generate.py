@@ -98,7 +98,7 @@ def run_if_decoder(
         with_logits=reference is not None,
     )
     offer = Offer(files)
-    with _reach_place(bundle, choice) as place:
+    with reach_place(bundle, choice) as place:
         run_encoders(place, asked.encoders, offer, prompt)
         given = offer.take(bundle, other_inputs(bundle), is_last=True)
         decoder = Decoder(place, bundle, programs_of(choice, *kept), given=given)
@@ -151,7 +151,7 @@ def _draw_prompt(path: Path, asked: Asked, seed: int) -> tuple[Asked, str | None
 
 
 @contextmanager
-def _reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
+def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
     """The device of this machine, of a server or of a phone."""
     from adrenoc.cli.place_options import reach
     from adrenoc.device.remote import remote_place

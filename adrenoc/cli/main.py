@@ -20,6 +20,7 @@ from adrenoc.base.host.out_of_memory import memory_errors
 from adrenoc.base.host.quick_imports import leave_objects
 from adrenoc.cli.build import build_command
 from adrenoc.cli.calibrate import calibrate_command
+from adrenoc.cli.chat import chat_command
 from adrenoc.cli.check import check_command
 from adrenoc.cli.check_accuracy import check_accuracy_command
 from adrenoc.cli.compare import compare_command
@@ -93,7 +94,7 @@ cli.add_sections(
             targets_command,
             doctor_command,
         ),
-        "More": (build_command, presets_command, compare_command, prove_command),
+        "More": (chat_command, build_command, presets_command, compare_command, prove_command),
         "Groups of commands": (
             make_group(
                 "tune",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ _Pairs = tuple[tuple[str, str], ...]
 class ShapePlan:
     """The choices of input shapes, the largest last, and what is kept from run to run.
 
-    After one of `ends` a decoder has no more to say; `tokenizer` is its tokenizer.json.
+    After one of `ends` a decoder has no more to say; `words` are its tokenizer.json and chat.json.
     """
 
     buckets: tuple[Shapes, ...]
@@ -36,7 +36,7 @@ class ShapePlan:
     recurrent: _Pairs = ()
     slack: int = 0
     ends: tuple[int, ...] = ()
-    tokenizer: bytes = b""
+    words: Mapping[str, bytes] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     entry: Entry = AS_IT_IS
 
@@ -73,7 +73,7 @@ def plan_shapes(
     from adrenoc.cli.decoder import parse_numbers
     from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.compile.decoder_plan import USUAL_PREFILL, plan_decoder
-    from adrenoc.compile.tokenizer import find_tokenizer
+    from adrenoc.compile.decoder_words import find_words
     from adrenoc.importers.decoder_form import find_decoder
     from adrenoc.importers.signature import read_signature
 
@@ -97,7 +97,7 @@ def plan_shapes(
     if prefill is not None:
         lengths = parse_numbers(prefill, "lengths, such as 16,128", least=1)
     plan = plan_decoder(form, context, lengths)
-    words, found = find_tokenizer(model, tokenizer)
+    words, found = find_words(model, tokenizer)
     buckets = tuple((*bucket, *more) for bucket in plan.buckets)
     # Of the other format the importer knows all that is a state.
     known = (*plan.caches, *plan.recurrent)
@@ -108,7 +108,7 @@ def plan_shapes(
         recurrent=plan.recurrent,
         slack=plan.slack,
         ends=plan.ends,
-        tokenizer=words,
+        words=words,
         decisions=(*plan.decisions, *found, *others),
         entry=entry,
     )

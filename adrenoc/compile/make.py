@@ -5,10 +5,9 @@ Imports TVM on a cache miss only.
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +19,11 @@ from adrenoc.base.files.outputs import (
     scratch_folder_for,
     write_folder_atomically,
 )
-from adrenoc.base.files.read import android_ndk_folders, cache_folder, sha256_json
+from adrenoc.base.files.read import android_ndk_folders, cache_folder, sha256_bytes, sha256_json
 from adrenoc.base.host.time_trace import section
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.names import bundle_name, file_name
-from adrenoc.bundle.bundle import BUNDLE_FOLDER, LIBRARY, TARGET, TOKENIZER, Bundle, open_bundle
+from adrenoc.bundle.bundle import BUNDLE_FOLDER, LIBRARY, TARGET, Bundle, open_bundle
 from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
 from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
 from adrenoc.bundle.write_bundle import fill_bundle, move_bundle
@@ -79,13 +78,14 @@ def make_bundle(
     dump_dir: Path | None = None,
     chosen_before: Sequence[Decision] = (),
     with_fallback: bool = False,
-    tokenizer: bytes = b"",
+    words: Mapping[str, bytes] | None = None,
     editions: Sequence[EditionPlan] = (),
 ) -> Made:
     """Compile `model` into a bundle at `output`; all or nothing is written.
 
-    `chosen_before` are decisions that led to these options; the bundle keeps them, and what a
-    decoder's `tokenizer` is.  `with_fallback`: an int8 model's code for the CPU goes with it.
+    `chosen_before` are decisions that led to these options; the bundle keeps them, and a decoder's
+    `words`: its tokenizer.json and its chat.json, by name.  `with_fallback`: an int8 model's code
+    for the CPU goes with it.
     With `buckets` it is compiled for each of these choices of input shapes, the largest last; with
     `editions` for these GPUs too, and `target` is what they have in common.
     With `dump_dir` the stages have to run, so the cache is written and not read.
@@ -117,7 +117,7 @@ def make_bundle(
             reporter=reporter,
             chosen_before=tuple(chosen_before),
             with_fallback=with_fallback,
-            tokenizer=tokenizer,
+            words=dict(words or {}),
             editions=tuple(editions),
         )
         cache = BundleCache(cache_folder(), reporter) if use_cache else None
@@ -151,7 +151,7 @@ class _Job:
     reporter: Reporter
     chosen_before: tuple[Decision, ...]
     with_fallback: bool
-    tokenizer: bytes
+    words: dict[str, bytes]
     editions: tuple[EditionPlan, ...]
 
     @property
@@ -168,7 +168,7 @@ class _Job:
                 "buckets": repr(self.buckets),
                 "chosen_before": sha256_json([asdict(d) for d in self.chosen_before]),
                 "fallback": str(self.with_fallback),
-                "tokenizer": hashlib.sha256(self.tokenizer).hexdigest() if self.tokenizer else "",
+                "words": sha256_json({n: sha256_bytes(w) for n, w in self.words.items()}),
                 "editions": sha256_json([plan.digest() for plan in self.editions]),
             }
         )
@@ -228,7 +228,7 @@ def _compile_into_place(
         reporter=job.reporter,
         chosen_before=job.chosen_before,
         fallback=_plan_fallback(job),
-        tokenizer=job.tokenizer,
+        words=job.words,
     )
     fill, decisions = _compile(job, writer=writer, dump_dir=dump_dir)
 
@@ -315,7 +315,7 @@ class _Writer:
     reporter: Reporter
     chosen_before: tuple[Decision, ...] = ()
     fallback: Fallback | None = None
-    tokenizer: bytes = b""
+    words: Mapping[str, bytes] = field(default_factory=dict)
 
     def fill_for(self, target: Target) -> Fill:
         """What writes bundles for another target than this one's."""
@@ -348,8 +348,8 @@ class _Writer:
             (root / TARGET).write_bytes(self.target.own.text.encode("utf-8"))
         # Of parts the one that is the whole bundle.
         is_whole = params is None or (root / params.path).is_file()
-        if self.tokenizer and is_whole:
-            (root / TOKENIZER).write_bytes(self.tokenizer)
+        for name, content in self.words.items() if is_whole else ():
+            (root / name).write_bytes(content)
         about: dict[str, Any] = {
             "name": self.name,
             "model": self.info,

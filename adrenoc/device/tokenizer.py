@@ -8,14 +8,17 @@ import shlex
 import signal
 import subprocess
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import DependencyError, InputError
 from adrenoc.base.host.extras import pip_install
 from adrenoc.base.host.proc import own_module
+
+if TYPE_CHECKING:
+    from adrenoc.bundle.chat import ChatSettings
 
 MOST_CPU_S = 15
 """Processor time of one question: the largest vocabularies in use take 3 s to load."""
@@ -27,6 +30,7 @@ _LONGEST_LETTER = 4
 """Tokens that may hold one letter: a letter has at most as many bytes."""
 _MOST_ANSWER = 64 << 20
 """Bytes of an answer of the library's process."""
+_NO_TOKENS = "makes no tokens of the text"
 _HINT = "use the tokenizer.json that came with the model"
 
 
@@ -69,11 +73,39 @@ class Tokenizer:
         Raises:
             InputError: there are none, or the tokeniser fails.
         """
-        tokens: list[int] = self._ask("encode", text, "makes no tokens of the text")
+        tokens: list[int] = self._ask("encode", text, _NO_TOKENS)
         if not tokens:
             raise InputError(
                 f"the tokenizer makes no tokens of {shlex.quote(text)}", hint="give a longer prompt"
             )
+        return tokens
+
+    def read_template(self, settings: ChatSettings) -> None:
+        """Take a model's template of chats, for `render`.
+
+        Raises:
+            DependencyError: the package that runs it is not installed.
+            InputError: it is no such thing.
+        """
+        if importlib.util.find_spec("jinja2") is None:
+            raise DependencyError(
+                "a template of chats needs the Python package jinja2, which is not installed",
+                hint=f"{pip_install('text')}",
+            )
+        given = {"text": settings.template, "special_tokens": settings.special_tokens}
+        self._ask("template", given, "comes with a template that is none")
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **more: Any) -> list[int]:
+        """The tokens of messages (`role` and `content` each), up to where the model is to speak.
+
+        `more` are other names that the template may read, such as `tools`.
+
+        Raises:
+            InputError: the template refuses the messages, or takes more than the limits.
+        """
+        given = {"messages": list(messages), "add_generation_prompt": True, **more}
+        text: str = self._ask("render", given, "comes with a template that refuses the messages")
+        tokens: list[int] = self._ask("encode_plain", text, _NO_TOKENS)
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:

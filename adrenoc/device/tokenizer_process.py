@@ -1,6 +1,8 @@
-"""The process that runs the `tokenizers` package: a tokenizer.json may panic, or never end.
+"""The process that runs what comes with a model: its tokenizer.json, and its template of chats.
 
-Lines of JSON come in and go out: first {"load": TEXT}, then {"encode": TEXT} or {"decode": [...]}.
+The first may panic, or never end, and the second is a program.  Lines of JSON come in and go out:
+{"load": TEXT} and {"template": {...}} first, then {"encode": TEXT} with the tokens that a tokenizer
+puts around a text, {"encode_plain": TEXT} without them, {"decode": [...]} or {"render": {...}}.
 Each is answered by {"is": ...}, or by {"error": ...} where the library refuses.  A question that
 takes more than the limits ends the process.
 """
@@ -31,15 +33,33 @@ def _limit_time(most_s: int) -> None:
     _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + most_s)
 
 
-def _answer(library: Any, question: dict[str, Any]) -> tuple[Any, Any]:
-    """The library from now on, and what it says."""
-    if "load" in question:
-        from tokenizers import Tokenizer
+class _Model:
+    """What was loaded: the tokenizer and the template of one model."""
 
-        return Tokenizer.from_str(question["load"]), None
-    if "encode" in question:
-        return library, library.encode(question["encode"]).ids
-    return library, library.decode(question["decode"], skip_special_tokens=True)
+    def __init__(self) -> None:
+        self._tokenizer: Any = None
+        self._template: Any = None
+        self._special: dict[str, str] = {}
+
+    def answer(self, question: dict[str, Any]) -> Any:
+        """What the libraries say to a question of one key."""
+        ((deed, of),) = question.items()
+        if deed == "load":
+            from tokenizers import Tokenizer
+
+            self._tokenizer = Tokenizer.from_str(of)
+            return None
+        if deed == "template":
+            from adrenoc.device.chat_template import compile_template
+
+            self._template = compile_template(of["text"])
+            self._special = of["special_tokens"]
+            return None
+        if deed == "render":
+            return self._template.render(**self._special, **of)
+        if deed == "decode":
+            return self._tokenizer.decode(of, skip_special_tokens=True)
+        return self._tokenizer.encode(of, add_special_tokens=deed == "encode").ids
 
 
 def main() -> None:
@@ -49,12 +69,11 @@ def main() -> None:
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, most_bytes)
-    library: Any = None
+    model = _Model()
     for line in sys.stdin.buffer:
         _limit_time(most_s)
         try:
-            library, said = _answer(library, json.loads(line))
-            told = {"is": said}
+            told = {"is": model.answer(json.loads(line))}
         except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
             told = {"error": str(error) or type(error).__name__}
         sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
+from adrenoc.importers.chat_settings import GENERATION_CONFIG
 from adrenoc.importers.decoder_spec import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec
 from adrenoc.importers.formats import ModelFiles, find_model_files
 from adrenoc.importers.model_folders import folders_beside
@@ -207,24 +209,32 @@ def _context_beside(model: Path) -> tuple[int, str]:
 
 
 def _ends_beside(model: Path) -> tuple[int, ...]:
-    """The tokens that end a text by a configuration: a number or a list of them."""
-    said, _ = _said_beside(model, "eos_token_id")
+    """The tokens that end a text by a configuration: a number or a list of them.
+
+    What generation_config.json lists is more than config.json has: a model's turn may end with a
+    token of its own.
+    """
+    said, _ = _said_beside(model, "eos_token_id", (GENAI_CONFIG, GENERATION_CONFIG, MAKERS_CONFIG))
     ends = said if isinstance(said, list) else [said]
     return tuple(end for end in ends if type(end) is int and end >= 0)
 
 
-def _said_beside(model: Path, key: str) -> tuple[Any, str]:
-    """What genai's configuration says, or that of the model's makers, and the file's name.
+def _said_beside(
+    model: Path, key: str, files: Sequence[str] = (GENAI_CONFIG, MAKERS_CONFIG)
+) -> tuple[Any, str]:
+    """What the first of some configurations says that there is, and the file's name.
 
-    Nothing where neither is understood.
+    Nothing where it is not understood.
     """
-    for name, folder in itertools.product((GENAI_CONFIG, MAKERS_CONFIG), folders_beside(model)):
+    for name, folder in itertools.product(files, folders_beside(model)):
         path = folder / name
         if not path.is_file():
             continue
         try:
             whole = read_json(read_plain(path))
-            return (whole["model"] if name == GENAI_CONFIG else whole).get(key), name
+            said = (whole["model"] if name == GENAI_CONFIG else whole).get(key)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None, name
+        if said is not None:
+            return said, name
     return None, ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adrenoc.base.errors import InputError, ModelFormatError
-from adrenoc.compile.tokenizer import find_tokenizer
+from adrenoc.compile.decoder_words import find_tokenizer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 

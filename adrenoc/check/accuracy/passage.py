@@ -18,7 +18,7 @@ from adrenoc.check.accuracy.deviation import Arrays
 from adrenoc.check.generation import compute_logits, feed_steps, feed_tokens, kept_states
 from adrenoc.check.reference import run_reference, run_steps, run_tokens
 from adrenoc.check.runtimes import tensor_names
-from adrenoc.compile.tokenizer import find_tokenizer
+from adrenoc.compile.decoder_words import find_tokenizer
 from adrenoc.device.tokenizer import Tokenizer
 from adrenoc.importers.decoder_spec import DecoderForm
 

@@ -1,4 +1,4 @@
-"""The tokenizer.json of a decoder, which its bundle carries where it is known."""
+"""The tokenizer.json of a decoder, and how it is talked to: its bundle carries what is known."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import open_plain
 from adrenoc.base.text.json_text import read_json
-from adrenoc.bundle.bundle import TOKENIZER
+from adrenoc.bundle.bundle import CHAT, TOKENIZER
+from adrenoc.importers.chat_settings import read_chat_settings
 from adrenoc.importers.containers import open_tokenizer
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.model_folders import folders_beside
 
 _HINT = "--tokenizer takes the tokenizer.json that lies beside the model"
+
+
+def find_words(model: Path, asked: Path | None) -> tuple[dict[str, bytes], tuple[Decision, ...]]:
+    """The files of a bundle that turn texts into tokens: the tokenizer, and its template of chats.
+
+    Raises:
+        InputError: the tokenizer that was asked for cannot be read, or is no such thing.
+        ModelFormatError: that of the container is damaged.
+    """
+    tokenizer, found = find_tokenizer(model, asked)
+    settings, more = read_chat_settings(model) if tokenizer else (None, ())
+    words = {TOKENIZER: tokenizer, CHAT: b"" if settings is None else settings.to_json()}
+    return {name: content for name, content in words.items() if content}, (*found, *more)
 
 
 def find_tokenizer(model: Path, asked: Path | None) -> tuple[bytes, tuple[Decision, ...]]:

@@ -1,0 +1,199 @@
+"""`adrenoc chat BUNDLE`: a conversation with a language model, here, on a server or on a phone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
+from adrenoc.cli.options import FiniteRange
+from adrenoc.cli.place_options import place_options
+from adrenoc.cli.terminal import say_aside, say_json
+
+if TYPE_CHECKING:
+    from adrenoc.bundle.bundle import Bundle
+    from adrenoc.device.conversation import Conversation
+    from adrenoc.device.generate import Wish
+
+_PROMPT = "> "
+_HELP = """\
+/reset         forget what was said
+/system TEXT   what the model is told before all; begins anew
+/save FILE     write what was said as JSON
+/help          these words
+/exit          end; so do Ctrl-D and Ctrl-C"""
+
+
+@click.command("chat", cls=HeavyCommand)
+@click.argument("path", type=InputPath(), metavar="BUNDLE")
+@click.option("--system", metavar="TEXT", help="What the model is told before all.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=0),
+    default=0,
+    help="The most tokens of an answer; 0 is all that the context has room for.  [default: 0]",
+)
+@click.option(
+    "--temperature",
+    type=FiniteRange(min=0.0, max=100.0),
+    help="Draw tokens by --seed; 0 takes the likeliest.  [default: what the model's makers say]",
+)
+@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="End an answer before TEXT.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of what is drawn.")
+@place_options()
+def chat_command(
+    path: Path,
+    system: str | None,
+    max_tokens: int,
+    temperature: float | None,
+    stops: tuple[str, ...],
+    seed: int,
+    **where: Any,
+) -> None:
+    """Talk with a language model.
+
+    Each line is a message, and /help lists what else a line may say.  From turn to turn the model
+    reads what its caches do not hold yet.  With --json each answer is a line with what it took.
+
+    \b
+    adrenoc compile SmolLM2-135M-Instruct --dtype q4 --device adreno
+    adrenoc chat SmolLM2-135M-Instruct.adrenoc --adb
+    """
+    from adrenoc.bundle.bundle import TOKENIZER, open_bundle
+    from adrenoc.bundle.chat import read_chat
+    from adrenoc.cli.generate import reach_place
+    from adrenoc.cli.place_options import choose_place
+    from adrenoc.device.conversation import Conversation
+    from adrenoc.device.generate import Decoder, Sampling, Wish, check_is_decoder
+    from adrenoc.device.tokenizer import Tokenizer
+
+    as_json = wants_json()
+    choice = choose_place(**where)
+    bundle = open_bundle(path)
+    check_is_decoder(bundle)
+    settings = read_chat(bundle)
+    tokenizer = Tokenizer(bundle.file(TOKENIZER))
+    tokenizer.read_template(settings)
+    drawn = settings.temperature if temperature is None else temperature
+    sampling = Sampling(
+        temperature=drawn,
+        top_k=settings.top_k if drawn else 0,
+        top_p=settings.top_p if drawn else 1.0,
+        seed=seed,
+    )
+    wish = Wish(most=max_tokens, ends=bundle.manifest.end_tokens, sampling=sampling)
+    with reach_place(bundle, choice) as place:
+        decoder = Decoder(place, bundle)
+        for note in decoder.notes:
+            say_aside(note)
+        talk = _Talk(
+            Conversation(decoder, tokenizer), wish, stops, system or "", decoder.rows, as_json
+        )
+        for line in _lines(bundle):
+            if not talk.take(line):
+                break
+
+
+def _lines(bundle: Bundle) -> Iterator[str]:
+    """What the user types, or what a file or another program gives."""
+    typed = sys.stdin.isatty()
+    if typed:
+        from adrenoc.cli import console
+
+        console.print_title(bundle.manifest.name, "/help lists commands, Ctrl-D ends")
+    while True:
+        try:
+            line = input(_PROMPT) if typed else sys.stdin.readline()
+        except EOFError:
+            return
+        if not typed and not line:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+@dataclass
+class _Talk:
+    """A conversation as a person types it."""
+
+    conversation: Conversation
+    wish: Wish
+    stops: tuple[str, ...]
+    system: str
+    rows: int
+    as_json: bool = False
+    messages: list[dict[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._reset()
+
+    def take(self, line: str) -> bool:
+        """Do what a line says; whether there is to be another."""
+        from adrenoc.cli import console
+
+        word, _, rest = line.partition(" ")
+        if word == "/exit":
+            return False
+        if word == "/help":
+            console.print_piece(_HELP + "\n")
+        elif word == "/reset":
+            self._reset()
+        elif word == "/system":
+            self.system = rest.strip()
+            self._reset()
+        elif word == "/save":
+            self._save(rest.strip())
+        elif word.startswith("/") and word[1:].isalpha():
+            console.print_piece(f"there is no {word}\n{_HELP}\n")
+        else:
+            self._say(line)
+        return True
+
+    def _reset(self) -> None:
+        self.messages = [{"role": "system", "content": self.system}] if self.system else []
+
+    def _say(self, text: str) -> None:
+        from adrenoc.base.errors import InputError
+        from adrenoc.cli import console
+
+        asked = [*self.messages, {"role": "user", "content": text}]
+        show = (lambda piece: None) if self.as_json else console.print_piece
+        started = time.perf_counter()
+        try:
+            for piece in self.conversation.answer(asked, self.wish, self.stops):
+                show(piece)
+        except InputError as error:
+            if self.as_json:
+                raise
+            console.print_piece(f"{error.message}\n{error.hint}\n")
+            return
+        spent_s = time.perf_counter() - started
+        reply = self.conversation.reply
+        self.messages = [*asked, {"role": "assistant", "content": reply.text}]
+        if self.as_json:
+            say_json({**asdict(reply), "time_ms": spent_s * 1000}, indent=None)
+            return
+        full = f"; the context of {self.rows} rows is full, /reset begins anew"
+        console.print_piece("\n")
+        say_aside(
+            f"{reply.prompt} tokens read, {reply.kept} of them known; {reply.tokens} said, "
+            f"{reply.tokens / spent_s:.1f} a second{full if reply.ended == 'full' else ''}"
+        )
+
+    def _save(self, name: str) -> None:
+        from adrenoc.base.files.outputs import write_atomically
+        from adrenoc.cli import console
+
+        if not name:
+            console.print_piece("name a file: /save chat.json\n")
+            return
+        text = json.dumps({"messages": self.messages}, indent=1, ensure_ascii=False)
+        write_atomically(Path(name), text + "\n")
+        console.print_piece(f"{len(self.messages)} messages are in {name}\n")

@@ -1,0 +1,179 @@
+"""Conversations: what caches hold is kept from turn to turn, and answers are those of none kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from adrenoc.base.errors import InputError
+from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle, open_bundle
+from adrenoc.bundle.chat import read_chat
+from adrenoc.cli.main import cli, main
+from adrenoc.device.conversation import Conversation
+from adrenoc.device.generate import Decoder, Wish
+from adrenoc.device.run import local_place
+from adrenoc.device.tokenizer import Tokenizer
+from tests.host.decoder_bundles import DecoderShape, write_decoder, write_tokenizer
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+
+SHAPE = DecoderShape(layers=1, context=64)
+TEMPLATE = (
+    "{% for message in messages %}\n"
+    "{{ {'system': 'w90', 'user': 'w91', 'assistant': 'w92'}[message.role] }} "
+    "{{ message.content }} w93 \n"
+    "{% endfor %}\n"
+    "{% if add_generation_prompt %}w92{% endif %}"
+)
+HELLO = {"role": "user", "content": "w3 w5 w7"}
+
+
+@pytest.fixture(scope="module")
+def bundle(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("chat")
+    model = write_decoder(folder, SHAPE)
+    write_tokenizer(folder / TOKENIZER, SHAPE.vocabulary)
+    config = {"chat_template": TEMPLATE, "bos_token": {"content": "w1"}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    output = folder / "talker.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
+    assert main([*words, "--prefill", "4", "--no-cache"]) == 0
+    return open_bundle(output)
+
+
+@pytest.fixture
+def decoder(bundle: Bundle) -> Iterator[Decoder]:
+    with local_place(bundle, "") as place:
+        yield Decoder(place, bundle)
+
+
+@pytest.fixture
+def tokenizer(bundle: Bundle) -> Tokenizer:
+    tokenizer = Tokenizer(bundle.file(TOKENIZER))
+    tokenizer.read_template(read_chat(bundle))
+    return tokenizer
+
+
+def say(conversation: Conversation, messages: list[dict[str, str]], most: int, *stops: str) -> str:
+    return "".join(conversation.answer(messages, Wish(most=most), stops))
+
+
+def from_nothing(decoder: Decoder, prompt: list[int], most: int) -> list[int]:
+    """What the decoder says after a prompt when its caches hold nothing."""
+    decoder.rewind(0)
+    decoder.take_in(prompt[:-1])
+    return [token for some in decoder.generate(prompt[-1], Wish(most=most)) for token in some]
+
+
+def test_a_bundle_holds_how_it_wants_to_be_talked_to(bundle: Bundle) -> None:
+    settings = read_chat(bundle)
+    assert settings.template == TEMPLATE
+    assert settings.special_tokens == {"bos_token": "w1"}
+    assert CHAT in {entry.path for entry in bundle.manifest.files}
+    decided = [d for d in bundle.decisions() if d["subject"] == "chat template"]
+    assert decided[0]["reason"] == "tokenizer_config.json has it"
+
+
+def test_turns_are_those_of_a_decoder_that_keeps_nothing(
+    decoder: Decoder, tokenizer: Tokenizer
+) -> None:
+    conversation = Conversation(decoder, tokenizer)
+    messages = [{"role": "system", "content": "w8"}, HELLO]
+    asked = []
+    for turn in range(3):
+        before = list(messages)
+        text = say(conversation, messages, 4)
+        reply = conversation.reply
+        assert (reply.text, reply.ended, reply.tokens) == (text, "most", 4)
+        assert (reply.kept > 8) == (turn > 0)
+        asked.append((before, text))
+        again = {"role": "user", "content": f"w{turn} w9"}
+        messages += [{"role": "assistant", "content": text}, again]
+    for before, text in asked:
+        tokens = from_nothing(decoder, tokenizer.render(before), 4)
+        assert text == tokenizer.decode(tokens)
+
+
+def test_other_words_at_the_start_forget_what_follows(
+    decoder: Decoder, tokenizer: Tokenizer
+) -> None:
+    conversation = Conversation(decoder, tokenizer)
+    say(conversation, [HELLO], 3)
+    other = [{"role": "user", "content": "w3 w6"}]
+    text = say(conversation, other, 3)
+    assert conversation.reply.kept == 2
+    assert text == tokenizer.decode(from_nothing(decoder, tokenizer.render(other), 3))
+
+
+def test_an_answer_ends_before_a_text_that_stops(decoder: Decoder, tokenizer: Tokenizer) -> None:
+    conversation = Conversation(decoder, tokenizer)
+    words = say(conversation, [HELLO], 6).split()
+    stop = f"{words[2]} {words[3]}"
+    first = " ".join(words).index(stop)
+    assert say(conversation, [HELLO], 6, "never", stop) == " ".join(words)[:first]
+    assert conversation.reply.ended == "stop"
+    assert say(conversation, [HELLO], 6).split() == words
+
+
+def test_an_answer_that_nobody_reads_on_leaves_the_caches_right(
+    decoder: Decoder, tokenizer: Tokenizer
+) -> None:
+    conversation = Conversation(decoder, tokenizer)
+    whole = say(conversation, [HELLO], 6)
+    pieces = conversation.answer([HELLO], Wish(most=6))
+    assert whole.startswith(next(pieces))
+    pieces.close()
+    assert conversation.reply.ended == "stopped"
+    assert say(conversation, [HELLO], 6) == whole
+
+
+def test_the_context_ends_an_answer_and_has_no_room_for_a_long_message(
+    decoder: Decoder, tokenizer: Tokenizer
+) -> None:
+    conversation = Conversation(decoder, tokenizer)
+    say(conversation, [HELLO], 0)
+    assert conversation.reply.ended == "full"
+    long = {"role": "user", "content": "w3 " * SHAPE.context}
+    with pytest.raises(InputError, match="the context 64 rows: there is no room") as caught:
+        say(conversation, [long], 1)
+    assert "--context" in caught.value.hint
+    assert say(conversation, [HELLO], 2)
+
+
+def test_the_command_takes_a_line_a_turn(bundle: Bundle, tmp_path: Path) -> None:
+    saved = tmp_path / "said.json"
+    lines = ["w3 w5 w7", "/nothing", "/reset", "w3 w5 w7", f"/save {saved}", "/exit", "w1"]
+    words = ["chat", str(bundle.path), "--system", "w8", "--max-tokens", "4"]
+    done = CliRunner().invoke(cli, words, input="\n".join(lines) + "\n")
+    assert done.exit_code == 0, done.output
+    answers = [line for line in done.stdout.splitlines() if line.startswith("w")]
+    assert len(answers) == 2 and answers[0] == answers[1]
+    assert "there is no /nothing" in done.stdout
+    roles = [one["role"] for one in json.loads(saved.read_text())["messages"]]
+    assert roles == ["system", "user", "assistant"]
+    assert "tokens read" in done.stderr and "of them known" in done.stderr
+    done = CliRunner().invoke(cli, [*words, "--json"], input="w3 w5 w7\nw4\n")
+    one, two = map(json.loads, done.stdout.splitlines())
+    assert one["text"] == answers[0]
+    assert (one["kept"], one["tokens"], one["ended"]) == (0, 4, "most")
+    assert two["kept"] > one["prompt"]
+
+
+def test_a_decoder_without_a_template_is_refused(
+    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = write_decoder(tmp_path, SHAPE)
+    write_tokenizer(tmp_path / TOKENIZER, SHAPE.vocabulary)
+    output = str(tmp_path / "mute.adrenoc")
+    words = ["compile", str(model), "--device", "host", "-o", output, "--prefill", "4"]
+    assert main([*words, "--no-cache"]) == 0
+    capsys.readouterr()
+    assert main(["chat", output]) == InputError.exit_code
+    said = capsys.readouterr().err
+    assert "has no template of chats" in said and "--prompt TEXT" in said
