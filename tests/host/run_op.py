@@ -358,7 +358,9 @@ class Ops:
             with _launching():
                 state, _ = run_stages(state, reporter=SilentReporter())
         self.decisions = state.log
-        self.kernels = [state.program.kernels[s.kernel].family for s in state.program.steps]
+        program = state.program
+        gpu_steps = [step for step in program.steps if step.place == "gpu"]
+        self.kernels = [program.kernels[step.kernel].family for step in gpu_steps]
         inputs = [self._inputs[spec.name] for spec in state.imported.inputs]
         return dict(zip(self._outputs, execute(state, inputs, device), strict=True))
 

@@ -62,6 +62,7 @@ CASES = {
         attrs={"num_heads": 2, "unidirectional": 1},
         outputs=2,
     ),
+    "Inverse": Case(x=(2, 3, 5, 5)),
     "Attention": Case(x=(2, 5, 8), operands=[rand(8, 24), rand(24)], attrs={"num_heads": 2}),
     "Attention masked": Case(
         x=(2, 5, 8), operands=[rand(8, 24), rand(24), MASK], attrs={"num_heads": 2}

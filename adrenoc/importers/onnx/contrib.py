@@ -28,6 +28,8 @@ from adrenoc.importers.onnx.recurrent_layers import RECURRENT
 from adrenoc.importers.onnx.rotary import ROTARY
 from adrenoc.importers.onnx.writer import CannotWriteError, UnknownTypeError, Writer
 
+INVERSE = "adrenoc.Inverse"
+
 
 def _gelu_of(write: Writer, x: str, out: str) -> None:
     """x / 2 * (1 + erf(x / sqrt 2))."""
@@ -197,6 +199,15 @@ def _expand_dims(write: Writer) -> None:
     write.reshape(write.input(0), *shape, out=write.result)
 
 
+def _inverse(write: Writer) -> None:
+    """An operator of our own, which a family computes."""
+    x = write.input(0)
+    shape = write.shape(x)
+    if len(shape) < 2 or shape[-2] != shape[-1]:
+        raise CannotWriteError(f"of {list(shape)}, expected matrices of as many rows as columns")
+    write.own(INVERSE, x, shape=shape, out=write.result, like=x)
+
+
 def _standard(write: Writer) -> None:
     """An operator that the standard has by the same name and form."""
     write(write.node.op_type, *write.node.input, out=write.result, **write.attrs)
@@ -223,6 +234,7 @@ REWRITES: dict[str, Callable[[Writer], None]] = {
     "FusedMatMul": _rewrite_fused_matmul,
     "GatherND": _standard,
     "Gelu": _gelu,
+    "Inverse": _inverse,
     "QuantizeLinear": _standard,
     "QuickGelu": _quick_gelu,
     "SimplifiedLayerNormalization": _rewrite_simplified_norm,

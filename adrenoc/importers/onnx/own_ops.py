@@ -10,6 +10,7 @@ from collections.abc import Callable
 from tvm import relax
 
 from adrenoc.importers.onnx.cached import APPEND_ROWS, CACHED_ATTENTION
+from adrenoc.importers.onnx.contrib import INVERSE
 from adrenoc.importers.onnx.n_bits import N_BITS
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.relax import own
@@ -71,6 +72,11 @@ def _cached_attention(node: Node) -> relax.Expr:
     )
 
 
+def _inverse(node: Node) -> relax.Expr:
+    x = node.inputs[0]
+    return own.call_own(own.INVERSE, [x], shape=node.shape(), dtype=dtype_of(x))
+
+
 def _whole_attrs(node: Node, *names: str) -> dict[str, int]:
     return {name: int(node.attrs[name]) for name in names}
 
@@ -78,5 +84,6 @@ def _whole_attrs(node: Node, *names: str) -> dict[str, int]:
 OWN_DOMAIN_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     APPEND_ROWS: _append_rows,
     CACHED_ATTENTION: _cached_attention,
+    INVERSE: _inverse,
     N_BITS: _n_bits,
 }

@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.ir import Call, Op
 from tvm.ir import op as registry
 
+from adrenoc.importers.relax.inverse_nest import inverse_nest
 from adrenoc.importers.relax.own_nests import append_rows_nest, cached_attention_nest, n_bits_nest
 from adrenoc.importers.relax.recurrent_nest import recurrent_nest
 
@@ -22,6 +23,8 @@ APPEND_ROWS = "adrenoc.append_rows"
 """A cache [1, heads, rows, head] with the rows of some tokens from a given one on."""
 RECURRENT = "adrenoc.recurrent"
 """All steps of an RNN, GRU or LSTM, of what their inputs add to the gates."""
+INVERSE = "adrenoc.inverse"
+"""The inverse of each matrix [..., rows, rows]."""
 CACHED_ATTENTION = "adrenoc.cached_attention"
 """Queries, from a given row on, over the rows of keys and values up to their own."""
 
@@ -30,6 +33,7 @@ _NESTS = {
     N_BITS: n_bits_nest,
     APPEND_ROWS: append_rows_nest,
     CACHED_ATTENTION: cached_attention_nest,
+    INVERSE: inverse_nest,
     RECURRENT: recurrent_nest,
 }
 """Operator -> what lowers it to plain loop nests, where its family does not compute it."""

@@ -10,6 +10,7 @@ from adrenoc.kernels.families.attention import operator as attention
 from adrenoc.kernels.families.cache import operator as cache
 from adrenoc.kernels.families.conv_nd import operator as conv_nd
 from adrenoc.kernels.families.expansion import operator as expansion
+from adrenoc.kernels.families.inverse import operator as inverse
 from adrenoc.kernels.families.maps import operator as maps
 from adrenoc.kernels.families.matmul import operator as matmul
 from adrenoc.kernels.families.n_bits import operator as n_bits
@@ -34,6 +35,7 @@ _FAMILIES = (
     scan,
     separable,
     expansion,
+    inverse,
     winograd,
 )
 

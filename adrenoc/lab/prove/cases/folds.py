@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.lab.prove.case import Build, Case
-from adrenoc.lab.prove.net import Net
+from adrenoc.lab.prove.net import CONTRIB, Net
 from adrenoc.target.avoid import HALF_DENORMALS
 
 
@@ -34,6 +34,12 @@ def _reduce_axes(net: Net, *, op: str, shape: tuple[int, ...], axes: tuple[int, 
     around = np.float32(1.5 if op == "ReduceProd" else 0.0)
     x = net("Tanh", net.feed(net.values(*shape) * np.float32(0.5) + around))
     return net(op, x, net.ints(*axes), keepdims=1)
+
+
+def _invert(net: Net) -> str:
+    """Matrices far from singular, whose pivots lie in other rows."""
+    near = net.values(5, 7, 7) + 4 * np.eye(7, dtype=np.float32)[::-1]
+    return net("Inverse", net.feed(near), domain=CONTRIB)
 
 
 def _scan_axis(net: Net, *, op: str, shape: tuple[int, ...], axis: int) -> str:
@@ -165,6 +171,12 @@ CASES: tuple[Case, ...] = (
         name="a GRU of 8 units that resets first",
         build=partial(_recurrent, kind="GRU", units=8),
         slack=2.0,
+    ),
+    Case(
+        family="inverse",
+        name="matrices of 7 rows",
+        build=_invert,
+        slack=4.0,
     ),
     Case(
         family="cumsum",

@@ -1,0 +1,1 @@
+"""Inverses of small matrices."""

@@ -1,0 +1,62 @@
+"""Inverses of small matrices: a thread holds one of them in registers."""
+
+from __future__ import annotations
+
+from adrenoc.base.tvmapi import construct, fconst, iconst, lane, splat, tirx
+from adrenoc.ir.layout import LANES
+from adrenoc.kernels.access import Access
+from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.statements import Registers
+from adrenoc.kernels.team import ACCUMULATOR
+from adrenoc.kernels.walk import widen
+
+
+def inverse(builder: KernelBuilder, x: Access, epilogue: Epilogue) -> None:
+    """Emit Gauss-Jordan elimination, with the largest element of a column as its pivot.
+
+    Shapes:
+        x: [N, H, rows, rows], rows along W and columns in texels
+        out: as x
+    """
+    e = x.extents
+    n, h, _ = builder.threads(e.n, e.h)
+    held = builder.registers(e.w * 2 * e.blocks, dtype=ACCUMULATOR)
+    wide = 2 * e.blocks  # a row, and behind it that of the identity
+    for row in range(e.w):
+        for block in range(e.blocks):
+            held[row * wide + block] = widen(x.texel(n, iconst(block), h, iconst(row)))
+            ones = (float(row == block * LANES + i) for i in range(LANES))
+            identity = construct([fconst(one, ACCUMULATOR) for one in ones])
+            held[row * wide + e.blocks + block] = identity
+    for column in range(e.w):
+        _eliminate(builder, held, column, e.w, wide)
+    for row in range(e.w):
+        for block in range(e.blocks):
+            result = builder.let(held[row * wide + e.blocks + block], "result")
+            epilogue.write(n, iconst(block), h, iconst(row), result)
+
+
+def _eliminate(builder: KernelBuilder, held: Registers, column: int, rows: int, wide: int) -> None:
+    """Make a column that of the identity: one in its own row, zero in all others."""
+    first, component = column // LANES, column % LANES
+    parts = range(first, wide)
+    own = column * wide
+    for row in range(column + 1, rows):
+        here = tirx.abs(lane(held[own + first], component))
+        there = tirx.abs(lane(held[row * wide + first], component))
+        with builder.when(here < there):
+            for part in parts:
+                kept = builder.let(held[own + part], "kept")
+                held[own + part] = held[row * wide + part]
+                held[row * wide + part] = kept
+    pivot = builder.let(lane(held[own + first], component), "pivot")
+    for part in parts:
+        held[own + part] = held[own + part] / splat(pivot)
+    for row in range(rows):
+        if row == column:
+            continue
+        factor = builder.let(lane(held[row * wide + first], component), "factor")
+        for part in parts:
+            less = splat(factor) * held[own + part]
+            held[row * wide + part] = held[row * wide + part] - less
