@@ -97,7 +97,7 @@ def cases() -> Iterator[Case]:
         for command in (("device", "list", "--timeout", "2"), ("device", "list", "--json"), _RUN):
             yield Case(
                 family="adb servers",
-                name=f"{name}, {' '.join(command[:2])}",
+                name=f"{name}, {' '.join(command[:3])}",
                 make=_made,
                 command=command,
                 codes=_CODES if command != _RUN else Case.codes,
@@ -114,20 +114,14 @@ def cases() -> Iterator[Case]:
         yield Case(
             family="adb servers",
             name=f"{variable}={value[:12].encode('unicode_escape').decode()} of {len(value)}",
-            command=(
-                "device",
-                "list",
-            ),
+            command=("device", "list"),
             codes=_CODES,
             environment={variable: value, "PATH": "/nowhere"},
         )
     yield Case(
         family="adb servers",
         name="an empty host",
-        command=(
-            "device",
-            "list",
-        ),
+        command=("device", "list"),
         codes=_CODES,
         environment={
             "ANDROID_ADB_SERVER_HOST": "",
@@ -139,10 +133,7 @@ def cases() -> Iterator[Case]:
     yield Case(
         family="adb servers",
         name="an empty port",
-        command=(
-            "device",
-            "list",
-        ),
+        command=("device", "list"),
         codes=_CODES,
         environment={
             "ANDROID_ADB_SERVER_HOST": "127.0.0.2",
