@@ -36,6 +36,7 @@ def test_there_are_enough() -> None:
     assert sum(map(len, FAMILIES.values())) >= LEAST
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family(family: str, held: Judge, tmp_path: Path) -> None:
     """A test a case would take as long again, most of it for pytest's own."""
