@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,13 @@ import click
 
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
 from adrenoc.cli.options import FiniteRange
-from adrenoc.cli.place_options import place_options
+from adrenoc.cli.place_options import choose_place, place_options
 from adrenoc.cli.terminal import say_aside, say_json
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.device.conversation import Conversation
-    from adrenoc.device.generate import Wish
+    from adrenoc.device.generate import Decoder, Wish
 
 _PROMPT = "> "
 _HELP = """\
@@ -63,24 +64,73 @@ def chat_command(
     reads what its caches do not hold yet.  With --json each answer is a line with what it took.
 
     \b
-    adrenoc compile SmolLM2-135M-Instruct --dtype q4 --device adreno
-    adrenoc chat SmolLM2-135M-Instruct.adrenoc --adb
+    adrenoc compile SmolLM2-135M-Instruct --dtype q4 -o chat.adrenoc
+    adrenoc chat chat.adrenoc --adb
     """
-    from adrenoc.bundle.bundle import TOKENIZER, open_bundle
-    from adrenoc.bundle.chat import read_chat
+    as_json = wants_json()
+    with open_talker(path, where, most=max_tokens, temperature=temperature, seed=seed) as talker:
+        for note in talker.decoder.notes:
+            say_aside(note)
+        talk = _Talk(talker, stops, system or "", as_json)
+        for line in _lines(talker.bundle):
+            if not talk.take(line):
+                break
+
+
+@dataclass(frozen=True, kw_only=True)
+class Talker:
+    """A language model that is loaded and ready to talk; `wish` is what is generated unasked.
+
+    Without a template it only continues texts.
+    """
+
+    bundle: Bundle
+    decoder: Decoder
+    conversation: Conversation
+    wish: Wish
+    has_template: bool
+
+
+@contextmanager
+def open_talker(
+    path: Path,
+    where: Mapping[str, Any],
+    *,
+    most: int = 0,
+    temperature: float | None = None,
+    seed: int = 0,
+    needs_template: bool = True,
+) -> Iterator[Talker]:
+    """Load a bundle at the place that the options `where` name.
+
+    `temperature` None is what the model's makers say.
+
+    Raises:
+        InputError: it is no decoder, has no tokenizer, or no template where one is needed.
+    """
+    from adrenoc.base.errors import InputError
+    from adrenoc.bundle.bundle import CHAT, TOKENIZER, open_bundle
+    from adrenoc.bundle.chat import ChatSettings, read_chat
     from adrenoc.cli.generate import reach_place
-    from adrenoc.cli.place_options import choose_place
     from adrenoc.device.conversation import Conversation
     from adrenoc.device.generate import Decoder, Sampling, Wish, check_is_decoder
     from adrenoc.device.tokenizer import Tokenizer
 
-    as_json = wants_json()
     choice = choose_place(**where)
     bundle = open_bundle(path)
     check_is_decoder(bundle)
-    settings = read_chat(bundle)
+    has_template = bundle.file(CHAT).is_file()
+    settings = ChatSettings(template="")
+    if needs_template or has_template:
+        settings = read_chat(bundle)
+    if not bundle.file(TOKENIZER).is_file():
+        raise InputError(
+            f"{path} has no {TOKENIZER}: none lay beside the model",
+            hint="adrenoc compile MODEL --tokenizer FILE",
+        )
     tokenizer = Tokenizer(bundle.file(TOKENIZER))
-    tokenizer.read_template(settings)
+    if has_template:
+        tokenizer.read_template(settings)
     drawn = settings.temperature if temperature is None else temperature
     sampling = Sampling(
         temperature=drawn,
@@ -88,17 +138,16 @@ def chat_command(
         top_p=settings.top_p if drawn else 1.0,
         seed=seed,
     )
-    wish = Wish(most=max_tokens, ends=bundle.manifest.end_tokens, sampling=sampling)
+    wish = Wish(most=most, ends=bundle.manifest.end_tokens, sampling=sampling)
     with reach_place(bundle, choice) as place:
         decoder = Decoder(place, bundle)
-        for note in decoder.notes:
-            say_aside(note)
-        talk = _Talk(
-            Conversation(decoder, tokenizer), wish, stops, system or "", decoder.rows, as_json
+        yield Talker(
+            bundle=bundle,
+            decoder=decoder,
+            conversation=Conversation(decoder, tokenizer),
+            wish=wish,
+            has_template=has_template,
         )
-        for line in _lines(bundle):
-            if not talk.take(line):
-                break
 
 
 def _lines(bundle: Bundle) -> Iterator[str]:
@@ -123,12 +172,10 @@ def _lines(bundle: Bundle) -> Iterator[str]:
 class _Talk:
     """A conversation as a person types it."""
 
-    conversation: Conversation
-    wish: Wish
+    talker: Talker
     stops: tuple[str, ...]
     system: str
-    rows: int
-    as_json: bool = False
+    as_json: bool
     messages: list[dict[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -167,7 +214,7 @@ class _Talk:
         show = (lambda piece: None) if self.as_json else console.print_piece
         started = time.perf_counter()
         try:
-            for piece in self.conversation.answer(asked, self.wish, self.stops):
+            for piece in self.talker.conversation.answer(asked, self.talker.wish, self.stops):
                 show(piece)
         except InputError as error:
             if self.as_json:
@@ -175,12 +222,12 @@ class _Talk:
             console.print_piece(f"{error.message}\n{error.hint}\n")
             return
         spent_s = time.perf_counter() - started
-        reply = self.conversation.reply
+        reply = self.talker.conversation.reply
         self.messages = [*asked, {"role": "assistant", "content": reply.text}]
         if self.as_json:
             say_json({**asdict(reply), "time_ms": spent_s * 1000}, indent=None)
             return
-        full = f"; the context of {self.rows} rows is full, /reset begins anew"
+        full = f"; the context of {self.talker.decoder.rows} rows is full, /reset begins anew"
         console.print_piece("\n")
         say_aside(
             f"{reply.prompt} tokens read, {reply.kept} of them known; {reply.tokens} said, "

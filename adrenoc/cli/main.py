@@ -42,6 +42,7 @@ from adrenoc.cli.run_firmware import run_firmware_command
 from adrenoc.cli.runtime import build_runtime_command, install_unit_command
 from adrenoc.cli.sections import SectionedGroup, make_group
 from adrenoc.cli.serve import serve_command
+from adrenoc.cli.serve_model import serve_model_command
 from adrenoc.cli.targets import targets_command
 from adrenoc.cli.terminal import (
     discard_output,
@@ -94,7 +95,14 @@ cli.add_sections(
             targets_command,
             doctor_command,
         ),
-        "More": (chat_command, build_command, presets_command, compare_command, prove_command),
+        "More": (
+            chat_command,
+            serve_model_command,
+            build_command,
+            presets_command,
+            compare_command,
+            prove_command,
+        ),
         "Groups of commands": (
             make_group(
                 "tune",

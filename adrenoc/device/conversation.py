@@ -6,7 +6,7 @@ caches hold already are not computed again: what both begin with stays, the rest
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ class Conversation:
 
     def answer(
         self, messages: Sequence[Message], wish: Wish, stops: Sequence[str] = (), **more: Any
-    ) -> Iterator[str]:
+    ) -> Generator[str, None, None]:
         """The model's answer to messages, in pieces that are whole letters; then `reply` is set.
 
         A text of `stops` ends it, and is no part of it.  `more` goes to the template, as `tools`.
@@ -53,7 +53,26 @@ class Conversation:
         Raises:
             InputError: the template refuses the messages, or the context has no room for them.
         """
-        prompt = self._tokenizer.render(messages, **more)
+        yield from self.continue_tokens(self._tokenizer.render(messages, **more), wish, stops)
+
+    def continue_text(
+        self, text: str, wish: Wish, stops: Sequence[str] = ()
+    ) -> Generator[str, None, None]:
+        """What follows a text, as `answer`; the template is not asked.
+
+        Raises:
+            InputError: the text has no tokens, or the context has no room for it.
+        """
+        yield from self.continue_tokens(self._tokenizer.encode(text), wish, stops)
+
+    def continue_tokens(
+        self, prompt: Sequence[int], wish: Wish, stops: Sequence[str] = ()
+    ) -> Generator[str, None, None]:
+        """What follows tokens, as `answer`.
+
+        Raises:
+            InputError: the context has no room for them.
+        """
         self._check_room(prompt)
         kept = self._rewind(prompt)
         self._take_in(prompt[kept:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ import onnx
 import pytest
 
 from adrenoc.base.reporter import SilentReporter
-from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.bundle import TOKENIZER, Bundle, open_bundle
+from adrenoc.cli.main import main
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.compile.make import make_bundle
 from adrenoc.device.generate import Decoder
@@ -82,3 +84,25 @@ def write_tokenizer(path: Path, words: int) -> Path:
     tokenizer.pre_tokenizer = library.pre_tokenizers.Whitespace()
     tokenizer.save(str(path))
     return path
+
+
+TALKER = DecoderShape(layers=1, context=64)
+TALKERS_TEMPLATE = (
+    "{% for message in messages %}\n"
+    "{{ {'system': 'w90', 'user': 'w91', 'assistant': 'w92'}[message.role] }} "
+    "{{ message.content }} w93 \n"
+    "{% endfor %}\n"
+    "{% if add_generation_prompt %}w92{% endif %}"
+)
+
+
+def make_talker(folder: Path) -> Bundle:
+    """A bundle of a small decoder whose words are w0, w1 and so on, with a template of chats."""
+    model = write_decoder(folder, TALKER)
+    write_tokenizer(folder / TOKENIZER, TALKER.vocabulary)
+    config = {"chat_template": TALKERS_TEMPLATE, "bos_token": {"content": "w1"}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    output = folder / "talker.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
+    assert main([*words, "--prefill", "4", "--no-cache"]) == 0
+    return open_bundle(output)

@@ -11,40 +11,31 @@ import pytest
 from click.testing import CliRunner
 
 from adrenoc.base.errors import InputError
-from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle, open_bundle
+from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle
 from adrenoc.bundle.chat import read_chat
 from adrenoc.cli.main import cli, main
 from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.device.tokenizer import Tokenizer
-from tests.host.decoder_bundles import DecoderShape, write_decoder, write_tokenizer
+from tests.host.decoder_bundles import (
+    TALKER,
+    TALKERS_TEMPLATE,
+    make_talker,
+    write_decoder,
+    write_tokenizer,
+)
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
-SHAPE = DecoderShape(layers=1, context=64)
-TEMPLATE = (
-    "{% for message in messages %}\n"
-    "{{ {'system': 'w90', 'user': 'w91', 'assistant': 'w92'}[message.role] }} "
-    "{{ message.content }} w93 \n"
-    "{% endfor %}\n"
-    "{% if add_generation_prompt %}w92{% endif %}"
-)
+SHAPE = TALKER
 HELLO = {"role": "user", "content": "w3 w5 w7"}
 
 
 @pytest.fixture(scope="module")
 def bundle(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    folder = tmp_path_factory.mktemp("chat")
-    model = write_decoder(folder, SHAPE)
-    write_tokenizer(folder / TOKENIZER, SHAPE.vocabulary)
-    config = {"chat_template": TEMPLATE, "bos_token": {"content": "w1"}}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    output = folder / "talker.adrenoc"
-    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
-    assert main([*words, "--prefill", "4", "--no-cache"]) == 0
-    return open_bundle(output)
+    return make_talker(tmp_path_factory.mktemp("chat"))
 
 
 @pytest.fixture
@@ -73,7 +64,7 @@ def from_nothing(decoder: Decoder, prompt: list[int], most: int) -> list[int]:
 
 def test_a_bundle_holds_how_it_wants_to_be_talked_to(bundle: Bundle) -> None:
     settings = read_chat(bundle)
-    assert settings.template == TEMPLATE
+    assert settings.template == TALKERS_TEMPLATE
     assert settings.special_tokens == {"bos_token": "w1"}
     assert CHAT in {entry.path for entry in bundle.manifest.files}
     decided = [d for d in bundle.decisions() if d["subject"] == "chat template"]

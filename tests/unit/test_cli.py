@@ -70,7 +70,7 @@ def test_looking_needs_no_tvm(command: list[str], bundle_folder: Path, tmp_path:
 def test_every_command_has_help_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(cli.commands) == {
         *("compile", "check", "check-accuracy", "run", "inspect", "view", "diff", "package"),
-        *("targets", "doctor", "build", "presets", "compare", "prove", "chat"),
+        *("targets", "doctor", "build", "presets", "compare", "prove", "chat", "serve"),
         *("tune", "device", "firmware", "runtime"),
     }
     for words in list_commands(cli):

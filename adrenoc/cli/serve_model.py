@@ -1,0 +1,91 @@
+"""`adrenoc serve --openai BUNDLE`: a language model behind the API that OpenAI's clients speak."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import click
+
+from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
+from adrenoc.cli.place_options import place_options
+from adrenoc.cli.terminal import flush_output, say_json
+
+_PACKAGES = ("starlette", "uvicorn")
+
+
+@click.command("serve", cls=HeavyCommand)
+@click.option(
+    "--openai",
+    "path",
+    type=InputPath(),
+    required=True,
+    metavar="BUNDLE",
+    help="Serve this language model to clients of OpenAI's API.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on; beyond this machine it needs --token.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="The port; 0 takes any free one.",
+)
+@click.option(
+    "--token",
+    envvar="ADRENOC_TOKEN",
+    default="",
+    help="What clients have to know (their API key).  [default: $ADRENOC_TOKEN]",
+)
+@place_options()
+def serve_model_command(path: Path, host: str, port: int, token: str, **where: Any) -> None:
+    """Serve a language model until interrupted: /v1/chat/completions, /v1/completions, /v1/models
+    and /health, streamed where a client asks.
+
+    Requests are answered one after the other.  A conversation's beginning stays in the caches.
+
+    \b
+    adrenoc serve --openai chat.adrenoc --adb
+    curl localhost:8080/v1/models
+    """
+    as_json = wants_json()
+    from adrenoc.base.errors import DependencyError
+    from adrenoc.base.host.extras import pip_install
+    from adrenoc.base.text.names import bundle_name
+    from adrenoc.bundle.tar import SUFFIX
+    from adrenoc.cli import console
+    from adrenoc.cli.chat import open_talker
+    from adrenoc.device.serve import is_loopback
+
+    if missing := [name for name in _PACKAGES if importlib.util.find_spec(name) is None]:
+        raise DependencyError(
+            f"a server needs the Python package {missing[0]}, which is not installed",
+            hint=pip_install("serve"),
+        )
+    if not (token or is_loopback(host)):
+        raise click.UsageError(f"--host {host} lets others ask: they need a --token")
+    from adrenoc.device.openai.listen import bind, listen
+    from adrenoc.device.openai.server import Served, make_app
+
+    with bind(host, port) as there, open_talker(path, where, needs_template=False) as talker:
+        served = Served(
+            conversation=talker.conversation,
+            model=bundle_name(path.name.removesuffix(".tar").removesuffix(SUFFIX)),
+            usual=talker.wish,
+            has_template=talker.has_template,
+        )
+        url = f"http://{host}:{there.getsockname()[1]}/v1"
+        if as_json:
+            say_json({"url": url, "model": served.model}, indent=None)
+            flush_output()
+        else:
+            console.print_title(served.model, f"at {url}, Ctrl-C ends")
+            console.print_fields([("note", note) for note in talker.decoder.notes])
+        any_name = () if is_loopback(host) else ("*",)
+        listen(make_app(served, token=token, hosts=any_name), there)

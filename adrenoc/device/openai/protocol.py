@@ -1,0 +1,231 @@
+"""Requests of OpenAI's API as records, and answers as its clients expect them.
+
+Source: OpenAI's API reference, "Chat" and "Completions (legacy)"; what its Python client 3 sends.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from adrenoc.device.conversation import Reply
+from adrenoc.device.generate import Sampling, Wish
+
+MOST_STOPS = 16
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "logprobs": (False, 0),
+    "top_logprobs": (0,),
+    "echo": (False,),
+    "suffix": ("",),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("auto", "none"),
+}
+"""What is not there -> the values that ask for nothing of it."""
+_REASONS = {"end": "stop", "stop": "stop", "most": "length", "full": "length"}
+
+
+class RequestError(Exception):
+    """A request that is refused: the status of HTTP, and the field that is wrong."""
+
+    def __init__(self, message: str, *, status: int = 400, field_name: str = "", code: str = ""):
+        super().__init__(message)
+        self.status, self.field_name, self.code = status, field_name, code
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of the answer."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        about = {"param": self.field_name or None, "code": self.code or None}
+        return {"error": {"message": str(self), "type": kind, **about}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a request asks for: an answer to `messages`, or what follows the text `prompt`."""
+
+    wish: Wish
+    stops: tuple[str, ...] = ()
+    messages: tuple[Mapping[str, Any], ...] = ()
+    prompt: str | None = None
+    tools: tuple[Any, ...] = ()
+    streams: bool = False
+    with_usage: bool = False
+
+
+def read_request(body: Any, usual: Wish, model: str, *, chat: bool) -> Asked:
+    """Read the body of a request for chat or, without `chat`, for text.
+
+    `usual` is what is generated where the request does not say; `model` the one that is there.
+
+    Raises:
+        RequestError: it asks for what is not there, or is of another form.
+    """
+    if not isinstance(body, dict):
+        raise RequestError("the body is no JSON object")
+    said = {key: value for key, value in body.items() if value is not None}
+    wanted = _text(said, "model", model)
+    if wanted != model:
+        raise RequestError(
+            f"the model '{wanted}' is not here; '{model}' is",
+            status=404,
+            field_name="model",
+            code="model_not_found",
+        )
+    for name, values in _NO_EFFECT.items():
+        if name in said and said[name] not in values:
+            raise RequestError(f"{name} is not supported", field_name=name)
+    options = said.get("stream_options", {})
+    asked = Asked(
+        wish=_read_wish(said, usual),
+        stops=_read_stops(said.get("stop", ())),
+        streams=said.get("stream") is True,
+        with_usage=isinstance(options, dict) and options.get("include_usage") is True,
+    )
+    if not chat:
+        return replace(asked, prompt=_read_prompt(said.get("prompt")))
+    tools = said.get("tools", [])
+    if not isinstance(tools, list):
+        raise RequestError("tools is no list", field_name="tools")
+    return replace(asked, messages=_read_messages(said.get("messages")), tools=tuple(tools))
+
+
+def _read_wish(said: Mapping[str, Any], usual: Wish) -> Wish:
+    most = _number(said, "max_completion_tokens", usual.most, 1, 1 << 31)
+    most = _number(said, "max_tokens", most, 1, 1 << 31)
+    sampling = usual.sampling
+    drawn = _number(said, "temperature", sampling.temperature, 0, 100)
+    share = _number(said, "top_p", sampling.top_p, 0, 1)
+    return replace(
+        usual,
+        most=int(most),
+        sampling=Sampling(
+            temperature=drawn,
+            top_k=sampling.top_k if drawn else 0,
+            top_p=max(share, 1e-4) if drawn else 1.0,
+            seed=int(_number(said, "seed", sampling.seed, -(1 << 63), (1 << 63) - 1)) % (1 << 64),
+        ),
+    )
+
+
+def _read_stops(said: Any) -> tuple[str, ...]:
+    stops = (said,) if isinstance(said, str) else said
+    if (
+        not isinstance(stops, list | tuple)
+        or len(stops) > MOST_STOPS
+        or not all(isinstance(stop, str) for stop in stops)
+    ):
+        raise RequestError(f"stop is no text, nor up to {MOST_STOPS} of them", field_name="stop")
+    return tuple(stops)
+
+
+def _read_prompt(said: Any) -> str:
+    only = said[0] if isinstance(said, list) and len(said) == 1 else said
+    if not isinstance(only, str):
+        raise RequestError("prompt is no text", field_name="prompt")
+    return only
+
+
+def _read_messages(said: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(said, list) or not said:
+        raise RequestError("messages is no list of messages", field_name="messages")
+    return tuple(_read_message(one, f"messages[{at}]") for at, one in enumerate(said))
+
+
+def _read_message(said: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(said, dict) or said.get("role") not in _ROLES:
+        raise RequestError(
+            f"{where} has no role of {', '.join(_ROLES)}", field_name=f"{where}.role"
+        )
+    content = said.get("content")
+    if isinstance(content, list):  # parts, of which a text model has those of text
+        if not all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content):
+            raise RequestError(
+                f"{where} has a part that is no text, which is all that the model reads",
+                field_name=f"{where}.content",
+            )
+        content = "".join(part["text"] for part in content)
+    if content is not None and not isinstance(content, str):
+        raise RequestError(f"{where}.content is no text", field_name=f"{where}.content")
+    role = "system" if said["role"] == "developer" else said["role"]
+    return {**said, "role": role, "content": content or ""}
+
+
+def _text(said: Mapping[str, Any], name: str, default: str) -> str:
+    value = said.get(name, default)
+    if not isinstance(value, str):
+        raise RequestError(f"{name} is no text", field_name=name)
+    return value
+
+
+def _number(said: Mapping[str, Any], name: str, default: float, least: float, most: float) -> float:
+    value = said.get(name, default)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name in said and not (is_number and least <= value <= most):
+        raise RequestError(f"{name} is {value!r}, expected {least} to {most}", field_name=name)
+    return float(value) if isinstance(default, float) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Answers to one request, whole or in pieces, with one number and one time."""
+
+    model: str
+    chat: bool
+    number: str = field(default_factory=lambda: uuid.uuid4().hex)
+    created_s: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self, reply: Reply) -> dict[str, Any]:
+        """The answer to a request that does not stream."""
+        content = {"message": {"role": "assistant", "content": reply.text}}
+        said = content if self.chat else {"text": reply.text}
+        kind = "chat.completion" if self.chat else "text_completion"
+        choice = {"index": 0, **said, "logprobs": None, "finish_reason": _reason(reply)}
+        return {**self._begin(kind), "choices": [choice], "usage": _usage(reply)}
+
+    def piece(self, text: str, *, first: bool = False) -> dict[str, Any]:
+        """A piece of a stream."""
+        role = {"role": "assistant"} if first else {}
+        return self._chunk({**role, "content": text} if self.chat else text, None)
+
+    def end(self, reply: Reply) -> dict[str, Any]:
+        """The last piece of a stream, without text."""
+        return self._chunk({} if self.chat else "", _reason(reply))
+
+    def usage(self, reply: Reply) -> dict[str, Any]:
+        """What a client that asks for it gets behind the last piece."""
+        return {**self._begin(self._chunks), "choices": [], "usage": _usage(reply)}
+
+    @property
+    def _chunks(self) -> str:
+        return "chat.completion.chunk" if self.chat else "text_completion"
+
+    def _chunk(self, said: Any, reason: str | None) -> dict[str, Any]:
+        key = "delta" if self.chat else "text"
+        choice = {"index": 0, key: said, "logprobs": None, "finish_reason": reason}
+        return {**self._begin(self._chunks), "choices": [choice]}
+
+    def _begin(self, kind: str) -> dict[str, Any]:
+        prefix = "chatcmpl" if self.chat else "cmpl"
+        number = f"{prefix}-{self.number}"
+        return {"id": number, "object": kind, "created": self.created_s, "model": self.model}
+
+
+def _reason(reply: Reply) -> str:
+    return _REASONS.get(reply.ended, "stop")
+
+
+def _usage(reply: Reply) -> dict[str, Any]:
+    return {
+        "prompt_tokens": reply.prompt,
+        "completion_tokens": reply.tokens,
+        "total_tokens": reply.prompt + reply.tokens,
+        "prompt_tokens_details": {"cached_tokens": reply.kept},
+    }

@@ -1,0 +1,228 @@
+"""A language model behind OpenAI's API, asked by OpenAI's own client and by others."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from adrenoc.base.errors import OptionError
+from adrenoc.base.host.proc import own_module
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.cli.main import main
+from adrenoc.device.conversation import Reply
+from adrenoc.device.generate import Wish
+from adrenoc.device.openai.protocol import Answers, RequestError, read_request
+from tests.host.decoder_bundles import TALKER, make_talker
+
+openai = pytest.importorskip("openai")
+pytest.importorskip("tokenizers")
+HELLO = [{"role": "user", "content": "w3 w5 w7"}]
+
+
+@contextmanager
+def serve(bundle: Bundle, *words: str) -> Iterator[str]:
+    """The URL of a server in a process of its own."""
+    command = [*own_module("adrenoc", "serve", "--openai", str(bundle.path), "--port", "0")]
+    with subprocess.Popen(
+        [*command, "--json", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        line = process.stdout.readline()
+        try:
+            assert line, process.stderr.read()
+            yield json.loads(line)["url"]
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) in (0, 130), process.stderr.read()
+
+
+@pytest.fixture(scope="module")
+def bundle(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_talker(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module")
+def url(bundle: Bundle) -> Iterator[str]:
+    with serve(bundle) as url:
+        yield url
+
+
+@pytest.fixture
+def client(url: str) -> Any:
+    return openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+
+
+def ask(url: str, body: bytes | None, **headers: str) -> tuple[int, dict[str, Any]]:
+    """The status and the body of an answer, whatever asks."""
+    request = urllib.request.Request(url, data=body, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        text = error.read().decode()
+        return error.code, json.loads(text) if text.startswith("{") else {"error": text}
+
+
+def test_the_client_chats(client: Any) -> None:
+    (model,) = client.models.list().data
+    assert model.id == "talker"
+    answer = client.chat.completions.create(model="talker", messages=HELLO, max_tokens=5)
+    (choice,) = answer.choices
+    assert choice.finish_reason == "length" and choice.message.role == "assistant"
+    assert len(choice.message.content.split()) == 5
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (6, 5)
+
+
+def test_a_stream_is_the_same_text(client: Any) -> None:
+    asked = {"model": "talker", "messages": HELLO, "max_completion_tokens": 5}
+    whole = client.chat.completions.create(**asked).choices[0].message.content
+    stream = client.chat.completions.create(
+        **asked, stream=True, stream_options={"include_usage": True}
+    )
+    *pieces, end, usage = list(stream)
+    assert "".join(piece.choices[0].delta.content for piece in pieces) == whole
+    assert len(pieces) > 2
+    assert end.choices[0].finish_reason == "length"
+    assert usage.usage.prompt_tokens_details.cached_tokens == 5
+
+
+def test_turns_are_remembered(client: Any) -> None:
+    first = client.chat.completions.create(model="talker", messages=HELLO, max_tokens=4)
+    said = {"role": "assistant", "content": first.choices[0].message.content}
+    more = [*HELLO, said, {"role": "user", "content": [{"type": "text", "text": "w9"}]}]
+    second = client.chat.completions.create(model="talker", messages=more, max_tokens=4)
+    assert second.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens
+
+
+def test_a_stop_ends_an_answer(client: Any) -> None:
+    asked = {"model": "talker", "messages": HELLO, "max_tokens": 6}
+    words = client.chat.completions.create(**asked).choices[0].message.content.split()
+    (choice,) = client.chat.completions.create(**asked, stop=words[3]).choices
+    assert choice.finish_reason == "stop"
+    assert choice.message.content.split() == words[: words.index(words[3])]
+
+
+def test_text_is_continued(client: Any) -> None:
+    asked = {"model": "talker", "prompt": "w3 w5 w7", "max_tokens": 4}
+    whole = client.completions.create(**asked)
+    stream = list(client.completions.create(**asked, stream=True))
+    assert "".join(piece.choices[0].text for piece in stream) == whole.choices[0].text
+    assert whole.usage.prompt_tokens == 3
+
+
+def test_drawn_tokens_hang_on_the_seed(client: Any) -> None:
+    asked = {"model": "talker", "messages": HELLO, "max_tokens": 12, "temperature": 3.0}
+    one, same, other = (
+        client.chat.completions.create(**asked, seed=seed).choices[0].message.content
+        for seed in (1, 1, 2)
+    )
+    assert one == same != other
+
+
+def test_many_at_once_each_get_their_own(url: str) -> None:
+    def talk(word: int) -> str:
+        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+        messages = [{"role": "user", "content": f"w{word}"}]
+        answer = client.chat.completions.create(model="talker", messages=messages, max_tokens=6)
+        content: str = answer.choices[0].message.content
+        return content
+
+    alone = [talk(word) for word in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(talk, range(6))) == alone
+
+
+def test_a_reader_that_leaves_leaves_the_model_right(client: Any) -> None:
+    asked = {"model": "talker", "messages": HELLO, "max_tokens": 20}
+    whole = client.chat.completions.create(**asked).choices[0].message.content
+    with client.chat.completions.create(**asked, stream=True) as stream:
+        next(iter(stream))
+    assert client.chat.completions.create(**asked).choices[0].message.content == whole
+
+
+def test_what_is_not_there_is_refused(client: Any) -> None:
+    with pytest.raises(openai.NotFoundError, match="'gpt-4' is not here; 'talker' is"):
+        client.chat.completions.create(model="gpt-4", messages=HELLO)
+    with pytest.raises(openai.BadRequestError, match="n is not supported"):
+        client.chat.completions.create(model="talker", messages=HELLO, n=2)
+    long = [{"role": "user", "content": "w3 " * TALKER.context}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="talker", messages=long)
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError):
+        client.chat.completions.create(model="talker", messages=long, stream=True)
+
+
+def test_pages_in_a_browser_get_nothing(url: str) -> None:
+    chat, body = f"{url}/chat/completions", json.dumps({"messages": HELLO}).encode()
+    assert ask(chat, body, **{"Content-Type": "text/plain"})[0] == 400
+    named = {"Content-Type": "application/json", "Host": "evil.example"}
+    assert ask(chat, body, **named)[0] == 400
+    assert ask(f"{url.removesuffix('/v1')}/health", None) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"[" * 100_000, b"{}" + b" " * (5 << 20)])
+def test_a_body_that_is_none_gets_a_sentence(url: str, body: bytes) -> None:
+    kind = {"Content-Type": "application/json"}
+    status, answer = ask(f"{url}/chat/completions", body, **kind)
+    assert status in (400, 413) and answer["error"]["message"]
+
+
+def test_a_token_is_asked_for(bundle: Bundle) -> None:
+    with serve(bundle, "--token", "secret") as url:
+        right, wrong = (openai.OpenAI(base_url=url, api_key=key) for key in ("secret", "other"))
+        assert right.models.list().data
+        with pytest.raises(openai.AuthenticationError):
+            wrong.models.list()
+        with pytest.raises(openai.AuthenticationError):
+            wrong.chat.completions.create(model="talker", messages=HELLO)
+
+
+def test_others_are_let_in_by_a_token_alone(
+    bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--openai", str(bundle.path), "--host", "0.0.0.0"]) == 2
+    assert "they need a --token" in capsys.readouterr().err
+
+
+def test_a_taken_port_is_told(bundle: Bundle, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    port = url.split(":")[2].split("/", maxsplit=1)[0]
+    words = ["serve", "--openai", str(bundle.path), "--port", port]
+    assert main(words) == OptionError.exit_code
+    assert "cannot be listened on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "field_name"),
+    [
+        ({"messages": "hello"}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"image_url": 1}]}]}, "messages[0].content"),
+        ({"messages": HELLO, "max_tokens": 0}, "max_tokens"),
+        ({"messages": HELLO, "temperature": "hot"}, "temperature"),
+        ({"messages": HELLO, "stop": [1]}, "stop"),
+        ({"messages": HELLO, "presence_penalty": 1}, "presence_penalty"),
+        ({"messages": HELLO, "response_format": {"type": "json_object"}}, "response_format"),
+    ],
+)
+def test_a_wrong_field_is_named(said: dict[str, Any], field_name: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_request(said, Wish(), "m", chat=True)
+    assert caught.value.field_name == field_name
+
+
+def test_the_end_of_the_context_is_a_length() -> None:
+    reply = Reply(text="", ended="full", prompt=1, kept=0, tokens=1)
+    whole = Answers(model="m", chat=True).whole(reply)
+    assert whole["choices"][0]["finish_reason"] == "length"
