@@ -113,7 +113,7 @@ def _escape_keys(wrong: Any) -> Any:
 def load_listed(number: str) -> Target:
     """The listed Adreno of a number that a driver tells ("750"), or what stands for all."""
     try:
-        return load_target(f"adreno:{number}" if number else "adreno")
+        return load_target(f"adreno:a{number}" if number else "adreno")  # 870 is a Snapdragon too
     except TargetError:
         return load_target("adreno")
 

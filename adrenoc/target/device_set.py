@@ -28,7 +28,7 @@ from adrenoc.target.target import Target, list_targets, load_own_target, load_ta
 
 ALL = "all"
 _HINT = "adrenoc compile MODEL --device adreno:660,adreno:750; adrenoc targets lists them"
-_ADRENO = re.compile(r"\d{3}[a-z]?")
+_ADRENO = re.compile(r"\d{3}[a-z]?|x\d-\d\d")
 _MOST = 64
 _DIGEST_LETTERS = 8
 

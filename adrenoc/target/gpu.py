@@ -95,6 +95,7 @@ class Performance:
     """FP16 multiply-add rate over the FP32 rate, where kernels run as waves of 128."""
     clock_mhz: int | None = None
     texels_per_clock: float | None = None
+    """Texels of four halves that kernels read a clock, all processors together."""
     dram_gb_per_s: float | None = None
     launch_us: float | None = None
     """Of one more kernel in a queue: until the one before is done, its caches are written back, and

@@ -9,8 +9,8 @@ Three pipes work side by side, so the busiest one bounds the time:
     DRAM bandwidth  dram_gb_per_s
 
 It is a floor, not a forecast: caches, occupancy, latency and address arithmetic only add to it,
-and so does the gap between two kernels, which no source gives for any Adreno: what the target
-assumes (`launch_us`) is shown beside the floor, as `adrenoc check` does.
+and so does the gap between two kernels: what the target has for it (`launch_us`) is shown beside
+the floor, as `adrenoc check` does.
 
 One rule for both models of time in the house: nothing is chosen by floors.  Choices are made by the
 estimates of schedules (`adrenoc/rules/`), which hold every bound above at the same rates, DRAM's of

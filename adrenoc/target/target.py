@@ -203,6 +203,11 @@ def _open_shipped(folder: Path) -> _Catalog:
     return _Catalog(folder)
 
 
+def _plain(name: str) -> str:
+    """A name as it is compared: X1-85, x1 85 and x185 are one GPU."""
+    return re.sub(r"[\s_-]", "", name.lower())
+
+
 class _Catalog:
     """The target files of one folder, each read at most once."""
 
@@ -236,7 +241,7 @@ class _Catalog:
         return {path.stem: self._read_soc(path) for path in paths}
 
     def _target(self, name: str) -> Target:
-        wanted = re.sub(r"[\s_-]", "", name.lower())
+        wanted = _plain(name)
         family, _, device = wanted.partition(":")
         if family == "host" and device in self.stand_ins:
             stand_in = self._read_gpu(device, folder="stand_ins")
@@ -255,8 +260,9 @@ class _Catalog:
                 cost_sources=tuple(of_cost.items()),
             )
         if family == "adreno":
-            gpu = device.removeprefix("a")
-            if gpu in self.gpu_names:
+            plain = {_plain(gpu): gpu for gpu in self.gpu_names}
+            gpu = plain.get(device.removeprefix("a"))
+            if gpu is not None:
                 return self.gpu(gpu)
             for soc, file in self.socs.values():
                 if device in (soc.name, *soc.aliases):

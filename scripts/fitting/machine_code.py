@@ -32,11 +32,11 @@ int __attribute__((overloadable)) __spirv_SUDotKHR(uint weights, uint word, int 
 """
 """The analyser's front end lacks OpenCL's name of the dot product, but not SPIR-V's."""
 CACHE_AXES = 4
+MHZ_A_GHZ = 1e3
 REACHED = 0.7
 """The share of memory's nominal rate that the tools assume."""
-RELATIVES = {"a830": ("a750", {"clk": 1.1, "dram": 84.8 * REACHED})}
-"""GPUs that the tools do not know: one that has as many processors, whose machine code stands for
-theirs, and what differs: GHz, and GB/s as far as they are reached."""
+RELATIVES = {"a830": "a750", "a840": "a750"}
+"""GPUs that the tools do not know: one whose machine code stands for theirs."""
 
 
 class AnalyserError(SystemExit):
@@ -88,9 +88,27 @@ def load_estimator(options: argparse.Namespace) -> Any:
         sys.exit(f"--estimator {options.estimator} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for gpu, (like, differs) in RELATIVES.items():
-        module.GPUS.setdefault(gpu, {**module.GPUS[like], **differs})
+    for gpu in [*module.GPUS, *RELATIVES]:
+        like = module.GPUS[RELATIVES.get(gpu, gpu)]
+        module.GPUS[gpu] = {**like, **rates_of(f"adreno:{gpu}")}
     return module
+
+
+def rates_of(device: str) -> dict[str, float]:
+    """What the estimator needs of a GPU, by its target file: one source for it and for choices."""
+    from adrenoc.kernels.families.shared.machine import Machine
+    from adrenoc.target.target import load_target
+
+    target = load_target(device)
+    machine = Machine.from_performance(target.performance, target.cost)
+    unstated = target.cost.unstated
+    return {
+        "clk": (target.performance.clock_mhz or unstated.clock_mhz) / MHZ_A_GHZ,
+        "dram": target.performance.dram_gb_per_s or unstated.dram_gb_per_s,
+        "tex": machine.texels,
+        "fp32": machine.lanes,
+        "fp16": machine.lanes * machine.half_rate,
+    }
 
 
 def compile_for(
@@ -255,7 +273,7 @@ def estimate(
     stored: int = 0,
 ) -> KernelRow:
     """Have one kernel analysed, and estimated with the trip counts that fit."""
-    chip, _ = RELATIVES.get(gpu, (gpu, {}))
+    chip = RELATIVES.get(gpu, gpu)
     facts, wrong = estimator.stats(spec["cl"], spec["kernel"], "", chip, spec["local"])
     if facts is None:
         raise AnalyserError(f"the analyser failed on {name} for {gpu}:\n{wrong}")

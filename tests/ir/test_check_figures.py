@@ -86,7 +86,7 @@ def test_transformed_weights_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("device", "words"),
     [
-        ("adreno:830", "in part: no source gives texels_per_clock, dram_gb_per_s of adreno:a830"),
+        ("adreno:660", "in part: no source gives texels_per_clock of adreno:a660"),
         ("adreno", "unknown: no source gives fp32_fma_lanes"),
     ],
 )

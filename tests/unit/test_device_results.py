@@ -280,7 +280,8 @@ def test_a_device_that_cannot_be_asked_tells_what_it_said() -> None:
         ("adreno:a750", "FD750", "OpenCL 3.0 ", ""),
         # A laptop's, which is an Adreno whose number has letters.
         ("adreno:a740", "Qualcomm(R) Adreno(TM) X1-85 GPU", "OpenCL 3.0", "this is Adreno X1-85"),
-        ("adreno:a750", "QUALCOMM Adreno(TM) 850", "OpenCL 3.0", "--device adreno "),
+        ("adreno:a750", "QUALCOMM Adreno(TM) 850", "OpenCL 3.0", "adreno:a850"),
+        ("adreno:a750", "QUALCOMM Adreno(TM) 870", "OpenCL 3.0", "--device adreno "),
         ("adreno:a750", "NVIDIA H200", "OpenCL 3.0 CUDA", ""),
         ("host", "Adreno 750", "", ""),
         ("adreno:a1", "Adreno 750", "", ""),

@@ -126,8 +126,9 @@ def test_pages_of_the_reference_hold_errors_presets_and_devices() -> None:
     ]
     for gpu in gpus:
         assert f"\n## {gpu}\n" in pages["targets/gpu.md"]
-    assert f"Adreno {gpus[0]} to {gpus[-1]}" in PAGES["docs/how-to/devices.md"]
-    assert f"Adreno {gpus[0]} to {gpus[-1]}" in PAGES["README.md"]
+    of_phones = [gpu for gpu in gpus if gpu[0].isdigit()]
+    assert f"Adreno {of_phones[0]} to {of_phones[-1]}" in PAGES["docs/how-to/devices.md"]
+    assert f"Adreno {of_phones[0]} to {of_phones[-1]}" in PAGES["README.md"]
 
 
 def test_links_lead_somewhere() -> None:

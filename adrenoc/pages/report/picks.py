@@ -22,7 +22,7 @@ _LONGEST_TEXT = 300
 _MOST_ITEMS = 20_000
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _MEASURE = re.compile(r"[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40}){0,3}")
-_LISTED = re.compile(r"(adreno|host)(:[a-z0-9]{1,16})?")
+_LISTED = re.compile(r"(adreno|host)(:[a-z0-9-]{1,16})?")
 _ADDRESS = re.compile(
     r"\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b"
     # Qualcomm's drivers have "V@0615.0 (GIT@8e5499" in their versions.
