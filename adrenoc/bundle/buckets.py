@@ -76,7 +76,7 @@ class Buckets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
+class FittedInputs:
     """The bucket that takes some inputs, these filled up for it, and the batch that was given."""
 
     bundle: Bundle
@@ -147,7 +147,7 @@ def open_buckets(bundle: Bundle) -> tuple[Bundle, ...]:
     return tuple(open_bucket(bundle, entry) for entry in buckets.buckets)
 
 
-def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> Fitted:
+def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> FittedInputs:
     """The smallest bucket that takes `inputs`, with a smaller batch filled up where that is exact.
 
     Raises:
@@ -157,7 +157,7 @@ def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> Fitted:
 
     buckets = read_buckets(bundle)
     if buckets is None:
-        return Fitted(bundle=bundle, inputs=dict(inputs), given=1, filled=1, outputs=())
+        return FittedInputs(bundle=bundle, inputs=dict(inputs), given=1, filled=1, outputs=())
     entry = choose(buckets, {name: array.shape for name, array in inputs.items()})
     names = buckets.batch.inputs
     filled: dict[str, np.ndarray] = dict(inputs)
@@ -168,7 +168,7 @@ def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> Fitted:
             given, whole = array.shape[0], spec.shape[0]
             missing = [(0, whole - given)] + [(0, 0)] * (array.ndim - 1)
             filled[spec.name] = np.pad(array, missing)
-    return Fitted(
+    return FittedInputs(
         bundle=open_bucket(bundle, entry),
         inputs=filled,
         given=given,

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from adrenoc.base.errors import BundleError, DiskFullError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import MOST_TEXT_BYTES, open_plain
-from adrenoc.base.files.tar_members import Member, TarError, read_members
+from adrenoc.base.files.tar_members import TarError, TarMember, read_members
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.manifest import FileEntry, Manifest
 
@@ -136,7 +136,7 @@ def _open_tar(path: Path) -> BinaryIO:
         ) from error
 
 
-def _index_by_name(members: list[Member]) -> dict[PurePosixPath, Member]:
+def _index_by_name(members: list[TarMember]) -> dict[PurePosixPath, TarMember]:
     """Members by their names inside of the one folder that a tar file unpacks to."""
     inner = [member for member in members if len(member.name.parts) > 1]
     folders = sorted({member.name.parts[0] for member in inner})
@@ -147,7 +147,7 @@ def _index_by_name(members: list[Member]) -> dict[PurePosixPath, Member]:
     return {PurePosixPath(*member.name.parts[1:]): member for member in inner}
 
 
-def _manifest_text(stream: BinaryIO, members: dict[PurePosixPath, Member], path: Path) -> str:
+def _manifest_text(stream: BinaryIO, members: dict[PurePosixPath, TarMember], path: Path) -> str:
     member = members.get(PurePosixPath(MANIFEST))
     if member is None:
         raise BundleError(f"{path} is not a bundle: it holds no {MANIFEST}", hint=REBUILD_HINT)
@@ -163,8 +163,8 @@ def _manifest_text(stream: BinaryIO, members: dict[PurePosixPath, Member], path:
 
 
 def _verify_member(
-    stream: BinaryIO, members: dict[PurePosixPath, Member], entry: FileEntry, path: Path
-) -> Member:
+    stream: BinaryIO, members: dict[PurePosixPath, TarMember], entry: FileEntry, path: Path
+) -> TarMember:
     """The member that is the file `entry`, which has the size and the digest that it states."""
     member = members.get(PurePosixPath(entry.path))
     if member is None:
@@ -185,7 +185,7 @@ def _verify_member(
     return member
 
 
-def _write(stream: BinaryIO, member: Member, target: Path) -> None:
+def _write(stream: BinaryIO, member: TarMember, target: Path) -> None:
     """Write a member to a new file; zeros become holes, so that a small file stays small."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as file:
@@ -197,7 +197,7 @@ def _write(stream: BinaryIO, member: Member, target: Path) -> None:
         file.truncate(member.bytes)
 
 
-def _pieces(stream: BinaryIO, member: Member) -> Iterator[bytes]:
+def _pieces(stream: BinaryIO, member: TarMember) -> Iterator[bytes]:
     stream.seek(member.offset)
     left = member.bytes
     while left and (piece := stream.read(min(left, _PIECE_BYTES))):

@@ -11,7 +11,7 @@ from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
 
 if TYPE_CHECKING:
     from adrenoc.base.reporter import Reporter
-    from adrenoc.project.build_project import BuildResult, Outcome
+    from adrenoc.project.build_project import BuildResult, BundleOutcome
     from adrenoc.project.worker_pool import CommandResult
 
 
@@ -112,7 +112,7 @@ def _report(reporter: Reporter, name: str, said: CommandResult) -> None:
     reporter.stage(name, said.took_s * 1000, note)
 
 
-def _exit_code(bad: tuple[Outcome, ...]) -> int:
+def _exit_code(bad: tuple[BundleOutcome, ...]) -> int:
     """That of the first compilation that failed; else the lock's, else that of gates."""
     from adrenoc.base.errors import LockError, PolicyError
     from adrenoc.project.build_project import DIFFERS, FAILED

@@ -22,9 +22,9 @@ from adrenoc.cli.place_options import runtime_option
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
-    from adrenoc.lab.fleet.members import Member, Tracked
+    from adrenoc.lab.fleet.members import FleetMember, Tracked
     from adrenoc.lab.fleet.plan import FleetOptions
-    from adrenoc.lab.fleet.table import Line
+    from adrenoc.lab.fleet.table import FleetLine
     from adrenoc.lab.fleet.work import Job, Result
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
@@ -230,7 +230,7 @@ def fleet_command(ctx: click.Context, given: _Given) -> None:
         raise error
 
 
-def find_error(lines: Sequence[Line]) -> AdrenocError | None:
+def find_error(lines: Sequence[FleetLine]) -> AdrenocError | None:
     """What the command ends with: something is bad, or no device answered at all."""
     from adrenoc.base.errors import CheckFailedError, RemoteError
     from adrenoc.cli import console
@@ -282,7 +282,7 @@ def _fleet_options(given: _Given) -> FleetOptions:
     )
 
 
-def _write_reports(given: _Given, lines: tuple[Line, ...]) -> None:
+def _write_reports(given: _Given, lines: tuple[FleetLine, ...]) -> None:
     """Write the table as a page and as JUnit's XML, where they are asked for."""
     from adrenoc.base.files.outputs import write_atomically
 
@@ -296,13 +296,13 @@ def _write_reports(given: _Given, lines: tuple[Line, ...]) -> None:
         write_atomically(given.junit, junit_xml(lines))
 
 
-def _describe_line(line: Line) -> str:
+def _describe_line(line: FleetLine) -> str:
     what = Path(line.model).name or line.deed
     where = f" on {line.device}" if line.device else ""
     return f"{what}{where}: {line.status}{line.note and f', {line.note}'}"
 
 
-def _places(given: _Given) -> tuple[tuple[Member, ...], tuple[Tracked, ...]]:
+def _places(given: _Given) -> tuple[tuple[FleetMember, ...], tuple[Tracked, ...]]:
     """The devices that the options name."""
     from adrenoc.device.tracker import HostPort
     from adrenoc.lab.fleet.members import Tracked, phone, server
@@ -341,7 +341,7 @@ def _say(job: Job, result: Result) -> None:
     say_aside(f"  {job.deed}{what}{target}{where}, {result.took_s:.1f} s{ending}")
 
 
-def _show(lines: tuple[Line, ...]) -> None:
+def _show(lines: tuple[FleetLine, ...]) -> None:
     from adrenoc.cli import console
     from adrenoc.lab.fleet.table import COLUMNS, NUMBERS
 

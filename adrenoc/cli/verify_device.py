@@ -85,14 +85,14 @@ def verify_device_command(
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.cli import console
     from adrenoc.cli.place_options import choose_place, reach
-    from adrenoc.lab.prove.session import Request, pick_cases, run_verification
+    from adrenoc.lab.prove.session import VerifyRequest, pick_cases, run_verification
     from adrenoc.target.device_report import report_json
 
     if not pick_cases(only):
         raise click.UsageError(f"no case has {' or '.join(only)} in its name")
     place, resume = choose_place(**where), open_resume(resume_file)
     with reach(place) as address:
-        request = Request(
+        request = VerifyRequest(
             place=address,
             cl_device=place.cl_device,
             limit_s=place.timeout_s,

@@ -82,7 +82,7 @@ def cache_key(parts: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class BundleDigests:
     """What the bundle under a key has to say of itself: digests of model, target and options."""
 
     model: str
@@ -105,7 +105,7 @@ class BundleCache:
         self._max_bytes = max_bytes
         self._is_warned = False
 
-    def manifest(self, key: str, wanted: Wanted) -> Manifest | None:
+    def manifest(self, key: str, wanted: BundleDigests) -> Manifest | None:
         """What the entry under `key` promises, unverified; None where there is none that fits.
 
         One that cannot be read, or does not fit, is dropped: it would stay in the place of a good
@@ -126,7 +126,7 @@ class BundleCache:
             return None
         return manifest
 
-    def fetch(self, key: str, wanted: Wanted, into: Path) -> Bundle | None:
+    def fetch(self, key: str, wanted: BundleDigests, into: Path) -> Bundle | None:
         """Copy the bundle under `key` to the new folder `into`, and verify the copy.
 
         None, and no folder, where there is none; an entry that is damaged, or does not say of
@@ -235,7 +235,7 @@ class BundleCache:
             self._reporter.warn(text)
 
     @staticmethod
-    def _check_fits(place: Path, manifest: Manifest, wanted: Wanted) -> None:
+    def _check_fits(place: Path, manifest: Manifest, wanted: BundleDigests) -> None:
         if not wanted.fits(manifest):
             raise BundleError(f"{place} is of another model, target or options", hint="")
 

@@ -28,7 +28,7 @@ from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo,
 from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
 from adrenoc.bundle.write_bundle import fill_bundle, move_bundle
 from adrenoc.compile.bundle_options import values_of
-from adrenoc.compile.cache import BundleCache, Wanted, cache_key, tool_versions
+from adrenoc.compile.cache import BundleCache, BundleDigests, cache_key, tool_versions
 from adrenoc.compile.load_tvm import quick_loading
 from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.options import CompileOptions, Shapes
@@ -174,9 +174,9 @@ class _Job:
         )
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> BundleDigests:
         """What a bundle of the cache has to say of itself."""
-        return Wanted(
+        return BundleDigests(
             model=self.info.sha256, target=self.target.digest(), options=self.options.digest()
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.device.place import Place
-from adrenoc.device.profile import Launch
+from adrenoc.device.profile import TimedLaunch
 from adrenoc.device.result import RegionRun
 
 _TEXTURES = "/textures"
@@ -30,7 +30,7 @@ def prepare_regions(place: Place, module: Any) -> tuple[RegionRun, ...]:
     return tuple(sorted(found, key=lambda region: (len(region.symbol), region.symbol)))
 
 
-def clml_ms(launches: Sequence[Launch], symbol: str) -> float:
+def clml_ms(launches: Sequence[TimedLaunch], symbol: str) -> float:
     """Time of a region's own commands in a profile."""
     return sum(
         launch.time_ms
@@ -39,7 +39,7 @@ def clml_ms(launches: Sequence[Launch], symbol: str) -> float:
     )
 
 
-def textures_ms(launches: Sequence[Launch], region: RegionInfo) -> float | None:
+def textures_ms(launches: Sequence[TimedLaunch], region: RegionInfo) -> float | None:
     """Time of the kernels that run in place of a region; None where they did not."""
     names = [launch.kernel for launch in launches]
     if region.symbol + _TEXTURES not in names:

@@ -16,7 +16,7 @@ from adrenoc.device.compiled_for import other_gpu_notes
 from adrenoc.device.gpu_state import GpuState, clock_notes, read_gpu_state
 from adrenoc.device.memory_meter import MemoryMeter
 from adrenoc.device.place import Place, start_build
-from adrenoc.device.profile import Launch, kernel_times, node_times, tells_time
+from adrenoc.device.profile import TimedLaunch, kernel_times, node_times, tells_time
 from adrenoc.device.result import (
     HintUse,
     LaunchReport,
@@ -327,7 +327,7 @@ def _sustain(runner: _Runner, options: RunOptions) -> Sustained | None:
     return Sustained.from_runs(run_ms, seconds=options.sustain_s, pause_ms=options.pause_ms)
 
 
-def _profile(runner: _Runner, place: Place) -> tuple[list[Launch], tuple[str, ...]]:
+def _profile(runner: _Runner, place: Place) -> tuple[list[TimedLaunch], tuple[str, ...]]:
     """The launches of one more run, and why there are none where the device's clock stands."""
     start = _require(place, "adrenoc.opencl.profile_start")
     stop = _require(place, "adrenoc.opencl.profile_stop")
@@ -337,7 +337,7 @@ def _profile(runner: _Runner, place: Place) -> tuple[list[Launch], tuple[str, ..
     finally:
         told = json.loads(stop(place.number))
     launches = [
-        Launch(kernel=name.removesuffix(_DEVICE), start_ns=start, end_ns=end)
+        TimedLaunch(kernel=name.removesuffix(_DEVICE), start_ns=start, end_ns=end)
         for name, start, end in told
     ]
     why = (_NO_CLOCK,) if launches and not tells_time(launches) else ()
@@ -352,7 +352,7 @@ def _time_regions(
     place: Place,
     bundle: Bundle,
     regions: tuple[RegionRun, ...],
-    launches: list[Launch],
+    launches: list[TimedLaunch],
 ) -> tuple[RegionRun, ...]:
     """The regions with their times, and with those of their texture kernels in one more run."""
     switch_off = _require(place, "adrenoc.clml.switch_off")

@@ -39,7 +39,7 @@ class NodeTime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class TimedLaunch:
     """One launch of a kernel, by the device's own clock (ns)."""
 
     kernel: str
@@ -52,12 +52,12 @@ class Launch:
         return (self.end_ns - self.start_ns) / 1e6
 
 
-def tells_time(launches: Sequence[Launch]) -> bool:
+def tells_time(launches: Sequence[TimedLaunch]) -> bool:
     """Whether the device's clock goes: Mesa 22.3 says of each launch that it took one ns."""
     return any(launch.end_ns - launch.start_ns >= LEAST_NS for launch in launches)
 
 
-def kernel_times(launches: Sequence[Launch]) -> tuple[KernelTime, ...]:
+def kernel_times(launches: Sequence[TimedLaunch]) -> tuple[KernelTime, ...]:
     """Time in each kernel over its launches, the longest first."""
     calls = Counter(launch.kernel for launch in launches)
     total_ms: Counter[str] = Counter()
@@ -69,7 +69,9 @@ def kernel_times(launches: Sequence[Launch]) -> tuple[KernelTime, ...]:
     )
 
 
-def node_times(launches: Sequence[Launch], infos: Sequence[LaunchInfo]) -> tuple[NodeTime, ...]:
+def node_times(
+    launches: Sequence[TimedLaunch], infos: Sequence[LaunchInfo]
+) -> tuple[NodeTime, ...]:
     """Each launch with the node that it computes, in order.
 
     Nothing where the kernels that ran are not those that the bundle lists (branches that were not
@@ -80,7 +82,7 @@ def node_times(launches: Sequence[Launch], infos: Sequence[LaunchInfo]) -> tuple
     return tuple(_node_time(launch, info) for launch, info in zip(launches, infos, strict=True))
 
 
-def _node_time(launch: Launch, info: LaunchInfo) -> NodeTime:
+def _node_time(launch: TimedLaunch, info: LaunchInfo) -> NodeTime:
     time_ms = launch.time_ms
     seconds = max(time_ms / 1e3, 1e-9)  # some clocks count in steps of a microsecond
     floor_ms = None if info.floor_us is None else info.floor_us / 1e3

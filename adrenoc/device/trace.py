@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from adrenoc.device.gpu_state import GpuState
-from adrenoc.device.profile import Launch
+from adrenoc.device.profile import TimedLaunch
 
 _MOST_SPANS = 50_000
 """Of a long `--sustain`: what viewers open, and memory holds."""
@@ -42,7 +42,7 @@ class RunTrace:
 
     spans: tuple[Span, ...] = ()
     readings: tuple[Reading, ...] = ()
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[TimedLaunch, ...] = ()
     profiled: Span | None = None
     left_out: int = 0
 
@@ -54,7 +54,7 @@ class Tracer:
         self._zero = time.perf_counter()
         self._spans: list[Span] = []
         self._readings: list[Reading] = []
-        self._launches: tuple[Launch, ...] = ()
+        self._launches: tuple[TimedLaunch, ...] = ()
         self._profiled: Span | None = None
         self._left_out = 0
 
@@ -78,7 +78,7 @@ class Tracer:
         self.read("GPU clock, MHz", state.clock_mhz)
         self.read("GPU temperature, °C", state.temperature_c)
 
-    def note_launches(self, launches: list[Launch]) -> None:
+    def note_launches(self, launches: list[TimedLaunch]) -> None:
         """Note the kernels of the run that ended last, if it is the first that was profiled."""
         if self._launches:
             return

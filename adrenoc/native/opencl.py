@@ -19,7 +19,7 @@ _TICK_MS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelTime:
+class LaunchTime:
     """One launch of a kernel, by the device's own clock (ns)."""
 
     kernel: str
@@ -31,7 +31,7 @@ class KernelTime:
 class Profile:
     """The launches inside a `profiled` block, in order; filled when the block ends."""
 
-    launches: list[KernelTime] = field(default_factory=list)
+    launches: list[LaunchTime] = field(default_factory=list)
 
     def total_ns(self) -> dict[str, int]:
         """Time in each kernel, summed over its launches, the longest first."""
@@ -92,7 +92,7 @@ def profile_kernels(device_id: int = 0) -> Iterator[Profile]:
     finally:
         events = json.loads(_function("profile_stop")(device_id))
         profile.launches.extend(
-            KernelTime(kernel=name, start_ns=start, end_ns=end) for name, start, end in events
+            LaunchTime(kernel=name, start_ns=start, end_ns=end) for name, start, end in events
         )
 
 

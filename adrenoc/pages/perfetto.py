@@ -13,7 +13,7 @@ from typing import Any
 
 from adrenoc.base.text.printable import printable, printable_json
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.device.profile import Launch
+from adrenoc.device.profile import TimedLaunch
 from adrenoc.device.result import RunResult
 
 _HOST, _DEVICE = 1, 2
@@ -110,7 +110,7 @@ def _kernels(result: RunResult) -> Iterator[dict[str, Any]]:
         yield _event(_DEVICE, _GAPS, "gap", *ends)
 
 
-def _find_tracks(launches: Sequence[Launch]) -> list[int]:
+def _find_tracks(launches: Sequence[TimedLaunch]) -> list[int]:
     """A track for each launch, so that those on one do not overlap."""
     ends: list[int] = []
     tracks = [0] * len(launches)
@@ -122,7 +122,7 @@ def _find_tracks(launches: Sequence[Launch]) -> list[int]:
     return tracks
 
 
-def _find_gaps(launches: Sequence[Launch]) -> Iterator[tuple[int, int]]:
+def _find_gaps(launches: Sequence[TimedLaunch]) -> Iterator[tuple[int, int]]:
     busy_until: int | None = None
     for launch in sorted(launches, key=lambda one: one.start_ns):
         if busy_until is not None and launch.start_ns > busy_until:

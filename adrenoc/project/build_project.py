@@ -39,7 +39,7 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class BundleOutcome:
     """What became of one bundle.
 
     `status` is "made", "failed" (with the exit code and message of `compile`), "broken" (gates,
@@ -77,12 +77,12 @@ class BuildOptions:
 class BuildResult:
     """All bundles in the order of the file; whether the lock is new, and whether there is one."""
 
-    bundles: tuple[Outcome, ...]
+    bundles: tuple[BundleOutcome, ...]
     lock_written: bool
     lock_is_there: bool
 
     @property
-    def bad(self) -> tuple[Outcome, ...]:
+    def bad(self) -> tuple[BundleOutcome, ...]:
         """What did not end well."""
         return tuple(one for one in self.bundles if one.status != MADE)
 
@@ -142,7 +142,7 @@ def build_project(
     )
 
 
-def _put_in_place(recipe: Recipe, made_at: Path, outcome: Outcome) -> Outcome:
+def _put_in_place(recipe: Recipe, made_at: Path, outcome: BundleOutcome) -> BundleOutcome:
     """Have a bundle where the project wants it, if it is what the lock says.
 
     Raises:
@@ -196,9 +196,9 @@ def _judge(
     reads: dict[str, str],
     held: LockedBundle | None,
     options: BuildOptions,
-) -> tuple[Outcome, LockedBundle | None]:
+) -> tuple[BundleOutcome, LockedBundle | None]:
     """What became of a bundle, and what the lock is to say of it."""
-    outcome = Outcome(
+    outcome = BundleOutcome(
         name=recipe.name,
         model=str(recipe.model),
         status=MADE,
@@ -244,7 +244,7 @@ def _by_key(hint: str, project: Project) -> str:
     return hint.replace(OTHER_PLACE, other)
 
 
-def _fail(outcome: Outcome, exit_code: int, message: str, hint: str) -> Outcome:
+def _fail(outcome: BundleOutcome, exit_code: int, message: str, hint: str) -> BundleOutcome:
     return replace(outcome, status=FAILED, exit_code=exit_code, message=message, hint=hint)
 
 

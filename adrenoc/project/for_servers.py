@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from adrenoc.base.text.junit import Case, Suite, show_suites
+from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
 from adrenoc.base.text.printable import printable
-from adrenoc.project.build_project import MADE, BuildResult, Outcome
+from adrenoc.project.build_project import MADE, BuildResult, BundleOutcome
 
 
 def build_junit(result: BuildResult) -> str:
     """A case for each bundle, in one suite."""
     cases = tuple(
-        Case(
+        JunitCase(
             group=Path(one.model).name,
             name=one.name,
             took_s=one.took_s,
@@ -23,10 +23,10 @@ def build_junit(result: BuildResult) -> str:
         )
         for one in result.bundles
     )
-    return show_suites("adrenoc build", [Suite(name="bundles", cases=cases)])
+    return show_suites("adrenoc build", [JunitSuite(name="bundles", cases=cases)])
 
 
-def _figures(one: Outcome) -> str:
+def _figures(one: BundleOutcome) -> str:
     if one.figures is None:
         return ""
     return ", ".join(f"{k}={v}" for k, v in asdict(one.figures).items() if v is not None)
@@ -40,7 +40,7 @@ def list_annotations(result: BuildResult, project: Path) -> Iterator[str]:
         yield f"::error file={place},title={title}::{_escape(describe(one))}"
 
 
-def describe(one: Outcome) -> str:
+def describe(one: BundleOutcome) -> str:
     """Why a bundle did not end well."""
     return one.message or "; ".join(one.notes)
 

@@ -124,13 +124,13 @@ def attempt(case: dict[str, Any], *, timeout_s: float, raises: bool = False) -> 
 def _open_for_tuner(address: Any) -> None:
     """A session as the tuner has it; what its worker takes for a broken one is refused."""
     from adrenoc.base.errors import RemoteError
-    from adrenoc.lab.tune.session import Place, Session
+    from adrenoc.lab.tune.session import Session, TunerAddress
     from adrenoc.lab.tune.worker import BROKEN
 
     where = address.where
     try:
         session = Session(
-            Place(
+            TunerAddress(
                 **{"host": where.host, "port": where.port, "key": "", "tracked": False},
                 **{"device": "", "limit_s": 2.0},
             )

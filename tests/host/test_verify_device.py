@@ -18,10 +18,10 @@ from adrenoc.base.errors import CheckFailedError, DeviceError, DeviceMemoryError
 from adrenoc.cli.verify_device import _raise_if_wrong
 from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.prove.cases.table import CASES
-from adrenoc.lab.prove.examine import GoneError, Runs
+from adrenoc.lab.prove.examine import GoneError, SuiteRuns
 from adrenoc.lab.prove.judge import judge
-from adrenoc.lab.prove.session import RemoteBench, Request, pick_suites, run_verification
-from adrenoc.lab.prove.suite import Made, Suite, all_suites, make_suite
+from adrenoc.lab.prove.session import RemoteBench, VerifyRequest, pick_suites, run_verification
+from adrenoc.lab.prove.suite import BuiltSuite, Suite, all_suites, make_suite
 from adrenoc.lab.prove.verify_device import Verification, verify_device
 from adrenoc.lab.tune.local import local_server
 from adrenoc.target.device_report import apply_report, read_report, report_json
@@ -32,8 +32,8 @@ from tests.patience import WAIT_S
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def _request(*only: str) -> Request:
-    return Request(
+def _request(*only: str) -> VerifyRequest:
+    return VerifyRequest(
         place=None,
         cl_device="",
         limit_s=WAIT_S,
@@ -44,7 +44,7 @@ def _request(*only: str) -> Request:
     )
 
 
-def _right_as_reported(done: Verification, request: Request, folder: Path) -> bool:
+def _right_as_reported(done: Verification, request: VerifyRequest, folder: Path) -> bool:
     """Whether the same cases are right when they are compiled with the report."""
     path = folder / "device.json"
     path.write_text(report_json(done.report))
@@ -145,7 +145,7 @@ def test_the_cheapest_form_that_helps(
     assert done.report.is_right and not done.left
 
 
-Spoil = Callable[[Made, str, np.ndarray], np.ndarray]
+Spoil = Callable[[BuiltSuite, str, np.ndarray], np.ndarray]
 """(suite, case, what is right) -> what the last run gives."""
 
 
@@ -158,7 +158,7 @@ class PlantedBench:
         """What the next runs raise."""
         self.runs = 0
 
-    def run(self, made: Made) -> Runs:
+    def run(self, made: BuiltSuite) -> SuiteRuns:
         self.runs += 1
         if self.failures:
             raise self.failures.pop(0)
@@ -166,7 +166,7 @@ class PlantedBench:
             name: self._spoil(made, made.of_case[name], value)
             for name, value in made.expected.items()
         }
-        return Runs(first=last, last=last)
+        return SuiteRuns(first=last, last=last)
 
 
 PLANTED = ("softmax: along channels", "map: Tanh")
@@ -195,7 +195,7 @@ def test_a_device_that_is_right_has_nothing_to_avoid(tmp_path: Path) -> None:
 
 
 def test_what_nothing_helps_is_told(tmp_path: Path) -> None:
-    def spoil(_: Made, title: str, value: np.ndarray) -> np.ndarray:
+    def spoil(_: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         signalling = np.full_like(value.view(np.uint32), 0x7FA00000).view(np.float32)
         return signalling if title == "map: Tanh" else value
 
@@ -213,11 +213,11 @@ def test_the_budget_is_for_what_helps(
     """Three runs show what is wrong; only then does the time count."""
 
     class Slow(PlantedBench):
-        def run(self, made: Made) -> Runs:
+        def run(self, made: BuiltSuite) -> SuiteRuns:
             clock[0] += 300.0 if self.runs < 3 else later_s
             return super().run(made)
 
-    def spoil(made: Made, title: str, value: np.ndarray) -> np.ndarray:
+    def spoil(made: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         has_kernel = any(k.family == "softmax" for k in made.bundle.manifest.kernels)
         return value + np.float32(has_kernel and title == "softmax: along channels")
 
@@ -252,7 +252,7 @@ def test_a_session_that_is_cut_off_is_opened_again_first(tmp_path: Path) -> None
 
 def test_what_fails_as_a_whole_each_time_is_not_right(tmp_path: Path) -> None:
     class Small(PlantedBench):
-        def run(self, made: Made) -> Runs:
+        def run(self, made: BuiltSuite) -> SuiteRuns:
             if len(made.suite.cases) > 1:
                 raise DeviceError("no memory left", hint="")
             return super().run(made)
@@ -267,7 +267,7 @@ def test_what_fails_as_a_whole_each_time_is_not_right(tmp_path: Path) -> None:
 
 def test_what_fails_is_split_down_to_its_case(tmp_path: Path) -> None:
     class Hangs(PlantedBench):
-        def run(self, made: Made) -> Runs:
+        def run(self, made: BuiltSuite) -> SuiteRuns:
             if any(kernel.family == "softmax" for kernel in made.bundle.manifest.kernels):
                 raise RemoteError("no answer", hint="")
             return super().run(made)
@@ -280,7 +280,7 @@ def test_what_fails_is_split_down_to_its_case(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_in_company_alone_is_tried_in_company(tmp_path: Path) -> None:
-    def spoil(made: Made, title: str, value: np.ndarray) -> np.ndarray:
+    def spoil(made: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         is_alone = len(made.suite.cases) == 1
         off = made.options.textures and not is_alone and title == "softmax: along channels"
         return value + np.float32(off)
@@ -291,7 +291,7 @@ def test_what_is_wrong_in_company_alone_is_tried_in_company(tmp_path: Path) -> N
 
 
 def test_what_depends_on_the_order_is_found(tmp_path: Path) -> None:
-    def spoil(made: Made, title: str, value: np.ndarray) -> np.ndarray:
+    def spoil(made: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         is_turned = len(made.suite.cases) > 1 and made.suite.cases[0].family == "softmax"
         return value * np.float32(1 + 2**-20) if is_turned and title == "map: Tanh" else value
 

@@ -19,7 +19,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.maps.map import texel_of_thread
 from adrenoc.kernels.families.shared.context import KernelCall
-from adrenoc.lab.tune.farm import Job, Outcome
+from adrenoc.lab.tune.farm import MeasureJob, MeasureOutcome
 from adrenoc.lab.tune.progress import SilentObserver, TuneProgress
 from adrenoc.lab.tune.tasks import Task, TunePlan, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
@@ -29,7 +29,7 @@ from tests.models import graph
 
 DEVICE = Device(name="rule", driver="1")
 
-Rule = Callable[[Task, int, Job], Outcome | float]
+Rule = Callable[[Task, int, MeasureJob], MeasureOutcome | float]
 """What a device answers: a time in microseconds, or an outcome as it is."""
 
 
@@ -65,12 +65,12 @@ class RuleFarm:
 
     def __init__(self, rule: Rule, *, interrupt_after: int | None = None) -> None:
         self._rule = rule
-        self._jobs: list[Job] = []
+        self._jobs: list[MeasureJob] = []
         self._left = itertools.count() if interrupt_after is None else None
         self._until = interrupt_after
-        self.jobs: list[Job] = []
+        self.jobs: list[MeasureJob] = []
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: MeasureJob) -> None:
         """See `Farm`."""
         self._jobs.append(job)
         self.jobs.append(job)
@@ -78,7 +78,7 @@ class RuleFarm:
     def check_presence(self, patience_s: float = 0.0) -> None:
         """See `Farm`."""
 
-    def next_outcome(self, timeout_s: float) -> Outcome | None:
+    def next_outcome(self, timeout_s: float) -> MeasureOutcome | None:
         """See `Farm`."""
         if self._until is not None:
             if self._until == 0:
@@ -90,11 +90,11 @@ class RuleFarm:
             digest, number = variant.kernel.split(":")
             task = TASKS[digest]
             answer = self._rule(task, int(number), job)
-            if isinstance(answer, Outcome):
+            if isinstance(answer, MeasureOutcome):
                 return answer
             times.append((answer, answer * 1.01, answer * 0.99))
         errors = tuple(0.0 for _ in times)
-        return Outcome(
+        return MeasureOutcome(
             job=job, status=Status.OK, device=DEVICE, times_us=tuple(times), errors=errors
         )
 

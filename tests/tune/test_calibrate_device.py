@@ -13,7 +13,7 @@ from adrenoc.cli.main import cli
 from adrenoc.lab.calibrate.bench import Bench
 from adrenoc.lab.calibrate.micro_kernel import Deed, MicroKernel, ProbeError, Tensor, image
 from adrenoc.lab.tune.local import local_server
-from adrenoc.lab.tune.session import Place
+from adrenoc.lab.tune.session import TunerAddress
 from adrenoc.target.target import load_target
 
 OUT = Tensor(shape=(64,), dtype="float32")
@@ -42,7 +42,7 @@ ENDLESS = MicroKernel(
 def test_a_kernel_that_breaks_ends_itself_alone(tmp_path: Path) -> None:
     with local_server() as address:
         where = address.where
-        place = Place(
+        place = TunerAddress(
             host=where.host, port=where.port, key=address.key, tracked=False, device="", limit_s=15
         )
         with Bench(place, tmp_path) as bench:
@@ -91,7 +91,7 @@ def test_deeds_and_other_images_are_measured_and_what_cannot_be_is_told(tmp_path
     }
     with local_server() as address:
         where = address.where
-        place = Place(
+        place = TunerAddress(
             host=where.host, port=where.port, key=address.key, tracked=False, device="", limit_s=20
         )
         with Bench(place, tmp_path) as bench:

@@ -28,7 +28,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.remote import RemoteAddress
 from adrenoc.ir.tuning_log import Status, Trial, best_trials, read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.tune.farm import Farm, FarmOptions, Job
+from adrenoc.lab.tune.farm import Farm, FarmOptions, MeasureJob
 from adrenoc.lab.tune.local import local_server
 from adrenoc.lab.tune.progress import SilentObserver
 from adrenoc.lab.tune.tasks import TunePlan
@@ -80,12 +80,14 @@ def _outcomes(
             found[outcome.job.tag] = (outcome.status, outcome.detail)
 
         farm.submit(
-            Job(tag=0, variants=(build(task, 0),), reference=reference, write_reference=True)
+            MeasureJob(tag=0, variants=(build(task, 0),), reference=reference, write_reference=True)
         )
         wait()
         for number in (*planted, max(planted) + 1):
             variants = (build(task, number),)
-            farm.submit(Job(tag=number, variants=variants, reference=reference, tolerance=5e-3))
+            farm.submit(
+                MeasureJob(tag=number, variants=variants, reference=reference, tolerance=5e-3)
+            )
             wait()
     return found
 
@@ -143,7 +145,7 @@ def test_no_device_for_long_is_an_error(plan: TunePlan, tmp_path: Path) -> None:
     remarks: list[str] = []
     options = FarmOptions(places=(nobody,), limit_s=1, patience_s=2, on_event=remarks.append)
     with Farm(options) as farm:
-        farm.submit(Job(tag=0, variants=(), reference=tmp_path / "r"))
+        farm.submit(MeasureJob(tag=0, variants=(), reference=tmp_path / "r"))
         with pytest.raises(RemoteError, match="no device was there"):
             while True:
                 farm.next_outcome(1)

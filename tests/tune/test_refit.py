@@ -22,7 +22,7 @@ from adrenoc.ir.tuning_log import actions_key
 from adrenoc.kernels.families.shared.schedule import WorkGroup
 from adrenoc.lab.tune.refit.blame import blame
 from adrenoc.lab.tune.refit.fit import constants_to_fit, fit_cost, loss_of, value_of
-from adrenoc.lab.tune.refit.kernels import Measured, collect_kernels, replace_values
+from adrenoc.lab.tune.refit.kernels import FittedKernel, collect_kernels, replace_values
 from adrenoc.lab.tune.refit.measurements import (
     COLUMNS,
     Measurement,
@@ -63,7 +63,7 @@ def rows_of(plan: TunePlan, cost=STORED, count: int = 24) -> list[Measurement]:
     """Times that the cost model itself would give, of some schedules of each kernel."""
     rows = []
     for task in plan.tasks:
-        known = Measured(plan=plan, task=task, layer="m", tiles=task.candidates, times_ms=())
+        known = FittedKernel(plan=plan, task=task, layer="m", tiles=task.candidates, times_ms=())
         times = known.estimates_ms(cost)
         if isinstance(task.candidates[0], WorkGroup):
             continue
@@ -90,7 +90,7 @@ def test_rules_are_asked_with_other_constants(plan: TunePlan) -> None:
     clock = plan.target.performance.clock_mhz * 1e3
     for task in plan.tasks:
         tiles = task.candidates[:5]
-        kernel = Measured(plan=plan, task=task, layer="m", tiles=tiles, times_ms=())
+        kernel = FittedKernel(plan=plan, task=task, layer="m", tiles=tiles, times_ms=())
         by_choice = [task.choice.estimate(tile) / clock for tile in tiles]
         assert kernel.estimates_ms(STORED) == pytest.approx(by_choice)
     slow = replace_values(
@@ -99,7 +99,9 @@ def test_rules_are_asked_with_other_constants(plan: TunePlan) -> None:
     slower = {
         task.family
         for task in plan.tasks
-        for k in [Measured(plan=plan, task=task, layer="m", tiles=task.candidates[:1], times_ms=())]
+        for k in [
+            FittedKernel(plan=plan, task=task, layer="m", tiles=task.candidates[:1], times_ms=())
+        ]
         if k.estimates_ms(slow) > k.estimates_ms(STORED)
     }
     assert slower == {"conv2d", "gemv"}
@@ -207,7 +209,7 @@ SPILLED, WAITS = ("pipes", "spilled"), ("conv_local", "chunk_waits")
 
 def test_a_constant_is_to_blame_if_choices_are_better_without_it() -> None:
     cost = replace_values(STORED, {SPILLED: 2.0, WAITS: 3.0})
-    kernels = cast("list[Measured]", [Estimated()])
+    kernels = cast("list[FittedKernel]", [Estimated()])
     nearer = replace_values(cost, {SPILLED: 16.0})
     assert loss_of(kernels[0].estimates_ms(nearer), kernels[0].times_ms) < loss_of(
         kernels[0].estimates_ms(cost), kernels[0].times_ms

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
-from adrenoc.lab.tune.search import CostModel, Measured, Search, features
+from adrenoc.lab.tune.search import LearnedCostModel, Search, TrialTime, features
 
 
 @dataclass(kw_only=True, eq=False)
@@ -47,12 +47,12 @@ class PlantedTask:
 
 def _found(task: Any, trials: int, *, seed: int = 1, batch: int = 8) -> list[int]:
     """What a search proposes, in its order."""
-    search = Search(task, CostModel([task]), seed=seed)
+    search = Search(task, LearnedCostModel([task]), seed=seed)
     order: list[int] = []
     while len(order) < trials and not search.is_exhausted:
         numbers = search.propose(batch)
         order += numbers
-        search.tell([Measured(number=n, time_us=task.time_us(n)) for n in numbers])
+        search.tell([TrialTime(number=n, time_us=task.time_us(n)) for n in numbers])
     return order
 
 
@@ -78,8 +78,8 @@ def test_the_same_seed_proposes_the_same() -> None:
 
 def test_seeds_come_first_and_what_is_known_not_again() -> None:
     task = PlantedTask()
-    known = [Measured(number=n, time_us=task.time_us(n)) for n in (3, 4)]
-    search = Search(task, CostModel([task]), known=known, seeds=(9, 4, 9, 200))
+    known = [TrialTime(number=n, time_us=task.time_us(n)) for n in (3, 4)]
+    search = Search(task, LearnedCostModel([task]), known=known, seeds=(9, 4, 9, 200))
     first = search.propose(4)
     assert first[:2] == [9, 200]
     assert not {3, 4} & {*first, *search.propose(300)}
@@ -98,18 +98,18 @@ def test_hopeless_estimates_are_finite_features() -> None:
 def test_failures_teach_without_an_end() -> None:
     """Nothing runs on this device: the search goes on to the end of the space."""
     task = PlantedTask(width=8)
-    search = Search(task, CostModel([task]))
+    search = Search(task, LearnedCostModel([task]))
     for _ in range(8):
-        search.tell([Measured(number=n, time_us=None) for n in search.propose(8)])
+        search.tell([TrialTime(number=n, time_us=None) for n in search.propose(8)])
     assert search.is_exhausted
 
 
 def test_one_task_teaches_about_another() -> None:
     """Kernels of a family share the model: what was good for one is tried first for the next."""
     first, second = PlantedTask(digest="first"), PlantedTask(digest="second")
-    model = CostModel([first, second])
+    model = LearnedCostModel([first, second])
     numbers = list(first.candidates)
-    model.learn("first", [Measured(number=n, time_us=first.time_us(n)) for n in numbers])
+    model.learn("first", [TrialTime(number=n, time_us=first.time_us(n)) for n in numbers])
     proposed = Search(second, model).propose(8)
     ranks = sorted(map(second.time_us, second.candidates))
     assert min(map(second.time_us, proposed)) <= ranks[8]

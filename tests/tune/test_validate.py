@@ -30,7 +30,7 @@ from adrenoc.lab.calibrate.validate.kernel_times import TOGETHER, KernelClock, K
 from adrenoc.lab.calibrate.validate.session import Validation, ValidationRequest, run_validation
 from adrenoc.lab.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
 from adrenoc.lab.tune.refit.fit import Fitted, value_of
-from adrenoc.lab.tune.refit.kernels import Measured, replace_values
+from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
 from adrenoc.lab.tune.refit.quality import quality_of
 from adrenoc.lab.tune.tasks import TunePlan
 from adrenoc.lab.tune.variant import Argument, Variant
@@ -64,7 +64,7 @@ class PlantedDevice:
     def _time_us(self, digest: str, number: str) -> float:
         plan, task = self.plans[digest], TASKS[digest]
         tile = task.candidates[int(number)]
-        known = Measured(plan=plan, task=task, layer="", tiles=(tile,), times_ms=())
+        known = FittedKernel(plan=plan, task=task, layer="", tiles=(tile,), times_ms=())
         return self._launch_us + known.estimates_ms(self.cost)[0] * US
 
 
@@ -356,7 +356,7 @@ def test_a_fit_that_chooses_worse_is_not_taken(
     key = ("depthwise", "texel_slots")
     worse = replace_values(TARGET.cost, {key: 500.0})
 
-    def fit_badly(kernels: Sequence[Measured], cost: Cost, **_: object) -> Fitted:
+    def fit_badly(kernels: Sequence[FittedKernel], cost: Cost, **_: object) -> Fitted:
         before, after = quality_of(kernels, cost), quality_of(kernels, worse)
         assert before.rank > after.rank
         qualities = {"before": before, "after": after, "kept_before": before, "kept_after": after}

@@ -14,10 +14,10 @@ import pytest
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.lab.tune import session as session_module
 from adrenoc.lab.tune import worker
-from adrenoc.lab.tune.session import Place, Session
+from adrenoc.lab.tune.session import Session, TunerAddress
 from adrenoc.lab.tune.worker import Desk
 
-PLACE = Place(host="nowhere", port=1, key="", tracked=False, device="", limit_s=20)
+PLACE = TunerAddress(host="nowhere", port=1, key="", tracked=False, device="", limit_s=20)
 
 
 @dataclass(kw_only=True)

@@ -283,10 +283,10 @@ def test_target_files_may_stand_in_a_set(tmp_path: Path) -> None:
 
 
 def test_annotations_stay_one_line() -> None:
-    from adrenoc.project.build_project import FAILED, BuildResult, Outcome
+    from adrenoc.project.build_project import FAILED, BuildResult, BundleOutcome
     from adrenoc.project.for_servers import list_annotations
 
-    one = Outcome(
+    one = BundleOutcome(
         name="a,b",
         model="m",
         status=FAILED,

@@ -14,10 +14,10 @@ import adrenoc.compile.cache
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.manifest import Manifest
-from adrenoc.compile.cache import BundleCache, Wanted, cache_key
+from adrenoc.compile.cache import BundleCache, BundleDigests, cache_key
 
 KEY = "ab" * 32
-WANTED = Wanted(model="ab" * 32, target="cd" * 32, options="ef" * 32)
+WANTED = BundleDigests(model="ab" * 32, target="cd" * 32, options="ef" * 32)
 
 
 class Listening(SilentReporter):
@@ -37,7 +37,7 @@ def cache(tmp_path: Path) -> BundleCache:
     return BundleCache(tmp_path / "c", SilentReporter())
 
 
-def fetched(cache: BundleCache, key: str, wanted: Wanted = WANTED) -> Manifest | None:
+def fetched(cache: BundleCache, key: str, wanted: BundleDigests = WANTED) -> Manifest | None:
     """What the cache gives, and that it leaves nothing where it gives nothing."""
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder) / "b"

@@ -23,7 +23,7 @@ from adrenoc.device.gpu_state import (
     parse_gpu_state,
     why_not_comparable,
 )
-from adrenoc.device.profile import Launch, kernel_times, node_times, tells_time
+from adrenoc.device.profile import TimedLaunch, kernel_times, node_times, tells_time
 from adrenoc.device.result import Progress, RunResult, Sustained, Times, percentile
 from tests.unit.fake_compiled import make_bundle_folder
 
@@ -33,9 +33,9 @@ LAUNCHES = (
     LaunchInfo(kernel="conv", node="conv_2", flops=4_000_000, bytes=500_000, floor_us=250.0),
 )
 RAN = (
-    Launch(kernel="conv", start_ns=0, end_ns=1_000_000),
-    Launch(kernel="pool", start_ns=1_000_000, end_ns=1_500_000),
-    Launch(kernel="conv", start_ns=1_500_000, end_ns=3_500_000),
+    TimedLaunch(kernel="conv", start_ns=0, end_ns=1_000_000),
+    TimedLaunch(kernel="pool", start_ns=1_000_000, end_ns=1_500_000),
+    TimedLaunch(kernel="conv", start_ns=1_500_000, end_ns=3_500_000),
 )
 
 
@@ -353,8 +353,8 @@ def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_stands_is_seen() -> None:
-    def launches(*times: tuple[int, int]) -> list[Launch]:
-        return [Launch(kernel="k", start_ns=start, end_ns=end) for start, end in times]
+    def launches(*times: tuple[int, int]) -> list[TimedLaunch]:
+        return [TimedLaunch(kernel="k", start_ns=start, end_ns=end) for start, end in times]
 
     assert not tells_time(launches((2, 3), (2, 3)))  # Mesa's rusticl 22.3
     assert not tells_time(launches((0, 0)))

@@ -14,7 +14,7 @@ from adrenoc.cli.fleet import find_error
 from adrenoc.lab.fleet.fleet import FleetReport
 from adrenoc.lab.fleet.junit import junit_xml
 from adrenoc.lab.fleet.page import fleet_html
-from adrenoc.lab.fleet.table import Baseline, Line, lines_of, read_fleet_baseline
+from adrenoc.lab.fleet.table import FleetBaseline, FleetLine, lines_of, read_fleet_baseline
 from adrenoc.lab.fleet.work import RUN
 from tests.planted_fleet import PlantedFleet
 
@@ -24,7 +24,7 @@ def fleet(tmp_path: Path) -> PlantedFleet:
     return PlantedFleet(tmp_path)
 
 
-def _lines(fleet: PlantedFleet) -> tuple[Line, ...]:
+def _lines(fleet: PlantedFleet) -> tuple[FleetLine, ...]:
     fleet.board.meet("x")
     fleet.walk("x")
     return lines_of(FleetReport(rows=fleet.board.rows(), targets={}), None, slower_percent=10)
@@ -78,9 +78,9 @@ def test_a_baseline_tells_what_became_slower(
 
 def test_a_baseline_knows_a_model_in_another_folder() -> None:
     facts = {"deed": RUN, "device": "x", "target": "adreno", "status": "right"}
-    one, other = (Line(**facts, model=f"{place}/m.onnx", p50_ms=1.0) for place in ("a", "b"))
-    alone = Line(**facts, model="c/n.onnx")
-    before = Baseline(lines=(one, other, alone))
+    one, other = (FleetLine(**facts, model=f"{place}/m.onnx", p50_ms=1.0) for place in ("a", "b"))
+    alone = FleetLine(**facts, model="c/n.onnx")
+    before = FleetBaseline(lines=(one, other, alone))
     assert before.find(replace(one, p50_ms=9.0)) == one
     assert before.find(other) == other
     assert before.find(replace(alone, model="elsewhere/n.onnx")) == alone
@@ -98,9 +98,9 @@ def test_a_baseline_that_is_none(tmp_path: Path, text: str) -> None:
 def test_junit_and_page_show_any_name_as_a_text() -> None:
     facts = {"deed": RUN, "target": "adreno", "gpu": "<b>\x1b[2J", "took_s": 2.0}
     lines = [
-        Line(**facts, device="x", model="a.onnx", status="right", p50_ms=1.5),
-        Line(**facts, device="x", model="b.onnx", status="wrong", note="y & z\x00"),
-        Line(**facts, device="<y>", model="a.onnx", status="left", note="gone"),
+        FleetLine(**facts, device="x", model="a.onnx", status="right", p50_ms=1.5),
+        FleetLine(**facts, device="x", model="b.onnx", status="wrong", note="y & z\x00"),
+        FleetLine(**facts, device="<y>", model="a.onnx", status="left", note="gone"),
     ]
     root = ElementTree.fromstring(junit_xml(lines))
     assert [(s.get("name"), s.get("failures"), s.get("skipped")) for s in root] == [
@@ -119,9 +119,9 @@ def test_junit_and_page_show_any_name_as_a_text() -> None:
 
 def test_a_fleet_of_which_no_device_answered_is_an_error() -> None:
     facts = {"deed": RUN, "target": "adreno", "gpu": "", "took_s": 0.0, "model": "a.onnx"}
-    left = Line(**facts, device="x", status="left", note="gone")
-    right = Line(**facts, device="y", status="right")
-    wrong = Line(**facts, device="z", status="wrong")
+    left = FleetLine(**facts, device="x", status="left", note="gone")
+    right = FleetLine(**facts, device="y", status="right")
+    wrong = FleetLine(**facts, device="z", status="wrong")
     assert find_error([]) is None
     assert find_error([left, right]) is None
     assert isinstance(find_error([left, wrong]), CheckFailedError)

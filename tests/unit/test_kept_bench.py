@@ -11,12 +11,12 @@ import pytest
 
 from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.base.files.resume import Resume
-from adrenoc.lab.prove.examine import Runs
+from adrenoc.lab.prove.examine import SuiteRuns
 from adrenoc.lab.prove.kept_bench import KeptBench
 from tests.unit.planted_device import DEVICE
 
 X, Y = np.array([1.0, -0.0, np.nan], np.float32), np.zeros((0, 4), np.uint8)
-RUNS = Runs(
+RUNS = SuiteRuns(
     first={"x": X, "y": Y},
     last={"x": X.copy(), "y": Y},
     among=({"x": -X, "y": Y}, {"x": X.astype(np.float16), "y": Y}),
@@ -27,10 +27,10 @@ RUNS = Runs(
 class _Counting:
     """Says what it was given, in turn."""
 
-    def __init__(self, *answers: Runs | Exception) -> None:
+    def __init__(self, *answers: SuiteRuns | Exception) -> None:
         self.answers, self.asked = list(answers), 0
 
-    def run(self, _made: Any) -> Runs:
+    def run(self, _made: Any) -> SuiteRuns:
         self.asked += 1
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -42,7 +42,7 @@ def _made(name: str) -> Any:
     return SimpleNamespace(bundle=SimpleNamespace(path=Path("/anywhere") / name))
 
 
-def _plain(runs: Runs) -> list[list[tuple[str, str, tuple[int, ...], bytes]]]:
+def _plain(runs: SuiteRuns) -> list[list[tuple[str, str, tuple[int, ...], bytes]]]:
     every = (runs.first, runs.last, *runs.among, *runs.others)
     return [
         [(name, str(v.dtype), v.shape, v.tobytes()) for name, v in outputs.items()]

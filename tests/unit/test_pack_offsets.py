@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adrenoc.passes.lower.pack_slots import Interval, most_alive
+from adrenoc.passes.lower.pack_slots import Lifetime, most_alive
 from adrenoc.passes.lower.pool_textures import pack_by_offset
 
 _SIZED = st.lists(
@@ -34,7 +34,7 @@ def test_a_chain_takes_what_is_alive() -> None:
     sized = [(i, i + 1, size) for i, size in enumerate(sizes)]
     offsets = pack_by_offset(sized)
     intervals = [
-        Interval(name=str(i), first=first, last=last, bytes=held)
+        Lifetime(name=str(i), first=first, last=last, bytes=held)
         for i, (first, last, held) in enumerate(sized)
     ]
     end = max(offset + size for offset, size in zip(offsets, sizes, strict=True))

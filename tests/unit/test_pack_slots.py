@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adrenoc.ir.allocation import buffer_bytes, image_bytes, pitched_image_bytes
-from adrenoc.passes.lower.pack_slots import Interval, most_alive, pack_slots
+from adrenoc.passes.lower.pack_slots import Lifetime, most_alive, pack_slots
 
 
-def _cost(slots: list[list[Interval]]) -> int:
+def _cost(slots: list[list[Lifetime]]) -> int:
     return sum(max(i.bytes for i in held) for held in slots)
 
 
-def _interval(name: str, first: int, last: int, size: int) -> Interval:
-    return Interval(name=name, first=first, last=last, bytes=size)
+def _interval(name: str, first: int, last: int, size: int) -> Lifetime:
+    return Lifetime(name=name, first=first, last=last, bytes=size)
 
 
 SPANS = st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(1, 64))

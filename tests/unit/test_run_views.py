@@ -18,7 +18,7 @@ from adrenoc.cli.main import main
 from adrenoc.cli.show_run import plain_run
 from adrenoc.device.compare import compare
 from adrenoc.device.gpu_state import GpuState
-from adrenoc.device.profile import Launch, NodeTime, kernel_times, node_times
+from adrenoc.device.profile import NodeTime, TimedLaunch, kernel_times, node_times
 from adrenoc.device.result import RunResult, Times
 from adrenoc.device.trace import Reading, RunTrace, Span, Tracer
 from adrenoc.pages.node_data import figures_of_run, node_data_json, write_node_data
@@ -28,9 +28,9 @@ from adrenoc.pages.run_page import run_html
 
 FAST = GpuState(clock_mhz=900.0, governor="msm")
 LAUNCHES = (
-    Launch(kernel="conv", start_ns=5_000, end_ns=15_000),
-    Launch(kernel="pool", start_ns=18_000, end_ns=20_001),
-    Launch(kernel="conv", start_ns=19_000, end_ns=31_000),
+    TimedLaunch(kernel="conv", start_ns=5_000, end_ns=15_000),
+    TimedLaunch(kernel="pool", start_ns=18_000, end_ns=20_001),
+    TimedLaunch(kernel="conv", start_ns=19_000, end_ns=31_000),
 )
 INFOS = (
     LaunchInfo(kernel="conv", node="c1", flops=10, bytes=1, floor_us=1.0, tensors=("t0", "t1")),

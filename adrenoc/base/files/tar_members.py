@@ -36,7 +36,7 @@ class TarError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class TarMember:
     """A plain file in a tar file: `bytes` of it from `offset` on."""
 
     name: PurePosixPath
@@ -44,13 +44,13 @@ class Member:
     bytes: int
 
 
-def read_members(stream: BinaryIO, total_bytes: int) -> list[Member]:
+def read_members(stream: BinaryIO, total_bytes: int) -> list[TarMember]:
     """The plain files of a tar file of `total_bytes`, in order, no two of which clash.
 
     Raises:
         TarError: it is damaged, or holds something that is neither a plain file nor a folder.
     """
-    found: list[Member] = []
+    found: list[TarMember] = []
     at, long_name, is_ended = 0, "", False
     for _ in range(_MOST_MEMBERS):
         stream.seek(at)
@@ -79,7 +79,7 @@ def read_members(stream: BinaryIO, total_bytes: int) -> list[Member]:
         if kind not in _FILES:
             what = _REFUSED.get(kind, f"of the unknown type {kind!r}")
             raise TarError(f"its member {name} is {what}; expected plain files")
-        found.append(Member(name=_check_name(name), offset=begin, bytes=size))
+        found.append(TarMember(name=_check_name(name), offset=begin, bytes=size))
     if not is_ended:
         raise TarError("it is cut off, or has too many members")
     _check_clashes(found)
@@ -142,7 +142,7 @@ def _check_name(name: str) -> PurePosixPath:
     return path
 
 
-def _check_clashes(members: list[Member]) -> None:
+def _check_clashes(members: list[TarMember]) -> None:
     names = [member.name for member in members]
     known = set(names)
     if len(known) != len(names):

@@ -10,7 +10,7 @@ from adrenoc.base.text.printable import printable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class JunitCase:
     """One thing that was tried; `failure` or `skipped` says why it did not pass."""
 
     group: str
@@ -22,14 +22,14 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suite:
+class JunitSuite:
     """Cases that belong together."""
 
     name: str
-    cases: tuple[Case, ...]
+    cases: tuple[JunitCase, ...]
 
 
-def show_suites(name: str, suites: Sequence[Suite]) -> str:
+def show_suites(name: str, suites: Sequence[JunitSuite]) -> str:
     """The whole file."""
     root = ElementTree.Element("testsuites", name=name)
     for suite in suites:
@@ -48,7 +48,7 @@ def show_suites(name: str, suites: Sequence[Suite]) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add(suite: ElementTree.Element, case: Case) -> None:
+def _add(suite: ElementTree.Element, case: JunitCase) -> None:
     element = ElementTree.SubElement(
         suite,
         "testcase",

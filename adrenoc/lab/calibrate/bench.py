@@ -19,7 +19,7 @@ from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.read import sha256_bytes
 from adrenoc.lab.calibrate.micro_kernel import NAME, Answers, Deed, MicroKernel, ProbeError, Tensor
 from adrenoc.lab.tune.lane import Event, Worker
-from adrenoc.lab.tune.session import Place
+from adrenoc.lab.tune.session import TunerAddress
 from adrenoc.lab.tune.variant import Argument, Variant
 
 _TICK_S = 0.2
@@ -31,7 +31,7 @@ _MOST_DETAIL = 200
 class Bench:
     """Runs micro-kernels at a place; a context manager.  `scratch` is a folder of its own."""
 
-    def __init__(self, place: Place, scratch: Path) -> None:
+    def __init__(self, place: TunerAddress, scratch: Path) -> None:
         self._place, self._scratch = place, scratch
         self._worker = Worker(place)
         self._serial = 0

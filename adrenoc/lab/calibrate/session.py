@@ -24,7 +24,7 @@ from adrenoc.lab.calibrate.micro_kernel import THREADS, MicroKernel, ProbeError,
 from adrenoc.lab.calibrate.table import MEASURES
 from adrenoc.lab.calibrate.target_file import Measured, base_of, target_toml
 from adrenoc.lab.tune.local import local_server
-from adrenoc.lab.tune.session import Place
+from adrenoc.lab.tune.session import TunerAddress
 from adrenoc.target.device_report import load_listed
 from adrenoc.target.target import Target
 
@@ -117,7 +117,7 @@ def opened_bench(request: Reach) -> Iterator[tuple[Bench, Device, Path]]:
     with ExitStack() as stack:
         address = request.place or stack.enter_context(local_server())
         scratch = stack.enter_context(TemporaryFolder("calibrate"))
-        place = Place(
+        place = TunerAddress(
             host=address.where.host,
             port=address.where.port,
             key=address.key,

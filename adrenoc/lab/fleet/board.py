@@ -25,7 +25,7 @@ FAILED, LEFT, WAITING, DONE = "failed", "left", "waiting", "done"
 
 
 @dataclass(kw_only=True)
-class Standing:
+class DeviceStanding:
     """What is known of one device; `kind` is its key at a tracker."""
 
     name: str
@@ -41,7 +41,7 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class JobRow:
     """One job as it stands at the end: `state` is DONE, FAILED, LEFT or WAITING."""
 
     job: Job
@@ -64,7 +64,7 @@ class Board:
         self._plan, self._store, self._on_end = plan, store, on_end
         self._again = again
         self._lock = threading.RLock()
-        self._devices: dict[str, Standing] = {}
+        self._devices: dict[str, DeviceStanding] = {}
         self._compiles: dict[str, Job] = {}
         self._results: dict[str, Result | None] = {}
         self._under_way: set[str] = set()
@@ -72,10 +72,10 @@ class Board:
         self._losses: dict[str, int] = {}
         self._progress: dict[str, int] = {}
 
-    def meet(self, name: str, *, kind: str = "") -> Standing:
+    def meet(self, name: str, *, kind: str = "") -> DeviceStanding:
         """A device is there: now, and perhaps for the first time."""
         with self._lock:
-            found = self._devices.setdefault(name, Standing(name=name, kind=kind))
+            found = self._devices.setdefault(name, DeviceStanding(name=name, kind=kind))
             found.seen_s, found.is_gone = time.monotonic(), False
             if not found.target:
                 self._learn(found, self._plan.options.target)
@@ -151,7 +151,7 @@ class Board:
                     device.is_gone = True
             return not self._under_way and all(self.is_over(name) for name in self._devices)
 
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[JobRow, ...]:
         """All jobs on devices, device by device, and bundles that could not be made."""
         with self._lock:
             rows = [
@@ -162,14 +162,14 @@ class Board:
             made = [self._row(job, None) for job in self._compiles.values()]
             return (*rows, *(row for row in made if row.state != DONE))
 
-    def wait_for_others(self, job: Job, do: Callable[[Job], Result | None]) -> Row:
+    def wait_for_others(self, job: Job, do: Callable[[Job], Result | None]) -> JobRow:
         """The row of a job that is done when all others are over, or was done before."""
         while self._find_result(job) is None:
             result = do(job)
             if result is None:  # another process does it
                 time.sleep(_BUSY_S)
             elif not result.is_final and result.exit_code >= 0:
-                return Row(job=job, state=LEFT, word=result.error)
+                return JobRow(job=job, state=LEFT, word=result.error)
             self.finish(job, result)
         return self._row(job, None)
 
@@ -183,20 +183,20 @@ class Board:
         with self._lock:
             return {d.name: d.target for d in self._devices.values() if d.target}
 
-    def _row(self, job: Job, device: Standing | None) -> Row:
+    def _row(self, job: Job, device: DeviceStanding | None) -> JobRow:
         result = self._find_result(job)
         if result is not None:
             state = DONE if result.exit_code == 0 or result.output else FAILED
-            return Row(job=job, state=state, result=result)
+            return JobRow(job=job, state=state, result=result)
         if (bundle := self._bundle(job)) is not None:
             made = self._find_result(bundle)
             if made is not None and made.exit_code:
-                return Row(job=job, state=FAILED, word=f"its bundle was not made: {made.error}")
+                return JobRow(job=job, state=FAILED, word=f"its bundle was not made: {made.error}")
         if device is not None and device.is_gone:
-            return Row(job=job, state=LEFT, word=device.word or "it is not there")
-        return Row(job=job, state=WAITING, word=device.word if device is not None else "")
+            return JobRow(job=job, state=LEFT, word=device.word or "it is not there")
+        return JobRow(job=job, state=WAITING, word=device.word if device is not None else "")
 
-    def _open_jobs(self, device: Standing) -> list[Job]:
+    def _open_jobs(self, device: DeviceStanding) -> list[Job]:
         """What may still be done on a device."""
         if not device.target:
             job = self._plan.identify(device.name)
@@ -211,7 +211,7 @@ class Board:
         can_run = bundle is None or (made is not None and made.exit_code == 0)
         return can_run and job.key not in self._under_way and not self._store.is_busy(job)
 
-    def _is_at_work(self, device: Standing) -> bool:
+    def _is_at_work(self, device: DeviceStanding) -> bool:
         """Whether a job is done there now, by this process or by one whose fleet has died.
 
         Between the sessions of a job a tracker takes its device for free.
@@ -246,7 +246,7 @@ class Board:
             return not self._again
         return job.deed != COMPILE or self._plan.bundle_path(job.target, Path(job.model)).exists()
 
-    def _learn(self, device: Standing, target: str) -> None:
+    def _learn(self, device: DeviceStanding, target: str) -> None:
         """Find out what to compile for, and with it what there is to do."""
         if not target:
             said = self._find_result(self._plan.identify(device.name))
@@ -260,7 +260,7 @@ class Board:
                 self._compiles.setdefault(bundle.key, bundle)
 
     @staticmethod
-    def _note_presence(device: Standing, *, is_lost: bool) -> None:
+    def _note_presence(device: DeviceStanding, *, is_lost: bool) -> None:
         """One that is lost was there until then, however long ago it last gave something."""
         if not (is_lost and device.is_missed):
             device.seen_s = time.monotonic()
@@ -272,7 +272,7 @@ class Board:
         self._progress[job.key] = now
         return now > before
 
-    def _judge_lost(self, job: Job, result: Result, device: Standing | None) -> Result | None:
+    def _judge_lost(self, job: Job, result: Result, device: DeviceStanding | None) -> Result | None:
         """A command without an end: the device left, or it ended so once too often.
 
         A device that a tracker knows is there again whenever it is met: only the count ends that.

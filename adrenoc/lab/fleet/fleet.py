@@ -17,8 +17,8 @@ from typing import Any
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.host.proc import own_module
 from adrenoc.lab.fleet import runner
-from adrenoc.lab.fleet.board import Board, Row
-from adrenoc.lab.fleet.members import Member, Tracked
+from adrenoc.lab.fleet.board import Board, JobRow
+from adrenoc.lab.fleet.members import FleetMember, Tracked
 from adrenoc.lab.fleet.plan import FleetOptions, Plan
 from adrenoc.lab.fleet.store import Store
 from adrenoc.lab.fleet.work import TUNE, Job, Result
@@ -35,13 +35,13 @@ _COMPILE_SHARE = 4
 class FleetReport:
     """What came of a fleet: a row for each job, and the target of each device."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[JobRow, ...]
     targets: dict[str, str]
 
 
 def run_fleet(
     options: FleetOptions,
-    members: Sequence[Member],
+    members: Sequence[FleetMember],
     tracked: Sequence[Tracked],
     store: Store,
     *,
@@ -123,7 +123,7 @@ class _Workers:
                 continue
             self._board.finish(job, self.do(job, ()))
 
-    def serve(self, member: Member) -> None:
+    def serve(self, member: FleetMember) -> None:
         """Do the jobs of one device that is always reached in the same way."""
         while not self._over.is_set() and not self._board.is_over(member.name):
             with self._places:
@@ -156,7 +156,7 @@ class _Workers:
                         pause_s = self._do_next(member)
             self._over.wait(pause_s)
 
-    def _do_next(self, member: Member) -> float:
+    def _do_next(self, member: FleetMember) -> float:
         """Do the next job of a device, where it has one; how long to wait before another (s)."""
         job = self._board.take(member.name)
         if job is None:
@@ -206,9 +206,9 @@ def _tune(
     plan: Plan,
     board: Board,
     workers: _Workers,
-    members: Sequence[Member],
+    members: Sequence[FleetMember],
     tracked: Sequence[Tracked],
-) -> tuple[Row, ...]:
+) -> tuple[JobRow, ...]:
     """Tune each model for each target, on all devices of it together, one after the other."""
     targets = board.targets()
     rows = []
@@ -223,7 +223,7 @@ def _tune(
 
 
 def places_to_tune(
-    own: set[str], members: Sequence[Member], kinds: Sequence[Tracked]
+    own: set[str], members: Sequence[FleetMember], kinds: Sequence[Tracked]
 ) -> tuple[str, ...]:
     """The options of `adrenoc tune run` for these devices; of a tracker it takes one kind."""
     if kinds:

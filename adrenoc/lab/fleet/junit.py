@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from adrenoc.base.text.junit import Case, Suite, show_suites
-from adrenoc.lab.fleet.table import Line
+from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
+from adrenoc.lab.fleet.table import FleetLine
 
 _SKIPPED = ("left", "waiting")
 
 
-def junit_xml(lines: Sequence[Line]) -> str:
+def junit_xml(lines: Sequence[FleetLine]) -> str:
     """A suite for each device, a case for each job; jobs of a device that left are skipped."""
     suites = [
-        Suite(
+        JunitSuite(
             name=device or "here",
             cases=tuple(_case(line) for line in lines if line.device == device),
         )
@@ -23,10 +23,10 @@ def junit_xml(lines: Sequence[Line]) -> str:
     return show_suites("adrenoc device fleet", suites)
 
 
-def _case(line: Line) -> Case:
+def _case(line: FleetLine) -> JunitCase:
     message = f"{line.status}: {line.note}" if line.note else line.status
     figures = _figures(line) if line.p50_ms is not None else {}
-    return Case(
+    return JunitCase(
         group=line.gpu or line.target or line.device or "adrenoc",
         name=f"{line.deed} {Path(line.model).name}".strip(),
         took_s=line.took_s or 0.0,
@@ -36,7 +36,7 @@ def _case(line: Line) -> Case:
     )
 
 
-def _figures(line: Line) -> dict[str, object]:
+def _figures(line: FleetLine) -> dict[str, object]:
     names = ("driver", "p50_ms", "p90_ms", "cold_ms", "error", "launches", "memory_bytes")
     values = {name: getattr(line, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}

@@ -13,7 +13,7 @@ TRACKER_WAIT_S = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class FleetMember:
     """A device that is always reached in the same way; `options` are a command's."""
 
     name: str
@@ -36,7 +36,7 @@ class Tracked:
         with _connect(self.tracker) as tracker:
             return tuple(server.address for server in tracker.servers() if server.key == self.key)
 
-    def next_free(self) -> Member:
+    def next_free(self) -> FleetMember:
         """Wait for a device that has nothing to do, and take it.
 
         Raises:
@@ -45,26 +45,26 @@ class Tracked:
         with _connect(self.tracker) as tracker:
             offer = tracker.request(self.key)
         words = ("--rpc", str(offer.address), "--key", offer.key)
-        return Member(name=str(offer.address), options=words)
+        return FleetMember(name=str(offer.address), options=words)
 
 
-def server(address: str, key: str) -> Member:
+def server(address: str, key: str) -> FleetMember:
     """The member of a server at `HOST:PORT`.
 
     Raises:
         OptionError: the address is of another form.
     """
     where = str(HostPort.parse(address, what="the server", example="--rpc 127.0.0.1:9090"))
-    return Member(name=where, options=("--rpc", where, *(("--key", key) if key else ())))
+    return FleetMember(name=where, options=("--rpc", where, *(("--key", key) if key else ())))
 
 
-def phone(serial: str, runtime: Path | None) -> Member:
+def phone(serial: str, runtime: Path | None) -> FleetMember:
     """The member of a phone that adb knows by its serial number.
 
     `runtime` is the folder of what is to run there, None to have it built.
     """
     words = ("--runtime", str(runtime)) if runtime is not None else ()
-    return Member(name=serial, options=("--adb", serial, *words))
+    return FleetMember(name=serial, options=("--adb", serial, *words))
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from adrenoc.base.text.amounts import count_of, show_ms
 from adrenoc.base.text.html_page import cell, line, number, page, table
-from adrenoc.lab.fleet.table import COLUMNS, NUMBERS, Line
+from adrenoc.lab.fleet.table import COLUMNS, NUMBERS, FleetLine
 from adrenoc.lab.fleet.work import RUN
 
 _KINDS = {"right": "good", "done": "good", "wrong": "bad", "failed": "bad", "slower": "bad"}
 
 
-def fleet_html(lines: Sequence[Line]) -> str:
+def fleet_html(lines: Sequence[FleetLine]) -> str:
     """The whole page."""
     bad = sum(job.is_bad for job in lines)
     devices = count_of(len({job.device for job in lines if job.device}), "device")
@@ -25,7 +25,7 @@ def fleet_html(lines: Sequence[Line]) -> str:
     )
 
 
-def _grid(lines: Sequence[Line]) -> str:
+def _grid(lines: Sequence[FleetLine]) -> str:
     """A row for each device, a column for each model."""
     runs = {(job.device, job.model): job for job in lines if job.deed == RUN}
     models = list(dict.fromkeys(model for _, model in runs))
@@ -44,7 +44,7 @@ def _grid(lines: Sequence[Line]) -> str:
     return table(names, "".join(rows))
 
 
-def _time(job: Line | None) -> str:
+def _time(job: FleetLine | None) -> str:
     if job is None:
         return cell("")
     time = "" if job.p50_ms is None else show_ms(job.p50_ms)
@@ -53,7 +53,7 @@ def _time(job: Line | None) -> str:
     return number(time)
 
 
-def _jobs(lines: Sequence[Line]) -> str:
+def _jobs(lines: Sequence[FleetLine]) -> str:
     """A row for each job; columns of figures that no job has are left out."""
     texts = [dict(zip(COLUMNS, job.cells(), strict=True)) for job in lines]
     names = [n for n in COLUMNS if n not in NUMBERS or any(text[n] for text in texts)]

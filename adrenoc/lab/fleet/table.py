@@ -13,7 +13,7 @@ from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.device.gpu_state import GpuState, why_not_comparable
-from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, Row
+from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, JobRow
 from adrenoc.lab.fleet.fleet import FleetReport
 from adrenoc.lab.fleet.work import CALIBRATE, RUN, TUNE, VERIFY
 
@@ -26,7 +26,7 @@ NUMBERS = ("p50", "p90", "cold", "error", "launches", "memory", "MHz", "°C", "b
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class FleetLine:
     """One job.
 
     `status`: "right" (compared), "done" (nothing to compare with), "wrong", "slower" than the
@@ -90,10 +90,10 @@ class Line:
 
 def lines_of(
     report: FleetReport,
-    before: Baseline | None,
+    before: FleetBaseline | None,
     *,
     slower_percent: float,
-) -> tuple[Line, ...]:
+) -> tuple[FleetLine, ...]:
     """A line for each row; held against a baseline where there is one."""
     lines = tuple(_line(row) for row in report.rows)
     if before is None:
@@ -102,12 +102,12 @@ def lines_of(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline:
+class FleetBaseline:
     """The lines of an earlier fleet."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[FleetLine, ...]
 
-    def find(self, line: Line) -> Line | None:
+    def find(self, line: FleetLine) -> FleetLine | None:
         """The earlier line of the same job.
 
         Models may lie in another folder now: then the name tells, where only one has it.
@@ -119,7 +119,7 @@ class Baseline:
         return found[0] if len(found) == 1 else None
 
 
-def read_fleet_baseline(path: Path) -> Baseline:
+def read_fleet_baseline(path: Path) -> FleetBaseline:
     """The lines of an earlier fleet, from its `--json` output.
 
     Raises:
@@ -142,12 +142,12 @@ def read_fleet_baseline(path: Path) -> Baseline:
     if not isinstance(told, list):
         raise wrong("it", "has no list `fleet`")
     decoder = Decoder(wrong, defaults=True)
-    return Baseline(
-        lines=tuple(decoder.read(Line, one, f"fleet[{at}]") for at, one in enumerate(told))
+    return FleetBaseline(
+        lines=tuple(decoder.read(FleetLine, one, f"fleet[{at}]") for at, one in enumerate(told))
     )
 
 
-def _line(row: Row) -> Line:
+def _line(row: JobRow) -> FleetLine:
     job, result = row.job, row.result
     facts: dict[str, Any] = {
         "deed": job.deed,
@@ -158,12 +158,12 @@ def _line(row: Row) -> Line:
     if result is None or row.state != DONE:
         note = row.word or (result.error if result is not None else "")
         status = {FAILED: "failed", LEFT: "left"}.get(row.state, "waiting")
-        return Line(**facts, status=status, note=note)
+        return FleetLine(**facts, status=status, note=note)
     facts |= {"took_s": round(result.took_s, 3), "ended": result.ended}
     if job.deed == RUN:
-        return Line(**facts, **_read_run(result.output, result.exit_code))
+        return FleetLine(**facts, **_read_run(result.output, result.exit_code))
     status = "done" if result.exit_code == 0 else "failed"
-    return Line(
+    return FleetLine(
         **facts, status=status, note=result.error or _describe_deed(job.deed, result.output)
     )
 
@@ -208,7 +208,7 @@ def _describe_deed(deed: str, output: Mapping[str, Any]) -> str:
     return str(output.get("log", "")) if deed == TUNE else ""
 
 
-def _compare_line(line: Line, before: Line | None, slower_percent: float) -> Line:
+def _compare_line(line: FleetLine, before: FleetLine | None, slower_percent: float) -> FleetLine:
     """A line with the baseline's time; "slower" where that can be told and is so.
 
     It cannot where the runs of either fleet were further from each other than the two fleets are.
@@ -230,7 +230,7 @@ def _compare_line(line: Line, before: Line | None, slower_percent: float) -> Lin
     return replace(line, **changes)
 
 
-def _difference(before: Line, line: Line) -> str:
+def _difference(before: FleetLine, line: FleetLine) -> str:
     """Why two times say nothing against each other; empty where they do."""
     if before.gpu != line.gpu:
         return f"that was on {before.gpu}"

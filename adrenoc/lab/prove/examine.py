@@ -12,7 +12,7 @@ import numpy as np
 from adrenoc.base.errors import AdrenocError, DeviceError, RemoteError
 from adrenoc.device.remote import LATE
 from adrenoc.lab.prove.judge import FAILED, Finding, differing, judge, stale
-from adrenoc.lab.prove.suite import Made, Suite, make_suite
+from adrenoc.lab.prove.suite import BuiltSuite, Suite, make_suite
 from adrenoc.target.target import Target
 
 MOST_FAILED = 6
@@ -24,7 +24,7 @@ class GoneError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
+class SuiteRuns:
     """The outputs of the first and of the last run of a bundle, and of runs among others.
 
     A launch that is lost leaves what an earlier run wrote: the same numbers, if all runs have the
@@ -38,10 +38,10 @@ class Runs:
     others: tuple[Mapping[str, np.ndarray], ...] = ()
 
 
-class Bench(Protocol):
+class SuiteBench(Protocol):
     """Where bundles run: a device, or a test's own."""
 
-    def run(self, made: Made) -> Runs:
+    def run(self, made: BuiltSuite) -> SuiteRuns:
         """Run a suite several times.
 
         Raises:
@@ -52,11 +52,11 @@ class Bench(Protocol):
 
 
 @dataclass(kw_only=True)
-class Examined:
+class ExaminedSuite:
     """What was found of one suite; `unseen` cases were left out after too many failed."""
 
     findings: list[Finding] = field(default_factory=list)
-    made: Made
+    made: BuiltSuite
     kernels: int = 0
     launches: int = 0
     outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -66,14 +66,14 @@ class Examined:
     """What failed as a whole and not in parts, and whether it came again."""
 
 
-def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examined:
+def examine(bench: SuiteBench, suite: Suite, target: Target, folder: Path) -> ExaminedSuite:
     """Run a suite; the cases that go wrong.
 
     Raises:
         AdrenocError: the suite cannot be compiled.
     """
     made = make_suite(suite, target, folder)
-    found = Examined(made=made, kernels=made.kernels(), launches=len(made.bundle.launches()))
+    found = ExaminedSuite(made=made, kernels=made.kernels(), launches=len(made.bundle.launches()))
     try:
         _take_runs(found, bench.run(made))
     except (DeviceError, RemoteError) as error:
@@ -86,7 +86,7 @@ def examine(bench: Bench, suite: Suite, target: Target, folder: Path) -> Examine
     return found
 
 
-def _take_runs(found: Examined, runs: Runs) -> None:
+def _take_runs(found: ExaminedSuite, runs: SuiteRuns) -> None:
     found.outputs = runs.first
     found.findings += _judge_runs(found.made, runs)
 
@@ -95,7 +95,7 @@ def _was_cut_off(error: AdrenocError) -> bool:
     return isinstance(error, RemoteError) and LATE not in error.message
 
 
-def _run_again(bench: Bench, found: Examined, error: AdrenocError) -> AdrenocError | None:
+def _run_again(bench: SuiteBench, found: ExaminedSuite, error: AdrenocError) -> AdrenocError | None:
     """Run what failed as a whole once more; how it failed then, None where it did not."""
     try:
         _take_runs(found, bench.run(found.made))
@@ -105,7 +105,9 @@ def _run_again(bench: Bench, found: Examined, error: AdrenocError) -> AdrenocErr
     return None
 
 
-def _judge_whole(bench: Bench, found: Examined, error: AdrenocError, again: AdrenocError) -> None:
+def _judge_whole(
+    bench: SuiteBench, found: ExaminedSuite, error: AdrenocError, again: AdrenocError
+) -> None:
     """Say of what failed as a whole, and in no part, whether it does so each time."""
     last = _run_again(bench, found, error) if again is error else again
     if last is not None:
@@ -114,7 +116,7 @@ def _judge_whole(bench: Bench, found: Examined, error: AdrenocError, again: Adre
 
 
 def run_reversed(
-    bench: Bench, examined: Examined, target: Target, folder: Path
+    bench: SuiteBench, examined: ExaminedSuite, target: Target, folder: Path
 ) -> tuple[Finding, ...]:
     """Run the cases in the other order: their kernels and data are the same, so are the bits.
 
@@ -131,13 +133,13 @@ def run_reversed(
         return ()
 
 
-def _judge_runs(made: Made, runs: Runs) -> tuple[Finding, ...]:
+def _judge_runs(made: BuiltSuite, runs: SuiteRuns) -> tuple[Finding, ...]:
     wrong = judge(made, runs.first)
     return (*wrong, *_unsteady(made, runs.first, runs, {finding.title for finding in wrong}))
 
 
 def _unsteady(
-    made: Made, first: Mapping[str, np.ndarray], runs: Runs, known: set[str]
+    made: BuiltSuite, first: Mapping[str, np.ndarray], runs: SuiteRuns, known: set[str]
 ) -> tuple[Finding, ...]:
     """The cases, but those that are known, that some run gave other bits of than the `first`."""
     found: dict[str, Finding] = {}
@@ -150,11 +152,11 @@ def _unsteady(
 
 
 def _split(
-    bench: Bench,
+    bench: SuiteBench,
     suite: Suite,
     target: Target,
     folder: Path,
-    found: Examined,
+    found: ExaminedSuite,
     error: AdrenocError,
 ) -> None:
     """Run the halves of what failed as a whole, down to single cases."""
@@ -189,7 +191,7 @@ def one_line(error: AdrenocError) -> str:
     return " ".join(error.message.split())[:300]
 
 
-def right_titles(bench: Bench, suite: Suite, target: Target, folder: Path) -> set[str]:
+def right_titles(bench: SuiteBench, suite: Suite, target: Target, folder: Path) -> set[str]:
     """The cases of a suite that are right in this form; none where it does not compile."""
     try:
         found = examine(bench, suite, target, folder)

@@ -48,7 +48,7 @@ Applies = Callable[[Case, Suite], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class QuirkForm:
     """A way to do without something; `of` makes its quirk for a case and the kernels of that.
 
     It makes none where that would change nothing.
@@ -65,12 +65,12 @@ def quirk(text: str, **fields: object) -> Quirk:
     return Quirk(name="", text=text, source="", **fields)  # type: ignore[arg-type]
 
 
-def _avoid_form(text: str, word: str, applies: Applies) -> Form:
+def _avoid_form(text: str, word: str, applies: Applies) -> QuirkForm:
     def find_quirk(case: Case, _kernels: Sequence[KernelInfo]) -> Quirk | None:
         named = word.format(family=case.family, fusion=case.fusion)
         return quirk(text.format(family=case.family), avoid=(named,))
 
-    return Form(applies=applies, of=find_quirk, is_broad=word in OVERRIDES)
+    return QuirkForm(applies=applies, of=find_quirk, is_broad=word in OVERRIDES)
 
 
 def _other_groups(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
@@ -81,7 +81,7 @@ def _other_groups(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
     return quirk("These work-groups give wrong results.", banned_work_groups=shapes)
 
 
-def _few_threads_form(most: int) -> Form:
+def _few_threads_form(most: int) -> QuirkForm:
     below = most + 1
     few = quirk(f"Work-groups of {below} threads or more fail.", work_group_items_below=below)
 
@@ -93,17 +93,17 @@ def _few_threads_form(most: int) -> Form:
             else None
         )
 
-    return Form(applies=_always, of=find_quirk, is_broad=True)
+    return QuirkForm(applies=_always, of=find_quirk, is_broad=True)
 
 
-def _few_bytes_form(most: int) -> Form:
+def _few_bytes_form(most: int) -> QuirkForm:
     below = most + 1
     few = quirk(f"Kernels that share {below} bytes or more fail.", local_bytes_below=below)
 
     def find_quirk(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
         return few if any(local_bytes(kernel.source) > most for kernel in kernels) else None
 
-    return Form(applies=_always, of=find_quirk)
+    return QuirkForm(applies=_always, of=find_quirk)
 
 
 def _no_local(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None:
@@ -169,13 +169,15 @@ def _is_light(case: Case, _suite: Suite) -> bool:
 LESS_MEMORY = tuple(map(_few_bytes_form, FEW_BYTES))
 """What goes first where a driver says that resources ran out: it bounds kernels that the suite does
 not have, too."""
-FORMS: tuple[Form, ...] = (
+FORMS: tuple[QuirkForm, ...] = (
     _avoid_form(
         "Halves below 6.1e-5 are taken for zero.",
         HALF_DENORMALS,
         lambda case, suite: case.feature == HALF_DENORMALS and suite.precision != "fp32",
     ),
-    Form(applies=lambda _, suite: suite.precision != "fp32", of=_exact_functions, is_broad=True),
+    QuirkForm(
+        applies=lambda _, suite: suite.precision != "fp32", of=_exact_functions, is_broad=True
+    ),
     _avoid_form(
         "{family} is wrong where it is fused so.",
         "fusion:{fusion}",
@@ -191,16 +193,16 @@ FORMS: tuple[Form, ...] = (
     ),
     # A bound holds for groups that the suite does not have: one that costs little goes first.
     *map(_few_threads_form, MANY_THREADS),
-    Form(applies=_always, of=_other_groups),
+    QuirkForm(applies=_always, of=_other_groups),
     *map(_few_threads_form, FEW_THREADS),
     *LESS_MEMORY,
     _avoid_form("Dot products are wrong.", DOT_PRODUCTS, lambda case, _: bool(case.kernel)),
-    Form(applies=lambda case, _: case.family not in NEED_LOCAL, of=_no_local),
+    QuirkForm(applies=lambda case, _: case.family not in NEED_LOCAL, of=_no_local),
     _avoid_form("The kernel of {family} is wrong.", "operator:{family}", _is_light),
     _avoid_form(
         "Half arithmetic is wrong.", "half-arithmetic", lambda _, suite: suite.precision == "fp16"
     ),
-    Form(applies=_has_textures, of=_narrow),
+    QuirkForm(applies=_has_textures, of=_narrow),
     _avoid_form("Textures give wrong values.", "textures", _has_textures),
     _avoid_form(
         "Halves are stored or read wrongly.",

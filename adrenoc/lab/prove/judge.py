@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adrenoc.lab.prove.case import Case
-from adrenoc.lab.prove.suite import TOLERANCES, Made
+from adrenoc.lab.prove.suite import TOLERANCES, BuiltSuite
 
 WRONG, UNSTEADY, STALE, FAILED = "wrong", "unsteady", "stale", "failed"
 
@@ -54,7 +54,7 @@ class Finding:
         )
 
 
-def judge(made: Made, outputs: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
+def judge(made: BuiltSuite, outputs: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
     """The cases whose outputs are off."""
     cases = {case.title: case for case in made.suite.cases}
     found = []
@@ -66,7 +66,7 @@ def judge(made: Made, outputs: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
 
 
 def differing(
-    made: Made, first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]
+    made: BuiltSuite, first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]
 ) -> tuple[Finding, ...]:
     """The cases whose bits are not the same in two runs."""
     cases = {case.title: case for case in made.suite.cases}
@@ -80,7 +80,7 @@ def differing(
 
 
 def stale(
-    made: Made, first: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+    made: BuiltSuite, first: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> tuple[Finding, ...]:
     """The cases that give the bits of the first run for other inputs: nothing was computed."""
     cases = {case.title: case for case in made.suite.cases}
@@ -93,7 +93,9 @@ def stale(
     )
 
 
-def _judge_case(made: Made, case: Case, seen: np.ndarray, expected: np.ndarray) -> Finding | None:
+def _judge_case(
+    made: BuiltSuite, case: Case, seen: np.ndarray, expected: np.ndarray
+) -> Finding | None:
     if case.exact:
         off = seen != expected
     else:
@@ -105,7 +107,7 @@ def _judge_case(made: Made, case: Case, seen: np.ndarray, expected: np.ndarray) 
 
 
 def _finding(
-    made: Made,
+    made: BuiltSuite,
     case: Case,
     kind: str,
     off: np.ndarray,

@@ -17,18 +17,18 @@ from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.base.files.resume import Resume
 from adrenoc.base.text.json_text import read_json
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.prove.examine import Bench, Runs
-from adrenoc.lab.prove.suite import Made
+from adrenoc.lab.prove.examine import SuiteBench, SuiteRuns
+from adrenoc.lab.prove.suite import BuiltSuite
 
 
 class KeptBench:
     """A bench that runs what the file of an interrupted verification of the device lacks."""
 
-    def __init__(self, bench: Bench, resume: Resume, device: Device) -> None:
+    def __init__(self, bench: SuiteBench, resume: Resume, device: Device) -> None:
         self._bench, self._resume, self._device = bench, resume, device.identity
 
-    def run(self, made: Made) -> Runs:
-        """What came of a suite, now or before; see `Bench`."""
+    def run(self, made: BuiltSuite) -> SuiteRuns:
+        """What came of a suite, now or before; see `SuiteBench`."""
         what = f"{made.bundle.path.name} on {self._device}"
         came = self._resume.take(what)
         if came is not None:
@@ -44,7 +44,7 @@ class KeptBench:
         return runs
 
 
-def _read_came(came: str) -> Runs:
+def _read_came(came: str) -> SuiteRuns:
     told = read_json(came)
     if "error" in told:
         kind = RemoteError if told["error"] == "remote" else DeviceError
@@ -52,7 +52,7 @@ def _read_came(came: str) -> Runs:
     return _read_runs(told["runs"])
 
 
-def _write_runs(runs: Runs) -> dict[str, Any]:
+def _write_runs(runs: SuiteRuns) -> dict[str, Any]:
     """All outputs; where a run gave the bits of the first of its kind, these stand for it."""
     arrays: dict[str, np.ndarray] = {}
     kinds = {"same": (runs.first, runs.last, *runs.among), "other": runs.others}
@@ -67,7 +67,7 @@ def _write_runs(runs: Runs) -> dict[str, Any]:
     return {"names": names, "arrays": base64.b64encode(stream.getvalue()).decode()}
 
 
-def _read_runs(told: Mapping[str, Any]) -> Runs:
+def _read_runs(told: Mapping[str, Any]) -> SuiteRuns:
     with np.load(io.BytesIO(base64.b64decode(told["arrays"])), allow_pickle=False) as held:
         arrays = dict(held)
 
@@ -82,7 +82,7 @@ def _read_runs(told: Mapping[str, Any]) -> Runs:
         )
         for kind in ("same", "other")
     )
-    return Runs(first=same[0], last=same[1], among=same[2:], others=other)
+    return SuiteRuns(first=same[0], last=same[1], among=same[2:], others=other)
 
 
 def _array_name(kind: str, number: int, name: str) -> str:

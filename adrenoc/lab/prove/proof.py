@@ -80,7 +80,7 @@ class ProvenOutput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class ProofTrial:
     """The inputs and the right outputs of one bucket."""
 
     bucket: int
@@ -93,7 +93,7 @@ class Proof:
     """What a bundle has to compute; `left_out` are outputs that it says nothing of, with why."""
 
     reference: str
-    trials: tuple[Trial, ...]
+    trials: tuple[ProofTrial, ...]
     left_out: tuple[str, ...] = ()
 
     @property
@@ -153,7 +153,9 @@ def _check_model(bundle: Bundle, model: Path) -> None:
         )
 
 
-def _try_bucket(number: int, manifest: Manifest, model: Path, seed: int) -> tuple[Trial, set[str]]:
+def _try_bucket(
+    number: int, manifest: Manifest, model: Path, seed: int
+) -> tuple[ProofTrial, set[str]]:
     drawn = {spec.name: _choose_numbers(spec, seed) for spec in manifest.inputs}
     inputs = {spec.name: drawn[spec.name].draw(spec) for spec in manifest.inputs}
     values = manifest.options.values
@@ -173,7 +175,7 @@ def _try_bucket(number: int, manifest: Manifest, model: Path, seed: int) -> tupl
             f"no output of {model} has a number on random inputs that a device could be held to",
             hint="adrenoc run BUNDLE --check MODEL --input FILE compares with inputs of yours",
         )
-    return Trial(bucket=number, inputs=tuple(drawn.values()), outputs=tuple(outputs)), left
+    return ProofTrial(bucket=number, inputs=tuple(drawn.values()), outputs=tuple(outputs)), left
 
 
 def _choose_numbers(spec: TensorSpec, seed: int) -> DrawnInput:

@@ -13,8 +13,8 @@ from adrenoc.bundle.manifest import KernelInfo
 from adrenoc.device.compiled_for import adreno_number
 from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.prove.case import Case
-from adrenoc.lab.prove.examine import Bench, Examined, right_titles, spread_sample
-from adrenoc.lab.prove.forms import FORMS, LESS_MEMORY, Form
+from adrenoc.lab.prove.examine import ExaminedSuite, SuiteBench, right_titles, spread_sample
+from adrenoc.lab.prove.forms import FORMS, LESS_MEMORY, QuirkForm
 from adrenoc.lab.prove.judge import Finding
 from adrenoc.lab.prove.suite import MEMORIES, Suite, part_of
 from adrenoc.target.device_report import (
@@ -35,10 +35,10 @@ Say = Callable[[str, str], None]
 
 
 @dataclass(kw_only=True)
-class Search:
+class QuirkSearch:
     """What was found so far.  `end` is when to stop, by `time.monotonic`."""
 
-    bench: Bench
+    bench: SuiteBench
     device: Device
     base: Target
     folder: Path
@@ -60,7 +60,7 @@ class Search:
         report = empty_report(self.device, name_quirks((*self.quirks, *more), self.device))
         return apply_report(self.base, report, Path("device.json"))
 
-    def find_help(self, suite: Suite, findings: Sequence[Finding], examined: Examined) -> None:
+    def find_help(self, suite: Suite, findings: Sequence[Finding], examined: ExaminedSuite) -> None:
         """Try forms on some of the cases that go wrong, and keep what helps."""
         sample, known = set(spread_sample(findings, SAMPLE)), len(self.quirks)
         # What is right by itself goes wrong in company: then all others have to be there.  What is
@@ -85,8 +85,8 @@ class Search:
         suite: Suite,
         titles: set[str],
         tried: Callable[[Suite, set[str]], Suite],
-        examined: Examined,
-        forms: Sequence[Form],
+        examined: ExaminedSuite,
+        forms: Sequence[QuirkForm],
     ) -> set[str]:
         """Keep what helps; the cases that nothing did."""
         left, cases = set(titles), {case.title: case for case in suite.cases}
@@ -121,13 +121,13 @@ def _whole(suite: Suite, _titles: set[str]) -> Suite:
     return suite
 
 
-def _quirks_of(form: Form, cases: list[Case], examined: Examined) -> list[Quirk]:
+def _quirks_of(form: QuirkForm, cases: list[Case], examined: ExaminedSuite) -> list[Quirk]:
     """The form's quirk of each case, each once."""
     made = (form.of(case, _kernels_of(case, examined)) for case in cases)
     return list(dict.fromkeys(quirk for quirk in made if quirk is not None))
 
 
-def _kernels_of(case: Case, examined: Examined) -> list[KernelInfo]:
+def _kernels_of(case: Case, examined: ExaminedSuite) -> list[KernelInfo]:
     """The kernels that compute a case, by the names of their tensors."""
     made = examined.made
     prefix = next(name for name, title in made.of_case.items() if title == case.title)

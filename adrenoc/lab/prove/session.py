@@ -19,10 +19,10 @@ from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.calibrate.session import listed_for
 from adrenoc.lab.prove.case import Case
 from adrenoc.lab.prove.cases.table import CASES
-from adrenoc.lab.prove.examine import Bench, GoneError, Runs
+from adrenoc.lab.prove.examine import GoneError, SuiteBench, SuiteRuns
 from adrenoc.lab.prove.kept_bench import KeptBench
 from adrenoc.lab.prove.search import Say
-from adrenoc.lab.prove.suite import MEMORIES, PRECISIONS, Made, Suite, all_suites
+from adrenoc.lab.prove.suite import MEMORIES, PRECISIONS, BuiltSuite, Suite, all_suites
 from adrenoc.lab.prove.verify_device import Verification, verify_device
 from adrenoc.lab.tune.local import local_server
 from adrenoc.lab.tune.session import START_S
@@ -36,7 +36,7 @@ again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class VerifyRequest:
     """What to verify where; `listed` is the target, found by what the device calls itself if None.
 
     `only` are parts of cases' names and `precisions` some of `PRECISIONS`; all where there is none.
@@ -54,7 +54,7 @@ class Request:
     resume: Resume | None = None
 
 
-def run_verification(request: Request, *, say: Say = lambda what, told: None) -> Verification:
+def run_verification(request: VerifyRequest, *, say: Say = lambda what, told: None) -> Verification:
     """Verify a device.
 
     Raises:
@@ -71,7 +71,7 @@ def run_verification(request: Request, *, say: Say = lambda what, told: None) ->
         _, facts = choose_device(list(there.devices), request.cl_device)
         device = Device.from_facts(facts)
         target = _target(request.listed or listed_for(device), there, device)
-        bench: Bench = RemoteBench(address, request.cl_device)
+        bench: SuiteBench = RemoteBench(address, request.cl_device)
         if request.resume is not None:
             bench = KeptBench(bench, request.resume, device)
         suites = pick_suites(request, target)
@@ -92,7 +92,7 @@ def pick_cases(only: tuple[str, ...]) -> tuple[Case, ...]:
     return tuple(c for c in CASES if not only or any(part in c.title for part in only))
 
 
-def pick_suites(request: Request, target: Target) -> tuple[Suite, ...]:
+def pick_suites(request: VerifyRequest, target: Target) -> tuple[Suite, ...]:
     """The suites that were asked for."""
     suites = all_suites(pick_cases(request.only), half_type=target.limits.fp16)
     precisions = request.precisions or PRECISIONS
@@ -119,7 +119,7 @@ class RemoteBench:
     def __init__(self, address: RemoteAddress, cl_device: str) -> None:
         self._address, self._cl_device = address, cl_device
 
-    def run(self, made: Made) -> Runs:
+    def run(self, made: BuiltSuite) -> SuiteRuns:
         """Run a suite several times at the server, in a session of its own."""
         progress = Progress()
         try:
@@ -136,7 +136,7 @@ class RemoteBench:
             # The next suite is not to be blamed for what this one left behind.
             self._wait(error)
             raise
-        return Runs(
+        return SuiteRuns(
             first=progress.outputs,
             last=result.outputs,
             among=tuple(own for _, own in result.among_others),

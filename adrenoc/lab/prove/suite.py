@@ -47,7 +47,7 @@ class Suite:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class BuiltSuite:
     """A suite as a bundle; `of_case` has the case of each output, by its title."""
 
     suite: Suite
@@ -72,7 +72,7 @@ def all_suites(cases: Sequence[Case], *, half_type: bool) -> tuple[Suite, ...]:
     )
 
 
-def make_suite(suite: Suite, target: Target, folder: Path, *, winograd: bool = True) -> Made:
+def make_suite(suite: Suite, target: Target, folder: Path, *, winograd: bool = True) -> BuiltSuite:
     """Compile a suite and compute its references; files lie in `folder`.
 
     Raises:
@@ -100,7 +100,7 @@ def make_suite(suite: Suite, target: Target, folder: Path, *, winograd: bool = T
     output = folder / f"{digest}_{target.digest()[:12]}_{options.digest()[:12]}.adrenoc"
     if not output.exists():
         make_bundle(model, target=target, options=options, output=output, reporter=SilentReporter())
-    return Made(
+    return BuiltSuite(
         suite=suite,
         options=options,
         bundle=open_bundle(output),

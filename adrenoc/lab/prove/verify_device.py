@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.prove.examine import Bench, Examined, examine, run_reversed
+from adrenoc.lab.prove.examine import ExaminedSuite, SuiteBench, examine, run_reversed
 from adrenoc.lab.prove.forms import that_compiles, told_limits
 from adrenoc.lab.prove.judge import Finding
-from adrenoc.lab.prove.search import Say, Search, empty_report, name_quirks
+from adrenoc.lab.prove.search import QuirkSearch, Say, empty_report, name_quirks
 from adrenoc.lab.prove.suite import Suite, make_suite
 from adrenoc.target.device_report import DeviceReport, ReportedFinding, ReportedSuites
 from adrenoc.target.target import Target
@@ -39,7 +39,7 @@ class Verification:
 
 
 def verify_device(
-    bench: Bench,
+    bench: SuiteBench,
     device: Device,
     target: Target,
     suites: tuple[Suite, ...],
@@ -57,11 +57,11 @@ def verify_device(
         AdrenocError: a suite cannot be compiled, or the device went away for good.
     """
     told = told_limits(device, target)
-    search = Search(
+    search = QuirkSearch(
         bench=bench, device=device, base=target, folder=folder, say=say, end=math.inf, quirks=told
     )
-    first: dict[str, Examined] = {}
-    now: dict[str, Examined] = {}
+    first: dict[str, ExaminedSuite] = {}
+    now: dict[str, ExaminedSuite] = {}
     for number in range(MOST_ROUNDS):
         now = _round(search, suites, of_first=number == 0)
         if number == 0:
@@ -80,12 +80,14 @@ def verify_device(
     return _verification(search, suites, first, now)
 
 
-def _open(search: Search, suite: Suite, examined: Examined) -> list[Finding]:
+def _open(search: QuirkSearch, suite: Suite, examined: ExaminedSuite) -> list[Finding]:
     """What is wrong and may be helped yet."""
     return [f for f in examined.findings if (suite.name, f.title) not in search.hopeless]
 
 
-def _round(search: Search, suites: tuple[Suite, ...], *, of_first: bool) -> dict[str, Examined]:
+def _round(
+    search: QuirkSearch, suites: tuple[Suite, ...], *, of_first: bool
+) -> dict[str, ExaminedSuite]:
     """Run each suite as it is compiled now; one that has become another is left out.
 
     The first suite runs in the other order too.
@@ -110,10 +112,10 @@ def _round(search: Search, suites: tuple[Suite, ...], *, of_first: bool) -> dict
 
 
 def _verification(
-    search: Search,
+    search: QuirkSearch,
     suites: tuple[Suite, ...],
-    first: Mapping[str, Examined],
-    last: Mapping[str, Examined],
+    first: Mapping[str, ExaminedSuite],
+    last: Mapping[str, ExaminedSuite],
 ) -> Verification:
     findings = tuple(finding for seen in first.values() for finding in seen.findings)
     left = tuple(finding for seen in last.values() for finding in seen.findings)
@@ -140,7 +142,7 @@ def _verification(
     )
 
 
-def _report_finding(finding: Finding, search: Search) -> ReportedFinding:
+def _report_finding(finding: Finding, search: QuirkSearch) -> ReportedFinding:
     helps = search.helped.get(finding.title, [])
     return ReportedFinding(
         case=finding.title,

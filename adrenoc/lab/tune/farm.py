@@ -22,7 +22,7 @@ from adrenoc.device.remote import RemoteAddress
 from adrenoc.device.tracker import Tracker
 from adrenoc.ir.tuning_log import Device, Status
 from adrenoc.lab.tune.lane import Event, Worker
-from adrenoc.lab.tune.session import Place
+from adrenoc.lab.tune.session import TunerAddress
 from adrenoc.lab.tune.variant import Variant
 
 MOST_ATTEMPTS = 3
@@ -37,7 +37,7 @@ TRACKER_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class MeasureJob:
     """What a lane measures: variants in turn, compared with the `reference` file.
 
     `tag` is for the one who asked.  A variant alone that takes longer than `stop_us` is measured
@@ -54,10 +54,10 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class MeasureOutcome:
     """What came of a job: measurements and error of each variant, or which one (`index`) failed."""
 
-    job: Job
+    job: MeasureJob
     status: Status
     device: Device
     detail: str = ""
@@ -85,8 +85,8 @@ class Farm:
 
     def __init__(self, options: FarmOptions) -> None:
         self._options = options
-        self._jobs: queue.PriorityQueue[tuple[int, int, Job]] = queue.PriorityQueue()
-        self._outcomes: queue.Queue[Outcome] = queue.Queue()
+        self._jobs: queue.PriorityQueue[tuple[int, int, MeasureJob]] = queue.PriorityQueue()
+        self._outcomes: queue.Queue[MeasureOutcome] = queue.Queue()
         self._serial = 0
         self._stop = threading.Event()
         self._lanes: list[_Lane] = []
@@ -117,13 +117,13 @@ class Farm:
         """Jobs that keep all devices busy, with some to spare."""
         return (WINDOW + 2) * max(1, self.lanes)
 
-    def submit(self, job: Job, *, first: bool = False) -> None:
+    def submit(self, job: MeasureJob, *, first: bool = False) -> None:
         """Queue a job."""
         with self._lock:
             self._serial += 1
             self._jobs.put((0 if first else 1, self._serial, job))
 
-    def next_outcome(self, timeout_s: float) -> Outcome | None:
+    def next_outcome(self, timeout_s: float) -> MeasureOutcome | None:
         """The next finished job, or None in that time.
 
         Raises:
@@ -169,13 +169,13 @@ class Farm:
             for lane in own[max(1, wanted.count(place)) :]:
                 lane.leave.set()
 
-    def take(self, wait_s: float) -> Job | None:
+    def take(self, wait_s: float) -> MeasureJob | None:
         """Hand a lane the next job, or None if there is none in that time."""
         with suppress(queue.Empty):
             return self._jobs.get(block=wait_s > 0, timeout=wait_s or None)[2]
         return None
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: MeasureOutcome) -> None:
         """Note, for a lane, that a job is done."""
         self._outcomes.put(outcome)
 
@@ -220,7 +220,7 @@ class _Lane(threading.Thread):
         self.leave = threading.Event()
         self._farm, self._options = farm, options
         self._worker = Worker(_worker_place(place, options))
-        self._held: dict[int, Job] = {}
+        self._held: dict[int, MeasureJob] = {}
         self._serial = 0
         self._device = Device(name="unknown")
         self._pause_s = SHORTEST_PAUSE_S
@@ -279,7 +279,7 @@ class _Lane(threading.Thread):
         elif event["event"] == "end":
             self._end_of(self._held.pop(event["id"]), event["answer"])
 
-    def _end_of(self, job: Job, answer: Event) -> None:
+    def _end_of(self, job: MeasureJob, answer: Event) -> None:
         """One trial came to its end, or back."""
         if answer["event"] == "absent":
             self._farm.submit(job, first=True)
@@ -315,8 +315,8 @@ class _Lane(threading.Thread):
             self._farm.absent(f"{self.place.where}: {detail}")
 
 
-def _worker_place(place: RemoteAddress, options: FarmOptions) -> Place:
-    return Place(
+def _worker_place(place: RemoteAddress, options: FarmOptions) -> TunerAddress:
+    return TunerAddress(
         host=place.where.host,
         port=place.where.port,
         key=place.key,
@@ -326,7 +326,7 @@ def _worker_place(place: RemoteAddress, options: FarmOptions) -> Place:
     )
 
 
-def _request(job: Job, number: int) -> dict[str, Any]:
+def _request(job: MeasureJob, number: int) -> dict[str, Any]:
     return {
         "id": number,
         "variants": [variant.plain() for variant in job.variants],
@@ -347,13 +347,13 @@ _STATUS_OF_KIND = {
 }
 
 
-def _outcome(job: Job, answer: Event, device: Device) -> Outcome:
+def _outcome(job: MeasureJob, answer: Event, device: Device) -> MeasureOutcome:
     status = Status.OK
     if answer["event"] != "measured":
         # What fails on the device without more ado (no resources, a bad launch) is no better
         # than a crash.
         status = _STATUS_OF_KIND.get(answer["kind"], Status.CRASH)
-    return Outcome(
+    return MeasureOutcome(
         job=job,
         status=status,
         device=device,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from adrenoc.base.host.proc import own_module
-from adrenoc.lab.tune.session import SERVER_GRACE_S, START_S, Place
+from adrenoc.lab.tune.session import SERVER_GRACE_S, START_S, TunerAddress
 
 GRACE_S = 6.0
 """Seconds that a worker which noticed a time-out itself may take to say so."""
@@ -25,7 +25,7 @@ class Worker:
     `begun` is the trial that the device has, by its number; `overdue` tells that an answer is late.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TunerAddress) -> None:
         self._place = place
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""

@@ -13,7 +13,7 @@ from adrenoc.ir.tuning_log import Status, Trial, actions_key, best_trials
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class KernelDifference:
     """One kernel in two logs: the best of each, None where a log has none."""
 
     kernel: str
@@ -65,7 +65,7 @@ def prune(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     return tuple(kept[place] for place in sorted(kept))
 
 
-def differences(first: Sequence[Trial], second: Sequence[Trial]) -> tuple[Difference, ...]:
+def differences(first: Sequence[Trial], second: Sequence[Trial]) -> tuple[KernelDifference, ...]:
     """Kernels whose best schedule differs, or that one log lacks."""
     ours, theirs = best_trials(first), best_trials(second)
     found = []
@@ -74,7 +74,7 @@ def differences(first: Sequence[Trial], second: Sequence[Trial]) -> tuple[Differ
         if a is not None and b is not None and actions_key(a.actions) == actions_key(b.actions):
             continue
         family = (a or b).family  # type: ignore[union-attr]
-        found.append(Difference(kernel=kernel, family=family, first=a, second=b))
+        found.append(KernelDifference(kernel=kernel, family=family, first=a, second=b))
     return tuple(found)
 
 

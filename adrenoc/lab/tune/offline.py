@@ -32,7 +32,7 @@ from adrenoc.ir.tuning_log import MOST_TIME_US, Device, LogWriter, Status, Trial
 from adrenoc.kernels.codegen.build import build_kernel, module_sources
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.progress import KernelProgress, TuneObserver, TuneProgress
-from adrenoc.lab.tune.standing import Standing
+from adrenoc.lab.tune.standing import TaskStanding
 from adrenoc.lab.tune.tasks import Task, TunePlan
 from adrenoc.lab.tune.tuner import TuneOptions
 from adrenoc.lab.tune.variant import KERNEL
@@ -100,7 +100,7 @@ def rank_offline(
     gpu = plan.target.measured_as
     own = tuple(t for t in known if t.gpu == gpu)
     with TemporaryFolder("tune") as scratch:
-        standings = [Standing(task, own, scratch) for task in plan.tasks]
+        standings = [TaskStanding(task, own, scratch) for task in plan.tasks]
         started = time.monotonic()
         resumed = sum(len(s.trials) for s in standings)
         phase = "ranked by the cost model"
@@ -120,7 +120,7 @@ def rank_offline(
 def _analyse_all(
     plan: TunePlan,
     analyse: Analyse,
-    standings: list[Standing],
+    standings: list[TaskStanding],
     writer: LogWriter,
     options: TuneOptions,
     observer: TuneObserver,
@@ -238,7 +238,7 @@ def _loop_extents(stmt: Any) -> Iterator[int]:
 
 
 def _progress(
-    phase: str, standings: list[Standing], options: TuneOptions, started: float, resumed: int
+    phase: str, standings: list[TaskStanding], options: TuneOptions, started: float, resumed: int
 ) -> TuneProgress:
     kernels: tuple[KernelProgress, ...] = tuple(s.progress() for s in standings)
     elapsed_s = time.monotonic() - started

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from adrenoc.lab.tune.standing import Standing
+from adrenoc.lab.tune.standing import TaskStanding
 
 LEAST, MOST = 0.05, 0.25
 """Of the budget."""
@@ -29,7 +29,7 @@ class ContestReserve:
         self._first_s = self._first_s or time.monotonic()
         self._kernels += kernels
 
-    def seconds(self, standings: Sequence[Standing]) -> float:
+    def seconds(self, standings: Sequence[TaskStanding]) -> float:
         """Expected time of all contests that are due; looked at now and then."""
         now = time.monotonic()
         if self._budget_s and self._kernels > 1 and now - self._looked_s > _LOOK_S:

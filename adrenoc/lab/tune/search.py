@@ -40,14 +40,14 @@ _TREES = {"max_depth": 10, "gamma": 0.001, "min_child_weight": 0, "eta": 0.2, "s
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class TrialTime:
     """What is known of a candidate: its time, None where it failed."""
 
     number: int
     time_us: float | None
 
 
-class CostModel:
+class LearnedCostModel:
     """One model of all tasks of a device: XGBoost, and the estimates until it has seen enough.
 
     It learns the shortest time of a task over a candidate's, 0 for one that failed, and is the
@@ -77,7 +77,7 @@ class CostModel:
         ranked: np.ndarray = 1.0 / (1.0 + _ratios(self._tasks[digest])[rows])
         return ranked
 
-    def learn(self, digest: str, measured: Sequence[Measured]) -> None:
+    def learn(self, digest: str, measured: Sequence[TrialTime]) -> None:
         """Take measurements of a task in."""
         times_us = self._times_us.setdefault(digest, {})
         times_us.update((m.number, np.inf if m.time_us is None else m.time_us) for m in measured)
@@ -105,9 +105,9 @@ class Search:
     def __init__(
         self,
         task: Task,
-        model: CostModel,
+        model: LearnedCostModel,
         *,
-        known: Sequence[Measured] = (),
+        known: Sequence[TrialTime] = (),
         seeds: Sequence[int] = (),
         seed: int = 1,
     ) -> None:
@@ -142,7 +142,7 @@ class Search:
         self._tried.update(found)
         return picked + found
 
-    def tell(self, measured: Sequence[Measured]) -> None:
+    def tell(self, measured: Sequence[TrialTime]) -> None:
         """Tell the search what became of proposed candidates."""
         self._tried.update(m.number for m in measured)
         self._times_us.update((m.number, m.time_us) for m in measured if m.time_us is not None)

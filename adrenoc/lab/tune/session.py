@@ -43,7 +43,7 @@ Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TunerAddress:
     """Where to connect to, which device to take there, and the limit of one trial (s)."""
 
     host: str
@@ -62,7 +62,7 @@ class Session:
         RuntimeError, ValueError, AttributeError, OSError: the connection broke.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TunerAddress) -> None:
         self._place = place
         # The server ends the session when it is far too old, whatever hangs in it.
         most_s = START_S + SESSION_S + 4 * (place.limit_s + SERVER_GRACE_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 from adrenoc.ir.tuning_log import Status, Trial, actions_key, best_trials
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.progress import KernelProgress
-from adrenoc.lab.tune.search import CostModel, Measured, Search
+from adrenoc.lab.tune.search import LearnedCostModel, Search, TrialTime
 from adrenoc.lab.tune.tasks import Task
 
 PATIENCE_TRIALS = 8
@@ -17,7 +17,7 @@ PATIENCE_TRIALS = 8
 MOST_REFERENCES = 5
 
 
-class Standing:
+class TaskStanding:
     """One task under tuning.
 
     The reference is the output of the untuned schedule; where that one fails, of the next one by
@@ -36,7 +36,7 @@ class Standing:
         self.queue: list[int] = []
         self.search: Search | None = None
         self._since_gain = 0
-        self._unreported: list[Measured] = []
+        self._unreported: list[TrialTime] = []
         self.fastest_us = self._fastest()
         """The shortest time of any right trial, luck or not; infinite where there is none."""
         self._pick_base()
@@ -57,7 +57,7 @@ class Standing:
         number = self.task.position(dict(trial.actions))
         if number is not None:
             time_us = trial.median_us if trial.status is Status.OK else None
-            self._unreported.append(Measured(number=number, time_us=time_us))
+            self._unreported.append(TrialTime(number=number, time_us=time_us))
 
     def propose(self, count: int) -> None:
         """Fill the queue with what the search wants to know next."""
@@ -78,19 +78,21 @@ class Standing:
     def _find_failed(self) -> set[str]:
         return {actions_key(t.actions) for t in self.trials if t.status is not Status.OK}
 
-    def list_known(self) -> list[Measured]:
+    def list_known(self) -> list[TrialTime]:
         """The trials of candidates as the search wants them, each once."""
-        found: dict[int, Measured] = {}
+        found: dict[int, TrialTime] = {}
         for trial in self.trials:
             number = self.task.position(dict(trial.actions))
             if number is None:
                 continue
             failed = trial.status is not Status.OK
             if failed or number not in found:
-                found[number] = Measured(number=number, time_us=None if failed else trial.median_us)
+                found[number] = TrialTime(
+                    number=number, time_us=None if failed else trial.median_us
+                )
         return list(found.values())
 
-    def start_search(self, model: CostModel, seeds: tuple[int, ...], seed: int) -> None:
+    def start_search(self, model: LearnedCostModel, seeds: tuple[int, ...], seed: int) -> None:
         """Start the search from the trials that are known."""
         self._unreported = []
         self.search = Search(self.task, model, known=self.list_known(), seeds=seeds, seed=seed)

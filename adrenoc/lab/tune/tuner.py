@@ -19,11 +19,11 @@ from adrenoc.base.errors import AdrenocError
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.tuning_log import Device, LogWriter, Status, Trial
 from adrenoc.kernels.families.shared.schedule import actions_of
-from adrenoc.lab.tune.farm import Farm, Job, Outcome
+from adrenoc.lab.tune.farm import Farm, MeasureJob, MeasureOutcome
 from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
 from adrenoc.lab.tune.reserve import CONTENDERS, ContestReserve
-from adrenoc.lab.tune.search import CostModel
-from adrenoc.lab.tune.standing import Standing
+from adrenoc.lab.tune.search import LearnedCostModel
+from adrenoc.lab.tune.standing import TaskStanding
 from adrenoc.lab.tune.tasks import Task, TunePlan
 from adrenoc.lab.tune.transfer import seeds
 from adrenoc.lab.tune.variant import BuildVariant
@@ -54,7 +54,7 @@ class TuneOptions:
 @dataclass(frozen=True, kw_only=True)
 class _Tag:
     kind: str
-    standing: Standing
+    standing: TaskStanding
     numbers: tuple[int, ...]
 
 
@@ -78,14 +78,14 @@ class Tuner:
         self._known = known
         gpu = plan.target.measured_as
         own = tuple(t for t in known if t.gpu == gpu)
-        self._standings = [Standing(task, own, scratch) for task in plan.tasks]
+        self._standings = [TaskStanding(task, own, scratch) for task in plan.tasks]
         self._banned = {
             tuple(t.actions["work_group"])
             for t in own
             if t.status is Status.UNSTABLE and t.actions.get("work_group")
         }
         self._resumed = self._measured_count
-        self._model = CostModel(plan.tasks)
+        self._model = LearnedCostModel(plan.tasks)
         self._started = time.monotonic()
         budget = options.budget_s or math.inf
         self._deadline = (self._started if options.began_s is None else options.began_s) + budget
@@ -168,7 +168,7 @@ class Tuner:
 
     # Jobs
 
-    def _next_search_job(self) -> Job | None:
+    def _next_search_job(self) -> MeasureJob | None:
         """The reference of a task that lacks it, else the next candidate of the best task."""
         if self._spent:
             return None
@@ -186,13 +186,13 @@ class Tuner:
                 return job
         return None
 
-    def _reference_job(self, standing: Standing) -> Job | None:
+    def _reference_job(self, standing: TaskStanding) -> MeasureJob | None:
         while standing.base is not None:
             variant = self._try_build(standing, standing.base, untuned=True)
             if variant is None:
                 continue  # the log has it, and the next base is chosen
             standing.awaits_reference = True
-            return Job(
+            return MeasureJob(
                 tag=_Tag(kind="reference", standing=standing, numbers=(standing.base,)),
                 variants=(variant,),
                 reference=standing.reference,
@@ -200,7 +200,7 @@ class Tuner:
             )
         return None
 
-    def _trial_job(self, standing: Standing) -> Job | None:
+    def _trial_job(self, standing: TaskStanding) -> MeasureJob | None:
         if standing.search is None:
             start = seeds(standing.task, self._known)
             standing.start_search(self._model, start, self._options.seed)
@@ -219,7 +219,7 @@ class Tuner:
                 return None
         return None
 
-    def _next_contest(self) -> Job | None:
+    def _next_contest(self) -> MeasureJob | None:
         """The best schedules of a task in turn with the untuned one."""
         # The time may be up before all of them were.
         for standing in sorted(self._standings, key=lambda s: -s.confirmable_us):
@@ -239,9 +239,11 @@ class Tuner:
                 return self._make_job(standing, "contest", numbers, tuple(filter(None, variants)))
         return None
 
-    def _make_job(self, standing: Standing, kind: str, numbers: Any, variants: Any) -> Job:
+    def _make_job(
+        self, standing: TaskStanding, kind: str, numbers: Any, variants: Any
+    ) -> MeasureJob:
         fastest_us = standing.fastest_us
-        return Job(
+        return MeasureJob(
             tag=_Tag(kind=kind, standing=standing, numbers=numbers),
             variants=variants,
             reference=standing.reference,
@@ -249,7 +251,7 @@ class Tuner:
             stop_us=SLOW * fastest_us if math.isfinite(fastest_us) else 0.0,
         )
 
-    def _try_build(self, standing: Standing, number: int, *, untuned: bool = False) -> Any:
+    def _try_build(self, standing: TaskStanding, number: int, *, untuned: bool = False) -> Any:
         """The candidate, None if it cannot be built, which is a trial as any other."""
         try:
             return self._build(standing.task, number)
@@ -266,7 +268,7 @@ class Tuner:
 
     # Outcomes
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: MeasureOutcome) -> None:
         self._look_at(outcome.device)
         tag: _Tag = outcome.job.tag
         standing, failed = tag.standing, outcome.status is not Status.OK
@@ -314,7 +316,7 @@ class Tuner:
             )
         self._drivers.add(seen)
 
-    def _log(self, standing: Standing, number: int, **facts: Any) -> None:
+    def _log(self, standing: TaskStanding, number: int, **facts: Any) -> None:
         task: Task = standing.task
         trial = Trial(
             kernel=task.digest,

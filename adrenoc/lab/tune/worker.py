@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from adrenoc.base.errors import AdrenocError
-from adrenoc.lab.tune.session import Answer, Place, Request, Session, read_failure
+from adrenoc.lab.tune.session import Answer, Request, Session, TunerAddress, read_failure
 
 LATE = 0.9
 """The share of a trial's limit after which a session that breaks was ended for being late."""
@@ -52,7 +52,7 @@ class _Trial:
 class Desk:
     """Trials that wait, trials that are being built, and the session that they are built in."""
 
-    def __init__(self, place: Place, inbox: queue.Queue[Request | None], tell: Any) -> None:
+    def __init__(self, place: TunerAddress, inbox: queue.Queue[Request | None], tell: Any) -> None:
         self._place, self._inbox, self._tell = place, inbox, tell
         self._open = True
         self._waiting: deque[_Trial] = deque()
@@ -227,7 +227,7 @@ def main(place: str) -> int:
     threading.Thread(target=read, daemon=True).start()
     import tvm  # noqa: F401  (takes a second, best while nobody waits)
 
-    Desk(Place(**json.loads(place)), inbox, lambda answer: _send(answers, answer)).run()
+    Desk(TunerAddress(**json.loads(place)), inbox, lambda answer: _send(answers, answer)).run()
     return 0
 
 

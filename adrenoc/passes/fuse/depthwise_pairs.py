@@ -28,7 +28,7 @@ from adrenoc.passes.fuse.fuse_prologues import finite_at_zero
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class PairEstimates:
     """What a pair is estimated with."""
 
     costs: CostModel
@@ -95,7 +95,7 @@ class PairForm:
 
 
 def find_pair(
-    graph: Graph, node: Node, form: PairForm, model: Model, log: DecisionLog
+    graph: Graph, node: Node, form: PairForm, model: PairEstimates, log: DecisionLog
 ) -> Pair | None:
     """A convolution with the one that reads it, as one kernel; None if they cannot join."""
     readers, (is_first, is_second) = graph.consumers[node.output], form.suits
@@ -207,7 +207,9 @@ def _reads_channels_only(graph: Graph, node: Node) -> bool:
     return not any(mentions(load.indices, moving) for load in others)
 
 
-def apart_clocks(graph: Graph, depthwise_node: Node, pointwise: Node, model: Model) -> float:
+def apart_clocks(
+    graph: Graph, depthwise_node: Node, pointwise: Node, model: PairEstimates
+) -> float:
     """Clocks of two kernels, the launch of one of them included."""
     costs = model.choose_costs(pointwise)
     limits, machine = costs.limits, costs.machine

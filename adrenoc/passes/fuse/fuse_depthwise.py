@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph
 from adrenoc.passes.context import Context
-from adrenoc.passes.fuse.depthwise_pairs import Model, Pair, find_pair
+from adrenoc.passes.fuse.depthwise_pairs import Pair, PairEstimates, find_pair
 from adrenoc.passes.fuse.fuse_expansion import EXPANSION_PAIR
 from adrenoc.passes.fuse.fuse_separable import SEPARABLE_PAIR
 from adrenoc.passes.precision.widen_sums import widen_sums
@@ -47,7 +47,7 @@ from adrenoc.passes.precision.widen_sums import widen_sums
 def fuse_depthwise(graph: Graph, context: Context) -> Graph:
     """Join each pair that gains by it, in the place of its second convolution."""
     costs, log = context.costs, context.log
-    model = Model(costs=costs, widened=widen_sums(graph, context.silent))
+    model = PairEstimates(costs=costs, widened=widen_sums(graph, context.silent))
     forms = [f for f in (SEPARABLE_PAIR, EXPANSION_PAIR) if not context.avoids(f"operator:{f.op}")]
     pairs = [
         pair

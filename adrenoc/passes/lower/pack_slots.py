@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interval:
+class Lifetime:
     """A tensor that is alive from step `first` to step `last`, both included."""
 
     name: str
@@ -26,7 +26,7 @@ class Interval:
     bytes: int
 
 
-def most_alive(intervals: Iterable[Interval]) -> tuple[int, int]:
+def most_alive(intervals: Iterable[Lifetime]) -> tuple[int, int]:
     """(bytes, step): the most bytes that are alive at once, and the first step where they are."""
     change: dict[int, int] = defaultdict(int)
     for interval in intervals:
@@ -40,7 +40,7 @@ def most_alive(intervals: Iterable[Interval]) -> tuple[int, int]:
     return most, where
 
 
-def pack_slots(intervals: Sequence[Interval]) -> list[list[Interval]]:
+def pack_slots(intervals: Sequence[Lifetime]) -> list[list[Lifetime]]:
     """Tensors by slot, such that no two in a slot are alive at once; the cheapest way found."""
     least, _ = most_alive(intervals)
     best: list[_Slot] | None = None
@@ -53,7 +53,7 @@ def pack_slots(intervals: Sequence[Interval]) -> list[list[Interval]]:
     return [slot.held for slot in best or []]
 
 
-_ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
+_ORDERS: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
     lambda i: (i.first,),
     lambda i: (-i.last, -i.first),
     lambda i: (-i.bytes, i.first),
@@ -65,27 +65,27 @@ _ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 @dataclass(kw_only=True)
 class _Slot:
     bytes: int = 0
-    held: list[Interval] = field(default_factory=list)
+    held: list[Lifetime] = field(default_factory=list)
     times: list[tuple[int, int]] = field(default_factory=list)
     """(first, last) of what is held, ascending."""
 
-    def is_free_during(self, interval: Interval) -> bool:
+    def is_free_during(self, interval: Lifetime) -> bool:
         after = bisect(self.times, (interval.first,))
         if after < len(self.times) and self.times[after][0] <= interval.last:
             return False
         return after == 0 or self.times[after - 1][1] < interval.first
 
-    def take(self, interval: Interval) -> None:
+    def take(self, interval: Lifetime) -> None:
         insort(self.times, (interval.first, interval.last))
         self.held.append(interval)
         self.bytes = max(self.bytes, interval.bytes)
 
-    def waste(self, interval: Interval) -> tuple[int, int]:
+    def waste(self, interval: Lifetime) -> tuple[int, int]:
         """How far the slot would grow, then how far it is from the size that is needed."""
         return max(0, interval.bytes - self.bytes), abs(interval.bytes - self.bytes)
 
 
-def _pack(ordered: Sequence[Interval]) -> list[_Slot]:
+def _pack(ordered: Sequence[Lifetime]) -> list[_Slot]:
     slots: list[_Slot] = []
     for interval in ordered:
         free = [slot for slot in slots if slot.is_free_during(interval)]

@@ -20,7 +20,7 @@ from adrenoc.ir.graph import Graph
 from adrenoc.ir.node_kinds import CPU
 from adrenoc.ir.operand import GLOBAL, POOL, TEXTURE, Memory, OperandSpec
 from adrenoc.ir.program import Program
-from adrenoc.passes.lower.pack_slots import Interval, most_alive, pack_slots
+from adrenoc.passes.lower.pack_slots import Lifetime, most_alive, pack_slots
 from adrenoc.passes.lower.pool_textures import PoolPlace, pool_bytes, pool_textures
 from adrenoc.target.gpu import Limits
 
@@ -43,7 +43,7 @@ def plan_memory(program: Program, pool_within: Limits | None = None) -> Storage:
     graph = program.graph
     intervals = live_intervals(program)
     places = {} if pool_within is None else pool_textures(program, intervals, pool_within)
-    classes: dict[object, list[Interval]] = defaultdict(list)
+    classes: dict[object, list[Lifetime]] = defaultdict(list)
     for interval in intervals:
         if interval.name not in places:
             classes[_class_of(graph.operand(interval.name))].append(interval)
@@ -80,7 +80,7 @@ def plan_memory(program: Program, pool_within: Limits | None = None) -> Storage:
     )
 
 
-def live_intervals(program: Program) -> list[Interval]:
+def live_intervals(program: Program) -> list[Lifetime]:
     """When each intermediate tensor is alive, in steps, and the bytes that hold it alone."""
     graph = program.graph
     first_use: dict[str, int] = {}
@@ -92,7 +92,7 @@ def live_intervals(program: Program) -> list[Interval]:
             last_use[graph.owner(name)] = position
     kept = {*graph.input_names, *(graph.owner(name) for name in graph.outputs)}
     return [
-        Interval(
+        Lifetime(
             name=name,
             first=position,
             last=last_use[name],

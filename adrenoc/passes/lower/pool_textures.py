@@ -25,7 +25,7 @@ from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
 from adrenoc.ir.program import Program, Step
 from adrenoc.kernels.codegen.layers_beside import Grid
-from adrenoc.passes.lower.pack_slots import Interval
+from adrenoc.passes.lower.pack_slots import Lifetime
 from adrenoc.target.gpu import Limits
 
 _LARGEST_TEXEL_BYTES = 16
@@ -46,7 +46,7 @@ class PoolPlace:
 
 
 def pool_textures(
-    program: Program, intervals: Sequence[Interval], limits: Limits
+    program: Program, intervals: Sequence[Lifetime], limits: Limits
 ) -> dict[str, PoolPlace]:
     """A place in the pool for each intermediate texture that can lie there."""
     fitting = _find_fitting(program, intervals, limits)
@@ -120,7 +120,7 @@ def _pitch(grid: Grid, limits: Limits) -> int:
 
 
 def _find_fitting(
-    program: Program, intervals: Sequence[Interval], limits: Limits
+    program: Program, intervals: Sequence[Lifetime], limits: Limits
 ) -> dict[str, Grid]:
     """Tensors that only kernels touch, within limits; a kernel gets one kind of image for each
     parameter, whatever step launches it."""

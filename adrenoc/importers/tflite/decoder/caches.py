@@ -15,7 +15,7 @@ UPDATE = "DYNAMIC_UPDATE_SLICE"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundCache:
+class DecoderCache:
     """A cache before and after a call, its new rows, and the axes of rows, heads and numbers."""
 
     name: str
@@ -30,7 +30,7 @@ class FoundCache:
     dtype: str
 
 
-def find_caches(call: Call) -> dict[str, FoundCache]:
+def find_caches(call: Call) -> dict[str, DecoderCache]:
     """The caches of a call by name.
 
     Raises:
@@ -46,7 +46,7 @@ def find_caches(call: Call) -> dict[str, FoundCache]:
             continue
         info = call.graph.tensors[before]
         heads, head = (a for a in range(1, len(info.shape)) if a != axis)
-        found[name] = FoundCache(
+        found[name] = DecoderCache(
             name=name,
             before=before,
             after=after,
@@ -80,7 +80,7 @@ def _axis_of_rows(call: Call, maker: Operator, before: int) -> int | None:
     return axes[0]
 
 
-def check_starts(cache: FoundCache, starts: np.ndarray | None, past: int) -> str:
+def check_starts(cache: DecoderCache, starts: np.ndarray | None, past: int) -> str:
     """Why the new rows do not go right behind the past; empty where they do."""
     expected = [past if axis == cache.axes[0] else 0 for axis in range(4)]
     if starts is None:

@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from adrenoc.importers.tflite.decoder.caches import FoundCache
+from adrenoc.importers.tflite.decoder.caches import DecoderCache
 from adrenoc.importers.tflite.decoder.probe import Prober
 from adrenoc.importers.tflite.file import Operator
 
@@ -38,15 +38,15 @@ class UnknownFormError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundAttention:
+class DecoderAttention:
     """An attention: its caches, its queries and result as [products, rows, numbers], its scores.
 
     `order` has the token of each row of a product, `kept` the head of the caches that each product
     reads.
     """
 
-    keys: FoundCache
-    values: FoundCache
+    keys: DecoderCache
+    values: DecoderCache
     query: int
     turned: bool
     out: int
@@ -58,8 +58,8 @@ class FoundAttention:
 
 
 def find_attention(
-    prober: Prober, keys: FoundCache, values: FoundCache, rows: int
-) -> FoundAttention:
+    prober: Prober, keys: DecoderCache, values: DecoderCache, rows: int
+) -> DecoderAttention:
     """The attention over two caches of a layer.
 
     Raises:
@@ -81,7 +81,7 @@ def find_attention(
     if cap and softmax.options.get("Beta", 1.0) not in (0.0, 1.0):
         raise UnknownFormError("its softmax scales what has a cap")
     window, order = curve.read_mask(rows)
-    return FoundAttention(
+    return DecoderAttention(
         keys=keys,
         values=values,
         query=scores.inputs[query],
@@ -95,7 +95,7 @@ def find_attention(
     )
 
 
-def _product_over(prober: Prober, cache: FoundCache) -> tuple[Operator, int]:
+def _product_over(prober: Prober, cache: DecoderCache) -> tuple[Operator, int]:
     """The one product that reads a cache, and which of its operands is the other one."""
     moved, left, found = {cache.after}, [cache.after], []
     while left:
@@ -127,7 +127,7 @@ def _climb(prober: Prober, index: int, kinds: Sequence[str]) -> Operator:
         index = maker.inputs[0]
 
 
-def _coded(prober: Prober, cache: FoundCache, axis: int, operand: int) -> np.ndarray:
+def _coded(prober: Prober, cache: DecoderCache, axis: int, operand: int) -> np.ndarray:
     """The operand of a product where a cache holds numbers of places along an axis, from one on."""
     info = prober.call.graph.tensors[cache.after]
     along = [-1 if a == axis else 1 for a in range(len(info.shape))]
@@ -143,7 +143,7 @@ def _known(prober: Prober, index: int, given: Mapping[int, np.ndarray], what: st
     return found.astype(np.float64)
 
 
-def _factor(prober: Prober, cache: FoundCache, operand: int) -> float:
+def _factor(prober: Prober, cache: DecoderCache, operand: int) -> float:
     """What a cache is multiplied by on its way to its product."""
     shape = prober.call.graph.tensors[cache.after].shape
     ones = {cache.after: np.ones(shape, cache.dtype)}
@@ -154,7 +154,7 @@ def _factor(prober: Prober, cache: FoundCache, operand: int) -> float:
 
 
 def _check_operand(
-    prober: Prober, cache: FoundCache, product: Operator, side: int, *, is_turned: bool
+    prober: Prober, cache: DecoderCache, product: Operator, side: int, *, is_turned: bool
 ) -> tuple[int, ...]:
     """The head that each of the products of matrices reads; rows and numbers have to lie in order.
 

@@ -11,7 +11,7 @@ from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.tflite.converter import GraphConverter
-from adrenoc.importers.tflite.decoder.find_attention import FoundAttention
+from adrenoc.importers.tflite.decoder.find_attention import DecoderAttention
 from adrenoc.importers.tflite.decoder.join import PAST_LENGTH, TOKENS, join_call
 from adrenoc.importers.tflite.decoder.own_ops import DECODER_OPS, PRODUCT
 from adrenoc.importers.tflite.decoder.roles import Call, read_calls
@@ -71,7 +71,7 @@ def _spec(info: TensorInfo, rows: int, tokens: int) -> TensorSpec:
 
 
 def _explain(
-    call: Call, graph: GraphInfo, found: list[FoundAttention], rows: int
+    call: Call, graph: GraphInfo, found: list[DecoderAttention], rows: int
 ) -> list[Decision]:
     windows = sorted({one.window for one in found if one.window})
     kept = [one for one in graph.operators if one.kind == PRODUCT]

@@ -19,9 +19,9 @@ import numpy as np
 
 from adrenoc.base.errors import OptionError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first
-from adrenoc.importers.tflite.decoder.caches import FoundCache, check_starts, find_caches
+from adrenoc.importers.tflite.decoder.caches import DecoderCache, check_starts, find_caches
 from adrenoc.importers.tflite.decoder.find_attention import (
-    FoundAttention,
+    DecoderAttention,
     UnknownFormError,
     find_attention,
 )
@@ -40,7 +40,7 @@ _WORD_BITS = 32
 _BITS = {"int4": 4, "int8": 8}
 
 
-def join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list[FoundAttention]]:
+def join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list[DecoderAttention]]:
     """The graph of a call over caches of `rows`, with inputs and outputs as a bundle has them.
 
     Raises:
@@ -66,7 +66,9 @@ def join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list[
     return writer.finish(call, caches, kept, past), found
 
 
-def _find_all(prober: Prober, caches: Mapping[str, FoundCache], rows: int) -> list[FoundAttention]:
+def _find_all(
+    prober: Prober, caches: Mapping[str, DecoderCache], rows: int
+) -> list[DecoderAttention]:
     found, odd = [], []
     names = list(caches)
     for first, second in zip(names[0::2], names[1::2], strict=False):
@@ -136,7 +138,7 @@ class _Writer:
             mine = self.write("CAST", [mine], replace(whole, dtype=info.dtype))
         self.reshape(mine, info.shape, call.positions)
 
-    def append_rows(self, call: Call, cache: FoundCache, rows: int, past: int) -> tuple[int, int]:
+    def append_rows(self, call: Call, cache: DecoderCache, rows: int, past: int) -> tuple[int, int]:
         """A cache in place: before and after."""
         shape = (1, cache.heads, rows, cache.head)
         before, after = (
@@ -151,7 +153,7 @@ class _Writer:
     def attend(
         self,
         call: Call,
-        one: FoundAttention,
+        one: DecoderAttention,
         kept: Mapping[str, tuple[int, int]],
         past: int,
     ) -> None:
@@ -210,7 +212,7 @@ class _Writer:
     def finish(
         self,
         call: Call,
-        caches: Mapping[str, FoundCache],
+        caches: Mapping[str, DecoderCache],
         kept: Mapping[str, tuple[int, int]],
         past: int,
     ) -> GraphInfo:
@@ -261,7 +263,7 @@ _INT64 = 4
 """As the schema numbers types."""
 
 
-def _arrange(one: FoundAttention, tokens: int) -> tuple[int, int, str]:
+def _arrange(one: DecoderAttention, tokens: int) -> tuple[int, int, str]:
     """Heads of queries, how many share a head of the cache, and how they lie in the products.
 
     The last is an order of t (tokens), k (heads of the cache) and g (those that share one).
@@ -285,7 +287,7 @@ def _arrange(one: FoundAttention, tokens: int) -> tuple[int, int, str]:
     return one.keys.heads * group, group, axes
 
 
-def _extents(one: FoundAttention, group: int, axes: str, tokens: int) -> tuple[int, ...]:
+def _extents(one: DecoderAttention, group: int, axes: str, tokens: int) -> tuple[int, ...]:
     extents = {"t": tokens, "k": one.keys.heads, "g": group}
     return tuple(extents[axis] for axis in axes)
 

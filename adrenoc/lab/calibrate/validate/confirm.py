@@ -18,11 +18,11 @@ from adrenoc.base.errors import AdrenocError
 from adrenoc.lab.calibrate.micro_kernel import ProbeError
 from adrenoc.lab.calibrate.validate.findings import Timed
 from adrenoc.lab.calibrate.validate.kernel_times import CONTESTS, Launches
-from adrenoc.lab.tune.refit.kernels import Measured
+from adrenoc.lab.tune.refit.kernels import FittedKernel
 from adrenoc.lab.tune.variant import Variant
 from adrenoc.target.cost.cost import Cost
 
-Build = Callable[[Measured, int], Variant]
+Build = Callable[[FittedKernel, int], Variant]
 """Makes a candidate of a kernel's, by its number."""
 
 
@@ -80,7 +80,7 @@ def confirm(
     return Confirmed(seen=seen, kept=kept, others=others)
 
 
-def choice_of(kernel: Measured, cost: Cost) -> int:
+def choice_of(kernel: FittedKernel, cost: Cost) -> int:
     """The number of the candidate that constants choose, of all that there are."""
     every = replace(kernel, tiles=tuple(kernel.task.candidates), times_ms=())
     estimates = every.estimates_ms(cost)

@@ -11,7 +11,7 @@ from adrenoc.ir.tuning_log import Actions
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.refit.blame import blame
 from adrenoc.lab.tune.refit.fit import constants_to_fit, that_matter
-from adrenoc.lab.tune.refit.kernels import Measured
+from adrenoc.lab.tune.refit.kernels import FittedKernel
 from adrenoc.lab.tune.refit.quality import Quality, quality_of
 from adrenoc.target.cost.cost import Cost
 
@@ -91,7 +91,7 @@ class Timed:
 
     family: str
     kept_out: bool
-    measured: Measured
+    measured: FittedKernel
     spread: float
     noise: float
     refused: tuple[str, ...]
@@ -130,13 +130,13 @@ def kernel_finding(timed: Timed, cost: Cost) -> KernelFinding:
 
 def family_findings(timed: Sequence[Timed], cost: Cost) -> tuple[FamilyFinding, ...]:
     """The families in the order of their first kernels."""
-    by_family: dict[str, list[Measured]] = {}
+    by_family: dict[str, list[FittedKernel]] = {}
     for one in timed:
         by_family.setdefault(one.family, []).append(one.measured)
     return tuple(_family(family, kernels, cost) for family, kernels in by_family.items())
 
 
-def _family(family: str, kernels: Sequence[Measured], cost: Cost) -> FamilyFinding:
+def _family(family: str, kernels: Sequence[FittedKernel], cost: Cost) -> FamilyFinding:
     quality = quality_of(kernels, cost)
     keys = that_matter(kernels, cost, constants_to_fit())
     to_blame = blame(kernels, cost, keys) if quality.regret > 1.0 else None

@@ -29,7 +29,7 @@ from adrenoc.lab.calibrate.validate.findings import (
 from adrenoc.lab.calibrate.validate.forms import Forms, forms_of
 from adrenoc.lab.calibrate.validate.kernel_times import CONTESTS, KernelClock, KernelTimes
 from adrenoc.lab.calibrate.validate.table import LayerRow, families_in_turn
-from adrenoc.lab.tune.refit.kernels import Measured
+from adrenoc.lab.tune.refit.kernels import FittedKernel
 from adrenoc.lab.tune.tasks import Task, TunePlan
 from adrenoc.lab.tune.tuner import tolerance_of
 from adrenoc.lab.tune.variant import Variant, VariantBuilder
@@ -105,7 +105,7 @@ def confirm_choices(reach: Reach, validation: Validation, cost: Cost) -> Confirm
     """
     with opened_bench(reach) as (bench, _, scratch):
 
-        def build(kernel: Measured, number: int) -> Variant:
+        def build(kernel: FittedKernel, number: int) -> Variant:
             return VariantBuilder(kernel.plan, scratch)(kernel.task, number)
 
         old = validation.target.cost
@@ -214,7 +214,7 @@ class _Run:
 
 def timed_of(row: LayerRow, plan: TunePlan, task: Task, times: KernelTimes) -> Timed:
     """The times of a kernel as what constants are fitted to."""
-    measured = Measured(
+    measured = FittedKernel(
         plan=plan,
         task=task,
         layer=row.layer.name,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adrenoc.lab.tune.refit.fit import Key, loss_of, value_of
-from adrenoc.lab.tune.refit.kernels import Measured, replace_values
+from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
 from adrenoc.lab.tune.refit.quality import quality_of
 from adrenoc.target.cost.cost import Cost
 
@@ -30,7 +30,7 @@ class Blame:
         )
 
 
-def blame(kernels: Sequence[Measured], cost: Cost, keys: Iterable[Key]) -> Blame | None:
+def blame(kernels: Sequence[FittedKernel], cost: Cost, keys: Iterable[Key]) -> Blame | None:
     """The constant whose change alone makes the best choices; None where none makes better ones.
 
     Of those with the same regret it is the one with which estimates are nearest to the times.
@@ -48,5 +48,5 @@ def blame(kernels: Sequence[Measured], cost: Cost, keys: Iterable[Key]) -> Blame
     return found[min(found)] if found else None
 
 
-def _loss(kernels: Sequence[Measured], cost: Cost) -> float:
+def _loss(kernels: Sequence[FittedKernel], cost: Cost) -> float:
     return sum(loss_of(kernel.estimates_ms(cost), kernel.times_ms) for kernel in kernels)

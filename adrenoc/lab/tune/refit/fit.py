@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from adrenoc.lab.tune.refit.kernels import Measured, replace_values
+from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
 from adrenoc.lab.tune.refit.quality import Quality, quality_of
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import NO_COSTS, families
@@ -69,11 +69,11 @@ def constants_to_fit(tables: Iterable[str] | None = None) -> tuple[Key, ...]:
 
 
 def fit_cost(
-    kernels: Sequence[Measured],
+    kernels: Sequence[FittedKernel],
     cost: Cost,
     keys: Iterable[Key] | None = None,
     *,
-    keep_out: Callable[[Measured], bool] = lambda _: False,
+    keep_out: Callable[[FittedKernel], bool] = lambda _: False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fitted:
     """Fit `keys` (all that are costs) to the kernels but those that are kept out.
@@ -118,7 +118,7 @@ class _Search:
     """
 
     def __init__(
-        self, kernels: Sequence[Measured], cost: Cost, depend: Mapping[Key, Sequence[int]]
+        self, kernels: Sequence[FittedKernel], cost: Cost, depend: Mapping[Key, Sequence[int]]
     ) -> None:
         self.keys = tuple(depend)
         self.values: dict[Key, float] = {key: value_of(cost, key) for key in depend}
@@ -167,7 +167,7 @@ def loss_of(estimates: Sequence[float], times: Sequence[float]) -> float:
 
 
 def that_matter(
-    kernels: Sequence[Measured], cost: Cost, keys: Iterable[Key]
+    kernels: Sequence[FittedKernel], cost: Cost, keys: Iterable[Key]
 ) -> dict[Key, tuple[int, ...]]:
     """The constants that some estimate depends on, each with the numbers of kernels that may.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from adrenoc.base.decision import Decision
 from adrenoc.lab.tune.refit.fit import Fitted, Key
-from adrenoc.lab.tune.refit.kernels import Measured, replace_values
+from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
 from adrenoc.lab.tune.refit.quality import Quality, quality_of
 from adrenoc.target.cost.cost import Cost
 
@@ -23,8 +23,8 @@ Values = Mapping[Key, float]
 class _Judge:
     """The kernels that constants were fitted to, those kept out, and the constants before."""
 
-    seen: Sequence[Measured]
-    kept: Sequence[Measured]
+    seen: Sequence[FittedKernel]
+    kept: Sequence[FittedKernel]
     cost: Cost
 
     def quality(self, values: Values) -> Quality:
@@ -33,7 +33,7 @@ class _Judge:
 
 
 def keep_better(
-    fitted: Fitted, cost: Cost, seen: Sequence[Measured], kept: Sequence[Measured]
+    fitted: Fitted, cost: Cost, seen: Sequence[FittedKernel], kept: Sequence[FittedKernel]
 ) -> tuple[Fitted, tuple[Decision, ...]]:
     """Take the fitted values that choose better, with a decision for each that is not taken.
 

@@ -22,7 +22,7 @@ CLOCKS_A_MS = 1e3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
+class FittedKernel:
     """One kernel of a planned layer: schedules of it, and their times."""
 
     plan: TunePlan
@@ -61,7 +61,7 @@ class Measured:
 
 def collect_kernels(
     plans: Iterable[tuple[str, TunePlan]], rows: Iterable[Measurement]
-) -> tuple[Measured, ...]:
+) -> tuple[FittedKernel, ...]:
     """The kernels of planned layers that a table has at least two schedules of.
 
     `plans` are those of the table's layers, each with the layer's name.  A schedule that the family
@@ -83,7 +83,7 @@ def collect_kernels(
                     times.setdefault(position, row.time_ms)
             if len(times) > 1:
                 found.append(
-                    Measured(
+                    FittedKernel(
                         plan=plan,
                         task=task,
                         layer=layer,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from adrenoc.lab.tune.refit.kernels import Measured
+from adrenoc.lab.tune.refit.kernels import FittedKernel
 from adrenoc.target.cost.cost import Cost
 
 
@@ -31,7 +31,7 @@ class Quality:
         )
 
 
-def quality_of(kernels: Iterable[Measured], cost: Cost) -> Quality:
+def quality_of(kernels: Iterable[FittedKernel], cost: Cost) -> Quality:
     """How well constants choose among the schedules that were measured."""
     regrets, ranks, scales = [], [], []
     for kernel in kernels:

@@ -75,7 +75,7 @@ _METADATA = "META-INF/com/android/build/gradle/aar-metadata.properties"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class AppModel:
     """A bundle under the name that it has in an app: of its asset, its namespace, its archive."""
 
     bundle: Bundle
@@ -135,14 +135,14 @@ def check_for_android(bundles: Sequence[Bundle]) -> None:
     name_models(bundles)
 
 
-def name_models(bundles: Sequence[Bundle]) -> tuple[Model, ...]:
+def name_models(bundles: Sequence[Bundle]) -> tuple[AppModel, ...]:
     """A name for each bundle that no other has; those that would share one get a digest each.
 
     Raises:
         BundleError: two of them are the same bundle.
     """
     plain = [identifier(bundle.manifest.name) for bundle in bundles]
-    models: list[Model] = []
+    models: list[AppModel] = []
     for bundle, shared in zip(bundles, plain, strict=True):
         asset, name = bundle.manifest.name, shared
         if plain.count(shared) > 1:
@@ -153,7 +153,7 @@ def name_models(bundles: Sequence[Bundle]) -> tuple[Model, ...]:
                 f"{bundle.path} is given twice, or twice under one name",
                 hint="name each bundle once; models in files of other names get other names",
             )
-        models.append(Model(bundle=bundle, asset=f"{asset}{SUFFIX}.tar", identifier=name))
+        models.append(AppModel(bundle=bundle, asset=f"{asset}{SUFFIX}.tar", identifier=name))
     return tuple(models)
 
 
@@ -195,7 +195,7 @@ def runtime_content(runtimes: Runtimes) -> dict[str, bytes]:
     return content
 
 
-def model_content(model: Model, api: int, scratch: Path) -> dict[str, bytes]:
+def model_content(model: AppModel, api: int, scratch: Path) -> dict[str, bytes]:
     """The files of an archive with a model alone, which needs that of the runtime beside it."""
     namespace = f"org.adrenoc.model.{model.identifier}"
     return {**_frame(namespace, api, ""), **_model_assets(model, scratch)}
@@ -225,7 +225,7 @@ def _manifest(namespace: str, api: int, application: str) -> bytes:
     return text.encode()
 
 
-def _model_assets(model: Model, scratch: Path) -> dict[str, bytes]:
+def _model_assets(model: AppModel, scratch: Path) -> dict[str, bytes]:
     with scratch_folder_for(scratch) as folder:
         tar = folder / "bundle.tar"
         write_app_tar(model.bundle.root, tar, name=model.bundle.manifest.name)

@@ -25,7 +25,7 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import Edition, read_editions
 from adrenoc.bundle.extract_edition import extract_edition
 from adrenoc.bundle.for_apps import write_app_tar
-from adrenoc.native.android.package.aar import Model, name_models
+from adrenoc.native.android.package.aar import AppModel, name_models
 from adrenoc.native.android.package.packed import Packed
 from adrenoc.target.target import list_targets
 
@@ -139,7 +139,7 @@ def _group(gpu: str) -> str:
 
 
 def _write_model(
-    model: Model, groups: dict[str, tuple[str, ...]], output: Path
+    model: AppModel, groups: dict[str, tuple[str, ...]], output: Path
 ) -> list[tuple[str, int]]:
     """The part of each group, and the whole bundle for all others."""
     bundle, name = model.bundle, model.asset.partition(".adrenoc")[0]
