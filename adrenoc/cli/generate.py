@@ -138,10 +138,11 @@ def _draw_prompt(path: Path, asked: Asked, seed: int) -> tuple[Asked, str | None
 
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.bundle.decoder_names import TOKENS
-    from adrenoc.device.generate import count_rows, is_decoder
+    from adrenoc.bundle.talk import is_decoder
+    from adrenoc.device.generate import count_rows
 
     bundle = open_bundle(path)
-    if not is_decoder(bundle):
+    if not is_decoder(bundle.manifest):
         return asked, None
     bounds = next((s.bounds for s in bundle.manifest.inputs if s.name == TOKENS), ()) or (0, 0)
     count = max(1, min(_DRAWN, count_rows(bundle) // 2))

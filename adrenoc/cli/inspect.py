@@ -92,6 +92,7 @@ def _show(bundle: Bundle) -> None:
                 f"needs {', '.join(library.needed) or 'nothing'}",
             ),
             ("memory", _memory(bundle)),
+            *_tell_decoder(bundle),
             *list_assumed(bundle.decisions()),
             ("made with", ", ".join(map(" ".join, manifest.versions.items()))),
         ]
@@ -187,6 +188,33 @@ def _memory(bundle: Bundle) -> str:
         f"{console.size(memory.slot_bytes)} in {console.count_of(len(memory.slots), 'slot')}, "
         f"{console.size(memory.input_bytes + memory.output_bytes)} inputs and outputs"
     )
+
+
+def _tell_decoder(bundle: Bundle) -> list[tuple[str, str]]:
+    """Of a language model: its context, what ends a text, and how it is talked to."""
+    from adrenoc.bundle.bundle import CHAT, TOKENIZER
+    from adrenoc.bundle.chat import read_chat
+    from adrenoc.bundle.talk import how_to_talk, is_decoder
+    from adrenoc.device.generate import count_rows
+
+    if not is_decoder(bundle.manifest):
+        return []
+    ends = ", ".join(map(str, bundle.manifest.end_tokens)) or "none"
+    words = "no tokenizer"
+    if bundle.file(TOKENIZER).is_file():
+        words = "a tokenizer, no template of chats"
+    if bundle.file(CHAT).is_file():
+        chat = read_chat(bundle)
+        picked = "the likeliest tokens"
+        if chat.temperature:
+            picked = (
+                f"tokens drawn at {chat.temperature:g} ({chat.top_k} likeliest, {chat.top_p:g})"
+            )
+        words = f"a tokenizer and a template of chats; {picked}"
+    return [
+        ("decoder", f"up to {count_rows(bundle)} tokens, end tokens {ends}; {words}"),
+        ("talk", how_to_talk(bundle.path, bundle.manifest)),
+    ]
 
 
 def _tensors(kind: str, specs: tuple[TensorSpec, ...]) -> list[tuple[str, ...]]:

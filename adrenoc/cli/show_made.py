@@ -85,6 +85,10 @@ def _regions(manifest: Manifest) -> str:
 
 
 def _next(made: Made) -> str:
+    from adrenoc.bundle.talk import how_to_talk, is_decoder
+
+    if is_decoder(made.manifest):
+        return how_to_talk(made.path, made.manifest)
     if made.manifest.target.host:
         return f"adrenoc run {quote_word(made.path)}"
     return f"adrenoc inspect {quote_word(made.path)}"

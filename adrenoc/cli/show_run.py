@@ -59,6 +59,7 @@ def show_run(
     compared: Comparison | None = None,
 ) -> None:
     """Show a result to people."""
+    from adrenoc.bundle.talk import how_to_talk, is_decoder
     from adrenoc.cli import console
 
     times = result.times
@@ -97,6 +98,9 @@ def show_run(
                 for name, array in result.outputs.items()
             ],
         )
+        if is_decoder(bundle.manifest):
+            how = how_to_talk(bundle.path, bundle.manifest)
+            console.print_fields([("note", f"this was one step; {how} generates tokens")])
         return
     _show_check(checked)
 

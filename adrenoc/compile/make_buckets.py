@@ -100,8 +100,10 @@ def compile_buckets(
     return_large_blocks()
     store = store or ConstantStore()
     compiled = []
+    same = set.intersection(*(set(one.shapes) for one in chosen)) if len(chosen) > 1 else set()
     for one in chosen:
-        dims = ", ".join(f"{name}:{','.join(map(str, s))}" for name, s in one.shapes)
+        told = [(name, shape) for name, shape in one.shapes if (name, shape) not in same]
+        dims = ", ".join(f"{name}:{','.join(map(str, s))}" for name, s in told)
         started, quiet = time.perf_counter(), PartReporter(reporter, dims)
         # Under no name of its own: what is packed twice goes before the next one is compiled.
         compiled.append(

@@ -19,6 +19,7 @@ from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.decoder_names import LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.bundle.talk import is_decoder
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.choose_edition import choose_edition
 from adrenoc.device.place import LocalPlace, Place, start_build
@@ -298,19 +299,13 @@ def count_rows(bundle: Bundle) -> int:
     return specs[bundle.manifest.states[0]].shape[2]
 
 
-def is_decoder(bundle: Bundle) -> bool:
-    """Whether a bundle generates tokens: it has caches, and the inputs of a decoder."""
-    names = {spec.name for spec in bundle.manifest.inputs}
-    return bool(bundle.manifest.states) and {TOKENS, PAST_LENGTH} <= names
-
-
 def check_is_decoder(bundle: Bundle) -> None:
     """Refuse a bundle that generates no tokens.
 
     Raises:
         InputError: it has no caches, or not the inputs of a decoder.
     """
-    if not is_decoder(bundle):
+    if not is_decoder(bundle.manifest):
         names = sorted(spec.name for spec in bundle.manifest.inputs)
         raise InputError(
             f"{bundle.path} is no decoder with caches: its inputs are {', '.join(names)}",

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle
 from adrenoc.bundle.chat import read_chat
+from adrenoc.bundle.talk import how_to_talk
 from adrenoc.cli.main import cli, main
 from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
@@ -66,6 +67,7 @@ def test_a_bundle_holds_how_it_wants_to_be_talked_to(bundle: Bundle) -> None:
     settings = read_chat(bundle)
     assert settings.template == TALKERS_TEMPLATE
     assert settings.special_tokens == {"bos_token": "w1"}
+    assert how_to_talk(bundle.path, bundle.manifest) == f"adrenoc chat {bundle.path}"
     assert CHAT in {entry.path for entry in bundle.manifest.files}
     decided = [d for d in bundle.decisions() if d["subject"] == "chat template"]
     assert decided[0]["reason"] == "tokenizer_config.json has it"
@@ -154,6 +156,18 @@ def test_the_command_takes_a_line_a_turn(bundle: Bundle, tmp_path: Path) -> None
     assert one["text"] == answers[0]
     assert (one["kept"], one["tokens"], one["ended"]) == (0, 4, "most")
     assert two["kept"] > one["prompt"]
+
+
+def test_a_bundle_says_how_it_is_talked_to(
+    bundle: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(bundle.path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "decoder up to 64 tokens, end tokens 96; a tokenizer and a template of chats" in said
+    assert f"talk adrenoc chat {bundle.path}" in said
+    assert main(["run", str(bundle.path), "--repeat", "1"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"this was one step; adrenoc chat {bundle.path} generates tokens" in said
 
 
 def test_a_decoder_without_a_template_is_refused(
