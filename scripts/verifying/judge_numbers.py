@@ -15,7 +15,7 @@ Arrays = Mapping[str, np.ndarray]
 BARS = {"fp32": 1e-4, "mixed": 1e-2, "fp16": 1e-2}
 """Largest deviation by preset, as a share of the right values' range."""
 _LEAST_SPAN = 2.0**-10
-_DRAWS = 4
+_DRAWS = 8
 _OF_DRAWS = 4.0
 """The largest of a few draws stands for what may come: so many times that."""
 _RULED = 2.0**-10
@@ -95,7 +95,8 @@ def span_of(right: np.ndarray) -> float:
 def find_spread(
     model: onnx.ModelProto, inputs: Arrays, *, ruled: Mapping[str, float] | None = None
 ) -> dict[str, np.ndarray]:
-    """How far each number may be from the right one by the rounding of floats alone.
+    """How far each number may be from the right one by the rounding of floats alone: to the nearest
+    ones, and up or down at random.
 
     The tensors that `ruled` names may be off by halves, too.  Empty where onnx's reference cannot
     compute the model.
@@ -104,9 +105,11 @@ def find_spread(
     if right is None:
         return {}
     spread = {name: np.zeros(np.shape(value)) for name, value in right.items()}
+    draws = [in_doubles(model, inputs, nearest=True)]
     for draw in range(_DRAWS):
         random = np.random.default_rng(draw)
-        drawn = in_doubles(model, inputs, rounding=random, relative=ruled)
+        draws.append(in_doubles(model, inputs, rounding=random, relative=ruled))
+    for drawn in draws:
         for name, value in (drawn or {}).items():
             spread[name] = np.maximum(spread[name], _distance(value, right[name]))
     return spread

@@ -7,7 +7,8 @@
 Each model is compiled for the software OpenCL device under each preset and run; each number is
 compared with the right one.  A deviation is a share of the output's range: 1e-4 is allowed in fp32,
 1e-2 elsewhere.  Numbers that no float can have within that (found by rounding each result of a
-computation in doubles up or down at random) are excused one by one, and counted.  What is refused
+computation in doubles to the nearest float, and up or down at random, those of functions by as many
+steps as OpenCL C allows) are excused one by one, and counted.  What is refused
 is not wrong; what is wrong without a word makes the exit code 1.
 """
 

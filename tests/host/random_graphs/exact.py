@@ -25,6 +25,16 @@ _SUMS = frozenset(
     )
 )
 """What adds many numbers, so that it rounds on the way, too."""
+_FUNCTIONS = frozenset(
+    (
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan"),
+        *("Celu", "Elu", "Erf", "Exp", "Gelu", "Log", "Mish", "Pow", "Selu", "Sigmoid", "Softplus"),
+        *("Softsign", "Sqrt", "Tanh"),
+    )
+)
+"""What libraries compute in several steps."""
+_OF_FUNCTIONS = 4
+"""By how many roundings OpenCL C lets most of them be off; onnxruntime's own are, too."""
 _FLOAT_STEP = 2.0**-24
 
 
@@ -70,11 +80,13 @@ def in_doubles(
     *,
     rounding: np.random.Generator | None = None,
     relative: Mapping[str, float] | None = None,
+    nearest: bool = False,
 ) -> dict[str, np.ndarray] | None:
     """The outputs by name; None where onnx's reference cannot compute the model.
 
-    With `rounding` each result becomes one of the two floats beside it; the tensors that `relative`
-    names are off by so much more, as a share of the largest number of their row.
+    With `rounding` each result becomes one of the two floats beside it, of functions one of a few;
+    the tensors that `relative` names are off by so much more, as a share of the largest number of
+    their row.  With `nearest` each becomes the nearer one, as on a CPU.
     """
     made = _to_doubles(model)
     data = {
@@ -84,7 +96,9 @@ def in_doubles(
     try:
         with np.errstate(all="ignore"):
             evaluator = ReferenceEvaluator(made, new_ops=list(_OWN))
-            if rounding is None:
+            if nearest:
+                values = _walk(evaluator, data, None, {})
+            elif rounding is None:
                 values = evaluator.run(None, data)
             else:
                 values = _walk(evaluator, data, rounding, relative or {})
@@ -126,29 +140,34 @@ def _widen(constant: TensorProto) -> None:
 def _walk(
     evaluator: ReferenceEvaluator,
     data: Mapping[str, np.ndarray],
-    random: np.random.Generator,
+    random: np.random.Generator | None,
     relative: Mapping[str, float],
 ) -> list[np.ndarray]:
-    """Compute node by node, and round each result at random."""
+    """Compute node by node, and round each result, at random where it says how."""
     known = {"": None, **evaluator.rt_inits_, **data}
     for node in evaluator.rt_nodes_:
         given = [known[name] for name in node.input]
-        if node.op_type in _SUMS:
+        if node.op_type in _SUMS and random is not None:
             given = [_shake(value, random) for value in given]
         more = {"context": known} if node.need_context() else {}
         made = node.run(*given, **more)
-        if node.op_type in _NORMS:
+        if node.op_type in _NORMS and random is not None:
             made = (made[0] + _misplace_means(node, given, random), *made[1:])
+        if node.op_type in _FUNCTIONS and random is not None:
+            made = [_shake(value, random, _OF_FUNCTIONS) for value in made]
         for name, value in zip(node.output, made, strict=False):
             known[name] = _round(value, random, relative.get(name, 0.0))
     return [known[name] for name in evaluator.output_names]
 
 
-def _shake(value: np.ndarray | None, random: np.random.Generator) -> np.ndarray | None:
+def _shake(
+    value: np.ndarray | None, random: np.random.Generator, steps: float = 1.0
+) -> np.ndarray | None:
     """Numbers of a sum, each off by a rounding; sums of small whole numbers round nothing."""
     if value is None or value.dtype != np.float64 or not np.any(value % 1):
         return value
-    return value * (1 + random.uniform(-_FLOAT_STEP, _FLOAT_STEP, value.shape))
+    step = steps * _FLOAT_STEP
+    return np.asarray(value * (1 + random.uniform(-step, step, value.shape)))
 
 
 def _misplace_means(
@@ -172,10 +191,12 @@ def _misplace_means(
     return np.broadcast_to(step, groups.shape).reshape(x.shape) * scale
 
 
-def _round(value: np.ndarray, random: np.random.Generator, relative: float) -> np.ndarray:
+def _round(value: np.ndarray, random: np.random.Generator | None, relative: float) -> np.ndarray:
     if not isinstance(value, np.ndarray | np.float64) or value.dtype != np.float64:
         return value
     value = np.asarray(value)
+    if random is None:
+        return value.astype(np.float32).astype(np.float64)
     if relative and value.ndim:
         largest = np.abs(value).max(axis=-1, keepdims=True)
         value = value + largest * random.uniform(-relative, relative, value.shape)
