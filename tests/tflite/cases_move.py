@@ -25,11 +25,32 @@ def _kinds(*shape: int, zero: int = 3) -> list[tuple[str, Any, T]]:
 def recipes() -> Recipes:
     """All of them."""
     yield from _shapes()
+    yield from _copied()
     yield from _cuts()
     yield from _pads()
     yield from _places()
     yield from _lookups()
     yield from _stablehlo()
+
+
+def _copied() -> Recipes:
+    """LiteRT copies integers as they are stored, whatever the scale of the result is."""
+    x, out = q(1, 4, 6, 8, zero=3), qt("int8", 0.008, -5)
+    window = {"filterHeight": 2, "filterWidth": 2, "strideH": 1, "strideW": 2}
+    for kind, operands, name, values in (
+        ("RESHAPE", [k([1, 24, 8])], "ReshapeOptions", {"newShape": [1, 24, 8]}),
+        ("TRANSPOSE", [k([0, 2, 1, 3])], "TransposeOptions", {}),
+        ("SLICE", [k([0, 1, 0, 0]), k([1, 2, 6, 8])], "SliceOptions", {}),
+        ("GATHER", [k([1, 0, 3])], "GatherOptions", {"axis": 1}),
+        ("PAD", [k([[0, 0], [1, 1], [0, 1], [0, 0]])], "PadOptions", {}),
+        ("DEPTH_TO_SPACE", [], "DepthToSpaceOptions", {"blockSize": 2}),
+        ("BROADCAST_TO", [k([2, 4, 6, 8])], "BroadcastToOptions", {}),
+        ("MAX_POOL_2D", [], "Pool2DOptions", {**window, "fusedActivationFunction": 3}),
+        ("AVERAGE_POOL_2D", [], "Pool2DOptions", window),
+        ("RESIZE_BILINEAR", [k([8, 12])], "ResizeBilinearOptions", {}),
+        ("MAXIMUM", [q(1, 4, 6, 8, scale=0.05, zero=-9)], "MaximumMinimumOptions", {}),
+    ):
+        yield recipe(kind, "copied", [x, *operands], [out], name, values)
 
 
 def _shapes() -> Recipes:

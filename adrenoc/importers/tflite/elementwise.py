@@ -116,11 +116,8 @@ def _squared_difference(node: Node) -> Result:
 
 def _extreme(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
     def convert(node: Node) -> Result:
-        same = all(
-            node.info(i).is_quantised and node.info(i).scale == node.info(0).scale for i in (0, 1)
-        )
-        if same:
-            return node.move(op(node.data(0), node.data(1)))
+        if node.info(0).is_quantised:
+            return node.move(op(node.data(0), node.data_like(1, 0)))
         return op(node.real(0), node.real(1))
 
     return convert
@@ -212,9 +209,8 @@ def _select(node: Node) -> Result:
     rank, own = len(node.shape(1)), node.shape(0)
     if node.operator.kind == "SELECT" and len(own) == 1 and rank > 1:
         condition = node.emit(relax.op.reshape(condition, [own[0], *[1] * (rank - 1)]))
-    a, b = node.info(1), node.info(2)
-    if a.is_quantised and a.scale == b.scale and a.zero == b.zero:
-        return node.move(relax.op.where(condition, node.data(1), node.data(2)), 1)
+    if node.info(1).is_quantised:
+        return node.move(relax.op.where(condition, node.data(1), node.data_like(2, 1)), 1)
     return relax.op.where(condition, node.real(1), node.real(2))
 
 

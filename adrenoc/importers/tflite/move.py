@@ -123,11 +123,11 @@ def _split_v(node: Node) -> list[Result]:
 def _pad(node: Node) -> Result:
     """PAD fills with zero, which is the zero point of what is quantised; PADV2 names a value."""
     width = node.ints(1)
-    fill = 0.0
+    fill = float(node.results[0].zero - node.info().zero) if node.info().is_quantised else 0.0
     if node.operator.kind == "PADV2":
         fill = float(node.scalar(2))
         if node.info(2).is_quantised:
-            fill = fill * node.info(2).scale / node.info(0).scale
+            fill += node.info(2).zero - node.info().zero
     dtype = node.dtype()
     if dtype.startswith("float"):
         return node.move(relax.op.nn.pad(node.data(), width, pad_value=fill))

@@ -185,7 +185,15 @@ class Node:
         info = self.info(index)
         if not info.is_quantised:
             return expr
-        return Quanta(expr=expr, scale=info.scales, is_integer=True)
+        return Quanta(expr=expr, scale=info.scales, is_integer=True, copied=info)
+
+    def data_like(self, index: int, other: int) -> relax.Expr:
+        """Input `index` less the zero point of another: of integers that are compared as stored."""
+        zero = self.info(index).zero - self.info(other).zero
+        data = self.data(index)
+        if not zero:
+            return data
+        return self.emit(relax.op.add(data, make_constant(np.float32(zero))))
 
     def activate(self, result: Result) -> Result:
         """The result with the operator's fused activation."""
@@ -210,6 +218,13 @@ class Node:
 _TANH = 4
 _BOUNDS = {1: (0.0, float("inf")), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 """ActivationFunctionType -> the interval that it keeps: RELU, RELU_N1_TO_1, RELU6."""
+
+
+COPIED = (
+    "integers of another scale as they are stored",
+    "LiteRT copies them from the input, whose scale or zero point is another one",
+)
+"""What is taken and why, where an operator that moves numbers has a result of another scale."""
 
 
 def value_of(emit: Emitter, info: TensorInfo, expr: relax.Expr) -> Value:
@@ -243,6 +258,12 @@ def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> V
     if not isinstance(result, Quanta):
         result = Quanta(expr=emit(result), scale=np.float32(1.0))
     expr = emit(result.expr)
+    copied = result.copied
+    if copied is not None and (copied.scale, copied.zero) != (info.scale, info.zero):
+        if copied.zero != info.zero:
+            expr = emit(relax.op.add(expr, make_constant(np.float32(copied.zero - info.zero))))
+        result = replace(result, expr=expr, scale=info.scales)
+        emit.decisions.setdefault(COPIED, []).append(info.name)
     factor = result.factor(info.scale)
     same = bool(np.all(factor == 1.0))
     if not same:

@@ -33,7 +33,8 @@ class Quanta:
     `scale` has one value, or one for each channel of the last axis.  `is_integer` says that
     `expr` holds integers already.  `bounds` are real numbers that a fused activation keeps to.
     `by_fifteen_bits` says that LiteRT scales these by a multiplier of so many bits, as it does
-    sums of 64 bits: a fiftieth of all words is a quantum off by any other.
+    sums of 64 bits: a fiftieth of all words is a quantum off by any other.  `copied` is the tensor
+    whose integers these are, as LiteRT copies them: whatever the result's scale is, it holds them.
     """
 
     expr: relax.Expr
@@ -41,6 +42,7 @@ class Quanta:
     is_integer: bool = False
     bounds: tuple[float, float] | None = None
     by_fifteen_bits: bool = False
+    copied: TensorInfo | None = None
 
     def factor(self, unit: float) -> np.ndarray:
         """What turns `expr` into multiples of `unit`, rounded once."""

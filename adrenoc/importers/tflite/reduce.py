@@ -42,7 +42,7 @@ def _average_pool(node: Node) -> Result:
     if not info.is_quantised:
         return node.activate(pooled)
     whole = _nearest(node, node.emit(pooled), info.zero)
-    return node.activate(Quanta(expr=whole, scale=info.scales, is_integer=True))
+    return node.activate(node.move(whole))
 
 
 def _nearest(node: Node, mean: relax.Expr, zero: int) -> relax.Expr:
