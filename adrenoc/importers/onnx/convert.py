@@ -31,6 +31,7 @@ from adrenoc.importers.onnx.norm import NORM_OPS
 from adrenoc.importers.onnx.ops import OWN as OWN_OPS
 from adrenoc.importers.onnx.own_ops import OWN_DOMAIN_OPS
 from adrenoc.importers.onnx.quantised import QUANTISED_OPS
+from adrenoc.importers.onnx.reductions import REDUCTION_OPS
 from adrenoc.importers.onnx.refusals import Refused
 from adrenoc.importers.onnx.regions import REGION_OPS
 from adrenoc.importers.onnx.resize import convert_resize
@@ -55,6 +56,7 @@ OWN = {
     **OWN_DOMAIN_OPS,
     **QUANTISED_OPS,
     **RNN_OPS,
+    **REDUCTION_OPS,
     **REGION_OPS,
     **SIGNAL_OPS,
     **TENSOR_SCATTER,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
+from adrenoc.base.tvmapi import Expr
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
@@ -128,6 +129,26 @@ def _scan(node: Node, scan: Callable[..., relax.Expr]) -> relax.Expr:
     return relax.op.flip(node.emit(result), along) if reverse else result
 
 
+def _trilu(node: Node) -> relax.Expr:
+    """TVM: a range in a form that has no kernel, where the diagonal is known at run time."""
+    x, upper = node.inputs[0], bool(node.attrs.get("upper", 1))
+    diagonal = node.input(1)
+    if diagonal is None or constant_value(diagonal) is not None:
+        cut = relax.op.triu if upper else relax.op.tril
+        return cut(x, int(node.number(1) or 0))
+    first = node.emit(relax.op.reshape(diagonal, [1]))
+
+    def keep(source: te.Tensor, first: te.Tensor) -> te.Tensor:
+        def element(*index: Expr) -> Expr:
+            offset = (index[-1] - index[-2]).astype("int64")
+            kept = offset >= first(0) if upper else offset <= first(0)
+            return tirx.if_then_else(kept, source(*index), tirx.const(0, source.dtype))
+
+        return te.compute(source.shape, element, name="triangle")
+
+    return node.bb.call_te(keep, x, first, primfunc_name_hint="trilu")
+
+
 INDEX_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "CumProd": _cum_prod,
     "CumSum": _cum_sum,
@@ -137,4 +158,5 @@ INDEX_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
+    "Trilu": _trilu,
 }

@@ -1,4 +1,4 @@
-"""Element-wise operators, tests and reductions that TVM's ONNX frontend lacks or gets wrong.
+"""Element-wise operators and tests that TVM's ONNX frontend lacks or gets wrong.
 
 Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
 """
@@ -103,6 +103,24 @@ def _celu(node: Node) -> relax.Expr:
     return relax.op.add(node.emit(relax.op.nn.relu(x)), scaled)
 
 
+def _sign(node: Node) -> relax.Expr:
+    """TVM: zero of NaN."""
+    x = node.inputs[0]
+    one, zero = node.like(1), node.like(0)
+    above = node.emit(relax.op.greater(x, zero))
+    if dtype_of(x).startswith("uint"):
+        return relax.op.where(above, one, x)
+    below = node.emit(relax.op.less(x, zero))
+    return relax.op.where(above, one, node.emit(relax.op.where(below, node.like(-1), x)))
+
+
+def _thresholded_relu(node: Node) -> relax.Expr:
+    """TVM: a product with what is zero, which of -inf and of NaN is NaN."""
+    x = node.inputs[0]
+    above = node.emit(relax.op.greater(x, node.like(float(node.attrs.get("alpha", 1.0)))))
+    return relax.op.where(above, x, node.like(0))
+
+
 def _lp_normalization(node: Node) -> relax.Expr:
     x, axis = node.inputs[0], int(node.attrs.get("axis", -1))
     if int(node.attrs.get("p", 2)) == 1:
@@ -147,25 +165,6 @@ def _bit_shift(node: Node) -> relax.Expr:
         negative = node.emit(relax.op.less(x, node.like(0)))
         rest = node.emit(relax.op.where(negative, node.like(-1), node.like(0)))
     return relax.op.where(valid, node.emit(shift(x, amount)), rest)
-
-
-def _extreme(kind: str) -> Callable[[Node], relax.Expr]:
-    """TVM: has no extremes of booleans, and refuses axes from an input."""
-
-    def convert(node: Node) -> relax.Expr:
-        x, dtype = node.inputs[0], dtype_of(node.inputs[0])
-        axes = node.ints(1, "axes")
-        keepdims = bool(node.attrs.get("keepdims", 1))
-        if not axes:
-            if node.attrs.get("noop_with_empty_axes", 0):
-                return x
-            axes = None
-        if dtype == "bool":
-            x = node.emit(relax.op.astype(x, "int32"))
-        result = getattr(relax.op, kind)(x, axes, keepdims=keepdims)
-        return relax.op.astype(node.emit(result), "bool") if dtype == "bool" else result
-
-    return convert
 
 
 def _eye_like(node: Node) -> relax.Expr:
@@ -252,11 +251,11 @@ MATH_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "LpNormalization": _lp_normalization,
     "LogSoftmax": _softmax(relax.op.nn.log_softmax),
     "Mod": _mod,
-    "ReduceMax": _extreme("max"),
-    "ReduceMin": _extreme("min"),
     "ReverseSequence": _reverse_sequence,
     "Shape": _shape,
+    "Sign": _sign,
     "Size": _size,
     "Softmax": _softmax(relax.op.nn.softmax),
+    "ThresholdedRelu": _thresholded_relu,
     "Unsqueeze": _unsqueeze,
 }

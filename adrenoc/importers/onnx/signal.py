@@ -187,7 +187,9 @@ def max_pool_indices(
             for a in range(axes) if by_column else reversed(range(axes)):
                 inner, span = inner + where[a] * span, span * shape[2 + a]
             missing = tirx.const(2**31 - 1, "int32")
-            hit = tirx.if_then_else(inside, x(n, c, *where) == pooled(n, c, *at), inside)
+            value = x(n, c, *where)
+            taken = tirx.Or(value == pooled(n, c, *at), tirx.isnan(value))
+            hit = tirx.if_then_else(inside, taken, inside)
             return te.min(tirx.Select(hit, (flat + inner).astype("int32"), missing), axis=taps)
 
         first = te.compute(pooled.shape, element, name="first")
