@@ -26,7 +26,9 @@ from adrenoc.base.tvmapi import (
     iconst,
     if_then_else,
     lanes_of,
+    larger,
     own_function,
+    smaller,
     splat,
     sym,
     tirx,
@@ -36,7 +38,7 @@ from adrenoc.ir.body import Body
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import OperandSpec
 from adrenoc.kernels.access import Access
-from adrenoc.kernels.expression_parts import any_part
+from adrenoc.kernels.expression_parts import any_part, number_in
 from adrenoc.kernels.statements import Statements
 
 _DIVIDE = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
@@ -53,6 +55,8 @@ _BUILT_IN = {
     **{f"tirx.{name}": name for name in ("atanh", "copysign", "hypot", "tan")},
 }
 """Calls that OpenCL C has, by its name, but TVM's OpenCL backend does not know."""
+
+_ROUNDED = ("tirx.nearbyint", "tirx.round")
 
 _NARROW = 2**31
 """Constants below this are int32 until they meet an int64."""
@@ -140,7 +144,7 @@ class Evaluator:
         if isinstance(expr, tvm.ir.TensorLoad):
             return self._scalar_load(expr, lane)
         if isinstance(expr, _BINARY + _COMPARE + _LOGIC + _BITS):
-            return type(expr)(*_alike(self._scalar(expr.a, lane), self._scalar(expr.b, lane)))
+            return _combine(expr, *_alike(self._scalar(expr.a, lane), self._scalar(expr.b, lane)))
         if isinstance(expr, tirx.Not | tirx.BitwiseNot):
             return type(expr)(self._scalar(expr.a, lane))
         if isinstance(expr, tirx.Cast):
@@ -211,8 +215,7 @@ class Evaluator:
         if isinstance(expr, tvm.ir.TensorLoad):
             return self._vector_load(expr)
         if isinstance(expr, _BINARY) and dtype_of(expr).startswith("float"):
-            a, b = _same_lanes(self._vector(expr.a), self._vector(expr.b))
-            return type(expr)(a, b)
+            return _combine(expr, *_same_lanes(self._vector(expr.a), self._vector(expr.b)))
         if isinstance(expr, tirx.Cast) and dtype_of(expr).startswith("float"):
             value = expr.value
             if dtype_of(value).startswith("float"):
@@ -340,6 +343,25 @@ class Evaluator:
             and name not in _SCALAR_CALLS
             and all(dtype_of(a).startswith("float") for a in call.args)
         )
+
+
+def _combine(expr: Any, a: Expr, b: Expr) -> Expr:
+    """What an expression of two sides makes of these; extremes are NaN where a side is.
+
+    Whole numbers are none, and a constant is the second side.
+    """
+    if not isinstance(expr, tirx.Max | tirx.Min) or _is_whole(expr):
+        combined: Expr = type(expr)(a, b)
+        return combined
+    first, second = (b, a) if number_in(a) is not None else (a, b)
+    return (larger if isinstance(expr, tirx.Max) else smaller)(first, second)
+
+
+def _is_whole(expr: Any) -> bool:
+    """Whether it is a rounded number within bounds: the quanta of a quantised tensor."""
+    if isinstance(expr, tirx.Max | tirx.Min | tirx.Add | tirx.Sub):
+        return _is_whole(expr.a) or _is_whole(expr.b)
+    return isinstance(expr, tvm.ir.Call) and expr.op.name in _ROUNDED
 
 
 def _alike(a: Expr, b: Expr) -> tuple[Expr, Expr]:

@@ -50,6 +50,37 @@ static float4 LOAD_NIBBLES4(__global const void* pointer, int at) {
 //: WORDS_WHERE(
 #define WORDS_WHERE(inside, words, word) ((inside) ? (words) : (uint4)(word))
 
+// The larger and the smaller of two numbers, NaN where one is NaN: OpenCL C's own may give the other
+// number, and GPUs do.  Compilers leave out the test of a constant.
+//: LARGER#(
+static float# LARGER#(float# a, float# b) {
+  const float# most = select(a, b, a < b);
+  return select(most, b, b != b);
+}
+//: SMALLER#(
+static float# SMALLER#(float# a, float# b) {
+  const float# least = select(a, b, b < a);
+  return select(least, b, b != b);
+}
+//: LARGER_HALF4(
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+static half4 LARGER_HALF4(half4 a, half4 b) {
+  const half4 most = select(a, b, a < b);
+  return select(most, b, b != b);
+}
+//: SMALLER_HALF4(
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+static half4 SMALLER_HALF4(half4 a, half4 b) {
+  const half4 least = select(a, b, b < a);
+  return select(least, b, b != b);
+}
+//: LARGER_HALF(
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+static half LARGER_HALF(half a, half b) { return b != b || a < b ? b : a; }
+//: SMALLER_HALF(
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+static half SMALLER_HALF(half a, half b) { return b != b || b < a ? b : a; }
+
 // The error function, off by 4.2e-7 of it at most: a rational function of x in -4 to 4.  Compilers'
 // own takes 180 instructions an element, and registers that leave half of the threads
 // (`scripts/estimate_networks`).  Source of the coefficients: Eigen, as TensorFlow has them.  Its

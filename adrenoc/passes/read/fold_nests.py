@@ -70,11 +70,20 @@ def _argument(kind: str) -> Nest:
             return [by_axis.get(a, i) for a, i in enumerate(index)]
 
         missing = tirx.const(math.prod(extents), "int32")
+        dtype = str(x.dtype)
+        loser = _extreme(dtype, -1 if kind == "max" else 1)
+
+        def is_number(value: Expr) -> Expr:
+            return value >= loser if kind == "max" else value <= loser
+
+        def element(index: Sequence[Expr], walked: Sequence[Expr]) -> Expr:
+            value = x(*place(index, walked))
+            return tirx.Select(is_number(value), value, loser) if "float" in dtype else value
 
         def fold(reducer: Callable[..., Expr], element: Element, name: str) -> Any:
             return fold_over(kept, extents, reducer, element, name)
 
-        extreme = fold(extreme_of, lambda i, walked: x(*place(i, walked)), "extreme")
+        extreme = fold(extreme_of, element, "extreme")
         first = fold(
             te.min,
             lambda i, walked: tirx.Select(
@@ -88,7 +97,11 @@ def _argument(kind: str) -> Nest:
             rest = list(index)
             if not call.attrs.keepdims:
                 rest = [_zero() if a in axes else rest.pop(0) for a in range(len(shape))]
-            return first(*rest).astype(str(out.dtype))
+            found = first(*rest)
+            if "float" in dtype:
+                begin = x(*place(rest, [_zero()] * len(extents)))
+                found = tirx.Select(is_number(begin), found, _zero())
+            return found.astype(str(out.dtype))
 
         return _function([x], [te.compute(_ints(out.shape), result, name="position")])
 

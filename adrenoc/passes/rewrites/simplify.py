@@ -247,6 +247,17 @@ def _maximum(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     return call
 
 
+def _equal_to_itself(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
+    """NaN differs from itself, while TVM's arithmetic takes equal expressions for equal."""
+    x = call.args[0]
+    if not x.same_as(call.args[1]) or not str(x.ty.dtype).startswith("float"):
+        return call
+    none = relax.op.isnan(x)
+    if op_name(call) == "relax.not_equal":
+        return none
+    return relax.op.logical_not(cleaner.emit(var, none, var.ty))
+
+
 def _concat(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     if not isinstance(call.args[0], relax.Tuple):
         return call
@@ -342,10 +353,12 @@ _RULES: dict[str, Rule] = {
     "relax.broadcast_to": _broadcast,
     "relax.concat": _concat,
     "relax.divide": _divide,
+    "relax.equal": _equal_to_itself,
     "relax.expand_dims": _reshape,
     "relax.flatten": _reshape,
     "relax.maximum": _maximum,
     "relax.multiply": _neutral(1.0),
+    "relax.not_equal": _equal_to_itself,
     "relax.permute_dims": _permute,
     "relax.power": _power,
     "relax.reshape": _reshape,

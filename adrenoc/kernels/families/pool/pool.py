@@ -18,6 +18,7 @@ from adrenoc.base.tvmapi import (
     floordiv,
     floormod,
     iconst,
+    larger,
     maximum,
     minimum,
     splat,
@@ -92,7 +93,7 @@ def max_pool(
 
     def visit(ky: Expr, kx: Expr) -> None:
         texel = x.texel(n, block, rows.locate_nearest(ky), columns.locate_nearest(kx))
-        largest[0] = maximum(largest[0], texel)
+        largest[0] = larger(largest[0], texel)
 
     _each_tap(geometry, visit, OneRun(builder))
     epilogue.write(n, block, h, w, largest[0])

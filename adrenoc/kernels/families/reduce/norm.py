@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adrenoc.base.tvmapi import Expr, fconst, floordiv, floormod, iconst, lane, splat, tirx
+from adrenoc.base.tvmapi import Expr, fconst, floordiv, floormod, iconst, lane, larger, splat, tirx
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
@@ -168,7 +168,7 @@ def _statistics(
     if not geometry.centred:
         return origin, builder.let(_rsqrt(sums[1] / total + epsilon), "scale")
     mean = builder.let(sums[0] / total, "mean")
-    variance = tirx.Max(sums[1] / total - mean * mean, splat(fconst(0.0, ACCUMULATOR)))
+    variance = larger(sums[1] / total - mean * mean, splat(fconst(0.0, ACCUMULATOR)))
     scale = builder.let(_rsqrt(variance + epsilon), "scale")
     return builder.let(mean + origin, "shift"), scale
 

@@ -18,8 +18,9 @@ from adrenoc.base.tvmapi import (
     floordiv,
     floormod,
     iconst,
-    maximum,
+    larger,
     minimum,
+    smaller,
     splat,
 )
 from adrenoc.ir.layout import LANES
@@ -67,8 +68,8 @@ class Reduction:
 REDUCTIONS = {
     "sum": Reduction(neutral=0.0, combine=_add, sum=True),
     "mean": Reduction(neutral=0.0, combine=_add, sum=True, mean=True),
-    "max": Reduction(neutral=-math.inf, combine=maximum),
-    "min": Reduction(neutral=math.inf, combine=minimum),
+    "max": Reduction(neutral=-math.inf, combine=larger),
+    "min": Reduction(neutral=math.inf, combine=smaller),
     "prod": Reduction(neutral=1.0, combine=_multiply),
 }
 
