@@ -43,7 +43,7 @@ _UNDER_QEMU = ("docs/tutorials/first-microcontroller.md",)
 
 def _write_inputs(folder: Path) -> None:
     """Write what the pages of tasks name."""
-    (folder / "mobilenet_v2.onnx").write_bytes(network("mobilenet_v2", width=0.25))
+    (folder / "mobilenet_v2.onnx").write_bytes(network("unet", width=0.25))
     (folder / "small_int8.tflite").write_bytes(wake_words(size=32))
     model = onnx.load(folder / "mobilenet_v2.onnx")
     for value in (*model.graph.input, *model.graph.output):
