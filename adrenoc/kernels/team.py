@@ -60,8 +60,8 @@ class Team:
         """Teams of one thread, which need not cooperate."""
         return Team(width=1, count=1, member=iconst(0), index=iconst(0))
 
-    def only(self, builder: KernelBuilder, number: int) -> Expr | None:
-        """Whether this thread is inside, and the member to store result `number`; None: always."""
+    def store_condition(self, builder: KernelBuilder, number: int) -> Expr | None:
+        """Return whether this thread stores result `number`: one member does; None is always."""
         chosen = self.member == iconst(number % self.width) if self.width > 1 else None
         if chosen is None or builder.inside is None:
             return builder.inside if chosen is None else chosen

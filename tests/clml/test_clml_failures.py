@@ -18,7 +18,6 @@ from tests.clml.regions import Built, Emulate, build, module_of
 
 _RECORDING = ("clNewRecordingQCOM", "clEndRecordingQCOM", "clEnqueueRecordingMLOpQCOM")
 _TUNING_RUN = ("clTuneMLOpQCOM", "clSaveMLTuningCacheQCOM")
-_TUNED_RUN = ("clLoadMLTuningCacheQCOM",)
 _KEEPS_ON = ("clSaveMLTuningCacheQCOM", "clLoadMLTuningCacheQCOM")
 """What fails here costs the tuning, not the library."""
 _UPDATE = "clUpdateMLTensorMemoryDescriptorSetQCOM"

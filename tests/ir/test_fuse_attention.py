@@ -15,7 +15,6 @@ from adrenoc.passes.fuse.index_maps import place_axes
 from tests.models import graph
 
 TOKENS, HEADS, WIDTH = 12, 2, 8
-DIM = HEADS * WIDTH
 
 
 def vision_block(*, width: int = WIDTH, bias: bool = False) -> onnx.ModelProto:

@@ -37,7 +37,6 @@ CONSTANTS = {
     "all": ints(-1),
     "half": np.float32(0.5),
 }
-COLUMN = node("Gather", ["n", "column"], ["i"], axis=1)
 
 
 def boxes() -> list[np.ndarray]:

@@ -54,7 +54,6 @@ from adrenoc.kernels.families.winograd.winograd_conv import winograd_conv
 from adrenoc.kernels.families.winograd.winograd_matrices import winograd
 from adrenoc.target.target import Target, load_target
 
-POINT = ConvGeometry(kernel=(1, 1))
 TILES = 8
 """Of a case, of thousands: those whose kernels are made."""
 OF_TEAMS = {"scan/scan.py"}

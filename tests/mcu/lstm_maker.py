@@ -11,8 +11,6 @@ from ai_edge_litert import schema_py_generated as schema
 from tests.mcu.maker import Maker, Value
 from tests.tflite.build import T
 
-_GATES = ("input", "forget", "cell", "output")
-
 
 def add_lstm(
     make: Maker,

@@ -280,7 +280,7 @@ def _activations(node: Node, kind: _Kind, number: int) -> list[Activation]:
 
 
 def _activation_names(node: Node, kind: _Kind, number: int) -> list[str]:
-    """Those of a direction, in small letters."""
+    """Return the activations of one direction, in lower case."""
     named = [n.decode() if isinstance(n, bytes) else n for n in node.attrs.get("activations", [])]
     count = len(kind.activations)
     names = named[number * count : (number + 1) * count] or list(kind.activations)

@@ -203,7 +203,7 @@ def _sample_output(
     name: str, expected: np.ndarray, known: Uncertainty, tolerance: float
 ) -> ProvenOutput:
     """Some numbers; any will do for those that the reference itself does not know as well."""
-    stride = _stride(expected.size)
+    stride = _coprime_stride(expected.size)
     widths = known.widths(expected).ravel()
     allowed, may_differ = 0.0, 0.0
     if holds_choices(expected):
@@ -230,8 +230,8 @@ def _shorten(value: np.generic) -> float | None:
     return float(f"{value:.9g}") if np.isfinite(value) else None
 
 
-def _stride(count: int) -> int:
-    """So that no axis is met at the same places alone."""
+def _coprime_stride(count: int) -> int:
+    """Return the least stride that keeps at most MOST_VALUES and has no factor of `count`."""
     stride = max(1, -(-count // MOST_VALUES))
     while math.gcd(stride, count) > 1:
         stride += 1

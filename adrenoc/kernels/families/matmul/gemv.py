@@ -96,7 +96,7 @@ def gemv(
     values = team.fold(builder, values, [plus] * len(values))
     for p, (n, h, w) in enumerate(places):
         # The members store a place each, where there are several.
-        with builder.when(team.only(builder, p)):
+        with builder.when(team.store_condition(builder, p)):
             value, *others = values[p : count * width : count]
             if norm is not None:
                 scale = norm.scale(builder, values[count * width + p], x.extents.c)

@@ -69,7 +69,7 @@ def gemv_dot(
     values = [sums[p] for p in range(len(places))]
     values = team.fold(builder, values, [plus] * len(places), dtype="int32")
     for p, (n, h, w) in enumerate(places):
-        with builder.when(team.only(builder, p)):
+        with builder.when(team.store_condition(builder, p)):
             total = values[p] + load_vector(rest.buffer, block, 0, "int32")
             value = builder.let(cast(total, "float32x4"), "total")
             epilogue.write(iconst(n), block, iconst(h), iconst(w), value)

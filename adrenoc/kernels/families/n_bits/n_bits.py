@@ -132,7 +132,7 @@ def n_bits(
             inside = _is_below(wanted[p], tokens, tile.tokens)
             beyond = _is_below(first + iconst(r), e.blocks, tile.blocks * tile.work_group[1])
             with (
-                builder.when(team.only(builder, p * tile.blocks + r)),
+                builder.when(team.store_condition(builder, p * tile.blocks + r)),
                 builder.when(inside),
                 builder.when(beyond),
             ):

@@ -104,7 +104,7 @@ def reduce_axes(
         value = folds.texel(Position(from_n, block, from_h, from_w))
     if reduction.mean:
         value = value / splat(fconst(count, ACCUMULATOR))
-    with builder.when(team.only(builder, 0)):
+    with builder.when(team.store_condition(builder, 0)):
         epilogue.write(n, block, h, w, value)
 
 
