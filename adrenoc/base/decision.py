@@ -50,5 +50,5 @@ class DecisionLog:
         return len(self._decisions)
 
     def to_json(self) -> list[dict[str, str]]:
-        """The log as plain data, for the bundle and for `--json`."""
+        """Return the log as plain data, for the bundle and for `--json`."""
         return [asdict(d) for d in self._decisions]

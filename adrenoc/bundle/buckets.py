@@ -71,7 +71,7 @@ class Buckets:
     batch: Batch
 
     def to_json(self) -> str:
-        """The text of `buckets.json`."""
+        """Return the text of `buckets.json`."""
         return json.dumps(to_plain(self), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -98,12 +98,12 @@ class FittedInputs:
 
 
 def folder_name(inputs: Sequence[TensorSpec]) -> str:
-    """The folder of a bucket: `1x3x224x224`, inputs joined by `_`."""
+    """Return the folder of a bucket: `1x3x224x224`, inputs joined by `_`."""
     return "_".join(dims(spec.shape) for spec in inputs)
 
 
 def read_buckets(bundle: Bundle) -> Buckets | None:
-    """The buckets of a bundle, or None where it was compiled for one shape.
+    """Return the buckets of a bundle, or None where it was compiled for one shape.
 
     Raises:
         BundleError: its list of buckets cannot be understood.
@@ -125,13 +125,13 @@ def read_buckets(bundle: Bundle) -> Buckets | None:
 
 
 def _is_odd(entry: BucketEntry) -> bool:
-    """Whether an entry names no folder of `BUCKETS_FOLDER`."""
+    """Return whether an entry names no folder of `BUCKETS_FOLDER`."""
     above, _, name = entry.folder.rpartition("/")
     return entry.folder != "." and (above != BUCKETS_FOLDER or name in ("", ".", ".."))
 
 
 def open_bucket(bundle: Bundle, entry: BucketEntry) -> Bundle:
-    """A bucket as a bundle of its own; its files were verified with those of `bundle`."""
+    """Return a bucket as a bundle of its own; its files were verified with those of `bundle`."""
     return bundle if entry.folder == "." else open_part(bundle, entry.folder)
 
 
@@ -148,7 +148,8 @@ def open_buckets(bundle: Bundle) -> tuple[Bundle, ...]:
 
 
 def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> FittedInputs:
-    """The smallest bucket that takes `inputs`, with a smaller batch filled up where that is exact.
+    """Return the smallest bucket that takes `inputs`, with a smaller batch filled up where that is
+    exact.
 
     Raises:
         InputError: no bucket takes them; all are listed.
@@ -178,7 +179,8 @@ def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> FittedInputs:
 
 
 def choose(buckets: Buckets, shapes: Extents) -> BucketEntry:
-    """The smallest bucket that takes tensors of `shapes`; inputs that are not named take any.
+    """Return the smallest bucket that takes tensors of `shapes`; inputs that are not named take
+    any.
 
     Raises:
         InputError: none does; all are listed.
@@ -244,7 +246,7 @@ def check_asked_shapes(bundle: Bundle, shapes: Extents) -> None:
 
 
 def specs_for(bundle: Bundle, shapes: Extents) -> tuple[TensorSpec, ...]:
-    """The inputs as a bundle takes them when those in `shapes` have these shapes.
+    """Return the inputs as a bundle takes them when those in `shapes` have these shapes.
 
     Raises:
         InputError: no bucket takes them.

@@ -85,7 +85,8 @@ class Bundle:
     whole: Path | None = None
 
     def file(self, name: str) -> Path:
-        """A file of the bundle; constants and built kernels of a part lie in the whole one."""
+        """Return a file of the bundle; constants and built kernels of a part lie in the whole
+        one."""
         if self.whole is not None and name in _OF_THE_WHOLE:
             return self.whole / name
         return self.root / name
@@ -127,22 +128,23 @@ class Bundle:
         return tuple((str(past), str(present)) for past, present in pairs)
 
     def params(self, specs: Sequence[ParamSpec] | None = None) -> dict[str, np.ndarray]:
-        """The packed constants by name; with `specs` these alone."""
+        """Return the packed constants by name; with `specs` these alone."""
         wanted = self.manifest.params if specs is None else specs
         where = f"{self.path}: {PARAMS}"
         return read_params(self.file(PARAMS), wanted, where=where, moves=self.moves())
 
     def walk_params(self, specs: Sequence[ParamSpec]) -> Iterator[np.ndarray]:
-        """The packed constants that `specs` say, in their order; each is read as it comes."""
+        """Return the packed constants that `specs` say, in their order; each is read as it
+        comes."""
         where = f"{self.path}: {PARAMS}"
         return walk_params(self.file(PARAMS), specs, where=where, moves=self.moves())
 
     def moves(self) -> dict[str, Move]:
-        """How constants that it does not hold come of those that it holds, by name."""
+        """Return how constants that it does not hold come of those that it holds, by name."""
         return read_moves(self.file(MOVES), f"{self.path}: {MOVES}")
 
     def decisions(self) -> list[dict[str, str]]:
-        """The compiler's decisions, in order."""
+        """Return the compiler's decisions, in order."""
         where = f"{self.path}: {DECISIONS}"
         try:
             log = read_json(_text(self.root / DECISIONS, self.path))
@@ -153,14 +155,14 @@ class Bundle:
             ) from error
 
     def launches(self) -> tuple[LaunchInfo, ...]:
-        """What each launch computes, in order; empty in a bundle that does not tell."""
+        """Return what each launch computes, in order; empty in a bundle that does not tell."""
         file = self.root / LAUNCHES
         if not file.is_file():
             return ()
         return launches_from_json(_text(file, self.path), where=f"{self.path}: {LAUNCHES}")
 
     def kernels(self) -> tuple[KernelInfo, ...]:
-        """The kernels with their sources read from the bundle.
+        """Return the kernels with their sources read from the bundle.
 
         Raises:
             BundleError: the source of one is not listed, or no text.
@@ -208,7 +210,8 @@ def open_bundle(path: Path) -> Bundle:
 
 
 def open_part(bundle: Bundle, folder: str) -> Bundle:
-    """A folder of a bundle as one of its own; its files were verified with those of `bundle`.
+    """Return a folder of a bundle as one of its own; its files were verified with those of
+    `bundle`.
 
     Raises:
         BundleError: it is no bundle, or the manifest above lists its files otherwise.
@@ -228,7 +231,7 @@ def open_part(bundle: Bundle, folder: str) -> Bundle:
 
 
 def read_manifest(root: Path, *, shown: Path) -> Manifest:
-    """The manifest of the bundle folder `root`; messages call the bundle `shown`.
+    """Return the manifest of the bundle folder `root`; messages call the bundle `shown`.
 
     Raises:
         BundleError: there is none, or it cannot be understood.
@@ -246,7 +249,8 @@ def read_manifest(root: Path, *, shown: Path) -> Manifest:
 
 
 def make_temporary(path: Path) -> TemporaryFolder:
-    """A folder for the files of the bundle at `path`, which goes with the process at the latest."""
+    """Return a folder for the files of the bundle at `path`, which goes with the process at the
+    latest."""
     try:
         return TemporaryFolder("bundle")
     except OSError as error:
@@ -258,7 +262,7 @@ def make_temporary(path: Path) -> TemporaryFolder:
 
 
 def _text(file: Path, shown: Path) -> str:
-    """A text of a bundle."""
+    """Return a text of a bundle."""
     try:
         return read_plain(file).decode("utf-8")
     except OSError as error:
@@ -274,7 +278,7 @@ def _unreadable(shown: Path, name: str, error: OSError) -> BundleError:
 
 
 def _read_listed(root: Path) -> Digests | None:
-    """What the manifest of a folder lists; None where it is not the manifest of a bundle.
+    """Return what the manifest of a folder lists; None where it is not the manifest of a bundle.
 
     Bundles of other versions are ours, too; what a user wrote into a listed file is not kept.
     """
@@ -312,5 +316,5 @@ def _verify(root: Path, entry: FileEntry, *, shown: Path) -> None:
 
 
 def kernel_file(root: Path, kernel: KernelInfo) -> Path:
-    """Where the source of a kernel lies in the bundle folder `root`."""
+    """Return where the source of a kernel lies in the bundle folder `root`."""
     return root / KERNELS / f"{kernel.name}.cl"

@@ -27,7 +27,7 @@ class ChatSettings:
     top_p: float = 1.0
 
     def to_json(self) -> bytes:
-        """The same as a bundle holds it."""
+        """Return the same as a bundle holds it."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False).encode() + b"\n"
 
 

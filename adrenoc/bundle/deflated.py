@@ -58,7 +58,7 @@ def inflate_files(root: Path, manifest: Manifest, shown: Path) -> None:
 
 
 def _innermost_first(root: Path) -> list[Path]:
-    """The manifests of a bundle: each is a file of those around it."""
+    """Return the manifests of a bundle: each is a file of those around it."""
     return sorted(root.rglob(MANIFEST), key=lambda path: -len(path.parts))
 
 

@@ -61,12 +61,13 @@ class Editions:
     editions: tuple[Edition, ...]
 
     def to_json(self) -> str:
-        """The text of `devices.json`."""
+        """Return the text of `devices.json`."""
         return json.dumps(to_plain(self), indent=1, ensure_ascii=False) + "\n"
 
 
 def read_editions(bundle: Bundle) -> tuple[Edition, ...]:
-    """The editions of a bundle, the common one last; none where it was compiled for one device.
+    """Return the editions of a bundle, the common one last; none where it was compiled for one
+    device.
 
     Raises:
         BundleError: its list of editions cannot be understood.
@@ -96,13 +97,13 @@ def read_editions(bundle: Bundle) -> tuple[Edition, ...]:
 
 
 def _is_odd(edition: Edition) -> bool:
-    """Whether an edition names no folder of `DEVICES_FOLDER`."""
+    """Return whether an edition names no folder of `DEVICES_FOLDER`."""
     above, _, name = edition.folder.rpartition("/")
     return edition.folder != COMMON and (above != DEVICES_FOLDER or name in ("", ".", ".."))
 
 
 def open_edition(bundle: Bundle, edition: Edition) -> Bundle:
-    """An edition as a bundle of its own; its files were verified with those of `bundle`.
+    """Return an edition as a bundle of its own; its files were verified with those of `bundle`.
 
     Raises:
         BundleError: it is damaged.
@@ -133,7 +134,7 @@ def name_parts(bundle: Bundle) -> dict[str, Bundle]:
 def rank_editions(
     editions: tuple[Edition, ...], *, gpu: str, driver: str
 ) -> tuple[tuple[Edition, ...], str]:
-    """The editions that a device may run, the best first, the common one last; and why.
+    """Return the editions that a device may run, the best first, the common one last; and why.
 
     `gpu` is the number of an Adreno, empty for another device.
     """

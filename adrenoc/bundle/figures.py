@@ -28,7 +28,7 @@ class Figures:
 
 
 def figures_of(bundle: Bundle) -> Figures:
-    """The figures of a bundle, or of one of its buckets.
+    """Return the figures of a bundle, or of one of its buckets.
 
     Raises:
         BundleError: its list of launches cannot be understood.

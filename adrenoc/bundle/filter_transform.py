@@ -28,7 +28,7 @@ class FilterTransform:
 
     @classmethod
     def from_matrix(cls, matrix: Sequence[Sequence[Fraction]]) -> FilterTransform:
-        """The same as whole numbers."""
+        """Return the same as whole numbers."""
         divisors = tuple(math.lcm(*(c.denominator for c in row)) for row in matrix)
         rows = (
             tuple(int(c * divisor) for c in row)
@@ -60,7 +60,7 @@ class FilterTransform:
 
 
 def _add(factors: Sequence[int], filters: np.ndarray, axis: int) -> np.ndarray:
-    """The sum over one axis, the first products first."""
+    """Return the sum over one axis, the first products first."""
     lines = [filters.take(at, axis) * factor for at, factor in enumerate(factors)]
     whole = lines[0]
     for line in lines[1:]:

@@ -52,7 +52,7 @@ class Gate:
     said: str = ""
 
     def broken_by(self, before: Figures, after: Figures) -> str:
-        """A sentence where the figure grew by more; empty where it did not."""
+        """Return a sentence where the figure grew by more; empty where it did not."""
         key = _FIGURES[self.name].key
         was, now = getattr(before, key), getattr(after, key)
         if was is None or now is None:
@@ -104,6 +104,6 @@ def _is_finite(digits: str) -> bool:
 
 
 def list_broken(gates: Sequence[Gate], before: Figures, after: Figures) -> tuple[str, ...]:
-    """A sentence for each gate that is broken, in their order."""
+    """Return a sentence for each gate that is broken, in their order."""
     said = (gate.broken_by(before, after) for gate in gates)
     return tuple(sentence for sentence in said if sentence)

@@ -255,7 +255,7 @@ class Manifest:
     files: tuple[FileEntry, ...]
 
     def to_json(self) -> str:
-        """The manifest as text, byte-identical for equal manifests."""
+        """Return the manifest as text, byte-identical for equal manifests."""
         return json.dumps(to_plain(self), indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod

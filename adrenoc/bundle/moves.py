@@ -80,7 +80,7 @@ class Move:
         return (*self.counts[:-2], self.transform.side, self.transform.side)
 
     def bring(self, source: np.ndarray, where: str) -> np.ndarray:
-        """The constant, of the one that holds its elements.
+        """Return the constant, of the one that holds its elements.
 
         Raises:
             BundleError: a place lies outside of one of the two.
@@ -99,7 +99,7 @@ class Move:
         return made.view(self.dtype).reshape(self.shape)
 
     def _transform(self, elements: np.ndarray) -> np.ndarray:
-        """The bits of filters, transformed, of the bits of plain ones."""
+        """Return the bits of filters, transformed, of the bits of plain ones."""
         import numpy as np
 
         if self.transform is None or not elements.size:
@@ -115,13 +115,13 @@ class Move:
 
 
 def moves_to_json(moves: Mapping[str, Move]) -> str:
-    """The text of `moves.json`: a line for each constant."""
+    """Return the text of `moves.json`: a line for each constant."""
     lines = (json.dumps(to_plain(move), ensure_ascii=False) for move in moves.values())
     return '{"moves": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
 def read_moves(path: Path, where: str) -> dict[str, Move]:
-    """The moves in a file, by the constant that each makes; none where there is no file.
+    """Return the moves in a file, by the constant that each makes; none where there is no file.
 
     Raises:
         BundleError: it is damaged; the sentence begins with `where`.

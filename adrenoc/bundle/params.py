@@ -30,7 +30,7 @@ _DTYPES = {
 def read_params(
     path: Path, specs: Sequence[ParamSpec], *, where: str, moves: Mapping[str, Move] | None = None
 ) -> dict[str, np.ndarray]:
-    """The constants that `specs` say, by name; `where` names the file in messages.
+    """Return the constants that `specs` say, by name; `where` names the file in messages.
 
     Raises:
         BundleError: the file is damaged, or holds others.
@@ -42,7 +42,7 @@ def read_params(
 def walk_params(
     path: Path, specs: Sequence[ParamSpec], *, where: str, moves: Mapping[str, Move] | None = None
 ) -> Iterator[np.ndarray]:
-    """The constants that `specs` say, each read when it is asked for; `where` names the file.
+    """Yield the constants that `specs` say, each read when it is asked for; `where` names the file.
 
     So whoever hands them on holds one at a time: a language model's are as large as all of its
     memory on the device.  Those that `moves` make come of others of the file.
@@ -93,7 +93,7 @@ class _Stored:
             raise BundleError(f"{where} holds no constants: {error}", hint=_HINT) from error
 
     def read(self, name: str) -> np.ndarray | None:
-        """An array; None where the file has none of that name.
+        """Return an array; None where the file has none of that name.
 
         Raises:
             BundleError: nothing takes its dtype.

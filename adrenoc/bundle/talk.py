@@ -11,7 +11,7 @@ from adrenoc.bundle.manifest import Manifest
 
 
 def is_decoder(manifest: Manifest) -> bool:
-    """Whether a bundle generates tokens: it has caches, and the inputs of a decoder."""
+    """Return whether a bundle generates tokens: it has caches, and the inputs of a decoder."""
     names = {spec.name for spec in manifest.inputs}
     return bool(manifest.states) and {TOKENS, PAST_LENGTH} <= names
 

@@ -165,7 +165,8 @@ def _manifest_text(stream: BinaryIO, members: dict[PurePosixPath, TarMember], pa
 def _verify_member(
     stream: BinaryIO, members: dict[PurePosixPath, TarMember], entry: FileEntry, path: Path
 ) -> TarMember:
-    """The member that is the file `entry`, which has the size and the digest that it states."""
+    """Return the member that is the file `entry`, which has the size and the digest that it
+    states."""
     member = members.get(PurePosixPath(entry.path))
     if member is None:
         raise BundleError(f"{path} lacks the file {entry.path}", hint=REBUILD_HINT)

@@ -77,7 +77,7 @@ def fill_bundle(
 
 
 def file_entry(root: Path, path: Path) -> FileEntry:
-    """What the manifest of the bundle in `root` says of the file at `path`."""
+    """Return what the manifest of the bundle in `root` says of the file at `path`."""
     return FileEntry(
         path=path.relative_to(root).as_posix(),
         bytes=path.stat().st_size,

@@ -18,7 +18,7 @@ _READ_IN_PART = {"take", "append_rows", "cached_attention"}
 def judge_decoder(
     graph: Graph, nodes: Sequence[NodeVerdict], launches: int, roofline: Roofline
 ) -> DecoderVerdict | None:
-    """The verdict on a plan of one token; None of a graph without caches."""
+    """Return the verdict on a plan of one token; None of a graph without caches."""
     if not graph.states:
         return None
     pasts = tuple(graph.states.values())
@@ -38,5 +38,6 @@ def judge_decoder(
 
 
 def _tokens_per_s(rate: float | None, size: int) -> float | None:
-    """The most tokens a second of `size` bytes each; None of no bytes, or at no stated rate."""
+    """Return the most tokens a second of `size` bytes each; None of no bytes, or at no stated
+    rate."""
     return 1e6 * rate / size if rate is not None and size else None

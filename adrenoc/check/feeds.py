@@ -32,7 +32,7 @@ def check_tensor(model: Path, name: str, known: Iterable[str]) -> None:
 def select_feeds(
     model: Path, inputs: Mapping[str, np.ndarray], names: list[str]
 ) -> dict[str, np.ndarray]:
-    """The arrays of these inputs.
+    """Return the arrays of these inputs.
 
     Raises:
         InputError: one is missing.

@@ -15,7 +15,7 @@ from adrenoc.importers.formats import find_model_files
 def expected_outputs(
     firmware: Firmware, model: Path, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The outputs of LiteRT's reference kernels, or of onnxruntime, as int8 by name.
+    """Return the outputs of LiteRT's reference kernels, or of onnxruntime, as int8 by name.
 
     Raises:
         InputError: the model does not have these inputs.
@@ -31,6 +31,6 @@ def expected_outputs(
 
 
 def judge_of(model: Path) -> str:
-    """What computed the expected outputs, as the end of a sentence."""
+    """Return what computed the expected outputs, as the end of a sentence."""
     tflite = find_model_files(model).format == "tflite"
     return "LiteRT's reference kernels compute" if tflite else "onnxruntime computes"

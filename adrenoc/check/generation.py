@@ -136,18 +136,18 @@ def compute_logits(
 def feed_all(
     form: DecoderForm, tokens: Sequence[int], given: Mapping[str, np.ndarray] | None
 ) -> dict[str, np.ndarray]:
-    """The inputs of a run over all tokens, with those beside tokens and states."""
+    """Return the inputs of a run over all tokens, with those beside tokens and states."""
     return {**feed_tokens(form, tokens), **(given or {})}
 
 
 def in_halves(model: Path) -> bool:
-    """Whether a decoder keeps its past in halves, as models in halves do."""
+    """Return whether a decoder keeps its past in halves, as models in halves do."""
     form = find_decoder(model)
     return form is not None and any(cache.dtype == "float16" for cache in form.caches)
 
 
 def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarray]:
-    """The inputs of a run over all tokens, with nothing before them."""
+    """Return the inputs of a run over all tokens, with nothing before them."""
     count = len(tokens)
     feeds = {
         TOKENS: np.asarray([tokens], np.int64),
@@ -172,7 +172,7 @@ def feed_tokens(form: DecoderForm, tokens: Sequence[int]) -> dict[str, np.ndarra
 def feed_steps(
     form: DecoderForm, tokens: Sequence[int], given: Mapping[str, np.ndarray] | None = None
 ) -> list[dict[str, np.ndarray]]:
-    """The inputs of a run for each token; states are those before the first.
+    """Return the inputs of a run for each token; states are those before the first.
 
     `given` are inputs beside tokens and states, the same for all tokens.
     """
@@ -194,13 +194,13 @@ def kept_states(form: DecoderForm) -> list[tuple[str, str]]:
 
 
 def _number_tokens(form: DecoderForm, count: int) -> np.ndarray:
-    """The numbers of tokens, in each stream of positions that there is."""
+    """Return the numbers of tokens, in each stream of positions that there is."""
     numbers = np.arange(count, dtype=np.int64)[None]
     return numbers if form.streams == 1 else np.tile(numbers, (form.streams, 1, 1))
 
 
 def _gap(row: np.ndarray, token: int) -> float:
-    """How far below the reference's choice it sees a token, over the range of its logits."""
+    """Return how far below the reference's choice it sees a token, over the range of its logits."""
     wide = row.astype(np.float64)
     return float(wide.max() - wide[token]) / (float(np.ptp(wide)) or 1.0)
 

@@ -21,7 +21,7 @@ def walk_calls(
     kept: Sequence[tuple[str, str]],
     call: Callable[[Arrays], Arrays],
 ) -> list[Arrays]:
-    """What calls make one after the other, each given what the one before has left.
+    """Return what calls make one after the other, each given what the one before has left.
 
     `kept` are inputs and the outputs that they are in the next call.
     """
@@ -36,7 +36,7 @@ def walk_calls(
 def call_graph(
     interpreter: Any, model: Path, inputs: Mapping[str, np.ndarray], tensors: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-    """The outputs of a call and its intermediate `tensors`, by name (`list_tensors`).
+    """Return the outputs of a call and its intermediate `tensors`, by name (`list_tensors`).
 
     Raises:
         InputError: an input is missing or does not fit, or a tensor is unknown.
@@ -55,8 +55,8 @@ def call_graph(
 
 
 def list_tensors(interpreter: Any, number: int = 0) -> dict[int, dict[str, Any]]:
-    """What LiteRT tells of each tensor of a graph, by index; those of one name are told apart as
-    the importer does."""
+    """Return what LiteRT tells of each tensor of a graph, by index; those of one name are told
+    apart as the importer does."""
     told = {d["index"]: d for d in interpreter.get_tensor_details(number)}
     names = number_names(told[at]["name"] if at in told else "" for at in range(max(told) + 1))
     return {index: {**detail, "name": names[index]} for index, detail in told.items()}
@@ -111,7 +111,7 @@ def _call_signature(
 
 
 def _find_graph(interpreter: Any, taken: Mapping[str, Mapping[str, Any]]) -> int:
-    """The number of the graph that has these inputs."""
+    """Return the number of the graph that has these inputs."""
     wanted = {(detail["index"], detail["name"]) for detail in taken.values()}
     for number in range(interpreter.num_subgraphs()):
         if wanted <= {(d["index"], d["name"]) for d in interpreter.get_tensor_details(number)}:
@@ -136,7 +136,7 @@ def _read(
 
 
 def _is_resized(detail: Mapping[str, Any], array: np.ndarray) -> bool:
-    """Whether an array has other extents than LiteRT's input now, where the file leaves them
+    """Return whether an array has other extents than LiteRT's input now, where the file leaves them
     open."""
     now, said = list(detail["shape"]), list(detail["shape_signature"])
     if list(array.shape) == now or len(now) != array.ndim or len(said) != array.ndim:

@@ -20,7 +20,7 @@ from adrenoc.importers.tflite.decoder.roles import (
 
 
 def run_tokens(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The logits after each of `inputs["tokens"]`, [tokens, vocabulary].
+    """Return the logits after each of `inputs["tokens"]`, [tokens, vocabulary].
 
     Raises:
         DependencyError, ModelFormatError: see `open_interpreter`.

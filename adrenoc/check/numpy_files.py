@@ -32,7 +32,7 @@ _HEADERS = {
 
 
 def load_array(path: Path) -> np.ndarray:
-    """The array of a .npy file.
+    """Return the array of a .npy file.
 
     Raises:
         InputError: the file is missing, damaged, or holds something else.
@@ -41,7 +41,7 @@ def load_array(path: Path) -> np.ndarray:
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a .npz file, by name.
+    """Return the arrays of a .npz file, by name.
 
     Raises:
         InputError: the file is missing, damaged, too long, or holds something else.

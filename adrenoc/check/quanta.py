@@ -91,7 +91,7 @@ def _quantised_onnx(model: Path) -> Quantised | None:
 
 
 def _makes_quanta(node: onnx.NodeProto) -> bool:
-    """Whether the first output holds whole numbers that stand for floats."""
+    """Return whether the first output holds whole numbers that stand for floats."""
     if node.op_type == "QGemm":
         return len(node.input) > _SCALE_OF_QGEMM and bool(node.input[_SCALE_OF_QGEMM])
     return node.op_type.endswith("QuantizeLinear") or node.op_type.startswith("QLinear")

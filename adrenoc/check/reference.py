@@ -64,7 +64,7 @@ def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> Arra
 
 
 def run_tokens(model: Path, tokens: Sequence[int]) -> np.ndarray:
-    """What LiteRT computes of a decoder in TFLite after each token: [tokens, vocabulary].
+    """Return what LiteRT computes of a decoder in TFLite after each token: [tokens, vocabulary].
 
     Raises:
         DependencyError, ModelFormatError, ToolError: see `run_reference`.
@@ -95,7 +95,8 @@ def run_steps(
 
 
 def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Arrays]:
-    """The outputs of the runtime's other kernels for the same model, by the name of the kernels.
+    """Return the outputs of the runtime's other kernels for the same model, by the name of the
+    kernels.
 
     Each rounds in its own way; those that refuse the model are left out.
 
@@ -176,7 +177,8 @@ class Apart:
             return process.wait()
 
     def _ensure_process(self) -> subprocess.Popen[bytes]:
-        """The process; one that another process started, before it was forked, is not ours."""
+        """Return the process; one that another process started, before it was forked, is not
+        ours."""
         if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
             self._owner = os.getpid()
             self._process = subprocess.Popen(
@@ -210,14 +212,14 @@ def _ask(function: str, model: Path, inputs: object, **more: object) -> Any:
 
 
 def _folder() -> str:
-    """Where relative paths begin; "" where that folder has gone."""
+    """Return where relative paths begin; "" where that folder has gone."""
     with suppress(OSError):
         return str(Path.cwd())
     return ""
 
 
 def _explain_end(model: Path, code: int) -> Exception:
-    """What it means that the process has ended."""
+    """Return what it means that the process has ended."""
     runtime = "LiteRT" if find_model_files(model).format == "tflite" else "onnxruntime"
     how = f"ended its process with code {code}"  # its own words are on stderr
     if code < 0:

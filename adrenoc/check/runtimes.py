@@ -78,7 +78,7 @@ def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict
 
 
 def reference_version(kind: str) -> str:
-    """The package that computes the reference for models of this format, with its version.
+    """Return the package that computes the reference for models of this format, with its version.
 
     Raises:
         DependencyError: it is not installed.
@@ -96,7 +96,8 @@ def reference_version(kind: str) -> str:
 def other_kernels(
     model: Path, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """The outputs of the runtime's other kernels for the same model, by the name of the kernels.
+    """Return the outputs of the runtime's other kernels for the same model, by the name of the
+    kernels.
 
     Each rounds in its own way; those that refuse the model are left out.
     """
@@ -116,7 +117,7 @@ def _onnx_kernels(model: Path) -> tuple[str, ...]:
 
 
 def import_runtime(package: str, module: str, what: str) -> ModuleType:
-    """A module of a package that is needed for this format alone.
+    """Return a module of a package that is needed for this format alone.
 
     Raises:
         DependencyError: it cannot be imported.
@@ -243,7 +244,7 @@ def _cannot_run(
 
 
 def tensor_names(model: Path) -> frozenset[str]:
-    """The names of all tensors that a model computes."""
+    """Return the names of all tensors that a model computes."""
     if find_model_files(model).format == "tflite":
         runtime = import_runtime("ai-edge-litert", "ai_edge_litert.interpreter", "TFLite")
         told = list_tensors(runtime.Interpreter(model_path=str(model)))
@@ -254,7 +255,7 @@ def tensor_names(model: Path) -> frozenset[str]:
 
 
 def find_rounding(model: Path) -> set[str]:
-    """The operators of the model for which onnxruntime rounds data to bytes first."""
+    """Return the operators of the model for which onnxruntime rounds data to bytes first."""
     import onnx
 
     def rounds(node: onnx.NodeProto) -> bool:
@@ -276,7 +277,7 @@ def _round_nothing(model: Any) -> None:
 
 
 def _change(model: Path, tensors: tuple[str, ...], *, widen: bool) -> Any:
-    """The model with `tensors` among its outputs and without roundings of data.
+    """Return the model with `tensors` among its outputs and without roundings of data.
 
     To `widen` it makes floats of halves.
     """

@@ -55,7 +55,7 @@ class Trials:
     said: str
 
     def keep_first(self, why: str) -> Trials:
-        """The first set alone, with the reason in words."""
+        """Return the first set alone, with the reason in words."""
         return Trials(sets=self.sets[:1], said=f"{_ONE}: {why}")
 
 
@@ -142,7 +142,8 @@ def _change_rows(array: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) 
 
 
 def _bounds(spec: TensorSpec) -> tuple[int, int]:
-    """The whole numbers that an input may hold: what it indexes, else all of a narrow dtype."""
+    """Return the whole numbers that an input may hold: what it indexes, else all of a narrow
+    dtype."""
     info = np.iinfo(spec.dtype)
     if len(spec.bounds) == 2 and info.min <= spec.bounds[0] <= spec.bounds[1] <= info.max:
         return spec.bounds[0], spec.bounds[1]
@@ -162,7 +163,7 @@ def _is_image(spec: TensorSpec) -> bool:
 
 
 def _is_sound(spec: TensorSpec) -> bool:
-    """Whether it is called one, has the extents of one, or a spectrum is taken of it."""
+    """Return whether it is called one, has the extents of one, or a spectrum is taken of it."""
     if spec.bounds and np.dtype(spec.dtype).kind == "f":
         return spec.bounds[0] < 0
     if any(word in spec.name.lower() for word in _SOUNDS):

@@ -19,7 +19,7 @@ from adrenoc.clml.region import Region
 
 
 def attach_regions(module: tvm.IRModule, regions: Sequence[Region]) -> tvm.IRModule:
-    """The module with what TVM needs to link the regions; the same where there are none.
+    """Return the module with what TVM needs to link the regions; the same where there are none.
 
     Raises:
         DependencyError: the native runtime cannot be built (it needs a C++ compiler).
@@ -38,7 +38,7 @@ def attach_regions(module: tvm.IRModule, regions: Sequence[Region]) -> tvm.IRMod
 
 
 def runtime_module(region: Region) -> Any:
-    """The module of one region."""
+    """Return the module of one region."""
     native.load()
     create = tvm_ffi.get_global_func("runtime.clml_runtime_create")
     names = [name for name, _ in region.constants()]

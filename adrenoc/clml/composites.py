@@ -43,7 +43,8 @@ def _generate(functions: Sequence[Any], _options: Any, names: Mapping[Any, str])
 
 
 def composite_graph(function: Any, names: Mapping[Any, str]) -> tuple[dict[str, Any], list[str]]:
-    """The graph of one function that TVM cut out, and the constants that it reads, in order."""
+    """Return the graph of one function that TVM cut out, and the constants that it reads, in
+    order."""
     return _Composites(names).write(function)
 
 

@@ -42,7 +42,7 @@ class GraphWriter:
         return node
 
     def finish(self, outputs: Sequence[int]) -> dict[str, Any]:
-        """The whole graph as plain data."""
+        """Return the whole graph as plain data."""
         leaves = [i for i, node in enumerate(self._nodes) if node["op"] != "kernel"]
         return {
             "nodes": self._nodes,
@@ -53,7 +53,7 @@ class GraphWriter:
 
 
 def document(region: Region) -> dict[str, Any]:
-    """The graph of a region as plain data."""
+    """Return the graph of a region as plain data."""
     writer = GraphWriter()
     names = {
         id(operand): name
@@ -86,10 +86,10 @@ def document(region: Region) -> dict[str, Any]:
 
 
 def document_text(region: Region) -> str:
-    """The graph of a region as compact JSON."""
+    """Return the graph of a region as compact JSON."""
     return plain_text(document(region))
 
 
 def plain_text(graph: dict[str, Any]) -> str:
-    """A graph as compact JSON."""
+    """Return a graph as compact JSON."""
     return json.dumps(graph, separators=(",", ":"), ensure_ascii=False)

@@ -51,22 +51,22 @@ class Bindings:
                 self._readers.setdefault(var, []).append(binding)
 
     def producer(self, expr: Any) -> Binding | None:
-        """The binding of a variable, None for parameters and constants."""
+        """Return the binding of a variable, None for parameters and constants."""
         return self._values.get(expr) if isinstance(expr, relax.Var) else None
 
     def inner(self, var: relax.Var) -> bool:
-        """Whether one place alone reads a variable, and the function does not return it."""
+        """Return whether one place alone reads a variable, and the function does not return it."""
         return self._uses[var] == 1 and var not in self._returned
 
     def next(self, binding: Binding, *names: str) -> Binding | None:
-        """The one reader of a binding's result, if it is an operator of `names`."""
+        """Return the one reader of a binding's result, if it is an operator of `names`."""
         if not self.inner(binding.var):
             return None
         (reader,) = self._readers[binding.var]
         return reader if op_name(reader.value) in names else None
 
     def next_item(self, binding: Binding) -> Binding | None:
-        """The binding of item 0 of a tuple, if nothing else of the tuple is read."""
+        """Return the binding of item 0 of a tuple, if nothing else of the tuple is read."""
         if not self.inner(binding.var):
             return None
         (reader,) = self._readers[binding.var]
@@ -75,18 +75,18 @@ class Bindings:
 
 
 def operand(expr: Any) -> Operand:
-    """A variable or a constant as an operand."""
+    """Return a variable or a constant as an operand."""
     value = constant_value(expr)
     return Operand(name="" if value is not None else str(expr.name), value=value)
 
 
 def constant(value: np.ndarray) -> Operand:
-    """A constant operand."""
+    """Return a constant operand."""
     return Operand(value=value)
 
 
 def shape_of(expr: Any) -> tuple[int, ...]:
-    """The shape of a tensor.
+    """Return the shape of a tensor.
 
     Raises:
         RefusedError: it is not static.
@@ -158,7 +158,7 @@ def operator(
     inputs: Sequence[Operand],
     attrs: Mapping[str, Any] | None = None,
 ) -> Operator:
-    """A node of the graph that makes the result of the last of `bindings`."""
+    """Return a node of the graph that makes the result of the last of `bindings`."""
     result = bindings[-1].var
     return Operator(
         name=name,

@@ -120,7 +120,7 @@ def find_matches(flat: FlatFunction, table: Table, *, version: int, dtype: str =
 
 
 def _explain_not_half(match: Found) -> str:
-    """Why the operators' constants are no halves, empty where they can be."""
+    """Return why the operators' constants are no halves, empty where they can be."""
     for operator in match.operators:
         for operand in operator.inputs:
             if operand.value is not None and (reason := explain_not_half(operand.value)):
@@ -129,8 +129,8 @@ def _explain_not_half(match: Found) -> str:
 
 
 def _epilogue(bindings: Bindings, binding: Binding) -> Iterator[relax.Var]:
-    """What the texture kernel of a refused convolution or product computes on its way: cut off
-    from it, a bias or a ReLU alone would cost two copies."""
+    """Yield what the texture kernel of a refused convolution or product computes on its way: cut
+    off from it, a bias or a ReLU alone would cost two copies."""
     if op_name(binding.value) not in _ANCHORS:
         return
     following: Binding | None = binding
@@ -145,7 +145,7 @@ def _refusal(subject: str, what: str, reason: str) -> Decision:
 
 
 def _waits(bindings: Bindings, binding: Binding) -> bool:
-    """Whether a pad or a transpose will be taken in by what reads it."""
+    """Return whether a pad or a transpose will be taken in by what reads it."""
     name = op_name(binding.value)
     if name == "relax.nn.pad":
         conv = bindings.next(binding, "relax.nn.conv2d")

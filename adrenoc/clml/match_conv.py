@@ -113,7 +113,7 @@ def match_conv2d_transpose(table: Table, bindings: Bindings, start: Binding) -> 
 
 
 def conv_attrs(attrs: Any) -> dict[str, Any]:
-    """The attributes that both convolutions share, as TVM's extractor writes them."""
+    """Return the attributes that both convolutions share, as TVM's extractor writes them."""
     out_dtype = attrs.out_dtype
     return {
         "strides": ints(attrs.strides),
@@ -175,7 +175,7 @@ def clip_limits(call: Any) -> tuple[float, float]:
 
 
 def padding_before(bindings: Bindings, call: Any) -> Binding | None:
-    """A pad with zeros along H and W whose only reader is the convolution `call`."""
+    """Return a pad with zeros along H and W whose only reader is the convolution `call`."""
     pad = bindings.producer(call.args[0])
     if pad is None or op_name(pad.value) != "relax.nn.pad" or not bindings.inner(pad.var):
         return None
@@ -203,7 +203,7 @@ def _weights(call: Any) -> np.ndarray:
 
 
 def _bias(add: Binding, before: Binding, channels: int) -> np.ndarray | None:
-    """The constant of an addition if it holds one number a channel."""
+    """Return the constant of an addition if it holds one number a channel."""
     left, right = add.value.args
     value = constant_value(right if left.same_as(before.var) else left)
     if value is None or value.dtype.kind != "f":

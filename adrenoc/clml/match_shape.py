@@ -26,7 +26,7 @@ from adrenoc.importers.relax.values import constant_value, op_name
 
 
 def match_reshape(table: Table, bindings: Bindings, start: Binding) -> Found:
-    """A reshape, or the three operators that are a depth-to-space in order DCR."""
+    """Return a reshape, or the three operators that are a depth-to-space in order DCR."""
     blocks = _depth_to_space(table, bindings, start)
     if blocks is not None:
         return blocks
@@ -57,7 +57,7 @@ def _depth_to_space(table: Table, bindings: Bindings, start: Binding) -> Found |
 
 
 def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
-    """A product by constant weights, with its bias, or of two computed matrices.
+    """Return a product by constant weights, with its bias, or of two computed matrices.
 
     Rank 2 is TVM's `nn.dense` (weights [O, I]), rank 3 with batch 1 `nn.batch_matmul`.
 
@@ -94,7 +94,8 @@ def match_matmul(table: Table, bindings: Bindings, start: Binding) -> Found:
 
 
 def transpose_before(bindings: Bindings, call: Any) -> Binding | None:
-    """The transpose of the right matrix whose only reader is the product `call` of rank 3."""
+    """Return the transpose of the right matrix whose only reader is the product `call` of rank
+    3."""
     transpose = bindings.producer(call.args[1])
     if (
         transpose is None
@@ -121,7 +122,7 @@ def _dense(table: Table, bindings: Bindings, start: Binding, weights: np.ndarray
 
 
 def _append_bias(bindings: Bindings, start: Binding, product: Found) -> Found:
-    """A product with its bias as an addition of equal shapes, which is what CLML has."""
+    """Return a product with its bias as an addition of equal shapes, which is what CLML has."""
     bias = _bias(bindings, start)
     if bias is None:
         return product
@@ -139,7 +140,7 @@ def _append_bias(bindings: Bindings, start: Binding, product: Found) -> Found:
 
 
 def _bias(bindings: Bindings, start: Binding) -> tuple[Binding, np.ndarray] | None:
-    """The addition of one number a column that follows, and the numbers."""
+    """Return the addition of one number a column that follows, and the numbers."""
     added = bindings.next(start, "relax.add")
     if added is None:
         return None

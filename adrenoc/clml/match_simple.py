@@ -26,7 +26,7 @@ _SPATIAL = [2, 3]
 
 
 def match_relu(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """A ReLU that no operator before it takes in."""
+    """Return a ReLU that no operator before it takes in."""
     row, source = table["relu"], start.value.args[0]
     check_limits(row, [source])
     attrs = {"activation_type": "relu"}
@@ -34,7 +34,7 @@ def match_relu(table: Table, _bindings: Bindings, start: Binding) -> Found:
 
 
 def match_clip(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """A clip: ReLU6 where its limits are 0 and 6."""
+    """Return a clip: ReLU6 where its limits are 0 and 6."""
     source, (low, high) = start.value.args[0], clip_limits(start.value)
     if (low, high) == (0.0, 6.0):
         check_limits(table["relu6"], [source])
@@ -107,7 +107,7 @@ def _split_channel_constant(binding: Binding) -> tuple[Any, np.ndarray] | None:
 
 
 def match_batch_norm(table: Table, bindings: Bindings, start: Binding) -> Found:
-    """A batch norm that could not be folded; the tuple's item and TVM's reshape go with it.
+    """Return a batch norm that could not be folded; the tuple's item and TVM's reshape go with it.
 
     Raises:
         RefusedError: its statistics are used or computed, or it is along another axis.
@@ -175,7 +175,7 @@ def match_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
 
 
 def _divides(attrs: dict[str, Any], shape: tuple[int, ...]) -> bool:
-    """Whether rounding up and down give the same number of windows."""
+    """Return whether rounding up and down give the same number of windows."""
     before, after = attrs["padding"][:2], attrs["padding"][2:]
     return all(
         (shape[2 + i] + before[i] + after[i] - attrs["pool_size"][i]) % attrs["strides"][i] == 0
@@ -202,7 +202,7 @@ def match_global_pool(table: Table, _bindings: Bindings, start: Binding) -> Foun
 
 
 def match_adaptive_pool(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """An adaptive average pool to one pixel is the global one.
+    """Return an adaptive average pool to one pixel is the global one.
 
     Raises:
         RefusedError: it keeps more pixels, or the layout is not NCHW.
@@ -251,7 +251,7 @@ def match_concat(table: Table, _bindings: Bindings, start: Binding) -> Found:
 
 
 def match_pad(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """A pad with zeros, by reflection or by the edge, along H and W.
+    """Return a pad with zeros, by reflection or by the edge, along H and W.
 
     Raises:
         RefusedError: other axes, another value.
@@ -269,7 +269,7 @@ def match_pad(table: Table, _bindings: Bindings, start: Binding) -> Found:
 
 
 def match_upsampling(table: Table, _bindings: Bindings, start: Binding) -> Found:
-    """A bilinear resize that does not ask for half-pixel centres.
+    """Return a bilinear resize that does not ask for half-pixel centres.
 
     Raises:
         RefusedError: another method, layout or transformation.

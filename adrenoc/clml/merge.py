@@ -20,7 +20,7 @@ from adrenoc.importers.relax.flat import FlatFunction, variables
 
 
 def merge(flat: FlatFunction, found: Sequence[Found]) -> tuple[tuple[Found, ...], ...]:
-    """The groups, each in execution order, in the order of their first members."""
+    """Return the groups, each in execution order, in the order of their first members."""
     owner = {binding.var: index for index, match in enumerate(found) for binding in match.bindings}
     level = _levels(flat, found, owner)
     leader = list(range(len(found)))
@@ -47,7 +47,7 @@ def merge(flat: FlatFunction, found: Sequence[Found]) -> tuple[tuple[Found, ...]
 def _levels(
     flat: FlatFunction, found: Sequence[Found], owner: dict[relax.Var, int]
 ) -> dict[int, int]:
-    """The level of each match.  Matches come in the order in which their results are made."""
+    """Return the level of each match. Matches come in the order in which their results are made."""
     of_var: dict[relax.Var, int] = {}
     of_match: dict[int, int] = {}
     for binding in flat.bindings:

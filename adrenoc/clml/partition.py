@@ -115,7 +115,7 @@ class _Cutter:
         self._cuts: list[tuple[Region, tuple[Found, ...]]] = []
 
     def describe(self, members: Sequence[Found], table: Table) -> Region:
-        """The region that a group would be."""
+        """Return the region that a group would be."""
         inner = {b.var for match in members for b in match.bindings}
         bindings = [binding for match in members for binding in match.bindings]
         outer = {str(v.name): v for b in bindings for v in variables(b.value) if v not in inner}
@@ -152,7 +152,7 @@ class _Cutter:
         self._cuts.append((region, members))
 
     def module(self, module: tvm.IRModule) -> tvm.IRModule:
-        """The module with the calls and a function for each region."""
+        """Return the module with the calls and a function for each region."""
         if not self._cuts:
             return module
         functions = {}
@@ -176,7 +176,7 @@ class _Cutter:
         by_last: dict[relax.Var, Region],
         members: set[relax.Var],
     ) -> relax.Function:
-        """The main function: a region is called where its last operator stood.
+        """Return the main function: a region is called where its last operator stood.
 
         What reads a region's earlier results may stand before that place, so the rest is sorted
         anew: a binding comes as soon as all that it reads is there.
@@ -193,7 +193,7 @@ class _Cutter:
         return main
 
     def _call(self, region: Region) -> list[Binding]:
-        """The call of a region, with casts where the model's floats are of another dtype."""
+        """Return the call of a region, with casts where the model's floats are of another dtype."""
         made: list[Binding] = []
         by_name = self._vars()
         arguments = []
@@ -226,7 +226,8 @@ class _Cutter:
         return {**named, **{str(b.var.name): b.var for b in self._flat.bindings}}
 
     def _variant(self, region: Region, members: set[relax.Var]) -> relax.Function:
-        """The same operators as a function of Relax, from floats of the region's dtype to such."""
+        """Return the same operators as a function of Relax, from floats of the region's dtype to
+        such."""
         by_name = self._vars()
         env: dict[relax.Var, relax.Expr] = {}
         params, bindings = [], []
@@ -261,13 +262,14 @@ class _Cutter:
 
 
 def _version(operator: Operator, table: Table) -> int:
-    """The first interface that has an operator, with the batch norm that it has taken in."""
+    """Return the first interface that has an operator, with the batch norm that it has taken in."""
     rows = (operator.row, "batch_norm") if "batchnorm" in operator.attrs else (operator.row,)
     return max(table[row].version for row in rows)
 
 
 def _sort_bindings(params: Sequence[relax.Var], bindings: Sequence[Binding]) -> list[Binding]:
-    """The bindings in an order in which each is made before it is read, else as they stand."""
+    """Return the bindings in an order in which each is made before it is read, else as they
+    stand."""
     made = {binding.var for binding in bindings}
     known, ordered = set(params), []
     pending = list(bindings)

@@ -37,7 +37,7 @@ class Row:
     pointwise_gain: tuple[float, float] | None = None
 
     def gain_of(self, dtype: str, *, pointwise: bool) -> float:
-        """The gain of one operator."""
+        """Return the gain of one operator."""
         pair = self.pointwise_gain if pointwise and self.pointwise_gain is not None else self.gain
         return pair[dtype == "float16"]
 

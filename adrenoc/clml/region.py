@@ -63,7 +63,7 @@ class Region:
             yield name, np.ascontiguousarray(operand.value.astype(self.dtype))
 
     def constant_operands(self) -> Iterator[Operand]:
-        """The constant operands; one that two operators share comes once."""
+        """Yield the constant operands; one that two operators share comes once."""
         seen: set[int] = set()
         for operator in self.operators:
             for operand in operator.inputs:

@@ -100,7 +100,7 @@ def judge(region: Region, table: Table, performance: Performance) -> Verdict:
 def reckoning(
     table: Table, performance: Performance, *, half: bool, launch_source: str
 ) -> tuple[str, str]:
-    """What estimates are made with, and where that is from: for the decision log.
+    """Return what estimates are made with, and where that is from: for the decision log.
 
     `launch_source` is the target's word on its `performance.launch_us`.
     """

@@ -25,7 +25,7 @@ def values_of(options: CompileOptions) -> dict[str, Any]:
 
 
 def options_of(bundle: Bundle) -> CompileOptions:
-    """The options that a bundle was compiled with.
+    """Return the options that a bundle was compiled with.
 
     Raises:
         BundleError: another version of adrenoc had options that this one does not know.

@@ -43,7 +43,7 @@ _SOURCES = ("*.py", "*.c", "*.cc", "*.h", "*.def", "*.cl", "*.toml", "*.txt")
 
 
 def tool_versions() -> dict[str, str]:
-    """The versions of adrenoc and of the packages that it compiles with, by package name.
+    """Return the versions of adrenoc and of the packages that it compiles with, by package name.
 
     Packages that bring operators (`tflite/extensions.py`) are among them.
     """
@@ -66,7 +66,7 @@ def sources_digest() -> str:
 
 
 def cache_key(parts: Mapping[str, str]) -> str:
-    """The key of a compilation: SHA-256 over what the caller names, tools and own sources.
+    """Return the key of a compilation: SHA-256 over what the caller names, tools and own sources.
 
     `parts` are the digests of the model, target and options, and whatever else goes into the
     bundle (the model's name, the linker that was asked for).
@@ -90,7 +90,7 @@ class BundleDigests:
     options: str
 
     def fits(self, manifest: Manifest) -> bool:
-        """Whether a manifest says so."""
+        """Return whether a manifest says so."""
         said = (manifest.model.sha256, manifest.target.digest, manifest.options.digest)
         return said == (self.model, self.target, self.options)
 
@@ -106,7 +106,8 @@ class BundleCache:
         self._is_warned = False
 
     def manifest(self, key: str, wanted: BundleDigests) -> Manifest | None:
-        """What the entry under `key` promises, unverified; None where there is none that fits.
+        """Return what the entry under `key` promises, unverified; None where there is none that
+        fits.
 
         One that cannot be read, or does not fit, is dropped: it would stay in the place of a good
         one for ever.
@@ -217,7 +218,7 @@ class BundleCache:
             return None
 
     def _is_open(self) -> bool:
-        """Whether the cache is there and ours; says once why it is not."""
+        """Return whether the cache is there and ours; says once why it is not."""
         try:
             private_folder(self._root)
             private_folder(self._folder)

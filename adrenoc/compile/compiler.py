@@ -113,7 +113,7 @@ def compile_model(
 
 
 def _input_specs(imported: Imported, graph: Graph) -> tuple[TensorSpec, ...]:
-    """The inputs; states are of the dtype in which they lie in memory."""
+    """Return the inputs; states are of the dtype in which they lie in memory."""
     pasts = set(graph.states.values())
     return tuple(
         replace(spec, dtype=graph.operand(name).dtype) if name in pasts else spec
@@ -122,7 +122,7 @@ def _input_specs(imported: Imported, graph: Graph) -> tuple[TensorSpec, ...]:
 
 
 def region_infos(found: Partition | None, program: Program) -> tuple[RegionInfo, ...]:
-    """What a bundle says of the regions that OpenCL ML computes, with their own kernels."""
+    """Return what a bundle says of the regions that OpenCL ML computes, with their own kernels."""
     if found is None:
         return ()
     return tuple(
@@ -165,7 +165,7 @@ def _kernels(program: Program, sources: dict[str, str]) -> tuple[KernelInfo, ...
 
 
 def statistics_of(program: Program) -> Statistics:
-    """Where operators and tensors are, and how many kernels only move data.
+    """Return where operators and tensors are, and how many kernels only move data.
 
     An operator counts for the memory that it writes.  A layout kernel converts between the
     user's row-major memory and blocks, or between two layouts; a copy kernel moves elements
@@ -197,7 +197,8 @@ _MOVES = {"reshape", "permute_dims", "strided_slice", "concat", "expand_dims", "
 
 
 def kind_of(operators: tuple[str, ...]) -> str:
-    """What a map of these operators does: `compute`, or what it moves: `copy`, `layout`, `pad`."""
+    """Return what a map of these operators does: `compute`, or what it moves: `copy`, `layout`,
+    `pad`."""
     if set(operators) <= {"layout"}:
         return "layout"
     if operators == ("nn.pad",):

@@ -62,7 +62,7 @@ class ConstantStore:
         self._origins: dict[str, _Origin] = {}
 
     def share_constants(self, compiled: Compiled) -> Compiled:
-        """The same with constants named as all parts name them, each content once.
+        """Return the same with constants named as all parts name them, each content once.
 
         How they were packed is left out: it holds the model's own constants, a set for each part.
         """
@@ -90,7 +90,8 @@ class ConstantStore:
         return self._names[content]
 
     def _trace(self, name: str, value: np.ndarray, packing: Packing) -> Move | None:
-        """How `value` comes of a stored constant; without one it becomes an origin for others."""
+        """Return how `value` comes of a stored constant; without one it becomes an origin for
+        others."""
         if packing.transform is not None:
             derived = self._derive(name, value, packing, packing.transform)
             if derived is not None:
@@ -119,7 +120,7 @@ class ConstantStore:
     def _derive(
         self, name: str, value: np.ndarray, packing: Packing, transform: Matrix
     ) -> Move | None:
-        """How `value` comes of plain filters, which are stored if they are not yet."""
+        """Return how `value` comes of plain filters, which are stored if they are not yet."""
         made = packing.make_rounded()
         found = _find_places(made, packing.move, value)
         axes = _order_axes(packing)
@@ -160,7 +161,7 @@ class ConstantStore:
 
 
 def _brings(move: Move, source: np.ndarray, value: np.ndarray) -> bool:
-    """Whether a move makes this very constant: no bit may differ."""
+    """Return whether a move makes this very constant: no bit may differ."""
     try:
         made = move.bring(source, "")
     except BundleError:
@@ -171,7 +172,7 @@ def _brings(move: Move, source: np.ndarray, value: np.ndarray) -> bool:
 def _trace_origins(
     name: str, value: np.ndarray, packing: Packing
 ) -> Iterator[tuple[str, tuple[int, ...], _Origin]]:
-    """What a constant was packed of: the model's own numbers, or what was computed of them.
+    """Yield what a constant was packed of: the model's own numbers, or what was computed of them.
 
     Gives a key of their content, their counts along each axis, and where they lie.
     """
@@ -188,12 +189,13 @@ def _trace_origins(
 
 
 def _key(kind: str, numbers: np.ndarray, width: int) -> str:
-    """The key of numbers that are stored in so many bytes each."""
+    """Return the key of numbers that are stored in so many bytes each."""
     return f"{kind} {width} {_digest(numbers)}"
 
 
 def _find_places(numbers: np.ndarray, pack: Pack, value: np.ndarray) -> tuple[Places, int] | None:
-    """Where `pack` puts numbers in `value`, and the bytes of each; None where it computes."""
+    """Return where `pack` puts numbers in `value`, and the bytes of each; None where it
+    computes."""
     if numbers.size > _MOST_ELEMENTS or numbers.size == 0 or numbers.ndim == 0:
         return None
     packed = pack_indices(numbers, pack, value.nbytes)

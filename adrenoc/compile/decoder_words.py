@@ -18,7 +18,8 @@ _HINT = "--tokenizer takes the tokenizer.json that lies beside the model"
 
 
 def find_words(model: Path, asked: Path | None) -> tuple[dict[str, bytes], tuple[Decision, ...]]:
-    """The files of a bundle that turn texts into tokens: the tokenizer, and its template of chats.
+    """Return the files of a bundle that turn texts into tokens: the tokenizer, and its template of
+    chats.
 
     Raises:
         InputError: the tokenizer that was asked for cannot be read, or is no such thing.
@@ -31,7 +32,8 @@ def find_words(model: Path, asked: Path | None) -> tuple[dict[str, bytes], tuple
 
 
 def find_tokenizer(model: Path, asked: Path | None) -> tuple[bytes, tuple[Decision, ...]]:
-    """The one that was asked for, that of the model's container, or the one beside the model.
+    """Return the one that was asked for, that of the model's container, or the one beside the
+    model.
 
     Nothing where there is none.
 

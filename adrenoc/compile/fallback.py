@@ -69,7 +69,7 @@ class Fallback:
 
 
 def plan_fallback(model: Path, format_: str) -> Fallback:
-    """A model's integer code, planned.
+    """Return a model's integer code, planned.
 
     Raises:
         CompileError: the model is not of int8.

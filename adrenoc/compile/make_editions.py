@@ -136,7 +136,7 @@ def compile_editions(
 def _tell_constants(
     edition: Edition, part: Part, store: ConstantStore, before: set[str]
 ) -> Decision:
-    """What an edition adds to the constants of those before it."""
+    """Return what an edition adds to the constants of those before it."""
     specs = {spec.name for one in part.compiled for spec in one.param_specs}
     own = [name for name in store.params if name not in before]
     moved = [name for name in specs if name in store.moves]

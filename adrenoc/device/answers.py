@@ -69,14 +69,14 @@ def _is_content(value: Any) -> bool:
 
 
 def _items(form: Form) -> Form:
-    """A list of values of one form."""
+    """Return a list of values of one form."""
     return lambda value: (
         isinstance(value, list) and len(value) <= _MOST_ITEMS and all(map(form, value))
     )
 
 
 def _row(*forms: Form) -> Form:
-    """A list with a value of each of these forms."""
+    """Return a list with a value of each of these forms."""
     return lambda value: (
         isinstance(value, list)
         and len(value) == len(forms)
@@ -85,7 +85,8 @@ def _row(*forms: Form) -> Form:
 
 
 def _keys(needed: Mapping[str, Form], others: Mapping[str, Form] | None = None) -> Form:
-    """An object with these keys, perhaps those `others`, and whatever a newer runtime adds."""
+    """Return an object with these keys, perhaps those `others`, and whatever a newer runtime
+    adds."""
     return lambda value: (
         isinstance(value, dict)
         and all(key in value and form(value[key]) for key, form in needed.items())
@@ -94,13 +95,13 @@ def _keys(needed: Mapping[str, Form], others: Mapping[str, Form] | None = None) 
 
 
 def _only(needed: Mapping[str, Form]) -> Form:
-    """An object with these keys and no others."""
+    """Return an object with these keys and no others."""
     whole = _keys(needed)
     return lambda value: whole(value) and value.keys() == needed.keys()
 
 
 def _json(form: Form) -> Form:
-    """A text in JSON that holds a value of a form."""
+    """Return a text in JSON that holds a value of a form."""
 
     def fits(value: Any) -> bool:
         if not isinstance(value, str):
@@ -219,7 +220,7 @@ FORMS: dict[str, Form] = {
 
 
 def check_answers(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a server whose answers are of its form.
+    """Return a function of a server whose answers are of its form.
 
     Raises:
         WrongAnswerError: from the function, where one is not.
@@ -228,7 +229,7 @@ def check_answers(name: str, function: Callable[..., Any]) -> Callable[..., Any]
 
 
 def check_answer(name: str, answer: Any) -> Any:
-    """What the function of that name answered.
+    """Return what the function of that name answered.
 
     Raises:
         WrongAnswerError: it is of another form.
@@ -240,7 +241,7 @@ def check_answer(name: str, answer: Any) -> Any:
 
 
 def check_output(spec: TensorSpec, tensor: Any) -> Any:
-    """A tensor of a server that is the output `spec` of a bundle.
+    """Return a tensor of a server that is the output `spec` of a bundle.
 
     Raises:
         WrongAnswerError: it is not.

@@ -45,7 +45,7 @@ Read = TypeVar("Read")
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The run whose `--json` output is in the file `path`.
+    """Return the run whose `--json` output is in the file `path`.
 
     Raises:
         InputError: the file is missing, or holds something else.
@@ -63,7 +63,7 @@ def _take_baseline(told: Any) -> Baseline:
 
 
 def read_printed_run(path: Path, take: Callable[[Any], Read]) -> Read:
-    """What `take` finds in the run whose `--json` output is in the file `path`.
+    """Return what `take` finds in the run whose `--json` output is in the file `path`.
 
     Raises:
         InputError: the file is missing, or holds something else.
@@ -146,7 +146,7 @@ class Ran(Protocol):
 
 
 def find_difference(before: Ran, result: Ran) -> str:
-    """Why the times of two runs say nothing against each other; empty where they do."""
+    """Return why the times of two runs say nothing against each other; empty where they do."""
     was, this = (device.partition(" at ")[0] for device in (before.device, result.device))
     if was != this:
         return f"that was on {was}, this is {this}"

@@ -41,7 +41,7 @@ class Chosen:
 
 
 def choose_edition(bundle: Bundle, facts: Mapping[str, Any], *, refused: str = "") -> Chosen:
-    """The edition of `bundle` for the device that `facts` are of.
+    """Return the edition of `bundle` for the device that `facts` are of.
 
     That is the first whose needs the device meets, of its own GPU and driver, of its own GPU, and
     the common one; with `refused`, what the driver said of the kernels of its own, the common one.

@@ -82,19 +82,19 @@ class CheckResult:
 
 
 def hint_of_failure(in_float32: bool) -> str:
-    """What to do next about numbers that are off."""
+    """Return what to do next about numbers that are off."""
     if in_float32:
         return "--check-layers MODEL names the first layer that is off"
     return "compile with --preset fp32 to tell rounding from a defect"
 
 
 def default_tolerance(storage_dtype: str, compute_dtype: str) -> float:
-    """The tolerance for a bundle by the types that it stores and computes in."""
+    """Return the tolerance for a bundle by the types that it stores and computes in."""
     return FP32_TOLERANCE if is_float32(storage_dtype, compute_dtype) else FP16_TOLERANCE
 
 
 def is_float32(storage_dtype: str, compute_dtype: str) -> bool:
-    """Whether a bundle of these types holds no halves."""
+    """Return whether a bundle of these types holds no halves."""
     return storage_dtype == "float32" and compute_dtype == "float32"
 
 
@@ -121,7 +121,8 @@ def compare(
 
 
 def join_checks(checks: Mapping[str, CheckResult], *, fed: str) -> CheckResult:
-    """The worst of each output over sets of inputs, by what each set holds; `fed` tells of all."""
+    """Return the worst of each output over sets of inputs, by what each set holds; `fed` tells of
+    all."""
     named = [
         [replace(t, reason=f"{t.reason}, on {what}" if t.reason else "") for t in one.tensors]
         for what, one in checks.items()
@@ -167,7 +168,7 @@ def settle(
     exact: np.ndarray,
     tolerance: float,
 ) -> TensorCheck:
-    """What is to be said where numbers that differ from what is expected are known exactly.
+    """Return what is to be said where numbers that differ from what is expected are known exactly.
 
     It passes where each of them is right, and is told where some of what is expected are wrong.
     """
@@ -193,7 +194,8 @@ def settle(
 
 
 def scale_of(expected: np.ndarray) -> float:
-    """What errors are told over: the range of its numbers; their size where all are alike."""
+    """Return what errors are told over: the range of its numbers; their size where all are
+    alike."""
     import numpy as np
 
     finite = expected[np.isfinite(expected)].astype(np.float64)
@@ -265,7 +267,7 @@ def _name_side(seen: np.ndarray, expected: np.ndarray) -> str:
 
 
 def holds_choices(expected: np.ndarray) -> bool:
-    """Whether whole numbers are labels, indices or masks, and no quanta."""
+    """Return whether whole numbers are labels, indices or masks, and no quanta."""
     import numpy as np
 
     if expected.dtype.kind not in "biu":
@@ -276,7 +278,8 @@ def holds_choices(expected: np.ndarray) -> bool:
 
 
 def _cut_to_found(seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """The entries before those that mark what was not found, where the reference has no more.
+    """Return the entries before those that mark what was not found, where the reference has no
+    more.
 
     Outputs whose extent depends on data have a fixed one in a bundle; -1 stands behind the last
     entry (False, or the largest number of unsigned integers).

@@ -19,7 +19,8 @@ _ADRENO = re.compile(r"(?:Adreno\s*(?:\(TM\))?\s*|^FD)(\d{3}[a-z]?|X\d-\d\d)\b",
 
 
 def adreno_number(facts: Mapping[str, Any]) -> str:
-    """The number of an Adreno GPU in what OpenCL tells of it ("750"); empty for another device."""
+    """Return the number of an Adreno GPU in what OpenCL tells of it ("750"); empty for another
+    device."""
     for key in ("name", "version"):
         found = _ADRENO.search(str(facts.get(key, "")))
         if found is not None:
@@ -28,7 +29,7 @@ def adreno_number(facts: Mapping[str, Any]) -> str:
 
 
 def target_of(bundle: Bundle) -> Target:
-    """What a bundle was compiled for: a listed device, or the target file that lies in it.
+    """Return what a bundle was compiled for: a listed device, or the target file that lies in it.
 
     Raises:
         TargetError: this version of adrenoc knows no such device, or the file is wrong.
@@ -48,7 +49,7 @@ def target_of(bundle: Bundle) -> Target:
 
 
 def twin_name(bundle: Bundle) -> str:
-    """The device to compile for, so that this computer has the kernels of a bundle."""
+    """Return the device to compile for, so that this computer has the kernels of a bundle."""
     try:
         return target_of(bundle).host_name
     except (TargetError, BundleError):  # of another version of adrenoc
@@ -56,7 +57,7 @@ def twin_name(bundle: Bundle) -> str:
 
 
 def other_gpu_notes(bundle: Bundle, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """A note where a bundle for one Adreno GPU runs on another, with what would be faster.
+    """Return a note where a bundle for one Adreno GPU runs on another, with what would be faster.
 
     Kernels are right on any device that `check_device` lets pass; their tiles are for one.
     """

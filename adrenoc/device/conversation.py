@@ -46,7 +46,8 @@ class Conversation:
     def answer(
         self, messages: Sequence[Message], wish: Wish, stops: Sequence[str] = (), **more: Any
     ) -> Generator[str, None, None]:
-        """The model's answer to messages, in pieces that are whole letters; then `reply` is set.
+        """Yield the model's answer to messages, in pieces that are whole letters; then `reply` is
+        set.
 
         A text of `stops` ends it, and is no part of it.  `more` goes to the template, as `tools`.
 
@@ -58,7 +59,7 @@ class Conversation:
     def continue_text(
         self, text: str, wish: Wish, stops: Sequence[str] = ()
     ) -> Generator[str, None, None]:
-        """What follows a text, as `answer`; the template is not asked.
+        """Yield what follows a text, as `answer`; the template is not asked.
 
         Raises:
             InputError: the text has no tokens, or the context has no room for it.
@@ -68,7 +69,7 @@ class Conversation:
     def continue_tokens(
         self, prompt: Sequence[int], wish: Wish, stops: Sequence[str] = ()
     ) -> Generator[str, None, None]:
-        """What follows tokens, as `answer`.
+        """Yield what follows tokens, as `answer`.
 
         Raises:
             InputError: the context has no room for them.
@@ -137,7 +138,7 @@ class _Pending:
         self.is_stopped = False
 
     def feed(self, piece: str) -> str:
-        """What can be given on now that `piece` is there."""
+        """Return what can be given on now that `piece` is there."""
         self._kept += piece
         found = [at for stop in self._stops if (at := self._kept.find(stop)) >= 0]
         if found:
@@ -146,11 +147,11 @@ class _Pending:
         return self._give(len(self._kept) - self._begun())
 
     def finish(self, piece: str) -> str:
-        """The rest, as no more comes."""
+        """Return the rest, as no more comes."""
         return self.feed(piece) + ("" if self.is_stopped else self._give(len(self._kept)))
 
     def _begun(self) -> int:
-        """The most letters at the end that a stop begins with."""
+        """Return the most letters at the end that a stop begins with."""
         lengths = range(min(len(self._kept), max(map(len, self._stops), default=0)), 0, -1)
         ends = (n for n in lengths if any(s.startswith(self._kept[-n:]) for s in self._stops))
         return next(ends, 0)

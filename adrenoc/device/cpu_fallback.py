@@ -77,7 +77,7 @@ class _Facts(ctypes.Structure):
 
 
 def carries_cpu(bundle: Bundle) -> bool:
-    """Whether a bundle was compiled with `--fallback cpu`."""
+    """Return whether a bundle was compiled with `--fallback cpu`."""
     return any(entry.path == CPU_LIBRARY for entry in bundle.manifest.files)
 
 
@@ -167,7 +167,7 @@ class _CpuModel:
         self._pool.shutdown()
 
     def compute(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """The outputs, in the model's own dtypes."""
+        """Return the outputs, in the model's own dtypes."""
         count = len(inputs)
         given = [
             np.ascontiguousarray(_encode(array, border))
@@ -194,7 +194,7 @@ class _CpuModel:
 
 
 def _features() -> int:
-    """What the core has, as the library asks it."""
+    """Return what the core has, as the library asks it."""
     if platform.machine() not in ("aarch64", "arm64"):
         return 0
     ask = ctypes.CDLL(None).getauxval

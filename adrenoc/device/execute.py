@@ -104,7 +104,7 @@ def execute(
 def _notes(
     place: Place, bundle: Bundle, loaded: _Loaded, states: Sequence[GpuState]
 ) -> Iterator[str]:
-    """What a user should know of the device, of the kernels' programs, and of clocks."""
+    """Yield what a user should know of the device, of the kernels' programs, and of clocks."""
     yield from other_gpu_notes(bundle, place.facts)
     if loaded.programs is not None:
         yield from loaded.programs.notes()
@@ -186,7 +186,7 @@ def _set_hints(place: Place, options: RunOptions) -> None:
 
 
 def _hints(place: Place, options: RunOptions) -> tuple[HintUse, ...]:
-    """What became of what was asked of the driver."""
+    """Return what became of what was asked of the driver."""
     asked = {"performance": options.perf_hint, "priority": options.priority}
     told = place.function("adrenoc.opencl.hints")
     if told is not None:
@@ -233,7 +233,7 @@ class _Runner:
         self._result: Any = None
 
     def _bind(self, machine: Any, recording: str) -> Any:
-        """The module that repeats runs; None where the runtime is an older one."""
+        """Return the module that repeats runs; None where the runtime is an older one."""
         bind = self._place.function("adrenoc.opencl.bind_run")
         if bind is None:
             return None
@@ -281,13 +281,13 @@ class _Runner:
         return ms_since(begun)
 
     def launching(self) -> LaunchReport | None:
-        """How the last run was launched; None where the runtime is an older one."""
+        """Return how the last run was launched; None where the runtime is an older one."""
         if self._bound is None:
             return None
         return LaunchReport(**json.loads(self._place.look_up(self._bound, "report")()))
 
     def take_outputs(self) -> dict[str, np.ndarray]:
-        """The outputs of the last run, by name, with the states that it left."""
+        """Return the outputs of the last run, by name, with the states that it left."""
         tensors = self._place.fields(self._result, self._specs)
         found = {
             spec.name: tensor.numpy() for spec, tensor in zip(self._specs, tensors, strict=True)
@@ -299,7 +299,8 @@ class _Runner:
 def _run_among(
     runner: _Runner, inputs: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> tuple[tuple[dict[str, np.ndarray], dict[str, np.ndarray]], ...]:
-    """The outputs for `inputs` of runs that each follow some of `others`, behind those of the last.
+    """Return the outputs for `inputs` of runs that each follow some of `others`, behind those of
+    the last.
 
     A kernel that such a run loses leaves what the run before it wrote.  The numbers of runs between
     are uneven, so that what is lost every second to fifth time is lost by one of these.
@@ -328,7 +329,8 @@ def _sustain(runner: _Runner, options: RunOptions) -> Sustained | None:
 
 
 def _profile(runner: _Runner, place: Place) -> tuple[list[TimedLaunch], tuple[str, ...]]:
-    """The launches of one more run, and why there are none where the device's clock stands."""
+    """Return the launches of one more run, and why there are none where the device's clock
+    stands."""
     start = _require(place, "adrenoc.opencl.profile_start")
     stop = _require(place, "adrenoc.opencl.profile_stop")
     start(place.number)
@@ -354,7 +356,8 @@ def _time_regions(
     regions: tuple[RegionRun, ...],
     launches: list[TimedLaunch],
 ) -> tuple[RegionRun, ...]:
-    """The regions with their times, and with those of their texture kernels in one more run."""
+    """Return the regions with their times, and with those of their texture kernels in one more
+    run."""
     switch_off = _require(place, "adrenoc.clml.switch_off")
     switch_off(True)
     try:
@@ -382,7 +385,7 @@ def _require(place: Place, name: str) -> Callable[..., Any]:
 
 
 def _differences(first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]) -> list[str]:
-    """Whether the runs gave the same, bit by bit."""
+    """Return whether the runs gave the same, bit by bit."""
     return [
         f"the first and the last run gave different values of `{name}`"
         for name, array in last.items()

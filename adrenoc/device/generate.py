@@ -145,7 +145,7 @@ class Decoder:
         self.length = int(self._call("length"))
 
     def read_logits(self) -> np.ndarray:
-        """What the last token was picked of, where the wish asked for it."""
+        """Return what the last token was picked of, where the wish asked for it."""
         import numpy as np
 
         if self._logits is None:
@@ -170,7 +170,7 @@ class Decoder:
         self.length = length
 
     def save(self) -> bytes:
-        """What the caches hold, for `restore`."""
+        """Return what the caches hold, for `restore`."""
         return bytes(self._call("save"))
 
     def restore(self, saved: bytes) -> None:
@@ -183,12 +183,12 @@ class Decoder:
         self.length = int(self._call("length"))
 
     def read_cache(self, name: str) -> np.ndarray:
-        """The rows of a cache that are there."""
+        """Return the rows of a cache that are there."""
         held: np.ndarray = self._states[name].numpy()[:, :, : self.length]
         return held
 
     def launching(self) -> LaunchReport:
-        """How the last step was launched."""
+        """Return how the last step was launched."""
         return LaunchReport(**json.loads(self._call("report")))
 
     def _check_room(self, count: int) -> None:
@@ -264,7 +264,7 @@ class Decoder:
         self._held += [module, machine, given]
 
     def _bring_constants(self, part: Bundle) -> list[Any]:
-        """The constants of an entry point; what another one has brought is there already."""
+        """Return the constants of an entry point; what another one has brought is there already."""
         missing = [s for s in part.manifest.params if s.name not in self._constants]
         brought = self._place.constants(part, missing)
         self._constants.update({s.name: t for s, t in zip(missing, brought, strict=True)})
@@ -314,7 +314,7 @@ def check_is_decoder(bundle: Bundle) -> None:
 
 
 def other_inputs(bundle: Bundle) -> tuple[TensorSpec, ...]:
-    """What a decoder takes beside tokens and caches, as what its encoder has made."""
+    """Return what a decoder takes beside tokens and caches, as what its encoder has made."""
     own = {TOKENS, PAST_LENGTH, *bundle.manifest.states}
     return tuple(spec for spec in bundle.manifest.inputs if spec.name not in own)
 

@@ -55,7 +55,7 @@ def read_gpu_state(function: Callable[[str], str] | None) -> GpuState:
 
 
 def clock_notes(states: Sequence[GpuState], facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a reader of the times of one run should know of the clocks that it ran at.
+    """Return what a reader of the times of one run should know of the clocks that it ran at.
 
     `facts` are the device's (`adrenoc.opencl.devices`): a CPU has no such clock.
     """
@@ -67,7 +67,8 @@ def clock_notes(states: Sequence[GpuState], facts: Mapping[str, Any]) -> tuple[s
 
 
 def why_not_comparable(states: Sequence[GpuState]) -> str:
-    """Why times taken at these states say nothing against each other; empty where they do."""
+    """Return why times taken at these states say nothing against each other; empty where they
+    do."""
     known = [state for state in states if state.is_known]
     governors = sorted({state.governor for state in known})
     if len(governors) > 1:

@@ -76,7 +76,7 @@ class Greetings:
     def wait(
         self, expected_key: str, *, tick_s: float, refused: Callable[[str], None]
     ) -> Peer | None:
-        """The first peer that says `expected_key`; None when none did for `tick_s`.
+        """Return the first peer that says `expected_key`; None when none did for `tick_s`.
 
         `refused` is told of each that was sent away, with the reason.
 
@@ -180,7 +180,7 @@ class Greetings:
 
 
 def _whole(greeting: _Greeting) -> bytes | None:
-    """What a peer said after the two numbers, once all of it has come.
+    """Return what a peer said after the two numbers, once all of it has come.
 
     Raises:
         _WrongPeerError: it speaks another protocol, or left.

@@ -21,7 +21,7 @@ class MemoryMeter:
         self._before = self._read("allocated_bytes")
 
     def peak_bytes(self) -> int | None:
-        """The most that was held since then, beyond what was held before."""
+        """Return the most that was held since then, beyond what was held before."""
         peak, held = self._count_new("peak_bytes"), self._count_new("allocated_bytes")
         self._tracer.read("memory held, bytes", held)
         self._tracer.read("most memory held, bytes", peak)

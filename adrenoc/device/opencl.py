@@ -32,7 +32,8 @@ def _prepare() -> None:
 
 
 def pick_device(wanted: str) -> tuple[int, dict[str, Any]]:
-    """The number and the facts of the device that `wanted` names: a number or a part of its name.
+    """Return the number and the facts of the device that `wanted` names: a number or a part of its
+    name.
 
     An empty `wanted` takes the first device that has images.
 

@@ -35,7 +35,7 @@ class Place(Protocol):
     facts: dict[str, Any]
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        """A global function of the runtime there, or None."""
+        """Return a global function of the runtime there, or None."""
 
     def device(self) -> Any:
         """TVM's handle of the OpenCL device."""
@@ -44,19 +44,19 @@ class Place(Protocol):
         """TVM's handle of the CPU beside it."""
 
     def load(self, bundle: Bundle) -> Any:
-        """The module of `model.so`."""
+        """Return the module of `model.so`."""
 
     def constants(self, bundle: Bundle, specs: Sequence[ParamSpec] | None = None) -> list[Any]:
         """Constants on the device; without `specs` all, in the order in which `main` takes them."""
 
     def embedded_folder(self, bundle: Bundle) -> str:
-        """The folder there with the built kernels that came with the bundle, or nothing."""
+        """Return the folder there with the built kernels that came with the bundle, or nothing."""
 
     def fields(self, result: Any, specs: Sequence[TensorSpec]) -> list[Any]:
-        """The tensors of what `main` returned, which are to be these."""
+        """Return the tensors of what `main` returned, which are to be these."""
 
     def look_up(self, module: Any, name: str) -> Callable[..., Any]:
-        """A function of what `adrenoc.opencl.bind_run` made: "run" or "report"."""
+        """Return a function of what `adrenoc.opencl.bind_run` made: "run" or "report"."""
 
 
 class LocalPlace:
@@ -124,7 +124,7 @@ class LocalPlace:
 
 
 def upload(spec: ParamSpec, array: np.ndarray, device: Any) -> Any:
-    """A constant as a tensor of `device`, which may be a remote one, in its memory scope."""
+    """Return a constant as a tensor of `device`, which may be a remote one, in its memory scope."""
     import tvm
 
     scope = None if spec.scope == "global" else spec.scope

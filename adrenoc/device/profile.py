@@ -53,7 +53,7 @@ class TimedLaunch:
 
 
 def tells_time(launches: Sequence[TimedLaunch]) -> bool:
-    """Whether the device's clock goes: Mesa 22.3 says of each launch that it took one ns."""
+    """Return whether the device's clock goes: Mesa 22.3 says of each launch that it took one ns."""
     return any(launch.end_ns - launch.start_ns >= LEAST_NS for launch in launches)
 
 

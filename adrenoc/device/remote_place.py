@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def remote_function(session: Any, name: str) -> Callable[..., Any] | None:
-    """A function of the runtime at the other end, whose answers are held against their form."""
+    """Return a function of the runtime at the other end, whose answers are held against their
+    form."""
     try:
         found: Callable[..., Any] = session.get_function(name)
     except AttributeError:  # what TVM raises for a name that the server does not know
@@ -23,7 +24,7 @@ def remote_function(session: Any, name: str) -> Callable[..., Any] | None:
 
 
 def absent_devices(session: Any) -> str:
-    """Why a server has no more OpenCL devices, as far as its runtime tells."""
+    """Return why a server has no more OpenCL devices, as far as its runtime tells."""
     told = remote_function(session, "adrenoc.opencl.absent_devices")
     return "" if told is None else str(told())
 

@@ -107,7 +107,7 @@ class ProgramReport:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What whoever waits for kernels should know."""
+        """Return what whoever waits for kernels should know."""
         if not self.unsaved:
             return ()
         return (
@@ -273,7 +273,7 @@ class Progress:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The nearest-rank percentile of values in any order."""
+    """Return the nearest-rank percentile of values in any order."""
     rank = -(-percent * len(values) // 100)
     return sorted(values)[max(0, rank - 1)]
 

@@ -34,6 +34,6 @@ def refuse(connection: socket.socket, reason: str) -> None:
 
 
 def refusal(said: str) -> str:
-    """The reason in what TVM raised at the peer's side, or nothing."""
+    """Return the reason in what TVM raised at the peer's side, or nothing."""
     _, found, reason = said.partition(REFUSED)
     return reason.strip() if found else ""

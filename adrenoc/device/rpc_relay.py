@@ -105,7 +105,8 @@ class Relay:
             self._hand_back_answer(code, asked)
 
     def _hand_on_request(self) -> tuple[int, int]:
-        """The code of a request, and the number that it ends with: of a copy, how many bytes."""
+        """Return the code of a request, and the number that it ends with: of a copy, how many
+        bytes."""
         piece = self._receive_from_client(HEAD.size)
         length, code = HEAD.unpack(piece)
         self._orders.take()

@@ -58,7 +58,8 @@ class WrongReplyError(Exception):
 
 
 def copied_bytes(code: int, length: int, *, asked: int) -> bool:
-    """Whether a message of that code and length is the `asked` bytes of a tensor, or an error.
+    """Return whether a message of that code and length is the `asked` bytes of a tensor, or an
+    error.
 
     Raises:
         WrongReplyError: it is neither.
@@ -83,7 +84,7 @@ def check_length(length: int) -> None:
 
 
 def check_reply(request: int, message: bytes) -> bytes:
-    """The answer to a request of that code, as TVM may read it: `message` from its code on.
+    """Return the answer to a request of that code, as TVM may read it: `message` from its code on.
 
     Raises:
         WrongReplyError: it is none.
@@ -120,7 +121,7 @@ def _check_error(reader: _Reader) -> bytes:
 
 
 def _check_call(reader: _Reader, count: int) -> bool:
-    """What a function returned: the number of its type, then the value."""
+    """Return what a function returned: the number of its type, then the value."""
     if not reader.value((_INT,)):
         return False
     kind = reader.integer
@@ -171,7 +172,8 @@ class _Reader:
             raise WrongReplyError(f"{len(self._message) - self._at} bytes follow its answer")
 
     def rewritten(self) -> bytes:
-        """The message; a text in it that is not UTF-8, as names of drivers may be, as one that is.
+        """Return the message; a text in it that is not UTF-8, as names of drivers may be, as one
+        that is.
 
         A text ends its message, and its length stands before it.
         """

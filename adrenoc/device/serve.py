@@ -59,7 +59,7 @@ class ServeOptions:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach the address."""
+    """Return whether only programs of this machine reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -131,7 +131,7 @@ class RpcServer:
             reporter.note(f"session of {peer} {ending}")
 
     def _wait_for_peer(self, reporter: Reporter) -> Peer:
-        """The next peer that knows the key; keeps the tracker's entry alive meanwhile."""
+        """Return the next peer that knows the key; keeps the tracker's entry alive meanwhile."""
         entry, key = self._entry, self._options.key
         if entry is not None and (wrong := entry.offer()):
             reporter.warn(f"{wrong}; tried again every {TICK_S:.0f} s")
@@ -167,7 +167,7 @@ class RpcServer:
         return "ended" if code == 0 else "failed"
 
     def _session(self, number: int, lock: int, folder: str, store: str) -> subprocess.Popen[bytes]:
-        """The process that serves the connection `number`.
+        """Return the process that serves the connection `number`.
 
         Who has come twice comes again: from then on the next one's process is started ahead.
         """
@@ -220,7 +220,8 @@ def _wait(session: subprocess.Popen[bytes], connection: socket.socket, limit_s: 
 
 
 def _last_deed(folder: Path) -> str:
-    """What a session did last, as its trace file tells; empty when it did nothing on a device."""
+    """Return what a session did last, as its trace file tells; empty when it did nothing on a
+    device."""
     try:
         text = (folder / _TRACE).read_bytes().partition(b"\0")[0].decode("utf-8", "replace")
     except OSError:

@@ -42,7 +42,7 @@ class _Model:
         self._special: dict[str, str] = {}
 
     def answer(self, question: dict[str, Any]) -> Any:
-        """What the libraries say to a question of one key."""
+        """Return what the libraries say to a question of one key."""
         ((deed, of),) = question.items()
         if deed == "load":
             from tokenizers import Tokenizer

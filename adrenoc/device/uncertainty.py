@@ -46,15 +46,17 @@ class Uncertainty:
     moved: tuple[Array, ...] = ()
 
     def spread(self, expected: Array) -> float:
-        """The largest difference between any two of the reference's results for one number."""
+        """Return the largest difference between any two of the reference's results for one
+        number."""
         return float(_interval(self._all(expected))[1].max(initial=0.0))
 
     def widths(self, expected: Array) -> Array:
-        """How far the reference's results for each number are apart."""
+        """Return how far the reference's results for each number are apart."""
         return _interval(self._all(expected))[1]
 
     def excuse(self, seen: Array, expected: Array, *, least: float, labels: bool) -> str:
-        """Why numbers more than `least` from what is expected are no error; empty where one is.
+        """Return why numbers more than `least` from what is expected are no error; empty where one
+        is.
 
         Of `labels` each is right or wrong by itself: wrong is what no result of the reference has,
         and `least` the share that may be.
@@ -83,7 +85,8 @@ class Uncertainty:
         )
 
     def tells_nothing(self, expected: Array, *, labels: bool) -> bool:
-        """Whether the reference is off itself by all that there is: anything would be near it."""
+        """Return whether the reference is off itself by all that there is: anything would be near
+        it."""
         import numpy as np
 
         if labels:
@@ -132,8 +135,8 @@ class _Strange:
         return cls(fresh=over[strange & (width <= least)], further=over[strange & (width > least)])
 
     def is_like(self, usual: Sequence[_Strange], *, anywhere: bool) -> bool:
-        """Whether as many numbers lie outside, and as far, as of the reference's own results;
-        those that the others agree about where they may be `anywhere` alone."""
+        """Return whether as many numbers lie outside, and as far, as of the reference's own
+        results; those that the others agree about where they may be `anywhere` alone."""
         fresh = [one.fresh for one in usual] if anywhere else []
         return _is_usual(self.fresh, fresh) and _is_usual(
             self.further, [one.further for one in usual]
@@ -141,7 +144,7 @@ class _Strange:
 
 
 def _is_usual(found: Array, usual: Sequence[Array]) -> bool:
-    """Whether one more draw may have found so many; what is of one draw alone is left out.
+    """Return whether one more draw may have found so many; what is of one draw alone is left out.
 
     One row that flips is found by the draw that flips it, and excuses no other row.
     """
@@ -155,7 +158,7 @@ def _is_usual(found: Array, usual: Sequence[Array]) -> bool:
 
 
 def _interval(draws: Sequence[Array]) -> tuple[Array, Array]:
-    """The least of some results for each number, and how far they are apart."""
+    """Return the least of some results for each number, and how far they are apart."""
     import numpy as np
 
     low, high = np.minimum.reduce(draws), np.maximum.reduce(draws)
@@ -164,7 +167,7 @@ def _interval(draws: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def step_of(expected: Array, quantum: float) -> tuple[float, str]:
-    """The step of an output of this `quantum` (0: none), and in words what it is."""
+    """Return the step of an output of this `quantum` (0: none), and in words what it is."""
     import numpy as np
 
     if quantum:

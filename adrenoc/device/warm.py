@@ -88,7 +88,7 @@ def warm(
 
 
 def _files(place: Place, module: object) -> dict[str, bytes]:
-    """The built kernels of a module, as files by name."""
+    """Return the built kernels of a module, as files by name."""
     names = place.function("adrenoc.opencl.program_names")
     content = place.function("adrenoc.opencl.program_file")
     if names is None or content is None:

@@ -57,7 +57,7 @@ def read_chat_settings(model: Path) -> tuple[ChatSettings | None, tuple[Decision
 
 
 def _template_of(model: Path, config: Mapping[str, Any]) -> tuple[str, str]:
-    """The template, and the file that has it; of several named ones the default."""
+    """Return the template, and the file that has it; of several named ones the default."""
     for folder in folders_beside(model):
         try:
             return read_plain(folder / TEMPLATE_FILE, _MOST_TEMPLATE_BYTES).decode(), TEMPLATE_FILE
@@ -74,7 +74,7 @@ def _template_of(model: Path, config: Mapping[str, Any]) -> tuple[str, str]:
 def _sampling_of(
     generation: Mapping[str, Any], genai: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
-    """How tokens are drawn, and by which file; nothing where the likeliest are taken."""
+    """Return how tokens are drawn, and by which file; nothing where the likeliest are taken."""
     search = genai.get("search")
     for said, name in ((generation, GENERATION_CONFIG), (search, f"{GENAI_CONFIG} (search)")):
         if not isinstance(said, dict) or said.get("do_sample") is not True:
@@ -94,7 +94,7 @@ def _number(value: object, default: float, least: float, most: float) -> float:
 
 
 def _token(value: object) -> str:
-    """A special token: its text, or a table with it."""
+    """Return a special token: its text, or a table with it."""
     held = value.get("content") if isinstance(value, dict) else value
     return held if isinstance(held, str) else ""
 

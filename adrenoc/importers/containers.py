@@ -71,7 +71,7 @@ class Contents:
 
 
 def is_container(head: bytes, path: Path) -> bool:
-    """Whether a file is one by its first bytes; a zip archive is if it is called `.task`."""
+    """Return whether a file is one by its first bytes; a zip archive is if it is called `.task`."""
     is_task = head.startswith(ZIP[:2]) and path.suffix.lower() == ".task"
     return head.startswith(LITERTLM) or is_task
 
@@ -118,7 +118,7 @@ def read_contents(file: BinaryIO, path: Path) -> Contents:
 
 
 def open_tokenizer(stored: bytes, path: Path) -> bytes:
-    """The text of a tokenizer.json as a container stores it: its length, then zlib's bytes.
+    """Return the text of a tokenizer.json as a container stores it: its length, then zlib's bytes.
 
     Raises:
         ModelFormatError: it is no such thing.
@@ -137,7 +137,7 @@ def open_tokenizer(stored: bytes, path: Path) -> bytes:
 
 
 def _read_ends(file: BinaryIO, section: Section) -> Iterator[int]:
-    """The stop tokens of metadata, but for those that are several tokens or a text."""
+    """Yield the stop tokens of metadata, but for those that are several tokens or a text."""
     file.seek(section.offset)
     content = file.read(section.length)
 
@@ -168,7 +168,7 @@ def _is_decoder(section: Section) -> bool:
 
 
 def _find_in_task(file: BinaryIO, path: Path) -> Section:
-    """The decoder of a zip archive, which is stored as it is, so that phones can map it."""
+    """Return the decoder of a zip archive, which is stored as it is, so that phones can map it."""
     try:
         with zipfile.ZipFile(file) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()[:_MOST_SECTIONS]}

@@ -39,7 +39,7 @@ empty, though only the first call makes them."""
 
 
 def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm | None:
-    """The form of a decoder whose past grows from run to run; None of any other model.
+    """Return the form of a decoder whose past grows from run to run; None of any other model.
 
     `signature` is the model's, where it was read before.
 
@@ -109,14 +109,14 @@ def _find_recurrent(signature: Signature, caches: set[str]) -> tuple[StateSpec, 
 
 
 def _tokens_of(signature: Signature) -> int | None:
-    """How many tokens a run takes; None where the file leaves that open."""
+    """Return how many tokens a run takes; None where the file leaves that open."""
     tokens = next(port for port in signature.inputs if port.name == TOKENS)
     extent = tokens.axes[1] if len(tokens.axes or ()) == 2 and tokens.axes else None
     return extent if isinstance(extent, int) else None
 
 
 def _shape_of_one(port: Port, batch: Extent) -> tuple[int, ...]:
-    """The shape for a batch of one; empty where other axes are open."""
+    """Return the shape for a batch of one; empty where other axes are open."""
     shape: list[int] = []
     for at, axis in enumerate(port.axes or ()):
         is_batch = at == 0 or (axis is not None and axis == batch)
@@ -127,7 +127,7 @@ def _shape_of_one(port: Port, batch: Extent) -> tuple[int, ...]:
 
 
 def _count_streams(signature: Signature) -> int:
-    """How many positions a token has: models of pictures count time, height and width."""
+    """Return how many positions a token has: models of pictures count time, height and width."""
     for port in signature.inputs:
         axes = port.axes or ()
         if port.name == POSITIONS and len(axes) == 3 and isinstance(axes[0], int):
@@ -164,7 +164,8 @@ def _width_of_head(model: Path, said: Extent, dtype: str) -> int:
 
 
 def _sliding_beside(model: Path) -> dict[int, int]:
-    """The layers whose caches slide by genai's configuration, and how many rows these hold."""
+    """Return the layers whose caches slide by genai's configuration, and how many rows these
+    hold."""
     decoder, _ = _said_beside(model, "decoder")
     said = decoder.get("sliding_window") if isinstance(decoder, dict) else None
     if not isinstance(said, dict):
@@ -176,7 +177,7 @@ def _sliding_beside(model: Path) -> dict[int, int]:
 
 
 def _may_slide(signature: Signature, caches: list[CacheSpec]) -> bool:
-    """Whether the file gives the rows of caches of a window a name of their own."""
+    """Return whether the file gives the rows of caches of a window a name of their own."""
     axes = {
         port.name: (port.axes or ())[2] for port in signature.inputs if len(port.axes or ()) == 4
     }
@@ -185,13 +186,14 @@ def _may_slide(signature: Signature, caches: list[CacheSpec]) -> bool:
 
 
 def _layer_of(name: str) -> int:
-    """The first number in a name, which is that of a layer; -1 where there is none."""
+    """Return the first number in a name, which is that of a layer; -1 where there is none."""
     found = re.search(r"\d+", name)
     return -1 if found is None else int(found[0])
 
 
 def _present_of(past: str, outputs: set[str]) -> str:
-    """The output that is the same cache, by the exporters' names; empty where there is none."""
+    """Return the output that is the same cache, by the exporters' names; empty where there is
+    none."""
     for old, new in _RENAMED:
         name = past.replace(old, new, 1)
         if name != past and name in outputs:
@@ -200,7 +202,8 @@ def _present_of(past: str, outputs: set[str]) -> str:
 
 
 def _context_beside(model: Path) -> tuple[int, str]:
-    """The context that a configuration states, and which; 0 where there is none understood."""
+    """Return the context that a configuration states, and which; 0 where there is none
+    understood."""
     for key in ("context_length", *_POSITIONS):
         length, name = _said_beside(model, key)
         if type(length) is int and length > 0:
@@ -209,7 +212,7 @@ def _context_beside(model: Path) -> tuple[int, str]:
 
 
 def _ends_beside(model: Path) -> tuple[int, ...]:
-    """The tokens that end a text by a configuration: a number or a list of them.
+    """Return the tokens that end a text by a configuration: a number or a list of them.
 
     What generation_config.json lists is more than config.json has: a model's turn may end with a
     token of its own.
@@ -222,7 +225,7 @@ def _ends_beside(model: Path) -> tuple[int, ...]:
 def _said_beside(
     model: Path, key: str, files: Sequence[str] = (GENAI_CONFIG, MAKERS_CONFIG)
 ) -> tuple[Any, str]:
-    """What the first of some configurations says that there is, and the file's name.
+    """Return what the first of some configurations says that there is, and the file's name.
 
     Nothing where it is not understood.
     """

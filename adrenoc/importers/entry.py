@@ -22,7 +22,7 @@ class Entry:
         return bool(self.signature) or branch.lower() in ("false", "0")
 
     def options(self) -> dict[str, Any]:
-        """What options say of it; None is what they leave."""
+        """Return what options say of it; None is what they leave."""
         return {"fixed": self.fixed or None, "signature": self.signature or None}
 
 

@@ -34,7 +34,8 @@ def parse_fixed(text: str) -> tuple[str, str]:
 
 
 def read_fixed_inputs(model: Path, fixed: Fixed, signature: str = "") -> dict[str, np.ndarray]:
-    """The arrays of inputs of a model file that are fixed, by name: a bundle takes them no more.
+    """Return the arrays of inputs of a model file that are fixed, by name: a bundle takes them no
+    more.
 
     Raises:
         OptionError: the model has no such input, or that takes no such value.
@@ -43,7 +44,7 @@ def read_fixed_inputs(model: Path, fixed: Fixed, signature: str = "") -> dict[st
 
 
 def fill_ports(ports: Iterable[Port], fixed: Fixed) -> dict[str, np.ndarray]:
-    """The arrays of `fixed` inputs, of the dtypes and extents that their ports have.
+    """Return the arrays of `fixed` inputs, of the dtypes and extents that their ports have.
 
     One value fills all of an input; axes that are open have one element, or as many as there are
     values.
@@ -92,7 +93,7 @@ def _fill(port: Port, text: str) -> np.ndarray:
 
 
 def _number(port: Port, text: str) -> int | float | bool:
-    """A value as the input's dtype holds it."""
+    """Return a value as the input's dtype holds it."""
     kind = np.dtype(port.dtype).kind if port.dtype else ""
     expected = {"b": "true or false", "f": "a number", "i": "a whole number", "u": "a whole number"}
     try:
@@ -118,7 +119,7 @@ def _number(port: Port, text: str) -> int | float | bool:
 def tell_fixed(
     arrays: Mapping[str, np.ndarray], fixed: Sequence[tuple[str, str]]
 ) -> list[Decision]:
-    """A decision for each input that became a constant."""
+    """Return a decision for each input that became a constant."""
     return [
         Decision(
             subject=name,

@@ -87,7 +87,7 @@ class ModelFiles:
         return digest.hexdigest()
 
     def read(self, begin: Callable[[bytes], TakeData] | None = None) -> tuple[bytes, str]:
-        """The model's own file, and the digest (`sha256`) of all that was read for it.
+        """Return the model's own file, and the digest (`sha256`) of all that was read for it.
 
         `begin` gets that file and gives what takes the bytes of each of `spans`.  So what is
         digested is what is compiled, whoever writes to the files meanwhile.
@@ -182,12 +182,12 @@ def find_model_files(path: Path) -> ModelFiles:
 
 
 def is_ort(head: bytes) -> bool:
-    """Whether a file that begins so is of onnxruntime's own format."""
+    """Return whether a file that begins so is of onnxruntime's own format."""
     return head[4:8] == _ORT_MAGIC
 
 
 def _find_in_container(path: Path) -> ModelFiles:
-    """The decoder in a container of LiteRT-LM."""
+    """Return the decoder in a container of LiteRT-LM."""
     with _open_file(path) as file:
         found = read_contents(file, path)
         model = found.model
@@ -214,7 +214,7 @@ def _find_in_container(path: Path) -> ModelFiles:
 def _data_of(
     model: Path, external: Iterable[External], places: Mapping[str, Path]
 ) -> Iterator[DataRange]:
-    """What tensors name of data files, by file and offset; ranges that meet are one."""
+    """Yield what tensors name of data files, by file and offset; ranges that meet are one."""
     total = 0
     spans: dict[str, list[tuple[int, int]]] = {name: [] for name in places}
     for tensor in external:
@@ -262,7 +262,7 @@ def _refuse_holes(model: Path, parts: Iterable[DataRange]) -> None:
 
 
 def _hole_bytes(descriptor: int, part: DataRange) -> int:
-    """How many bytes of a part of a file were never written."""
+    """Return how many bytes of a part of a file were never written."""
     at, end = part.offset, part.offset + part.length
     holes = 0
     while at < end:

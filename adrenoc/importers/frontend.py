@@ -29,7 +29,7 @@ def quote(error: Exception) -> str:
 
 
 def _name_operators(line: str) -> str:
-    """The line with an operator's name in place of all that TVM prints of one."""
+    """Return the line with an operator's name in place of all that TVM prints of one."""
     while (start := line.find(_OPERATOR)) >= 0:
         end = _closing(line, start + len(_OPERATOR))
         name = re.search(r'\bname="([^"]*)"', line[start:end])
@@ -38,7 +38,8 @@ def _name_operators(line: str) -> str:
 
 
 def _closing(line: str, inside: int) -> int:
-    """The place behind the bracket that closes one, of which `inside` is the first place within."""
+    """Return the place behind the bracket that closes one, of which `inside` is the first place
+    within."""
     depth = 1
     for at in range(inside, len(line)):
         depth += {"(": 1, ")": -1}.get(line[at], 0)

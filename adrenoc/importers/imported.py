@@ -36,7 +36,7 @@ class Imported:
     states: tuple[tuple[str, str], ...] = ()
 
     def node_of(self, tensor: str) -> str:
-        """The model's node that makes a tensor of the graph, or an empty string.
+        """Return the model's node that makes a tensor of the graph, or an empty string.
 
         A tensor `MODEL'S NAME.PART` is a step on the way to the model's.
         """

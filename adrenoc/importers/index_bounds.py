@@ -60,7 +60,7 @@ _COMPARE = frozenset(
 
 
 def find_bounds(module: Any, inputs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """The inputs, those of whole numbers with the bounds that they have to keep."""
+    """Return the inputs, those of whole numbers with the bounds that they have to keep."""
     specs = tuple(inputs)
     function, walk = module["main"], _Walk()
     found = walk.walk(function)
@@ -78,7 +78,7 @@ def find_bounds(module: Any, inputs: Iterable[TensorSpec]) -> tuple[TensorSpec, 
 
 
 def _whole(spec: TensorSpec, bounds: Bounds) -> tuple[int, ...]:
-    """The bounds as whole numbers of the dtype; empty where none are left."""
+    """Return the bounds as whole numbers of the dtype; empty where none are left."""
     info = np.iinfo(spec.dtype)
     low, high = (max(bounds[0], info.min), min(bounds[1], info.max))
     if low < 0 <= high:
@@ -97,7 +97,7 @@ class _Walk:
         self._spectra: set[Any] = set()
 
     def walk(self, function: Any) -> dict[Any, Bounds]:
-        """The bounds of variables; those of flags count where nothing is looked up."""
+        """Return the bounds of variables; those of flags count where nothing is looked up."""
         for block in reversed(list(function.body.blocks)):
             for binding in reversed(list(block.bindings)):
                 value = getattr(binding, "value", None)
@@ -218,7 +218,7 @@ class _Walk:
 
 
 def _is_row(value: Any) -> bool:
-    """Whether a variable is a row of many samples."""
+    """Return whether a variable is a row of many samples."""
     shape = static_shape(value) or ()
     longest = max(shape, default=0)
     return longest >= _SAMPLES and math.prod(shape) <= _ROWS * longest

@@ -116,7 +116,8 @@ _outline_once = lru_cache(maxsize=_KEPT)(_outline_of)
 
 
 def _read_view(path: Path, read: Callable[[View], T], read_once: Callable[[bytes], T]) -> T:
-    """What is read of a file's bytes: of a small one by `read_once`, which keeps it by these.
+    """Return what is read of a file's bytes: of a small one by `read_once`, which keeps it by
+    these.
 
     A command asks for a model's files many times, and the tables of a decoder whose weights lie
     beside it take a tenth of a second to walk; bytes that are the same say the same.
@@ -178,7 +179,7 @@ class _Found:
     walked: int = 0
 
     def fields(self, view: View, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """The fields between two bytes, each counted."""
+        """Yield the fields between two bytes, each counted."""
         for one in walk_fields(view, start, end):
             self.walked += 1
             if self.walked > MOST_FIELDS:
@@ -235,12 +236,13 @@ def _walk_tensor(view: View, start: int, end: int, found: _Found) -> None:
 
 
 def _number(text: bytes) -> int | None:
-    """A number as an entry has it; None where there is none, or one that onnx will refuse."""
+    """Return a number as an entry has it; None where there is none, or one that onnx will
+    refuse."""
     return int(text) if text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
 def _tensor_bytes(view: View, start: int, end: int) -> int:
-    """The bytes of a tensor by its shape and type; 0 where onnx knows none of these."""
+    """Return the bytes of a tensor by its shape and type; 0 where onnx knows none of these."""
     elements, data_type, key_at = 1, 0, start
     for number, first, last in walk_fields(view, start, end):
         if number in (_TENSOR_DIMS, _TENSOR_DATA_TYPE):
@@ -279,7 +281,7 @@ def walk_fields(view: View | bytes, position: int, end: int) -> Iterator[tuple[i
 
 
 def read_varint(view: View | bytes, position: int, end: int) -> tuple[int, int]:
-    """A number of some bytes, and where it ends.
+    """Return a number of some bytes, and where it ends.
 
     Raises:
         WireError: it is cut off.

@@ -11,7 +11,7 @@ _GGUF_MAGIC = b"GGUF"
 
 
 def describe_other(path: Path, head: bytes, why: str) -> str:
-    """What a file is by its first bytes; `why` it is no model, where these tell nothing."""
+    """Return what a file is by its first bytes; `why` it is no model, where these tell nothing."""
     if head.startswith(b"version https://git-lfs"):
         return f"{path} is a Git LFS pointer, not the model itself"
     if head[:4] == _GGUF_MAGIC:
@@ -28,7 +28,7 @@ def describe_other(path: Path, head: bytes, why: str) -> str:
 
 
 def hint_at_other(path: Path) -> str:
-    """What to do about a file by its name."""
+    """Return what to do about a file by its name."""
     suffix = path.suffix.lower()
     if suffix in (".gguf", ".safetensors"):
         return (

@@ -26,7 +26,7 @@ class OpenInputs:
 
 
 def list_options(found: OpenInputs, extents: Mapping[str, Sequence[Extent]]) -> str:
-    """An option for each input that those before it leave open, with these extents."""
+    """Return an option for each input that those before it leave open, with these extents."""
     bound: set[str] = set()
     words = []
     for name, axes in found.axes.items():
@@ -39,7 +39,8 @@ def list_options(found: OpenInputs, extents: Mapping[str, Sequence[Extent]]) -> 
 
 
 def write_options(found: OpenInputs) -> str:
-    """The options to type, with a letter or a name for each extent that only the user knows."""
+    """Return the options to type, with a letter or a name for each extent that only the user
+    knows."""
     known = {
         name: [1 if (name, axis) in found.batches else d for axis, d in enumerate(axes)]
         for name, axes in found.axes.items()
@@ -54,7 +55,8 @@ def fix_input_shapes(
     shapes: Mapping[str, tuple[int, ...]],
     suggest: Callable[[OpenInputs], str] = write_options,
 ) -> tuple[list[TensorSpec], list[Decision]]:
-    """The inputs of `graph` (initialisers left out) with static shapes, and what was assumed.
+    """Return the inputs of `graph` (initialisers left out) with static shapes, and what was
+    assumed.
 
     A symbolic dimension that `shapes` fixes at one input is fixed wherever it occurs.  Where
     batches alone stay open they are 1, or what `shapes` says of other batches.  `suggest` writes

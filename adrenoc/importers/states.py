@@ -63,7 +63,7 @@ def parse_state(text: str) -> State:
 
 
 def expand_states(asked: Sequence[State], signature: Signature) -> tuple[State, ...]:
-    """The pairs that `asked` names, in the order of the inputs where a `*` stands for many.
+    """Return the pairs that `asked` names, in the order of the inputs where a `*` stands for many.
 
     Raises:
         OptionError: the model has no such input or output.
@@ -153,7 +153,7 @@ def check_states(
 def find_states(
     signature: Signature, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[tuple[State, ...], tuple[State, ...]]:
-    """The states that names tell, and the pairs whose names do and whose forms are unlike.
+    """Return the states that names tell, and the pairs whose names do and whose forms are unlike.
 
     `shapes` fixes open axes of inputs, as `--shape` does.
     """
@@ -178,12 +178,12 @@ def find_states(
 
 
 def is_state_name(name: str) -> bool:
-    """Whether an input's name alone says that it is a state."""
+    """Return whether an input's name alone says that it is a state."""
     return bool(_SAYS_STATE.search(name.lower()))
 
 
 def names_of_next(name: str) -> Iterator[str]:
-    """What exporters call the output that is this input in the next run."""
+    """Yield what exporters call the output that is this input in the next run."""
     for form in _NEXT:
         yield form.format(name)
     if not is_state_name(name):
@@ -197,7 +197,7 @@ def names_of_next(name: str) -> Iterator[str]:
 
 
 def _are_alike(past: Port, present: Port, named: Mapping[str, int | None]) -> bool:
-    """Whether both are surely of one shape and dtype."""
+    """Return whether both are surely of one shape and dtype."""
     if past.axes is None or present.axes is None or past.dtype != present.dtype:
         return False
 

@@ -30,7 +30,8 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def suggest_shapes(found: OpenInputs, model: Path, fits: Callable[[Shapes], bool]) -> str:
-    """The hint for open inputs of `model`; `fits` tells whether it can be read with such shapes."""
+    """Return the hint for open inputs of `model`; `fits` tells whether it can be read with such
+    shapes."""
     said = read_known_sizes(model)
     for other, image in _USUAL:
         guess = _Guess(said=said, other=other, image=image)
@@ -83,7 +84,7 @@ class _Guess:
         return 1 if axis == 0 and len(axes) > 1 else self.other
 
     def _ask(self, axes: Sequence[Extent], axis: int, dtype: str) -> tuple[KnownSize, int]:
-        """What files say of an axis, and what is usual."""
+        """Return what files say of an axis, and what is usual."""
         is_whole = dtype.startswith("int")
         if is_whole and len(axes) == 2 and axis == 1:
             return self.said.tokens, _USUAL_TOKENS
@@ -101,7 +102,7 @@ class _Guess:
         return KnownSize(), 0
 
     def sources(self, found: OpenInputs) -> Iterator[str]:
-        """What was taken from which file, a sentence each."""
+        """Yield what was taken from which file, a sentence each."""
         told = set()
         for name, axes in found.axes.items():
             for axis, extent in enumerate(axes):

@@ -33,7 +33,7 @@ class Suppression:
 
 
 def selection_by_class(batches: int, classes: int, boxes: int, rules: Suppression) -> Any:
-    """A function of corners [batches, boxes, 4] and scores [batches, classes, boxes].
+    """Return a function of corners [batches, boxes, 4] and scores [batches, classes, boxes].
 
     It gives rows of batch, class and number of the box in float, [total, 3]: by batch, by class,
     best first.  Where there are no more, they hold -1.
@@ -86,7 +86,8 @@ def selection_by_class(batches: int, classes: int, boxes: int, rules: Suppressio
 
 
 def first_found(count: int) -> Any:
-    """A function of marks [count] to the numbers of those that are not 0, in order, then -1."""
+    """Return a function of marks [count] to the numbers of those that are not 0, in order, then
+    -1."""
 
     @T.prim_func(private=True, s_tir=True)
     def find(  # type: ignore[no-untyped-def]
@@ -109,7 +110,7 @@ def first_found(count: int) -> Any:
 
 
 def selection(boxes: int, classes: int, rules: Suppression) -> Any:
-    """A function of corners [boxes, 4] and scores [boxes, classes] to [total, 3] in float.
+    """Return a function of corners [boxes, 4] and scores [boxes, classes] to [total, 3] in float.
 
     A row holds the number of the box, its class and its score, best first; where there are no
     more, the number is -1.
@@ -120,7 +121,8 @@ def selection(boxes: int, classes: int, rules: Suppression) -> Any:
 
 
 def _exclude(bound: float, *, counts: bool) -> float:
-    """The number that is exceeded by what is above `bound`, and by the bound where it counts."""
+    """Return the number that is exceeded by what is above `bound`, and by the bound where it
+    counts."""
     if not counts:
         return float(bound)
     return float(np.nextafter(np.float32(bound), np.float32(-np.inf)))
@@ -187,7 +189,7 @@ def _select_best(boxes: int, classes: int, rules: Suppression, least: float, lim
 
 
 def _overlap(corners: Any, a: Any, b: Any, *batch: Any) -> Any:
-    """The share of two boxes' union that both cover; corners may come in any order."""
+    """Return the share of two boxes' union that both cover; corners may come in any order."""
     from tvm import tirx
 
     def side(box: Any, axis: int) -> tuple[Any, Any]:

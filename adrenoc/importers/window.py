@@ -17,7 +17,7 @@ def same_pads(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> list[int]:
-    """The explicit pads of a convolution or pool.
+    """Return the explicit pads of a convolution or pool.
 
     Raises:
         ValueError: `auto_pad` is not one of NOTSET, VALID, SAME_UPPER and SAME_LOWER.

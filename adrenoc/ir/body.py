@@ -12,7 +12,7 @@ from adrenoc.base.tvmapi import Expr, tvm
 
 
 def find_loaded_buffers(expr: Expr) -> list[Any]:
-    """The buffers that an expression reads, each once, in order of appearance."""
+    """Return the buffers that an expression reads, each once, in order of appearance."""
     found: list[Any] = []
 
     def note(load: Any) -> Any:
@@ -41,7 +41,8 @@ class Body:
     accumulator: Any = None
 
     def source_of(self, buffer: Any) -> str | None:
-        """The tensor that is read through a buffer; None of one that is none of the sources."""
+        """Return the tensor that is read through a buffer; None of one that is none of the
+        sources."""
         return next((name for b, name in self.sources.items() if b.same_as(buffer)), None)
 
     def drop_unread(self) -> Body:
@@ -51,7 +52,7 @@ class Body:
         return replace(self, sources=read)
 
     def name_of(self, load: Any) -> str:
-        """The tensor that a load of the value reads.
+        """Return the tensor that a load of the value reads.
 
         Raises:
             KeyError: it reads none of the sources, but what was folded so far.

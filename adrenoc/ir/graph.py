@@ -78,7 +78,7 @@ class Placing:
     copies: tuple[int, ...] = ()
 
     def texels(self, whole: Extents) -> int:
-        """How many texels are written, where the kernel's own result has these extents."""
+        """Return how many texels are written, where the kernel's own result has these extents."""
         extents = [whole.n, self.blocks, whole.h, whole.w]
         for position, first, end in self.within:
             extents[position] = end - first
@@ -256,7 +256,7 @@ class Graph:
         return {name: tuple(nodes) for name, nodes in found.items()}
 
     def precision(self, name: str) -> Precision:
-        """How exactly a tensor is computed and stored."""
+        """Return how exactly a tensor is computed and stored."""
         return self.precisions.get(name, AS_OPTIONS)
 
     def change_precision(self, names: Iterable[str], **changes: Any) -> Graph:
@@ -270,7 +270,7 @@ class Graph:
         return frozenset(name for name, asked in self.precisions.items() if asked.float32)
 
     def operand(self, name: str) -> OperandSpec:
-        """The placed tensor as a kernel sees it."""
+        """Return the placed tensor as a kernel sees it."""
         tensor, placement = self.tensors[name], self.placements[name]
         owner, first = self.place(name)
         window = None
@@ -286,7 +286,7 @@ class Graph:
         )
 
     def place(self, name: str) -> tuple[str, int]:
-        """The tensor whose memory a tensor lies in, and its first block there."""
+        """Return the tensor whose memory a tensor lies in, and its first block there."""
         name, first = self.aliases.get(name, name), 0
         while name in self.views:
             view = self.views[name]
@@ -294,7 +294,7 @@ class Graph:
         return name, first
 
     def owner(self, name: str) -> str:
-        """The tensor whose memory a tensor lies in: often itself."""
+        """Return the tensor whose memory a tensor lies in: often itself."""
         return self.place(name)[0]
 
     @cached_property
@@ -303,7 +303,7 @@ class Graph:
         return frozenset(self.owner(name) for name in self.outputs)
 
     def makers(self, name: str) -> tuple[Node, ...]:
-        """The nodes that write what a reader of this tensor reads.
+        """Return the nodes that write what a reader of this tensor reads.
 
         None of an input: what a run writes to a state, its readers by that name come before.
         """

@@ -73,12 +73,12 @@ class Layout:
         return f"{self.roles}4c{suffix}"
 
     def axis(self, role: str) -> int | None:
-        """The logical axis that plays `role`, or None."""
+        """Return the logical axis that plays `role`, or None."""
         found = self.roles.find(role)
         return None if found < 0 else found
 
     def extents(self, shape: Sequence[int]) -> Extents:
-        """The extents of N, C, H, W of a tensor of this logical shape."""
+        """Return the extents of N, C, H, W of a tensor of this logical shape."""
         by_role = dict(zip(self.roles, shape, strict=True))
         return Extents(*(by_role.get(role, 1) for role in "NCHW"))
 
@@ -96,16 +96,17 @@ class Layout:
         return (e.n, e.h * e.w, blocks, LANES)
 
     def permute(self, axes: Sequence[int]) -> Layout:
-        """The layout of the same bits after `permute_dims(axes)`."""
+        """Return the layout of the same bits after `permute_dims(axes)`."""
         return Layout("".join(self.roles[a] for a in axes), self.order)
 
     def reorder(self, order: TexelOrder) -> Layout:
-        """The layout with the same roles, whose (n, c/4, h, w) become an image in another way."""
+        """Return the layout with the same roles, whose (n, c/4, h, w) become an image in another
+        way."""
         return Layout(self.roles, order)
 
 
 def agree(a: Layout, b: Layout, shape: Sequence[int]) -> bool:
-    """Whether two layouts of one shape give every axis of extent above one the same role."""
+    """Return whether two layouts of one shape give every axis of extent above one the same role."""
     return all(extent == 1 or x == y for x, y, extent in zip(a.roles, b.roles, shape, strict=True))
 
 
@@ -113,7 +114,8 @@ _DEFAULT_ROLES = {0: "", 1: "C", 2: "WC", 3: "NWC", 4: "NCHW"}
 
 
 def default_layout(shape: Sequence[int]) -> Layout | None:
-    """The layout of a tensor that no neighbour has an opinion on; None where none can hold it.
+    """Return the layout of a tensor that no neighbour has an opinion on; None where none can hold
+    it.
 
     Up to four axes of extent above one are carried; of a rank above four the last such axis
     becomes the channel.
@@ -131,13 +133,14 @@ def default_layout(shape: Sequence[int]) -> Layout | None:
 
 
 def channels_last(rank: int) -> Layout | None:
-    """The layout of a matrix product's operand: the last axis is the channel, rows run along W."""
+    """Return the layout of a matrix product's operand: the last axis is the channel, rows run along
+    W."""
     roles = {1: "C", 2: "WC", 3: "NWC", 4: "NHWC"}.get(rank)
     return None if roles is None else Layout(roles)
 
 
 def channel_at(channel: int, rank: int) -> Layout:
-    """The layout whose channel is this axis, rows along the last of the others."""
+    """Return the layout whose channel is this axis, rows along the last of the others."""
     letters = "WN" if rank == 3 else "WHN"  # as `channels_last` has them
     roles = dict(zip((a for a in reversed(range(rank)) if a != channel), letters, strict=False))
     return Layout("".join(roles.get(axis, "C") for axis in range(rank)))

@@ -23,14 +23,14 @@ Digits = tuple[tuple[int, int], ...]
 
 
 def forms_of(dtype: str) -> tuple[str, ...]:
-    """The dtypes that elements of a packed constant of `dtype` may be of."""
+    """Return the dtypes that elements of a packed constant of `dtype` may be of."""
     return _FORMS.get(dtype, (dtype,))
 
 
 def pack_indices(
     constant: np.ndarray, pack: Callable[[np.ndarray], np.ndarray], packed_bytes: int
 ) -> list[np.ndarray]:
-    """The digits of each element's index, plus one, packed as it is: the lowest first.
+    """Return the digits of each element's index, plus one, packed as it is: the lowest first.
 
     Nothing where what is packed so has another size than the constant.
     """
@@ -46,7 +46,7 @@ def pack_indices(
 
 
 def read_places(packed: list[np.ndarray], count: int, form: str) -> np.ndarray | None:
-    """Where each of `count` elements lies among those of what `pack_indices` gave.
+    """Return where each of `count` elements lies among those of what `pack_indices` gave.
 
     None where packing did more than move them, or left one out.
     """
@@ -65,7 +65,8 @@ def read_places(packed: list[np.ndarray], count: int, form: str) -> np.ndarray |
 
 
 def find_axis_digits(places: np.ndarray) -> tuple[Digits, ...] | None:
-    """The digits along each axis of places, counted from the first; None where they are not so."""
+    """Return the digits along each axis of places, counted from the first; None where they are not
+    so."""
     first = places.flat[0]
     lines = [
         places[tuple(slice(None) if a == axis else 0 for a in range(places.ndim))] - first

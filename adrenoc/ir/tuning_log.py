@@ -107,7 +107,7 @@ class Trial:
         return self.kernel, actions_key(self.actions)
 
     def encode_line(self) -> str:
-        """The line of the log."""
+        """Return the line of the log."""
         plain = {"version": VERSION, **asdict(self), "status": self.status.value}
         return json.dumps(plain, separators=(",", ":"), sort_keys=True)
 
@@ -132,12 +132,13 @@ def kernel_digest(family: str, work: Any) -> str:
 
 
 def actions_key(actions: Actions) -> str:
-    """A schedule as text that is equal for equal schedules."""
+    """Return a schedule as text that is equal for equal schedules."""
     return json.dumps(actions, sort_keys=True)
 
 
 def find_log(name: str) -> Path:
-    """A log by its path, or by its name where it comes with adrenoc (`presets/NAME.tune.json`)."""
+    """Return a log by its path, or by its name where it comes with adrenoc
+    (`presets/NAME.tune.json`)."""
     path = Path(name)
     shipped = data_folder("presets") / f"{name}{SUFFIX}"
     is_shipped = path.name == name and not os.path.lexists(path) and shipped.is_file()
@@ -199,7 +200,7 @@ def _parse(line: bytes, where: str) -> Trial:
 
 
 def best_trials(trials: Iterable[Trial]) -> dict[str, Trial]:
-    """The fastest right schedule of each kernel.
+    """Return the fastest right schedule of each kernel.
 
     Trials that were measured in turn with the untuned schedule outweigh all others; of those of
     one schedule the last counts.  A schedule that ever failed is out, and so is one that beats the
@@ -229,7 +230,7 @@ def best_trials(trials: Iterable[Trial]) -> dict[str, Trial]:
 
 
 def _is_worth_it(trial: Trial, usual: Trial) -> bool:
-    """Whether a schedule is faster than the untuned one by more than luck."""
+    """Return whether a schedule is faster than the untuned one by more than luck."""
     sure = trial.confirmed and usual.confirmed
     return trial.median_us < usual.median_us * (WORTH if sure else WORTH_UNCONFIRMED)
 
@@ -239,7 +240,7 @@ def _rank(trial: Trial) -> tuple[bool, float]:
 
 
 def tuning_of(trials: Iterable[Trial]) -> Tuning:
-    """What a compilation takes from these trials."""
+    """Return what a compilation takes from these trials."""
     kept = tuple(trials)
     refused: dict[str, list[Actions]] = {}
     banned: set[tuple[int, int, int]] = set()
@@ -258,7 +259,7 @@ def tuning_of(trials: Iterable[Trial]) -> Tuning:
 
 
 def choose_trials(trials: tuple[Trial, ...], gpu: str, where: str) -> tuple[tuple[Trial, ...], str]:
-    """The trials that serve a GPU, and what to warn of ("" for nothing).
+    """Return the trials that serve a GPU, and what to warn of ("" for nothing).
 
     Those of another GPU serve where there are none of this one.
     """

@@ -38,7 +38,7 @@ from adrenoc.kernels.statements import Statements
 
 
 def index_of(layout: Layout, n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
-    """The logical index of (n, c, h, w) in a tensor of this layout."""
+    """Return the logical index of (n, c, h, w) in a tensor of this layout."""
     by_role = {"N": n, "C": c, "H": h, "W": w, "1": iconst(0)}
     return [by_role[role] for role in layout.roles]
 
@@ -100,7 +100,7 @@ class Access(ABC):
         return n, c, h, w
 
     def index(self, n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
-        """The logical index of (n, c, h, w)."""
+        """Return the logical index of (n, c, h, w)."""
         return index_of(self.spec.roles, n, c, h, w)
 
     def _cast_to_compute(self, value: Expr) -> Expr:

@@ -52,7 +52,7 @@ class BytesAccess(BlockedAccess):
         return self._numbers(self._word(n, block, h, w))
 
     def _numbers(self, word: Expr) -> Expr:
-        """The four numbers of a word, as floats of the kernel's arithmetic."""
+        """Return the four numbers of a word, as floats of the kernel's arithmetic."""
         parts = tirx.call_pure_extern("uint8x4", "as_uchar4", word)
         compute = self._statements.compute
         kind = "half" if compute == "float16" else "float"
@@ -71,7 +71,7 @@ class BytesAccess(BlockedAccess):
         return self._statements.let(select(inside, word, self._zero), "word")
 
     def _nearest(self, h: Expr, w: Expr) -> tuple[Expr, Expr, Expr]:
-        """The nearest position inside, and whether it is the one that was asked for.
+        """Return the nearest position inside, and whether it is the one that was asked for.
 
         A branch around each read would wait for one before the next is asked for.
         """

@@ -76,7 +76,7 @@ def _coarsen_division(quotient: Any) -> Expr:
 
 
 def _grows_from_one(expr: Any) -> bool:
-    """Whether it is one and an exponential."""
+    """Return whether it is one and an exponential."""
     if not isinstance(expr, tirx.Add):
         return False
     return any(
@@ -86,7 +86,7 @@ def _grows_from_one(expr: Any) -> bool:
 
 
 def _is_extern(expr: Any, name: str) -> bool:
-    """Whether it calls a function of OpenCL C whose name begins so."""
+    """Return whether it calls a function of OpenCL C whose name begins so."""
     called = expr.args[0] if isinstance(expr, Call) and expr.args else None
     return isinstance(called, StringImm) and str(called.value).startswith(name)
 

@@ -104,7 +104,7 @@ class ComputedAccess(Access):
         return held[0]
 
     def _clamp_position(self, h: Expr, w: Expr) -> tuple[Expr, Expr]:
-        """A row and a column where reading does no harm."""
+        """Return a row and a column where reading does no harm."""
         if self._anywhere:
             return h, w
         e = self.extents
@@ -120,7 +120,7 @@ def _same(texel: Expr) -> Expr:
 
 
 def is_of_channels(body: Body, buffer: Any, access: Access, spec: OperandSpec) -> bool:
-    """Whether all that is read of a tensor is what it holds for the element's channel."""
+    """Return whether all that is read of a tensor is what it holds for the element's channel."""
     if not isinstance(access, BlockedAccess):
         return False
     mine, other = access.extents, spec.extents

@@ -51,7 +51,7 @@ class Finished:
         value: Expr,
         given: Mapping[str, Expr] | None = None,
     ) -> Expr:
-        """The finished four channels, in float where there is a body.
+        """Return the finished four channels, in float where there is a body.
 
         `given` are tensors of which the four channels are at hand.
         """
@@ -116,7 +116,7 @@ class Epilogue:
             self._out.write(n, block, h, w, finished)
 
     def parts(self, blocks: int, pixels: int) -> Iterator[tuple[range, range]]:
-        """The results of so many blocks and pixels, as blocks and pixels of a few at a time.
+        """Yield the results of so many blocks and pixels, as blocks and pixels of a few at a time.
 
         What is written there stays apart.  One part is all there is where the epilogue reads
         nothing; pixels are cut too where it reads a number for each.

@@ -9,7 +9,7 @@ from adrenoc.base.tvmapi import Expr, dtype_of, fconst, lanes_of, splat, tirx, t
 
 
 def any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
-    """Whether a predicate holds for any part of an expression."""
+    """Return whether a predicate holds for any part of an expression."""
     stack = [expr]
     while stack:
         part = stack.pop()
@@ -20,7 +20,8 @@ def any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
 
 
 def operands_of(part: Any) -> tuple[Any, ...]:
-    """The expressions that a part is computed of; of a load none, for its indices say where."""
+    """Return the expressions that a part is computed of; of a load none, for its indices say
+    where."""
     if isinstance(part, tvm.ir.TensorLoad):
         return ()
     if isinstance(part, tvm.ir.Call):
@@ -33,12 +34,12 @@ def operands_of(part: Any) -> tuple[Any, ...]:
 
 
 def number_in(expr: Any) -> float | None:
-    """The constant that all lanes of an expression are, if they are one."""
+    """Return the constant that all lanes of an expression are, if they are one."""
     one = expr.value if isinstance(expr, tirx.Broadcast) else expr
     return float(one.value) if isinstance(one, tirx.FloatImm) else None
 
 
 def number_like(x: Expr, value: float) -> Expr:
-    """A number of the dtype of x, in as many lanes."""
+    """Return a number of the dtype of x, in as many lanes."""
     number = fconst(value, dtype_of(x).partition("x")[0])
     return splat(number) if lanes_of(x) > 1 else number

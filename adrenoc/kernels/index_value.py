@@ -37,7 +37,7 @@ class UnknownFormError(Exception):
 
 
 def index_value(index: Expr, values: Values) -> Any:
-    """An index where its variables are int32 expressions, or arrays of numbers.
+    """Return an index where its variables are int32 expressions, or arrays of numbers.
 
     Raises:
         UnknownFormError: it is more than arithmetic of these.
@@ -62,7 +62,7 @@ def _sides(binary: Any) -> tuple[Expr, Expr]:
 
 
 def index_expr(index: Expr, values: Values) -> Expr:
-    """An index where its variables are int32 expressions.
+    """Return an index where its variables are int32 expressions.
 
     Raises:
         UnknownFormError: it is more than arithmetic of these.
@@ -72,7 +72,7 @@ def index_expr(index: Expr, values: Values) -> Expr:
 
 
 def truth_value(condition: Expr, values: Values) -> Any:
-    """A condition where its variables are arrays of numbers.
+    """Return a condition where its variables are arrays of numbers.
 
     Raises:
         UnknownFormError: it is more than comparisons of arithmetic of these.

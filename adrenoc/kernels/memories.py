@@ -19,5 +19,5 @@ _ACCESS: dict[Memory, Callable[[OperandSpec, Buffer, Statements], Access]] = {
 
 
 def access_to(spec: OperandSpec, buffer: Buffer, statements: Statements) -> Access:
-    """The access for this kind of memory."""
+    """Return the access for this kind of memory."""
     return _ACCESS[spec.memory](spec, buffer, statements)

@@ -50,7 +50,8 @@ class _Differences:
         self._bound = bound
 
     def add(self, total: Any) -> Expr:
-        """A sum, or what it is of an exponential and a number that takes it away near zero."""
+        """Return a sum, or what it is of an exponential and a number that takes it away near
+        zero."""
         for power, number in ((total.a, total.b), (total.b, total.a)):
             found = self._find_power(power, number_in(number), -1.0)
             if found is not None:
@@ -58,7 +59,7 @@ class _Differences:
         return total
 
     def subtract(self, difference: Any) -> Expr:
-        """The same of a difference."""
+        """Return the same of a difference."""
         found = self._find_power(difference.a, number_in(difference.b), 1.0)
         if found is not None:
             return found
@@ -66,7 +67,7 @@ class _Differences:
         return difference if found is None else number_like(found, 0.0) - found
 
     def take_log(self, call: Any) -> Expr:
-        """A logarithm, or what it is of one and something."""
+        """Return a logarithm, or what it is of one and something."""
         if getattr(call.op, "name", "") != _LOG:
             return call
         total = self._value(call.args[0])
@@ -98,7 +99,8 @@ class _Differences:
         return found if factor == 1.0 else number_like(found, factor) * found
 
     def _value(self, expr: Any) -> Any:
-        """What an expression is; of a name what was bound to it, if that is the same here."""
+        """Return what an expression is; of a name what was bound to it, if that is the same
+        here."""
         if not isinstance(expr, Var):
             return expr
         value = self._bound.get(str(expr.name))

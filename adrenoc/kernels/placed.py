@@ -51,7 +51,7 @@ class PlacedAccess(Access):
         return [simplify(index_expr(index, at)) for index in self._placing.to]
 
     def _test_within(self, position: Sequence[Expr]) -> Expr | None:
-        """Whether the texel at a position goes anywhere; None where all do."""
+        """Return whether the texel at a position goes anywhere; None where all do."""
         conditions = []
         for number, first, end in self._placing.within:
             inside = position[number] < iconst(end)

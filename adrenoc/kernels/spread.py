@@ -64,7 +64,7 @@ class SpreadAccess(Access):
                 access.write(n, there, h, w, value)
 
     def _map_block(self, block: Expr, pieces: Sequence[Piece]) -> Expr:
-        """Where a block of one of the pieces lies."""
+        """Return where a block of one of the pieces lies."""
         chosen = block + iconst(pieces[-1].at - pieces[-1].first)
         for piece in reversed(pieces[:-1]):
             before = block < iconst(piece.first + piece.blocks)
@@ -72,7 +72,7 @@ class SpreadAccess(Access):
         return chosen
 
     def _test_inside(self, block: Expr, pieces: Sequence[Piece]) -> Expr | None:
-        """Whether a block is one of the pieces; None where all are."""
+        """Return whether a block is one of the pieces; None where all are."""
         conditions = []
         begin = 0
         for first, end in _find_covered_ranges(pieces):
@@ -84,7 +84,7 @@ class SpreadAccess(Access):
 
 
 def _join_pieces(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The pieces in order; those that follow each other in both places are one."""
+    """Return the pieces in order; those that follow each other in both places are one."""
     found: list[Piece] = []
     for piece in sorted(pieces, key=lambda piece: piece.first):
         last = found[-1] if found else None
@@ -96,7 +96,7 @@ def _join_pieces(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 
 def _find_covered_ranges(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
-    """The ranges of blocks that pieces in order are, wherever they lie."""
+    """Return the ranges of blocks that pieces in order are, wherever they lie."""
     found: list[tuple[int, int]] = []
     for piece in pieces:
         end = piece.first + piece.blocks

@@ -47,7 +47,7 @@ class Statements:
         """What `share` named, by the identity of the block, which is held so that it stays one."""
 
     def fresh(self, hint: str) -> str:
-        """A name that this kernel has not used yet."""
+        """Return a name that this kernel has not used yet."""
         number = self._names.get(hint, 0)
         self._names[hint] = number + 1
         return f"{hint}{number}"

@@ -25,12 +25,12 @@ LONG_SUM = 256
 
 
 def total_dtype(builder: KernelBuilder, products: int) -> str:
-    """The dtype of a total of so many products."""
+    """Return the dtype of a total of so many products."""
     return ACCUMULATOR if products > LONG_SUM else builder.compute
 
 
 def add_products(builder: KernelBuilder, total: Expr, products: list[Expr]) -> Expr:
-    """The products of one step added to a total, in halves to each other first."""
+    """Return the products of one step added to a total, in halves to each other first."""
     if builder.compute != "float16":
         return sum(products, total)
     step = sum(products[1:], products[0])
@@ -38,7 +38,8 @@ def add_products(builder: KernelBuilder, total: Expr, products: list[Expr]) -> E
 
 
 def adds_in_runs(out: Access, products: int) -> bool:
-    """Whether sums of so many products go in runs: where the result has all bits of a float."""
+    """Return whether sums of so many products go in runs: where the result has all bits of a
+    float."""
     return products > MANY_PRODUCTS and out.spec.dtype == ACCUMULATOR
 
 

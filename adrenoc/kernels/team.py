@@ -43,7 +43,7 @@ class Team:
 
     @staticmethod
     def make_along_x(builder: KernelBuilder, work_group: tuple[int, int, int]) -> Team:
-        """The teams along x of a builder whose threads cooperate in this work-group."""
+        """Return the teams along x of a builder whose threads cooperate in this work-group."""
         x, y, z = work_group
         local_x, local_y, local_z = builder.local
         index = local_z * iconst(y) + local_y if z > 1 else local_y
@@ -51,7 +51,7 @@ class Team:
 
     @staticmethod
     def make_along_y(builder: KernelBuilder, work_group: tuple[int, int, int]) -> Team:
-        """The teams along y: neighbours along x belong to different ones."""
+        """Return the teams along y: neighbours along x belong to different ones."""
         x, y, _ = work_group
         return Team(width=y, count=x, member=builder.local[1], index=builder.local[0])
 
@@ -76,7 +76,8 @@ class Team:
         dtype: str = ACCUMULATOR,
         held: SharedArray | None = None,
     ) -> list[Expr]:
-        """The values of all members combined, each by its own `combine`, known to all members.
+        """Return the values of all members combined, each by its own `combine`, known to all
+        members.
 
         Values are vectors of four of `dtype`.  Every thread of the work-group
         must come here: there are barriers inside.  Within a loop, which cannot declare local

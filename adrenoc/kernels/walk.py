@@ -108,7 +108,7 @@ def each_texel(
 
 
 def visits(region: Region, team: Team) -> int:
-    """The most texels of a region that one member of the team visits."""
+    """Return the most texels of a region that one member of the team visits."""
     return math.ceil(math.prod(region.counts) / team.width)
 
 
@@ -159,7 +159,7 @@ def _shared_loop(
 
 
 def _position(builder: KernelBuilder, start: Position, counts: Counts, number: Expr) -> Position:
-    """Where texel `number` of a region is."""
+    """Return where texel `number` of a region is."""
     steps: dict[str, Expr] = {}
     wide = [role for role, count in zip("whbn", reversed(counts), strict=True) if count > 1]
     for role, count in zip("whbn", reversed(counts), strict=True):
@@ -176,13 +176,13 @@ def _position(builder: KernelBuilder, start: Position, counts: Counts, number: E
 
 
 def _plus(a: Expr, b: Expr) -> Expr:
-    """The sum; the constant zero adds nothing."""
+    """Return the sum; the constant zero adds nothing."""
     value = getattr(a, "value", None)
     return b if value is not None and int(value) == 0 else a + b
 
 
 def only_channels(value: Expr, lanes: int, fill: float) -> Expr:
-    """A texel whose lanes beyond the first `lanes` hold `fill`."""
+    """Return a texel whose lanes beyond the first `lanes` hold `fill`."""
     if lanes == LANES:
         return value
     filler = fconst(fill, dtype_of(value).partition("x")[0])
@@ -190,15 +190,15 @@ def only_channels(value: Expr, lanes: int, fill: float) -> Expr:
 
 
 def combine_lanes(value: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
-    """The four lanes of a texel combined into one scalar."""
+    """Return the four lanes of a texel combined into one scalar."""
     return reduce(combine, (lane(value, i) for i in range(LANES)))
 
 
 def sum_lanes(value: Expr) -> Expr:
-    """The sum of four numbers, in pairs: two additions wait for no other."""
+    """Return the sum of four numbers, in pairs: two additions wait for no other."""
     return lane(value, 0) + lane(value, 1) + (lane(value, 2) + lane(value, 3))
 
 
 def widen(value: Expr) -> Expr:
-    """A texel in the accumulator's dtype."""
+    """Return a texel in the accumulator's dtype."""
     return cast(value, f"{ACCUMULATOR}x{LANES}")

@@ -36,7 +36,7 @@ def group_window(out_channels: int, in_channels: int, groups: int) -> tuple[int,
 
 
 def first_input_block(out_block: int, per_out: int, per_in: int) -> int:
-    """The first input block that output block `out_block` of a grouped convolution reads."""
+    """Return the first input block that output block `out_block` of a grouped convolution reads."""
     return (LANES * out_block // per_out) * per_in // LANES
 
 
@@ -104,7 +104,7 @@ def whole_k_steps(in_blocks: int, k_step: int) -> int:
 
 
 def fill_rows(run: np.ndarray, *, most_rows: int) -> np.ndarray:
-    """A flat run as texels, one row of a texture after the other: `[1, rows, columns, 4]`.
+    """Return a flat run as texels, one row of a texture after the other: `[1, rows, columns, 4]`.
 
     Rows are as short as that allows, a power of two long: what a work-group reads then lies close
     together in both directions, as texture caches hold it.

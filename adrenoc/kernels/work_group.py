@@ -34,7 +34,7 @@ def pick_work_group(extents: Sequence[int], limits: Limits) -> tuple[int, int, i
 
 
 def _largest(extents: Sequence[int], wanted: int, limits: Limits) -> tuple[int, int, int]:
-    """The most threads in powers of two that are not banned, beside each other first."""
+    """Return the most threads in powers of two that are not banned, beside each other first."""
     sides = [[1 << i for i in range(power_of_two(e).bit_length())] for e in extents]
     allowed = (
         (x * y * z, x, y, z)
@@ -48,12 +48,12 @@ def _largest(extents: Sequence[int], wanted: int, limits: Limits) -> tuple[int, 
 
 
 def power_of_two(extent: int) -> int:
-    """The smallest power of two that covers `extent`."""
+    """Return the smallest power of two that covers `extent`."""
     return 1 << max(extent - 1, 0).bit_length()
 
 
 def power_of_two_within(most: int) -> int:
-    """The largest power of two that is not above `most`."""
+    """Return the largest power of two that is not above `most`."""
     return 1 << (most.bit_length() - 1)
 
 

@@ -64,7 +64,7 @@ def build(*, cache: Path | None = None) -> Path:
 
 
 def _whole_one(folder: Path, pattern: str = "") -> Path | None:
-    """A library that nobody else wrote and that holds what its name, a digest, says."""
+    """Return a library that nobody else wrote and that holds what its name, a digest, says."""
     for library in folder.glob(f"{pattern}{_STEM}*.so"):
         if is_trusted_file(library):
             with suppress(OSError):
@@ -126,7 +126,7 @@ def _write_units(sources: list[Path], folder: Path) -> list[Path]:
 
 
 def package_folder(name: str) -> Path:
-    """Where a Python package lies.
+    """Return where a Python package lies.
 
     Raises:
         DependencyError: it is not installed.
@@ -155,7 +155,7 @@ def _include_options(tvm_folder: Path, ffi_folder: Path) -> list[str]:
 
 
 def _stamp_option() -> str:
-    """What `adrenoc.runtime.version` answers; the runtime without Python says the same."""
+    """Return what `adrenoc.runtime.version` answers; the runtime without Python says the same."""
     packages = {name: importlib.metadata.version(f"apache-{name}") for name in ("tvm", "tvm-ffi")}
     told = " ".join(f"{name}-{number}" for name, number in packages.items())
     return f'-DADRENOC_STAMP="{adrenoc.__version__} {told} python"'

@@ -64,7 +64,8 @@ def devices() -> list[dict[str, Any]]:
 
 
 def absent_devices() -> str:
-    """Why there are no more: drivers that are missing or broken; empty where none was met."""
+    """Return why there are no more: drivers that are missing or broken; empty where none was
+    met."""
     return str(_function("absent_devices")())
 
 

@@ -13,7 +13,7 @@ from adrenoc.pages.bar_chart import Bar, draw_bars
 
 
 def accuracy_html(report: AccuracyReport) -> str:
-    """The whole page, a part a preset."""
+    """Return the whole page, a part a preset."""
     taken = f"{count_of(report.samples, 'set')} of inputs: {report.inputs}"
     if report.passage:
         taken = f"{count_of(report.samples, 'token')} ({report.passage})"
@@ -52,7 +52,7 @@ def _preset(report: AccuracyReport, found: PresetAccuracy) -> str:
 
 
 def _drawing(layers: Sequence[LayerAccuracy]) -> str:
-    """The error so far along the network, with what each layer adds."""
+    """Return the error so far along the network, with what each layer adds."""
     if not layers:
         return ""
     bars = [
@@ -71,7 +71,7 @@ def _drawing(layers: Sequence[LayerAccuracy]) -> str:
 
 
 def _decoder_layers(layers: Sequence[LayerAccuracy]) -> str:
-    """What enters by each layer of a decoder; nothing of other models."""
+    """Return what enters by each layer of a decoder; nothing of other models."""
     grouped = group_layers(layers)
     if not grouped:
         return ""

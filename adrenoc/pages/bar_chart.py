@@ -22,7 +22,7 @@ class Bar:
 
 
 def draw_bars(bars: Sequence[Bar], *, top: str, what: str) -> str:
-    """An SVG from zero up; `top` names the height of the tallest bar, `what` the whole.
+    """Return an SVG from zero up; `top` names the height of the tallest bar, `what` the whole.
 
     A height that is not finite is as tall as the tallest.
     """

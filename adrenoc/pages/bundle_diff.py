@@ -159,7 +159,7 @@ def _diff_shape(shapes: str, before: Bundle, after: Bundle) -> ShapeDiff:
 
 
 def _settings(bundle: Bundle) -> dict[str, str]:
-    """What a bundle was made of and with, by name."""
+    """Return what a bundle was made of and with, by name."""
     manifest = bundle.manifest
     facts = {
         "name": manifest.name,
@@ -233,7 +233,8 @@ def _compare_nodes(
 def _forms(
     kernels: Sequence[KernelInfo], launches: Sequence[LaunchInfo]
 ) -> dict[tuple[str, int], NodeForm]:
-    """How each launch computes its node, by the node's name and how often it was there before."""
+    """Return how each launch computes its node, by the node's name and how often it was there
+    before."""
     known = {kernel.name: kernel for kernel in kernels}
     seen: Counter[str] = Counter()
     forms = {}

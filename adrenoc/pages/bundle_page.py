@@ -25,7 +25,7 @@ from adrenoc.pages.figure_rows import show_figures
 
 
 def bundle_html(bundle: Bundle) -> str:
-    """The whole page; of a bundle of several shapes or GPUs each in its own part.
+    """Return the whole page; of a bundle of several shapes or GPUs each in its own part.
 
     Raises:
         BundleError: a part of the bundle cannot be understood.
@@ -45,7 +45,7 @@ def bundle_html(bundle: Bundle) -> str:
 
 
 def _shape(bundle: Bundle) -> str:
-    """What is of one choice of input shapes."""
+    """Return what is of one choice of input shapes."""
     manifest = bundle.manifest
     return "".join(
         (

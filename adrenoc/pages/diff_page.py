@@ -16,7 +16,7 @@ from adrenoc.pages.side_by_side import show_side_by_side
 
 
 def diff_html(diff: BundleDiff, before: Bundle, after: Bundle) -> str:
-    """The whole page."""
+    """Return the whole page."""
     names = Path(diff.before).name, Path(diff.after).name
     head = f"<h1>{safe(names[0])} → {safe(names[1])}</h1>\n"
     head += f"<p class='quiet'>{safe(diff.before)} against {safe(diff.after)}</p>\n"

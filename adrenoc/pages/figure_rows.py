@@ -24,7 +24,7 @@ _NEITHER = ("operators in textures",)
 
 
 def list_figures(before: Figures, after: Figures) -> list[tuple[str, str, str, str, str]]:
-    """A row a figure: name, before, after, change, and "good", "bad" or nothing of that."""
+    """Return a row a figure: name, before, after, change, and "good", "bad" or nothing of that."""
     rows = []
     for name, key, show in _ROWS:
         was, now = getattr(before, key), getattr(after, key)

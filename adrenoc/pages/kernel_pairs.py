@@ -37,7 +37,7 @@ Pairs = Sequence[tuple[KernelInfo | None, KernelInfo | None]]
 
 
 def list_changes(pairs: Pairs) -> tuple[KernelChange, ...]:
-    """What changed; kernels have their texts."""
+    """Return what changed; kernels have their texts."""
     changes = []
     for old, new in pairs:
         if old is None or new is None:
@@ -86,17 +86,17 @@ def pair_kernels(
 
 
 def _bodies(kernels: Iterable[KernelInfo]) -> dict[str, str]:
-    """The text of each kernel by its name."""
+    """Return the text of each kernel by its name."""
     return {kernel.name: read_body(kernel) for kernel in kernels}
 
 
 def read_body(kernel: KernelInfo) -> str:
-    """The text of a kernel without its name."""
+    """Return the text of a kernel without its name."""
     return kernel.source.replace(kernel.name, "\0")
 
 
 def _first_nodes(launches: Sequence[LaunchInfo]) -> dict[str, str]:
-    """The node that each kernel computes first."""
+    """Return the node that each kernel computes first."""
     nodes: dict[str, str] = {}
     for launch in launches:
         nodes.setdefault(launch.kernel, launch.node)
@@ -129,7 +129,7 @@ def _change(old: KernelInfo, new: KernelInfo) -> KernelChange | None:
 
 
 def count_lines(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """How many lines came, and how many went."""
+    """Return how many lines came, and how many went."""
     if max(len(before), len(after)) > _MOST_LINES:
         return len(after), len(before)
     matcher = difflib.SequenceMatcher(None, before, after)

@@ -25,7 +25,7 @@ _DIGITS = 3
 
 
 def perfetto_json(bundle: Bundle, result: RunResult) -> str:
-    """The trace of a run of `bundle`."""
+    """Return the trace of a run of `bundle`."""
     manifest = bundle.manifest
     about = {
         "bundle": manifest.name,
@@ -60,7 +60,7 @@ def _names(process: int, name: str, tracks: dict[int, str]) -> Iterator[dict[str
 def _event(
     process: int, track: int, name: str, start_us: float, end_us: float, **args: Any
 ) -> dict[str, Any]:
-    """A span; both ends are rounded, so that what lies within another one still does."""
+    """Return a span; both ends are rounded, so that what lies within another one still does."""
     start, end = round(start_us, _DIGITS), round(end_us, _DIGITS)
     event = {"name": printable(name), "cat": "adrenoc", "ph": "X", "pid": process, "tid": track}
     event |= {"ts": start, "dur": round(max(0.0, end - start), _DIGITS)}
@@ -86,7 +86,7 @@ def _readings(result: RunResult) -> Iterator[dict[str, Any]]:
 
 
 def _kernels(result: RunResult) -> Iterator[dict[str, Any]]:
-    """The launches of the profiled run, and where the device waited between them."""
+    """Yield the launches of the profiled run, and where the device waited between them."""
     launches, profiled = result.trace.launches, result.trace.profiled
     if not launches or profiled is None:
         return
@@ -111,7 +111,7 @@ def _kernels(result: RunResult) -> Iterator[dict[str, Any]]:
 
 
 def _find_tracks(launches: Sequence[TimedLaunch]) -> list[int]:
-    """A track for each launch, so that those on one do not overlap."""
+    """Return a track for each launch, so that those on one do not overlap."""
     ends: list[int] = []
     tracks = [0] * len(launches)
     for number in sorted(range(len(launches)), key=lambda n: launches[n].start_ns):

@@ -72,7 +72,7 @@ class RunDiff:
 
 
 def read_run(path: Path) -> PrintedRun:
-    """The run whose `--json` output is in the file `path`.
+    """Return the run whose `--json` output is in the file `path`.
 
     Raises:
         InputError: the file is missing, or holds something else.
@@ -123,7 +123,7 @@ def compare_runs(before: Path, after: Path) -> RunDiff:
 
 
 def _judge(was: PrintedRun, now: PrintedRun) -> tuple[str, str]:
-    """The verdict, and why."""
+    """Return the verdict, and why."""
     if doubt := _find_doubt(was, now):
         return OPEN, doubt
     chance = rank_chance(was.warm_ms, now.warm_ms)
@@ -137,7 +137,7 @@ def _judge(was: PrintedRun, now: PrintedRun) -> tuple[str, str]:
 
 
 def _find_doubt(was: PrintedRun, now: PrintedRun) -> str:
-    """Why the two say nothing against each other; empty where they do."""
+    """Return why the two say nothing against each other; empty where they do."""
     if difference := find_difference(was, now):
         return difference
     if unread := name_unread_clocks(was.gpu, now.gpu):
@@ -159,7 +159,7 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def rank_chance(first: Sequence[float], second: Sequence[float]) -> float:
-    """How often ranks would part so far by chance, from both sides; by the normal curve."""
+    """Return how often ranks would part so far by chance, from both sides; by the normal curve."""
     count, others = len(first), len(second)
     ranks, ties = _rank([*first, *second])
     rank_sum = sum(ranks[:count])

@@ -35,7 +35,7 @@ class _Step:
 
 
 def run_html(bundle: Bundle, result: RunResult, checked: Sequence[TensorCheck] = ()) -> str:
-    """The whole page; `checked` are outputs, or every layer, compared with the reference.
+    """Return the whole page; `checked` are outputs, or every layer, compared with the reference.
 
     Raises:
         BundleError: the bundle's list of buckets cannot be understood.
@@ -194,7 +194,7 @@ def _kernels(result: RunResult) -> str:
 
 
 def _errors(checked: Sequence[TensorCheck]) -> str:
-    """The tensors in the order in which the model makes them; beyond the tolerance first."""
+    """Return the tensors in the order in which the model makes them; beyond the tolerance first."""
     if not checked:
         return ""
     columns = ("tensor", "shape", "of the range", "", "max error", "RMSE", "cosine", "")

@@ -13,7 +13,7 @@ _MOST_LINES = 4000
 
 
 def show_side_by_side(before: str, after: str) -> str:
-    """A table of four columns: line number and text of each."""
+    """Return a table of four columns: line number and text of each."""
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MOST_LINES:
         return (

@@ -34,7 +34,8 @@ class Context:
         return CostModel.from_target(self.options, self.target)
 
     def avoids(self, word: str) -> bool:
-        """Whether the target is to do without this, by a word of `adrenoc/target/avoid.py`."""
+        """Return whether the target is to do without this, by a word of
+        `adrenoc/target/avoid.py`."""
         return word in self.target.avoided
 
     @property

@@ -197,7 +197,7 @@ def _judge(
     held: LockedBundle | None,
     options: BuildOptions,
 ) -> tuple[BundleOutcome, LockedBundle | None]:
-    """What became of a bundle, and what the lock is to say of it."""
+    """Return what became of a bundle, and what the lock is to say of it."""
     outcome = BundleOutcome(
         name=recipe.name,
         model=str(recipe.model),
@@ -239,7 +239,7 @@ def _make_folders(project: Project) -> None:
 
 
 def _by_key(hint: str, project: Project) -> str:
-    """A hint of `adrenoc compile` as one of a build, which has no --output."""
+    """Return a hint of `adrenoc compile` as one of a build, which has no --output."""
     other = f'name another folder in {project.path}: output = "FOLDER"'
     return hint.replace(OTHER_PLACE, other)
 
@@ -262,7 +262,8 @@ _LIMITED: dict[str, tuple[str, float, Callable[[float], str]]] = {
 
 
 def _list_over_parts(limits: Limits, bundle: Bundle, size_bytes: int) -> tuple[str, ...]:
-    """A sentence for each limit that kernels for any GPU and any shapes break; of one size."""
+    """Return a sentence for each limit that kernels for any GPU and any shapes break; of one
+    size."""
     said: dict[str, None] = {}
     parts = name_parts(bundle)
     for name, part in parts.items():
@@ -276,7 +277,7 @@ def _list_over_parts(limits: Limits, bundle: Bundle, size_bytes: int) -> tuple[s
 
 
 def _list_over(limits: Limits, figures: Figures) -> tuple[str, ...]:
-    """A sentence for each limit that is broken."""
+    """Return a sentence for each limit that is broken."""
     said = []
     for name, (key, unit, show) in _LIMITED.items():
         most, seen = getattr(limits, name), getattr(figures, key)

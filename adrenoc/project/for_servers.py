@@ -12,7 +12,7 @@ from adrenoc.project.build_project import MADE, BuildResult, BundleOutcome
 
 
 def build_junit(result: BuildResult) -> str:
-    """A case for each bundle, in one suite."""
+    """Return a case for each bundle, in one suite."""
     cases = tuple(
         JunitCase(
             group=Path(one.model).name,
@@ -33,7 +33,7 @@ def _figures(one: BundleOutcome) -> str:
 
 
 def list_annotations(result: BuildResult, project: Path) -> Iterator[str]:
-    """A line for each bundle that did not end well."""
+    """Yield a line for each bundle that did not end well."""
     for one in result.bad:
         title = _escape(f"{one.name}: {one.status}", is_property=True)
         place = _escape(str(project), is_property=True)
@@ -41,12 +41,12 @@ def list_annotations(result: BuildResult, project: Path) -> Iterator[str]:
 
 
 def describe(one: BundleOutcome) -> str:
-    """Why a bundle did not end well."""
+    """Return why a bundle did not end well."""
     return one.message or "; ".join(one.notes)
 
 
 def _escape(text: str, *, is_property: bool = False) -> str:
-    """A text that ends neither the line nor, as a property, the property."""
+    """Return a text that ends neither the line nor, as a property, the property."""
     shown = printable(text, lines=True).replace("\t", " ").replace("%", "%25")
     shown = shown.replace("\r", "%0D").replace("\n", "%0A")
     return shown.replace(":", "%3A").replace(",", "%2C") if is_property else shown

@@ -56,12 +56,12 @@ class Lock:
         return json.dumps(to_plain(self), indent=1, ensure_ascii=False) + "\n"
 
     def find(self, name: str) -> LockedBundle | None:
-        """The bundle of that name."""
+        """Return the bundle of that name."""
         return next((one for one in self.bundles if one.name == name), None)
 
 
 def read_lock(path: Path) -> Lock | None:
-    """The lock in a file; None where there is no file.
+    """Return the lock in a file; None where there is no file.
 
     Raises:
         LockError: it cannot be read, is damaged, or of another version.
@@ -117,7 +117,7 @@ def _digest(path: Path) -> str:
 
 
 def lock_bundle(recipe: Recipe, bundle: Bundle, reads: dict[str, str]) -> LockedBundle:
-    """What the lock says of a bundle that was made."""
+    """Return what the lock says of a bundle that was made."""
     manifest = bundle.manifest
     kernels = [(f.path, f.sha256) for f in manifest.files if "kernels/" in f.path]
     parts = {f.path: f.sha256 for f in manifest.files if "kernels/" not in f.path}
@@ -137,7 +137,7 @@ def lock_bundle(recipe: Recipe, bundle: Bundle, reads: dict[str, str]) -> Locked
 def list_unlike_reads(
     recipe: Recipe, reads: dict[str, str], tools: dict[str, str], locked: LockedBundle | None
 ) -> list[str]:
-    """What would be read that is not what the lock has; before anything is compiled."""
+    """Return what would be read that is not what the lock has; before anything is compiled."""
     if locked is None:
         return [f"{recipe.name} is not in the lock"]
     said = []
@@ -150,7 +150,7 @@ def list_unlike_reads(
 
 
 def list_unlike_results(locked: LockedBundle, made: LockedBundle) -> list[str]:
-    """What came out that is not what the lock has."""
+    """Return what came out that is not what the lock has."""
     name = made.name
     said = _unlike(name, locked.tools, made.tools)
     for key in ("target", "options"):

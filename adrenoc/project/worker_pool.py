@@ -32,7 +32,8 @@ Run = Callable[[Sequence[str]], CommandResult]
 
 
 def parse_result(code: int, text: str, aside: str, took_s: float) -> CommandResult:
-    """A command's result out of its exit code, its standard output and its standard error."""
+    """Return a command's result out of its exit code, its standard output and its standard
+    error."""
     try:
         output = read_json(text)
     except ValueError:

@@ -34,7 +34,7 @@ FEATURES = (*OVERRIDES, HALF_DENORMALS, DOT_PRODUCTS, *(f"{FUSION}:{name}" for n
 
 
 def is_word(word: object) -> bool:
-    """Whether it is one of `FEATURES`, or an operator by a name such as it may have."""
+    """Return whether it is one of `FEATURES`, or an operator by a name such as it may have."""
     if not isinstance(word, str):
         return False
     kind, colon, name = word.partition(":")
@@ -51,5 +51,5 @@ def collect_avoided(quirks: tuple[Quirk, ...]) -> dict[str, str]:
 
 
 def describe_quirk(quirk: Quirk) -> str:
-    """A quirk as a reason."""
+    """Return a quirk as a reason."""
     return f"quirk {quirk.name}: {quirk.source}"

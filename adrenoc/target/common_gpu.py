@@ -27,7 +27,7 @@ GpuAndSources = tuple[Gpu, dict[str, str]]
 
 
 def common_gpu(gpus: Sequence[GpuAndSources]) -> GpuAndSources:
-    """What all of `gpus` hold, with the source of each value: the GPU that decides it.
+    """Return what all of `gpus` hold, with the source of each value: the GPU that decides it.
 
     A number is the least of those known, a flag holds where all have it (unknown where one is
     unknown and none denies it), extensions are those that every GPU has a word on, quirks add up.
@@ -82,7 +82,7 @@ class _Merge:
         return value
 
     def merge_banned(self) -> tuple[WorkGroup, ...]:
-        """The work-groups that any of the GPUs is wrong with."""
+        """Return the work-groups that any of the GPUs is wrong with."""
         banned = {group for gpu, _ in self.gpus for group in gpu.limits.banned_work_groups}
         if banned:
             sources = [s for _, s in self.gpus if BANNED in s]
@@ -90,7 +90,7 @@ class _Merge:
         return tuple(sorted(banned))
 
     def wave_sizes(self) -> tuple[int, ...] | None:
-        """The wave sizes that every GPU with known ones has."""
+        """Return the wave sizes that every GPU with known ones has."""
         known = [gpu.performance.wave_sizes for gpu, _ in self.gpus if gpu.performance.wave_sizes]
         shared = sorted(set(known[0]).intersection(*known)) if known else []
         if shared:

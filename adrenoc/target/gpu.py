@@ -54,7 +54,7 @@ class Limits:
         return x, y, z
 
     def refuse_group(self, group: WorkGroup) -> str | None:
-        """Why work-groups of this shape cannot run; None where they can."""
+        """Return why work-groups of this shape cannot run; None where they can."""
         shown = " x ".join(map(str, group))
         if group in self.banned_work_groups:
             return f"work-groups of {shown} give wrong values on the target"
@@ -66,7 +66,7 @@ class Limits:
         return None
 
     def buffer_dtype(self, dtype: str) -> str:
-        """What a buffer holds of a dtype: floats of halves where there is no half type."""
+        """Return what a buffer holds of a dtype: floats of halves where there is no half type."""
         return "float32" if dtype == "float16" and not self.fp16 else dtype
 
     @property

@@ -50,7 +50,7 @@ def read_gpu_file(
     base: GpuFacts | None = None,
     keys: frozenset[str] = frozenset({"options"}),
 ) -> GpuFacts:
-    """The facts of the GPU `name`; of what the file leaves out, those of `base`.
+    """Return the facts of the GPU `name`; of what the file leaves out, those of `base`.
 
     `keys` are further keys that this kind of file may have.
 
@@ -99,7 +99,7 @@ def read_gpu_file(
 
 
 def _read_limits(file: SourcedFile, quirks: tuple[Quirk, ...], base: Limits | None) -> Limits:
-    """The limits, without what the quirks say fails."""
+    """Return the limits, without what the quirks say fails."""
     limits = file.facts(Limits, "limits", base)
     if limits.opencl_c not in OPENCL_C_VERSIONS:
         expected = "one of " + ", ".join(OPENCL_C_VERSIONS)
@@ -113,7 +113,7 @@ def _read_limits(file: SourcedFile, quirks: tuple[Quirk, ...], base: Limits | No
 
 
 def _drop_failing(limits: Limits, quirk: Quirk, file: SourcedFile) -> Limits:
-    """The limits without what a quirk says fails, and the quirk as their source."""
+    """Return the limits without what a quirk says fails, and the quirk as their source."""
     if quirk.banned_work_groups:
         banned = {*limits.banned_work_groups, *quirk.banned_work_groups}
         limits = replace(limits, banned_work_groups=tuple(sorted(banned)))
@@ -180,7 +180,7 @@ def _read_quirks(file: SourcedFile) -> tuple[Quirk, ...]:
 
 
 def _is_work_group(shape: object) -> bool:
-    """Whether it is threads in x, y, z."""
+    """Return whether it is threads in x, y, z."""
     is_triple = isinstance(shape, list) and [type(n) for n in shape] == [int] * 3
     return is_triple and all(n > 0 for n in shape)  # type: ignore[attr-defined]
 

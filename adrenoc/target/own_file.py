@@ -117,7 +117,7 @@ class OwnFile:
 
     @staticmethod
     def base(file: SourcedFile) -> str | None:
-        """The listed device that a file builds on."""
+        """Return the listed device that a file builds on."""
         return file.text(file.tables, "base") if "base" in file.tables else None
 
 
@@ -144,14 +144,15 @@ def _check_name(path: Path, name: str) -> None:
 
 
 def own_path(name: str) -> Path | None:
-    """The file that a device's name is: `FILE.toml`, `host:FILE.toml`; None for a listed one."""
+    """Return the file that a device's name is: `FILE.toml`, `host:FILE.toml`; None for a listed
+    one."""
     if not name.strip().lower().endswith(SUFFIX):
         return None
     return Path(_HOST.sub("", name, count=1) if _HOST.match(name) else name)
 
 
 def is_for_host(name: str) -> bool:
-    """Whether a device's name asks for a CPU part for this machine."""
+    """Return whether a device's name asks for a CPU part for this machine."""
     return _HOST.match(name) is not None
 
 
@@ -196,13 +197,14 @@ def check_costs(file: SourcedFile, cost: Cost, listed: Cost) -> None:
 
 
 def is_cost(key: str, value: object) -> bool:
-    """Whether a key of a cost table is a cost that can be measured, and no bound of a search."""
+    """Return whether a key of a cost table is a cost that can be measured, and no bound of a
+    search."""
     is_number = isinstance(value, float) or key.endswith("_clocks")
     return is_number and not key.startswith(NO_COSTS)
 
 
 def clamp_value(key: str, value: float, cost: Cost) -> float:
-    """What a file may say for "performance.launch_us" that is nearest to what was measured.
+    """Return what a file may say for "performance.launch_us" that is nearest to what was measured.
 
     `cost` is the table that the file builds on.
     """

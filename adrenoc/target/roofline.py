@@ -73,7 +73,7 @@ class Roofline:
 
     @staticmethod
     def from_performance(performance: Performance) -> Roofline:
-        """The rates that follow from a target's figures."""
+        """Return the rates that follow from a target's figures."""
         p = performance
         flops = _product(p.fp32_fma_lanes, 2, p.clock_mhz)
         return Roofline(
@@ -86,7 +86,7 @@ class Roofline:
         )
 
     def estimate(self, work: Work) -> Estimate:
-        """The floor for one launch of this work."""
+        """Return the floor for one launch of this work."""
         flops_rate = self.half_flops_per_us if work.half else self.flops_per_us
         bounds = {
             "alu": _quotient(work.flops, flops_rate),

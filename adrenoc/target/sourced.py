@@ -60,7 +60,7 @@ class SourcedFile:
             raise TargetError(f"{path} is not a TOML file: {error}", hint=self._hint) from error
 
     def wrong(self, key: str, seen: str, expected: str) -> TargetError:
-        """An error about one key of this file."""
+        """Return an error about one key of this file."""
         return TargetError(
             f'{self.path}, key "{_short(key)}": {_short(seen)}, expected {expected}',
             hint=self._hint,
@@ -78,7 +78,7 @@ class SourcedFile:
                 raise self.wrong(_join_key(section, key), f"unknown key{guess}", _list_known(known))
 
     def text(self, table: Mapping[str, Any], key: str, section: str = "") -> str:
-        """A text that needs no source, because it is a name or a source itself."""
+        """Return a text that needs no source, because it is a name or a source itself."""
         value = table.get(key)
         if not isinstance(value, str) or not value.strip():
             seen = "missing" if value is None else f"seen {value!r}"
@@ -86,7 +86,7 @@ class SourcedFile:
         return value
 
     def table(self, section: str) -> dict[str, Any]:
-        """The table `[section]`, or `[outer.section]`; empty where there is none."""
+        """Return the table `[section]`, or `[outer.section]`; empty where there is none."""
         value: Any = self.tables
         for part in section.split("."):
             value = value.get(part, {})
@@ -134,7 +134,7 @@ class SourcedFile:
         return re.sub(r"@(\w+)", write_out, source)
 
     def _format_dated(self, source: dict[str, Any], name: str) -> str:
-        """A source that tells when, and by which command, as one text."""
+        """Return a source that tells when, and by which command, as one text."""
         self.check_keys(source, {"text", "date", "command"}, name)
         parts = [self.text(source, "text", name)]
         if "date" in source:
@@ -161,7 +161,7 @@ class SourcedFile:
         return cls(**values)
 
     def read_stated(self, cls: type, section: str) -> dict[str, Any]:
-        """The values that the table `[section]` has for the dataclass `cls`, all or some.
+        """Return the values that the table `[section]` has for the dataclass `cls`, all or some.
 
         Raises:
             TargetError: a key is unknown, or a value of another type or unsourced.
@@ -195,7 +195,7 @@ def _is_count(value: object) -> bool:
 
 
 def _short(text: str) -> str:
-    """What a file says, as far as a sentence has room for it."""
+    """Return what a file says, as far as a sentence has room for it."""
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 

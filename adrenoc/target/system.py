@@ -11,15 +11,16 @@ _TRIPLES = {ANDROID: "aarch64-linux-android", LINUX: "aarch64-unknown-linux-gnu"
 
 
 def find_triple(system: str, *, host: bool) -> str:
-    """The LLVM triple of the CPU part: of this machine for `host`, else of a Snapdragon."""
+    """Return the LLVM triple of the CPU part: of this machine for `host`, else of a Snapdragon."""
     return f"{platform.machine()}-unknown-linux-gnu" if host else _TRIPLES[system]
 
 
 def runs_on_android(triple: str) -> bool:
-    """Whether what was compiled for an LLVM triple is for Android."""
+    """Return whether what was compiled for an LLVM triple is for Android."""
     return triple.endswith("-android")
 
 
 def runs_here(triple: str) -> bool:
-    """Whether what was compiled for an LLVM triple runs on this machine, as far as that tells."""
+    """Return whether what was compiled for an LLVM triple runs on this machine, as far as that
+    tells."""
     return triple.partition("-")[0] == platform.machine() and not runs_on_android(triple)

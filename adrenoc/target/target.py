@@ -106,7 +106,7 @@ class Target:
         return find_triple(self.system, host=self.host)
 
     def has_extension(self, name: str) -> bool | None:
-        """Whether the drivers seen list an OpenCL extension; None: no list was found."""
+        """Return whether the drivers seen list an OpenCL extension; None: no list was found."""
         return dict(self.gpu.extensions).get(name)
 
     @property
@@ -124,7 +124,7 @@ class Target:
         return listed is True
 
     def source_of(self, key: str) -> str | None:
-        """Where the value of `key` ("limits.local_mem_bytes") is known from."""
+        """Return where the value of `key` ("limits.local_mem_bytes") is known from."""
         return dict(self.cost_sources if key.startswith("cost.") else self.sources).get(key)
 
     @cached_property
@@ -162,7 +162,7 @@ def load_target(name: str, *, folder: Path | None = None) -> Target:
 
 
 def load_own_target(file: OwnFile, *, host: bool, folder: Path | None = None) -> Target:
-    """The device that a user's file describes; with `host` its kernels for this machine.
+    """Return the device that a user's file describes; with `host` its kernels for this machine.
 
     Raises:
         TargetError: the file is wrong.
@@ -173,7 +173,7 @@ def load_own_target(file: OwnFile, *, host: bool, folder: Path | None = None) ->
 
 
 def host_twin(target: Target) -> Target:
-    """The target on this computer that has the same kernels."""
+    """Return the target on this computer that has the same kernels."""
     if target.host:
         return target
     if target.own is not None:
@@ -194,7 +194,8 @@ def list_targets(*, folder: Path | None = None) -> tuple[Target, ...]:
 
 
 def _catalog(folder: Path | None) -> _Catalog:
-    """The files of a folder; those that come with adrenoc do not change, and are read once."""
+    """Return the files of a folder; those that come with adrenoc do not change, and are read
+    once."""
     return _open_shipped(data_folder("targets")) if folder is None else _Catalog(folder)
 
 
@@ -204,7 +205,7 @@ def _open_shipped(folder: Path) -> _Catalog:
 
 
 def _plain(name: str) -> str:
-    """A name as it is compared: X1-85, x1 85 and x185 are one GPU."""
+    """Return a name as it is compared: X1-85, x1 85 and x185 are one GPU."""
     return re.sub(r"[\s_-]", "", name.lower())
 
 
@@ -280,7 +281,8 @@ class _Catalog:
         )
 
     def host_of(self, phone: Target) -> Target:
-        """The kernels of a phone's GPU, or of a stand-in, around a CPU part for this machine.
+        """Return the kernels of a phone's GPU, or of a stand-in, around a CPU part for this
+        machine.
 
         Limits are those that the software device and the GPU both hold, the figures that
         schedules go by are the GPU's.
@@ -325,7 +327,7 @@ class _Catalog:
         return _make_target(f"adreno:a{name}" if folder == "gpu" else f"host:{name}", facts)
 
     def own(self, file: OwnFile) -> Target:
-        """The device that a file of a user's own describes."""
+        """Return the device that a file of a user's own describes."""
         sourced = file.parse()
         named = file.base(sourced)
         base = None if named is None else self._base(sourced, named)
@@ -386,7 +388,8 @@ class _Catalog:
 
 
 def _extensions_denied(file: OwnFile | None) -> dict[str, bool]:
-    """The extensions that a user's file says do not work, as `adrenoc device calibrate` found."""
+    """Return the extensions that a user's file says do not work, as `adrenoc device calibrate`
+    found."""
     stated = {} if file is None else file.parse().table("extensions")
     return {name: False for name, entry in stated.items() if entry["value"] is False}
 

@@ -69,7 +69,8 @@ def aside_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 def aside_name(path: Path, role: str) -> Path:
-    """A name beside `path` that nobody else uses; same file system, so a rename is atomic."""
+    """Return a name beside `path` that nobody else uses; same file system, so a rename is
+    atomic."""
     # Cut, because the name with its additions must stay below 255 bytes where `path`'s own does.
     stem = os.fsdecode(os.fsencode(path.name)[:_LONGEST_STEM_BYTES])
     return path.with_name(f".{stem}.adrenoc-{secrets.token_hex(6)}.{role}")
@@ -124,7 +125,7 @@ def _renameat2(source: Path, target: Path, flags: int) -> bool:
 
 
 def lock_new(name: Callable[[], Path], mode: int = 0o777) -> tuple[Path, int]:
-    """A new folder of a name that `name` finds, and the descriptor that holds its lock.
+    """Return a new folder of a name that `name` finds, and the descriptor that holds its lock.
 
     Raises:
         OSError: it cannot be made.

@@ -12,7 +12,7 @@ OTHER_CACHE_FOLDER = "export ADRENOC_CACHE_DIR=/a/folder/of/yours"
 
 
 def spell_native_path(path: Path, *, hint: str) -> str:
-    """The path in Unicode, whatever the locale reads its bytes as.
+    """Return the path in Unicode, whatever the locale reads its bytes as.
 
     Raises:
         OptionError: its bytes are not UTF-8.

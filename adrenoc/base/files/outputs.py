@@ -97,7 +97,7 @@ def cache_errors(path: Path) -> Iterator[None]:
 
 
 def output_place(path: Path) -> Path:
-    """Where an output of that name goes: links are followed to what is there.
+    """Return where an output of that name goes: links are followed to what is there.
 
     Raises:
         OutputError: a link leads nowhere or in a circle, or is another user's.
@@ -309,7 +309,7 @@ def _check_parent(place: Path) -> None:
 
 
 def _find_mode(place: Path) -> int:
-    """What kind of thing is there, 0 where nothing is.
+    """Return what kind of thing is there, 0 where nothing is.
 
     Raises:
         OSError: nothing of that name can be there, as where it is too long.

@@ -41,7 +41,7 @@ class FolderKind:
 
 
 def make_listed_kind(name: str) -> FolderKind:
-    """A kind of folder that holds `LIST_FILE`."""
+    """Return a kind of folder that holds `LIST_FILE`."""
 
     def read_list(folder: Path) -> Digests | None:
         try:
@@ -68,7 +68,7 @@ def write_list(folder: Path, kind: FolderKind) -> None:
 
 
 def what_is_wrong(folder: Path, kind: FolderKind) -> str:
-    """Why a folder of the cache is not taken as it is; empty where it is whole and ours.
+    """Return why a folder of the cache is not taken as it is; empty where it is whole and ours.
 
     Whole is one whose listed files are there, with their digests, and nobody else's.  What lies
     beside them is not asked about.
@@ -140,7 +140,7 @@ def refuse_foreign(path: Path, kind: FolderKind) -> None:
 
 
 def _extra(root: Path, held: list[tuple[str, int]], listed: Digests) -> list[str]:
-    """What a folder holds beside what is listed: other names, links, changed files."""
+    """Return what a folder holds beside what is listed: other names, links, changed files."""
     folders = {str(parent) for name in listed for parent in Path(name).parents}
     found = []
     for name, mode in held:
@@ -166,7 +166,7 @@ def _walk(root: Path, below: str = "") -> Iterator[tuple[str, int]]:
 
 
 def _place_of_the_user(path: Path) -> str:
-    """What folder this is that no output may take the place of; empty for any other."""
+    """Return what folder this is that no output may take the place of; empty for any other."""
     if path.parent == path:
         return "the root of the file system"
     if os.path.ismount(path):

@@ -54,7 +54,8 @@ class Resume:
                 raise output_error(self._path, error) from error
 
     def take(self, what: str) -> str | None:
-        """What came of a piece of work, where it was done before; None where it is to be done."""
+        """Return what came of a piece of work, where it was done before; None where it is to be
+        done."""
         if not self._left or self._file is None:
             return None
         piece = self._left.pop()
@@ -90,7 +91,7 @@ class Resume:
 
 
 def _open(path: Path) -> BinaryIO:
-    """The file, for this command alone."""
+    """Return the file, for this command alone."""
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -103,7 +104,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _read_pieces(file: BinaryIO, path: Path) -> list[_Piece]:
-    """The pieces in a file, which ends behind the last whole one then."""
+    """Return the pieces in a file, which ends behind the last whole one then."""
     head = file.readline()
     if head and head != _HEAD:
         raise OutputError(

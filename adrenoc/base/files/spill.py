@@ -62,7 +62,8 @@ _files = _Files()
 
 
 def spill(value: np.ndarray) -> np.ndarray:
-    """The same numbers, read-only, in a file without a name; where there is no room, `value`."""
+    """Return the same numbers, read-only, in a file without a name; where there is no room,
+    `value`."""
     if value.nbytes < LEAST_BYTES or value.dtype.hasobject or _map_of(value) is not None:
         return value
     try:

@@ -45,7 +45,7 @@ class TarMember:
 
 
 def read_members(stream: BinaryIO, total_bytes: int) -> list[TarMember]:
-    """The plain files of a tar file of `total_bytes`, in order, no two of which clash.
+    """Return the plain files of a tar file of `total_bytes`, in order, no two of which clash.
 
     Raises:
         TarError: it is damaged, or holds something that is neither a plain file nor a folder.
@@ -117,7 +117,7 @@ def _text(field: bytes) -> str:
 
 
 def _pax_path(content: bytes) -> str:
-    """The `path` of a pax header; sparse files and sizes of their own are refused."""
+    """Return the `path` of a pax header; sparse files and sizes of their own are refused."""
     found, rest = "", content
     while rest:
         length, _, _ = rest.partition(b" ")

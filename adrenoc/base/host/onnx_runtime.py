@@ -16,7 +16,7 @@ _TABLES = "onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs"
 
 
 def import_onnxruntime() -> ModuleType:
-    """The package, which tells nobody of what it does; who sets the variable is heard.
+    """Return the package, which tells nobody of what it does; who sets the variable is heard.
 
     Raises:
         ImportError: it is not installed.
@@ -26,7 +26,7 @@ def import_onnxruntime() -> ModuleType:
 
 
 def import_format_table(name: str) -> ModuleType:
-    """The class of one table of onnxruntime's own format (.ort), in a module of this name.
+    """Return the class of one table of onnxruntime's own format (.ort), in a module of this name.
 
     Raises:
         ImportError: it is not installed.

@@ -24,5 +24,5 @@ def memory_errors(doing: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether nothing but memory is missing: TVM passes on what C++ says of that."""
+    """Return whether nothing but memory is missing: TVM passes on what C++ says of that."""
     return isinstance(error, MemoryError) or str(error).strip() == "std::bad_alloc"

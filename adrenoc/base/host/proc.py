@@ -34,7 +34,7 @@ _AS_MODULE = (
 
 
 def own_module(module: str, *words: str) -> tuple[str, ...]:
-    """The command that runs a module in a new interpreter, as `python -m` does."""
+    """Return the command that runs a module in a new interpreter, as `python -m` does."""
     return (sys.executable, "-c", _AS_MODULE, module, *words)
 
 
@@ -90,12 +90,13 @@ def _refuse_full_disk(
 
 
 def _lasting_folder(made: Path) -> Path:
-    """Where a file goes in the end: outputs are prepared in hidden folders, which go."""
+    """Return where a file goes in the end: outputs are prepared in hidden folders, which go."""
     return next(folder for folder in made.parents if not folder.name.startswith("."))
 
 
 def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """The tool, in a session of its own: when it has to end, what it has started ends with it."""
+    """Return the tool, in a session of its own: when it has to end, what it has started ends with
+    it."""
     process = subprocess.Popen(
         list(command),
         stdin=subprocess.DEVNULL,

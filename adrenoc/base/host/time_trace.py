@@ -35,7 +35,7 @@ class TimeTrace:
         self.events.append(both | {key: value / _NS_A_US for key, value in ends.items()})
 
     def to_json(self) -> str:
-        """The file that chrome://tracing and ui.perfetto.dev open."""
+        """Return the file that chrome://tracing and ui.perfetto.dev open."""
         return json.dumps({"traceEvents": self.events, "displayTimeUnit": "ms"}, indent=0) + "\n"
 
 
@@ -43,7 +43,7 @@ _open: ContextVar[TimeTrace | None] = ContextVar("time_trace", default=None)
 
 
 def is_recording() -> bool:
-    """Whether somebody wants to know where the time goes."""
+    """Return whether somebody wants to know where the time goes."""
     return _open.get() is not None
 
 

@@ -18,7 +18,7 @@ def show_bytes(count: int) -> str:
 
 
 def show_ms(time_ms: float) -> str:
-    """A duration with three digits that matter."""
+    """Return a duration with three digits that matter."""
     if time_ms >= 1000:
         return f"{time_ms / 1000:.2f} s"
     if 0 < time_ms < 0.001:
@@ -44,5 +44,5 @@ def count_of(count: int, noun: str) -> str:
 
 
 def dims(shape: Iterable[int]) -> str:
-    """A shape: `1x3x224x224`."""
+    """Return a shape: `1x3x224x224`."""
     return "x".join(str(extent) for extent in shape) or "scalar"

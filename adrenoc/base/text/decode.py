@@ -29,25 +29,27 @@ _MOST_SHOWN = 40
 
 
 def mark_name(kind: names.Names) -> dict[str, Any]:
-    """What marks a field, or each item of one, as a name of this kind."""
+    """Return what marks a field, or each item of one, as a name of this kind."""
     return {_NAMES: kind}
 
 
 @cache
 def types_of(cls: type) -> dict[str, Any]:
-    """The types of a dataclass's fields; worked out once, as every command reads all GPUs."""
+    """Return the types of a dataclass's fields; worked out once, as every command reads all
+    GPUs."""
     return typing.get_type_hints(cls)
 
 
 def plain_type(hint: Any) -> Any:
-    """The type behind `int | None` and the like."""
+    """Return the type behind `int | None` and the like."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return next(part for part in typing.get_args(hint) if part is not types.NoneType)
     return hint
 
 
 def fits(kind: type, value: object) -> bool:
-    """Whether a parsed value is of this type; bool is an int to Python, but not to a schema."""
+    """Return whether a parsed value is of this type; bool is an int to Python, but not to a
+    schema."""
     if kind is float:
         return fits(int, value) or (isinstance(value, float) and math.isfinite(value))
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
@@ -63,7 +65,8 @@ class Decoder:
         self._wrong, self._defaults = wrong, defaults
 
     def read(self, kind: Any, plain: Any, where: str) -> Any:
-        """The dataclass `kind` of the file `where`; every key must be there and none more."""
+        """Return the dataclass `kind` of the file `where`; every key must be there and none
+        more."""
         return self._value(kind, plain, where + _ROOT)
 
     def _value(self, hint: Any, plain: Any, where: str) -> Any:

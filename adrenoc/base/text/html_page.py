@@ -56,7 +56,7 @@ _CELL = re.compile(r"<td( class='number')?")
 
 
 def page(title: str, *sections: str) -> str:
-    """The whole file; sections are HTML."""
+    """Return the whole file; sections are HTML."""
     return (
         "<!doctype html>\n<html lang='en'><meta charset='utf-8'>\n"
         "<meta name='viewport' content='width=device-width'>\n"
@@ -65,7 +65,7 @@ def page(title: str, *sections: str) -> str:
 
 
 def table(names: Sequence[str], body: str) -> str:
-    """A table of these columns, which scrolls where it is too wide; `body` is its rows.
+    """Return a table of these columns, which scrolls where it is too wide; `body` is its rows.
 
     The name of a column stands above its figures, as they are set in the first row.
     """
@@ -78,22 +78,22 @@ def table(names: Sequence[str], body: str) -> str:
 
 
 def line(*cells: str) -> str:
-    """A row of these cells."""
+    """Return a row of these cells."""
     return f"<tr>{''.join(cells)}</tr>\n"
 
 
 def cell(text: str, kind: str = "") -> str:
-    """A cell; `kind` is "number", "good", "bad", "quiet" or nothing."""
+    """Return a cell; `kind` is "number", "good", "bad", "quiet" or nothing."""
     return f"<td{kind and f' class={kind!r}'}>{safe(text)}</td>"
 
 
 def number(text: str) -> str:
-    """A cell of a figure, set to the right."""
+    """Return a cell of a figure, set to the right."""
     return cell(text, "number")
 
 
 def cards(figures: Sequence[tuple[str, str]]) -> str:
-    """A row of figures, each a name and what it is."""
+    """Return a row of figures, each a name and what it is."""
     each = "".join(
         f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in figures
     )
@@ -101,7 +101,7 @@ def cards(figures: Sequence[tuple[str, str]]) -> str:
 
 
 def section(title: str, columns: Sequence[str], rows: Sequence[str], note: str = "") -> str:
-    """A headed table of rows, under a note; nothing without rows."""
+    """Return a headed table of rows, under a note; nothing without rows."""
     if not rows:
         return ""
     said = f"<p class='quiet'>{safe(note)}</p>\n" if note else ""
@@ -109,16 +109,16 @@ def section(title: str, columns: Sequence[str], rows: Sequence[str], note: str =
 
 
 def bar(share: float, text: str) -> str:
-    """A cell of a figure, and one with a bar as long as the share (0 to 1) that it is."""
+    """Return a cell of a figure, and one with a bar as long as the share (0 to 1) that it is."""
     width = 12 * min(max(share, 0.0), 1.0)
     return f"{number(text)}<td><span class='bar' style='width:{width:.2f}em'></span></td>"
 
 
 def fold(title: str, body: str, *, is_open: bool = False) -> str:
-    """A part that a click or a key opens; `body` is HTML."""
+    """Return a part that a click or a key opens; `body` is HTML."""
     return f"<details{' open' * is_open}><summary>{safe(title)}</summary>\n{body}</details>\n"
 
 
 def safe(text: str) -> str:
-    """A text that is only shown, whatever it holds."""
+    """Return a text that is only shown, whatever it holds."""
     return html.escape("".join(c if c.isprintable() or c == "\n" else "?" for c in text))

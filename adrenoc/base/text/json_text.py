@@ -14,7 +14,7 @@ _MOST_DIGITS = 19
 
 
 def read_json(text: str | bytes) -> Any:
-    """The value that a JSON text holds.
+    """Return the value that a JSON text holds.
 
     Raises:
         ValueError: it is not UTF-8, not JSON, nested too deeply, or holds a number that is too

@@ -30,7 +30,7 @@ class JunitSuite:
 
 
 def show_suites(name: str, suites: Sequence[JunitSuite]) -> str:
-    """The whole file."""
+    """Return the whole file."""
     root = ElementTree.Element("testsuites", name=name)
     for suite in suites:
         element = ElementTree.SubElement(

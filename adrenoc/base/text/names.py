@@ -20,7 +20,7 @@ class Names:
     expected: str
 
     def allows(self, name: str) -> bool:
-        """Whether `name` is one of them."""
+        """Return whether `name` is one of them."""
         return re.fullmatch(self.pattern, name) is not None
 
 
@@ -57,7 +57,7 @@ SHA256 = Names(pattern=r"[0-9a-f]{64}", expected="a SHA-256 in hexadecimal digit
 
 
 def bundle_name(text: str) -> str:
-    """The name of a bundle that is made of `text`, such as a model file's stem."""
+    """Return the name of a bundle that is made of `text`, such as a model file's stem."""
     plain = unicodedata.normalize("NFKD", text)
     kept = re.sub(r"[^A-Za-z0-9_.-]+", "_", re.sub(r"[\u0300-\u036f]", "", plain))
     kept = kept.lstrip(".-")[:_MOST_LETTERS]
@@ -65,7 +65,7 @@ def bundle_name(text: str) -> str:
 
 
 def file_name(text: str) -> str:
-    """A file's name as a manifest may hold it: what cannot be printed becomes `_`."""
+    """Return a file's name as a manifest may hold it: what cannot be printed becomes `_`."""
     allowed = "".join(letter if FILE.allows(letter) or letter == "." else "_" for letter in text)
     return allowed[:255] if FILE.allows(allowed[:255]) else "model"
 
@@ -81,7 +81,8 @@ _KEYWORDS = re.compile(
 
 
 def identifier(name: str) -> str:
-    """An identifier that Java, C and CMake take, made of `name`: small letters, digits and `_`."""
+    """Return an identifier that Java, C and CMake take, made of `name`: small letters, digits and
+    `_`."""
     kept = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     taken = not kept[:1].isalpha() or _KEYWORDS.fullmatch(kept)
     return f"m_{kept}" if taken else kept

@@ -12,7 +12,7 @@ _BYTE_ESCAPES = range(0xDC80, 0xDD00)
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    r"""The text with every character that is not shown as one replaced: `\x1b`, `\u202e`.
+    r"""Return the text with every character that is not shown as one replaced: `\x1b`, `\u202e`.
 
     With `lines`, ends of lines and tabs stay.
     """
@@ -23,7 +23,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def printable_json(text: str) -> str:
-    """The same for JSON, in which every such character is a part of a string."""
+    """Return the same for JSON, in which every such character is a part of a string."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else _json_escaped(c) for c in text)

@@ -18,7 +18,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def list_first(items: Iterable[str], *, between: str = "; ", most: int = MOST_LISTED) -> str:
-    """The first items of a list, and how many more there are."""
+    """Return the first items of a list, and how many more there are."""
     found = list(items)
     if len(found) <= most:
         return between.join(found)
@@ -27,7 +27,7 @@ def list_first(items: Iterable[str], *, between: str = "; ", most: int = MOST_LI
 
 
 def quote_word(value: object) -> str:
-    """A path, or what else a user named, as one word of a command to type.
+    """Return a path, or what else a user named, as one word of a command to type.
 
     A path that begins with a dash would be read as an option.
     """

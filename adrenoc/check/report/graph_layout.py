@@ -17,7 +17,8 @@ _SHAPE_OF_SCREEN = 1.9
 
 
 def layered_layout(reads: Mapping[str, Sequence[str]]) -> dict[str, tuple[float, float]]:
-    """The centre (x, y) of each node in pixels; `reads` lists, in order, what each node reads."""
+    """Return the centre (x, y) of each node in pixels; `reads` lists, in order, what each node
+    reads."""
     ranks = _ranks(reads)
     rows = _rows(reads, ranks)
     in_column = _rows_in_column(rows)
@@ -43,7 +44,7 @@ def _ranks(reads: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def _rows(reads: Mapping[str, Sequence[str]], ranks: Mapping[str, int]) -> list[list[str]]:
-    """The nodes of each rank, from left to right below what they read."""
+    """Return the nodes of each rank, from left to right below what they read."""
     rows: list[list[str]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
     for name, rank in ranks.items():
         rows[rank].append(name)

@@ -29,7 +29,7 @@ def write_page(verdict: Verdict, path: Path) -> None:
 
 
 def page(verdict: Verdict) -> str:
-    """The report as HTML that loads nothing."""
+    """Return the report as HTML that loads nothing."""
     layout = layered_layout({node.tensor: node.reads for node in verdict.nodes})
     data = {
         "verdict": to_plain(verdict),

@@ -22,7 +22,8 @@ _ROUNDING = "accuracy_level"
 
 
 def make_alone(model: onnx.ModelProto, product: WeightedProduct, element: int) -> onnx.ModelProto:
-    """A model of one product, of an input `READ` of this data type; what it makes is `MADE`."""
+    """Return a model of one product, of an input `READ` of this data type; what it makes is
+    `MADE`."""
     nodes = [_copy(node) for node in (*product.before, product.node)]
     rename(nodes[-1], {product.read: READ, product.made: MADE})
     exact = [a for a in nodes[-1].attribute if a.name != _ROUNDING]
@@ -103,7 +104,7 @@ def _add_domains(model: onnx.ModelProto, source: onnx.ModelProto) -> None:
 
 
 def _convert(tensor: TensorProto, element: int) -> TensorProto:
-    """A copy under the name that it gets, in floats of this type if it is of floats."""
+    """Return a copy under the name that it gets, in floats of this type if it is of floats."""
     copy = _copy_tensor(tensor)
     if tensor.data_type in _FLOATS and element in _FLOATS and tensor.data_type != element:
         wanted = helper.tensor_dtype_to_np_dtype(element)

@@ -48,7 +48,7 @@ class WeightedProduct:
 
 
 def find_products(model: onnx.ModelProto) -> dict[str, WeightedProduct]:
-    """The products of a model by their keys, in the order of the file."""
+    """Return the products of a model by their keys, in the order of the file."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     makers = {name: node for node in model.graph.node for name in node.output}
     fixed: dict[str, bool] = dict.fromkeys(constants, True)
@@ -75,7 +75,7 @@ def find_products(model: onnx.ModelProto) -> dict[str, WeightedProduct]:
 def _collect_before(
     node: onnx.NodeProto, makers: dict[str, onnx.NodeProto], fixed: dict[str, bool]
 ) -> tuple[onnx.NodeProto, ...]:
-    """The nodes that make a product's constants, each behind what it reads."""
+    """Yield the nodes that make a product's constants, each behind what it reads."""
     seen: dict[str, onnx.NodeProto] = {}
 
     def visit(one: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

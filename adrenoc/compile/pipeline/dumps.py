@@ -13,12 +13,13 @@ def dump_module(state: State) -> str:
 
 
 def dump_graph(state: State) -> str:
-    """The planning graph."""
+    """Return the planning graph."""
     return graph_of(state).text()
 
 
 def dump_precisions(state: State) -> str:
-    """The tensors that ask for another precision than the options, with what they ask for."""
+    """Return the tensors that ask for another precision than the options, with what they ask
+    for."""
     precisions = sorted(graph_of(state).precisions.items())
     lines = [f"%{name}: {asked}" for name, asked in precisions if asked != AS_OPTIONS]
     return "\n".join(lines or ["all tensors are as the options say"]) + "\n"
@@ -31,7 +32,7 @@ def dump_layouts(state: State) -> str:
 
 
 def dump_program(state: State) -> str:
-    """The launches in order, then the kernels as TIR."""
+    """Return the launches in order, then the kernels as TIR."""
     program = program_of(state)
     launches = (f"{s.kernel}({', '.join(s.arguments)})" for s in program.steps)
     kernels = (k.func.script() for k in program.kernels.values())
@@ -39,7 +40,7 @@ def dump_program(state: State) -> str:
 
 
 def dump_storage(state: State) -> str:
-    """The slots of the memory plan, then the slot of each tensor."""
+    """Return the slots of the memory plan, then the slot of each tensor."""
     plan = storage_of(state)
     lines = [f"slot {i}: {s}" for i, s in enumerate(plan.plan.slots)]
     lines += [f"%{name} in slot {slot}" for name, slot in plan.slot_of.items()]
@@ -47,12 +48,12 @@ def dump_storage(state: State) -> str:
 
 
 def dump_kernels(state: State) -> str:
-    """The kernels as OpenCL C."""
+    """Return the kernels as OpenCL C."""
     return "\n".join(kernel_sources(state.executable).values())
 
 
 def count_nodes(state: State) -> str:
-    """How many nodes of each kind the planning graph has."""
+    """Return how many nodes of each kind the planning graph has."""
     return f"{len(graph_of(state).nodes)} nodes"
 
 
@@ -63,7 +64,7 @@ def count_kernels(state: State) -> str:
 
 
 def count_precisions(state: State, asked: str) -> int:
-    """How many tensors ask for this, a field of `Precision`."""
+    """Return how many tensors ask for this, a field of `Precision`."""
     return sum(getattr(p, asked) for p in graph_of(state).precisions.values())
 
 

@@ -13,7 +13,7 @@ from adrenoc.passes.verify.check_graph import check_graph
 
 
 def graph_stage(name: str, run: Callable[[State], State], **row: Any) -> Stage:
-    """A stage on the planning graph."""
+    """Return a stage on the planning graph."""
     return Stage(
         name=name,
         run=run,
@@ -25,7 +25,7 @@ def graph_stage(name: str, run: Callable[[State], State], **row: Any) -> Stage:
 
 
 def placed_stage(name: str, run: Callable[[State], State], **row: Any) -> Stage:
-    """A stage on the planning graph whose tensors have their places in memory."""
+    """Return a stage on the planning graph whose tensors have their places in memory."""
     return replace(
         graph_stage(name, run, **row),
         check=lambda state: check_graph(graph_of(state), state.target.limits),

@@ -381,5 +381,5 @@ STAGES: tuple[Stage, ...] = (
 
 
 def stage_names() -> tuple[str, ...]:
-    """The stages in order, as `--stop-after` takes them."""
+    """Return the stages in order, as `--stop-after` takes them."""
     return tuple(stage.name for stage in STAGES)

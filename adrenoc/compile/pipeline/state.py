@@ -45,33 +45,33 @@ class State:
 
 
 def regions_of(state: State) -> tuple[Region, ...]:
-    """The regions of CLML, in order."""
+    """Return the regions of CLML, in order."""
     return state.clml.regions if state.clml is not None else ()
 
 
 def imported_of(state: State) -> Imported:
-    """The model as it was imported."""
+    """Return the model as it was imported."""
     if state.imported is None:
         raise ValueError("nothing has been imported yet")
     return state.imported
 
 
 def graph_of(state: State) -> Graph:
-    """The planning graph."""
+    """Return the planning graph."""
     if state.graph is None:
         raise ValueError("no graph has been read yet")
     return state.graph
 
 
 def program_of(state: State) -> Program:
-    """The kernels of a state that is lowered."""
+    """Return the kernels of a state that is lowered."""
     if state.program is None:
         raise ValueError("the graph has not been lowered yet")
     return state.program
 
 
 def storage_of(state: State) -> Storage:
-    """The memory of a state whose memory is planned."""
+    """Return the memory of a state whose memory is planned."""
     if state.storage is None:
         raise ValueError("the memory has not been planned yet")
     return state.storage

@@ -63,7 +63,7 @@ def import_step(state: State) -> State:
 
 
 def run_on_module(rewrite: Callable[[Any], tuple[Any, Iterable[Any]]]) -> Callable[[State], State]:
-    """The step of a rewrite of the Relax module, which hands back what it decided."""
+    """Return the step of a rewrite of the Relax module, which hands back what it decided."""
 
     def run(state: State) -> State:
         module, decisions = rewrite(state.module)
@@ -76,7 +76,7 @@ def run_on_module(rewrite: Callable[[Any], tuple[Any, Iterable[Any]]]) -> Callab
 def run_on_graph(
     *changes: Pass, in_regions: bool = False, makes: tuple[str, ...] = ()
 ) -> Callable[[State], State]:
-    """The step of passes on the model's graph, and on those of its regions of CLML.
+    """Return the step of passes on the model's graph, and on those of its regions of CLML.
 
     `makes` are the words by which a target avoids what they make (`adrenoc/target/avoid.py`).
     """
@@ -101,7 +101,7 @@ def run_on_graph(
 
 
 def context_of(state: State) -> Context:
-    """What the passes on the graph may ask."""
+    """Return what the passes on the graph may ask."""
     names = {} if state.imported is None else state.imported.tensors
     return Context(options=state.options, target=state.target, log=state.log, names=names)
 
@@ -154,7 +154,7 @@ def _states_of(graph: Graph, imported: Imported) -> dict[str, str]:
 
 
 def expose_layers_step(state: State) -> State:
-    """The tensors that become outputs of the graph become outputs of the model, too."""
+    """Return the tensors that become outputs of the graph become outputs of the model, too."""
     imported, before = imported_of(state), graph_of(state).outputs
     state = run_on_graph(expose_layers)(state)
     graph = graph_of(state)
@@ -190,7 +190,7 @@ def lower_step(state: State) -> State:
 
 
 def _tuning(state: State) -> Tuning:
-    """What the tuning log and the target's own file say about schedules."""
+    """Return what the tuning log and the target's own file say about schedules."""
     path = state.options.tuning_log
     if path is None:
         return Tuning()
@@ -226,7 +226,8 @@ def plan_memory_step(state: State) -> State:
 
 
 def plan_storage(state: State) -> tuple[Storage, Decision | None]:
-    """The plan, with textures in one buffer where that is asked for and takes less; and why."""
+    """Return the plan, with textures in one buffer where that is asked for and takes less; and
+    why."""
     program, limits = program_of(state), state.target.limits
     apart = plan_memory(program)
     if not state.options.pool_textures:

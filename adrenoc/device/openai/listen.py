@@ -13,7 +13,7 @@ _KEEP_ALIVE_S = 30
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at an address, bound before the model is loaded.
+    """Return a socket at an address, bound before the model is loaded.
 
     Raises:
         OptionError: the address is not this machine's, or taken.

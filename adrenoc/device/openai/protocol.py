@@ -41,7 +41,7 @@ class RequestError(Exception):
         self.status, self.field_name, self.code = status, field_name, code
 
     def to_json(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """Return the body of the answer."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         about = {"param": self.field_name or None, "code": self.code or None}
         return {"error": {"message": str(self), "type": kind, **about}}
@@ -183,7 +183,7 @@ class Answers:
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     def whole(self, reply: Reply) -> dict[str, Any]:
-        """The answer to a request that does not stream."""
+        """Return the answer to a request that does not stream."""
         content = {"message": {"role": "assistant", "content": reply.text}}
         said = content if self.chat else {"text": reply.text}
         kind = "chat.completion" if self.chat else "text_completion"
@@ -191,16 +191,16 @@ class Answers:
         return {**self._begin(kind), "choices": [choice], "usage": _usage(reply)}
 
     def piece(self, text: str, *, first: bool = False) -> dict[str, Any]:
-        """A piece of a stream."""
+        """Return a piece of a stream."""
         role = {"role": "assistant"} if first else {}
         return self._chunk({**role, "content": text} if self.chat else text, None)
 
     def end(self, reply: Reply) -> dict[str, Any]:
-        """The last piece of a stream, without text."""
+        """Return the last piece of a stream, without text."""
         return self._chunk({} if self.chat else "", _reason(reply))
 
     def usage(self, reply: Reply) -> dict[str, Any]:
-        """What a client that asks for it gets behind the last piece."""
+        """Return what a client that asks for it gets behind the last piece."""
         return {**self._begin(self._chunks), "choices": [], "usage": _usage(reply)}
 
     @property

@@ -46,7 +46,7 @@ class Served:
 
 
 def make_app(served: Served, *, token: str = "", hosts: Sequence[str] = ()) -> Starlette:
-    """The application; `token` is what clients have to know, `hosts` the names besides this
+    """Return the application; `token` is what clients have to know, `hosts` the names besides this
     machine's own that requests may name (`*`: any)."""
     engine = _Engine(served)
 
@@ -126,7 +126,7 @@ async def _read_body(request: Request) -> Any:
 async def _events(
     piece: str | Reply, pieces: Pieces, answers: Answers, asked: Asked
 ) -> AsyncIterator[str]:
-    """A stream as events of servers are sent (text/event-stream)."""
+    """Yield a stream as events of servers are sent (text/event-stream)."""
     yield _event(answers.piece("", first=True))
     async with contextlib.aclosing(pieces):
         try:
@@ -156,8 +156,8 @@ class _Engine:
         self._waiting = 0
 
     async def run(self, asked: Asked) -> Pieces:
-        """The pieces of an answer as they come, then what it came to; it ends where nobody reads
-        on."""
+        """Yield the pieces of an answer as they come, then what it came to; it ends where nobody
+        reads on."""
         if self._waiting >= MOST_WAITING:
             raise RequestError("the model is busy: come again later", status=503)
         self._waiting += 1

@@ -63,7 +63,8 @@ class _Lender:
 def find_loans(
     program: Program, params: Mapping[str, np.ndarray], packings: Mapping[str, Packing]
 ) -> tuple[Loan, ...]:
-    """The weights that packed constants of a bundle hold element by element, in any order."""
+    """Return the weights that packed constants of a bundle hold element by element, in any
+    order."""
     lenders: dict[int, list[_Lender]] = {}
     for name, packing in packings.items():
         if packing.pack is None:
@@ -91,7 +92,7 @@ def find_loans(
 
 
 def find_lenders(loans: Iterable[Loan]) -> dict[str, int]:
-    """The packed constants that loans are of, in order, and their bytes."""
+    """Return the packed constants that loans are of, in order, and their bytes."""
     return dict(sorted({(loan.held.param, loan.held.param_bytes) for loan in loans}))
 
 
@@ -119,12 +120,12 @@ def _what_is_left(
 
 
 def _unless_all(channels: np.ndarray, count: int) -> tuple[int, ...]:
-    """The channels, none where they are all of them."""
+    """Return the channels, none where they are all of them."""
     return () if np.array_equal(channels, np.arange(count)) else tuple(channels.tolist())
 
 
 def _find_holder(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None:
-    """The first of the constants that holds the model's weights, and how."""
+    """Return the first of the constants that holds the model's weights, and how."""
     for lender in lenders:
         order = _order_of(weights, lender.constant)
         if order is None:
@@ -148,7 +149,7 @@ def _find_holder(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None
 def _describe_places(
     lender: _Lender, form: str, weights: np.ndarray, places: np.ndarray
 ) -> Held | None:
-    """The places of the weights as digits of their indices, where they are that."""
+    """Return the places of the weights as digits of their indices, where they are that."""
     elements = lender.value.reshape(-1).view(form)
     digits = find_axis_digits(places)
     if digits is None or not np.array_equal(elements[places], weights):
@@ -163,7 +164,7 @@ def _describe_places(
 
 
 def _order_of(weights: np.ndarray, constant: np.ndarray) -> tuple[int, ...] | None:
-    """The order of the weights' axes in which they are that constant."""
+    """Return the order of the weights' axes in which they are that constant."""
     for order in permutations(range(weights.ndim)):
         if np.array_equal(weights.transpose(order).reshape(-1), constant.reshape(-1)):
             return order

@@ -153,7 +153,7 @@ def _code(program: Program, places: list[tuple[str, str, int]], borrowed: list[s
 
 
 def _facts(program: Program, halves_to_even: bool, lenders: Mapping[str, int]) -> list[str]:
-    """The table that a runtime finds in a library of the model."""
+    """Return the table that a runtime finds in a library of the model."""
     network = program.network
     indices = (*network.inputs, *network.outputs)
     rows = []

@@ -17,7 +17,7 @@ _BORROW = Path(__file__).parent / "c" / "borrow.c"
 
 
 def names_of(loans: Sequence[Loan]) -> set[str]:
-    """The names of the constants that are lent."""
+    """Return the names of the constants that are lent."""
     return {f"{loan.step}_weights" for loan in loans}
 
 
@@ -36,7 +36,8 @@ def room_lines(program: Program, loans: Sequence[Loan]) -> list[str]:
 
 
 def borrowing_lines(loans: Sequence[Loan]) -> list[str]:
-    """The function that fills that room, given all lenders in their order; none without loans."""
+    """Return the function that fills that room, given all lenders in their order; none without
+    loans."""
     if not loans:
         return []
     names = list(find_lenders(loans))

@@ -43,7 +43,7 @@ class Machine:
 
 
 def machine_for(core: Core, *, emulated_cpu: str = _CPU) -> Machine:
-    """How to run what was made for a core on this computer.
+    """Return how to run what was made for a core on this computer.
 
     Raises:
         DependencyError: a tool is missing.

@@ -54,14 +54,14 @@ class Board(Protocol):
     ram_bytes: int
 
     def run(self, source: str) -> str:
-        """What a program prints.
+        """Return what a program prints.
 
         Raises:
             TrialError: it was not built, or came to no end.
         """
 
     def time_us(self, ticks: int) -> float:
-        """How long so many ticks are."""
+        """Return how long so many ticks are."""
 
     def close(self) -> None:
         """Let it go."""
@@ -226,7 +226,7 @@ class ExecutorBoard:
             ) from error
 
     def _line(self, deadline: float) -> str | None:
-        """The next line; None where there is none in time, or no more."""
+        """Return the next line; None where there is none in time, or no more."""
         try:
             return self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
@@ -241,7 +241,7 @@ def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> Non
 
 
 def _parse_greeting(line: str | None) -> _Told:
-    """What the first line of an executor says.
+    """Return what the first line of an executor says.
 
     Raises:
         ValueError: it is no such line.

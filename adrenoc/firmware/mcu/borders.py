@@ -27,7 +27,7 @@ class Border:
     stored: str = "int8"
 
     def to_model(self, stored: np.ndarray) -> np.ndarray:
-        """What the model itself has for numbers of the firmware."""
+        """Return what the model itself has for numbers of the firmware."""
         if self.dtype == "float32":
             # As runtimes dequantise: one product in float32.
             return (stored.astype(np.int32) - self.zero).astype(np.float32) * np.float32(self.scale)
@@ -36,7 +36,8 @@ class Border:
         return stored
 
     def to_firmware(self, numbers: np.ndarray) -> np.ndarray:
-        """What the firmware has for numbers of the model; exact for what it could have stored."""
+        """Return what the firmware has for numbers of the model; exact for what it could have
+        stored."""
         if self.dtype == "float32":
             near = np.rint(numbers.astype(np.float64) / self.scale) + self.zero
             ends = np.iinfo(self.stored)
@@ -47,7 +48,7 @@ class Border:
 
 
 def border_decision(tensor: Tensor, dtype: str) -> Decision:
-    """The Decision that a border's own type is not what firmware has."""
+    """Return the Decision that a border's own type is not what firmware has."""
     why = f"{dtype} in the model: the header's SCALE and ZERO_POINT convert"
     if dtype == "uint8":
         why = "uint8 in the model: each number less 128"

@@ -87,7 +87,7 @@ def _alive(program: Program) -> tuple[Alive, ...]:
 
 
 def _names(program: Program) -> dict[str, str]:
-    """How a report calls what lies in the arena."""
+    """Return how a report calls what lies in the arena."""
     tensors = program.network.tensors
     keys = [block.key for block in program.blocks]
     return {

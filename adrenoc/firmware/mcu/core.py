@@ -70,14 +70,14 @@ class Core:
 
 
 def core_names(*, folder: Path | None = None) -> tuple[str, ...]:
-    """The names of all cores."""
+    """Return the names of all cores."""
     place = folder or data_folder("targets")
     processors = (CPU_PREFIX + path.stem for path in place.glob("cpu/*.toml"))
     return (*sorted(path.stem for path in place.glob("mcu/*.toml")), *sorted(processors))
 
 
 def is_core(name: str) -> bool:
-    """Whether a device's name is meant as that of a core."""
+    """Return whether a device's name is meant as that of a core."""
     return name.lower().startswith(("cortex-m", CPU_PREFIX))
 
 

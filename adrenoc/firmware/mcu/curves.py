@@ -30,7 +30,7 @@ def logistic_points() -> np.ndarray:
 
 
 def logistic(numbers: np.ndarray) -> np.ndarray:
-    """The logistic function of numbers in 1/12288, as int16 where 32768 is one."""
+    """Return the logistic function of numbers in 1/12288, as int16 where 32768 is one."""
     size = np.abs(numbers)
     points, place = logistic_points(), np.minimum(size >> 9, 254)
     rise = points[place + 1] - points[place]
@@ -39,7 +39,7 @@ def logistic(numbers: np.ndarray) -> np.ndarray:
 
 
 def tanh(numbers: np.ndarray) -> np.ndarray:
-    """The hyperbolic tangent of numbers in 1/12288, as int16 where 32768 is one."""
+    """Return the hyperbolic tangent of numbers in 1/12288, as int16 where 32768 is one."""
     size = np.abs(numbers)
     points, place = logistic_points(), np.minimum(size >> 8, 254)
     rise = points[place + 1] - points[place]

@@ -47,7 +47,7 @@ class Emulated:
 
 
 def missing_tools() -> list[str]:
-    """The programs that are needed and not installed."""
+    """Return the programs that are needed and not installed."""
     return [name for name in (_COMPILER, _EMULATOR) if shutil.which(name) is None]
 
 
@@ -66,7 +66,8 @@ def check_tools(device: str) -> None:
 
 
 def run_program(source: str, core: Core, *, defines: Sequence[str], timeout_s: float) -> str:
-    """What a whole program prints on QEMU's board; it may call `board_ticks` and `board_print`.
+    """Return what a whole program prints on QEMU's board; it may call `board_ticks` and
+    `board_print`.
 
     Raises:
         ToolError: it does not compile.
@@ -129,7 +130,7 @@ def _size(object_: Path) -> int:
 
 
 def _build(work: Path, core: Core, sources: Mapping[str, Sequence[str]]) -> Path:
-    """A program for QEMU's board of files in a folder, each with its options."""
+    """Return a program for QEMU's board of files in a folder, each with its options."""
     flags = [*core.flags, "-std=c11", "-ffunction-sections", "-fdata-sections", f"-I{work}"]
     objects = []
     files = {work / name: options for name, options in sources.items()}
@@ -217,7 +218,7 @@ def _emulate(core: Core, image: Path, timeout_s: float) -> str:
 
 
 def _harness(firmware: Firmware, inputs: Mapping[str, np.ndarray]) -> str:
-    """A program that runs the model once and prints its outputs and counts."""
+    """Return a program that runs the model once and prints its outputs and counts."""
     lines = ['#include "model.h"', ""]
     arguments = []
     for number, spec in enumerate(firmware.inputs):

@@ -81,7 +81,7 @@ def _compute(operator: Operator, arrays: list[np.ndarray], shape: tuple[int, ...
 
 
 def _patches(image: np.ndarray, window: Window, fill: int, h: int, w: int) -> np.ndarray:
-    """What each output position sees: out H, out W, kernel H, kernel W, C."""
+    """Return what each output position sees: out H, out W, kernel H, kernel W, C."""
     height, width, _ = image.shape
     rows = _positions(h, window.strides[0], window.kernel[0], window.dilations[0], window.top)
     columns = _positions(w, window.strides[1], window.kernel[1], window.dilations[1], window.left)
@@ -211,7 +211,7 @@ def _(operator: FloatSoftmax, arrays: list[np.ndarray], shape: tuple[int, ...]) 
 
 
 def _remember(operator: Svdf, before: np.ndarray, source: np.ndarray) -> np.ndarray:
-    """What is kept after a call: all moved by one place, the new products last."""
+    """Return what is kept after a call: all moved by one place, the new products last."""
     numbers = source.astype(np.int64).reshape(-1) - operator.zero_in
     products = scale(operator.feature.astype(np.int64) @ numbers, *operator.kept)
     flat = np.concatenate([before.reshape(-1)[1:], [0]])

@@ -23,7 +23,7 @@ _FINE = 1024
 def compute_lstm(
     operator: Lstm, source: np.ndarray, kept: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The results of all rows, and what is kept after them: cells, then the last result."""
+    """Return the results of all rows, and what is kept after them: cells, then the last result."""
     cells = operator.gates[1].biases[0].size
     if kept is None:
         kept = np.repeat(np.array([0, operator.start]), cells)

@@ -25,7 +25,7 @@ SUM_BITS = 15
 def compute_words(
     operator: Operator, arrays: list[np.ndarray], shape: tuple[int, ...]
 ) -> np.ndarray:
-    """The result of an operator, of arrays of int64."""
+    """Return the result of an operator, of arrays of int64."""
     raise TypeError(type(operator))
 
 

@@ -18,7 +18,8 @@ _ONE = 1 << 31
 
 
 def multiplier_of(real: float) -> tuple[int, int]:
-    """A factor as (multiplier, shift): real = multiplier / 2^31 * 2^shift, zero below 2^-32."""
+    """Return a factor as (multiplier, shift): real = multiplier / 2^31 * 2^shift, zero below
+    2^-32."""
     if real == 0.0:
         return 0, 0
     fraction, shift = math.frexp(real)
@@ -31,7 +32,7 @@ def multiplier_of(real: float) -> tuple[int, int]:
 
 
 def doubling_high_product(a: np.ndarray, b: np.ndarray | int) -> np.ndarray:
-    """The upper half of 2ab, rounded, of numbers of 32 bits; (-2^31)^2 saturates."""
+    """Return the upper half of 2ab, rounded, of numbers of 32 bits; (-2^31)^2 saturates."""
     wide = np.asarray(a, np.int64) * np.asarray(b, np.int64)
     return np.minimum((wide + (1 << 30)) >> 31, _ONE - 1)
 
@@ -46,14 +47,14 @@ def shifted_right(value: np.ndarray, bits: np.ndarray | int) -> np.ndarray:
 
 
 def scale(value: np.ndarray, multiplier: np.ndarray | int, shift: np.ndarray | int) -> np.ndarray:
-    """An integer times a factor of `multiplier_of`."""
+    """Return an integer times a factor of `multiplier_of`."""
     shift = np.asarray(shift, np.int64)
     left = _wrap(np.asarray(value, np.int64) << np.maximum(shift, 0))
     return shifted_right(doubling_high_product(left, multiplier), np.maximum(-shift, 0))
 
 
 def _wrap(value: np.ndarray) -> np.ndarray:
-    """What 32 bits keep of it."""
+    """Return what 32 bits keep of it."""
     return value.astype(np.int32).astype(np.int64)
 
 
@@ -67,7 +68,7 @@ def scale_by_fifteen_bits(
 
 
 def reduced_factor(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What is left of a factor: 15 bits, and a shift to the right."""
+    """Return what is left of a factor: 15 bits, and a shift to the right."""
     multiplier = np.asarray(multiplier, np.int64)
     rounded = np.minimum((multiplier + (1 << 15)) >> 16, (1 << 15) - 1)
     return rounded, 15 - np.asarray(shift, np.int64)
@@ -76,7 +77,7 @@ def reduced_factor(multiplier: np.ndarray, shift: np.ndarray) -> tuple[np.ndarra
 def activation_range(
     name: str, scale: float, zero: int, ends: tuple[int, int] = INT8
 ) -> tuple[int, int]:
-    """The integers that a fused activation keeps, of those between the ends.
+    """Return the integers that a fused activation keeps, of those between the ends.
 
     Raises:
         NotImplementedError: the activation is not one that clamps.

@@ -32,7 +32,7 @@ _VARIES = 1 << 20
 
 
 def fold_constants(network: Network, decisions: list[Decision], *, group: int = _GROUP) -> Network:
-    """The same function with fewer channels, in whole groups of so many."""
+    """Return the same function with fewer channels, in whole groups of so many."""
     constants = _constants(network)
     operators = [_fold_operator(o, network, constants) for o in network.operators]
     folded = replace(network, operators=tuple(operators))
@@ -82,7 +82,7 @@ def _constants(network: Network) -> list[np.ndarray]:
 def _find_sources(
     network: Network, operator: Operator, constants: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """The constants of what an operator reads; a product over several pixels sees none."""
+    """Return the constants of what an operator reads; a product over several pixels sees none."""
     if isinstance(operator, Convolution) and not _is_whole(network, operator):
         return np.full(operator.weights.shape[3], _VARIES)
     return constants[sources_of(operator)[0]]
@@ -101,7 +101,8 @@ def _taps(operator: Convolution | Depthwise) -> np.ndarray:
 
 
 def _read(operator: Convolution | Depthwise, per_channel: np.ndarray) -> np.ndarray:
-    """A row for each input channel as the taps see it: (output channel or 1, 1, input channel)."""
+    """Return a row for each input channel as the taps see it: (output channel or 1, 1, input
+    channel)."""
     if isinstance(operator, Convolution):
         return per_channel[None, None, :]
     many = operator.weights.shape[2] // len(per_channel)
@@ -109,14 +110,14 @@ def _read(operator: Convolution | Depthwise, per_channel: np.ndarray) -> np.ndar
 
 
 def _may_pad(operator: Convolution | Depthwise) -> bool:
-    """Whether some tap may lie outside of the image."""
+    """Return whether some tap may lie outside of the image."""
     return operator.window.kernel != (1, 1)
 
 
 def _find_fixed_outputs(
     operator: Convolution | Depthwise, source: np.ndarray, ends: tuple[int, int]
 ) -> np.ndarray:
-    """The outputs of a filter that are the same at both ends of their sums."""
+    """Return the outputs of a filter that are the same at both ends of their sums."""
     zero = operator.zero_in
     known = source != _VARIES
     low = np.where(known, source, ends[0]) - zero
@@ -193,12 +194,12 @@ def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
 
 
 def _is_whole(network: Network, operator: Convolution) -> bool:
-    """Whether the channels that a convolution reads are the last axis of its source."""
+    """Return whether the channels that a convolution reads are the last axis of its source."""
     return operator.weights.shape[3] == _channels(network.tensors[operator.source])
 
 
 def _keeps_channels(network: Network, operator: Operator) -> bool:
-    """Whether channel c of the result is made of channel c of the source alone."""
+    """Return whether channel c of the result is made of channel c of the source alone."""
     if isinstance(operator, Pool | Lookup):
         return True
     if isinstance(operator, Depthwise | Reshape):
@@ -241,7 +242,7 @@ def _slice_operator(operator: Operator, network: Network, kept: Sequence[np.ndar
 
 
 def _change_channels(rule: Requantise, change: Callable[[np.ndarray], np.ndarray]) -> Requantise:
-    """The rule with its numbers of channels changed, those that it has."""
+    """Return the rule with its numbers of channels changed, those that it has."""
     return replace(
         rule,
         multipliers=change(rule.multipliers) if rule.multipliers.size else rule.multipliers,

@@ -69,7 +69,7 @@ class Firmware:
 
 
 def firmware_of(program: Program, sha256: str) -> Firmware:
-    """The report of a program."""
+    """Return the report of a program."""
     network = program.network
 
     def spec(index: int) -> TensorSpec:
@@ -153,7 +153,7 @@ def plain_firmware(firmware: Firmware) -> dict[str, Any]:
 
 
 def is_firmware(path: Path) -> bool:
-    """Whether a path is a folder that `compile` wrote for a microcontroller."""
+    """Return whether a path is a folder that `compile` wrote for a microcontroller."""
     return FIRMWARE_FOLDER.listed(path) is not None
 
 
@@ -187,7 +187,7 @@ def read_files(path: Path, names: Iterable[str]) -> dict[str, bytes]:
 
 
 def _read_listed(path: Path, name: str) -> bytes:
-    """A file whose content has the digest that the folder lists for it."""
+    """Return a file whose content has the digest that the folder lists for it."""
     listed = FIRMWARE_FOLDER.listed(path) or {}
     try:
         content = read_plain(path / name, _MOST_BYTES.get(name, _MOST_OTHER_BYTES))

@@ -17,7 +17,8 @@ from adrenoc.firmware.mcu.sum_product import sum_product
 
 
 def fuse_sums(network: Network, decisions: list[Decision]) -> Network:
-    """The same function; sums whose later operand is a convolution's only reader are gone."""
+    """Return the same function; sums whose later operand is a convolution's only reader are
+    gone."""
     readers = Counter(index for o in network.operators for index in sources_of(o))
     makers = {operator.result: n for n, operator in enumerate(network.operators)}
     operators: list[Operator | None] = list(network.operators)
@@ -61,7 +62,8 @@ def _swap_operands(operator: Sum) -> Sum:
 
 
 def _fits(network: Network, before: Convolution, operator: Sum) -> bool:
-    """Whether a convolution can take this sum: its own code, equal shapes, and a sum of lines."""
+    """Return whether a convolution can take this sum: its own code, equal shapes, and a sum of
+    lines."""
     shapes = {network.tensors[index].shape for index in (*operator.sources, operator.result)}
     varies = not any(index in network.constants for index in operator.sources)
     if len(shapes) != 1 or before.joined is not None or not varies:

@@ -17,7 +17,7 @@ _MOST_GROUPS = 64
 def split_groups(
     whole: Convolution, source: Tensor, result: Tensor, add: Callable[[Tensor], int]
 ) -> list[Operator]:
-    """The same by convolutions of all channels; the last operator makes the result.
+    """Return the same by convolutions of all channels; the last operator makes the result.
 
     The weights of `whole` have the channels of one group; `add` makes a tensor.
 
@@ -61,7 +61,7 @@ def split_groups(
 
 
 def _pick_rule(rule: Requantise, own: slice) -> Requantise:
-    """The rule of some channels, of the numbers that it has for each."""
+    """Return the rule of some channels, of the numbers that it has for each."""
     return replace(
         rule,
         multipliers=rule.multipliers[own] if rule.multipliers.size > 1 else rule.multipliers,

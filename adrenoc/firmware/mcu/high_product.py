@@ -34,7 +34,8 @@ class HighProduct:
 
 
 def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighProduct:
-    """The constants for a filter's rule, with one shift for all channels or its own for each.
+    """Return the constants for a filter's rule, with one shift for all channels or its own for
+    each.
 
     Raises:
         NotImplementedError: there are none, with the reason.
@@ -65,7 +66,7 @@ def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighP
 
 
 def factors_of(rule: Requantise) -> np.ndarray:
-    """The real factors that a rule rounds in its way."""
+    """Return the real factors that a rule rounds in its way."""
     if rule.reals.size:
         return rule.reals.astype(np.float64)
     return np.ldexp(rule.multipliers.astype(np.float64), (rule.shifts - 31).astype(np.int32))
@@ -74,7 +75,7 @@ def factors_of(rule: Requantise) -> np.ndarray:
 def _nudge(
     multipliers: np.ndarray, from_: np.ndarray, below: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest nudge of each channel with which a whole offset meets its interval."""
+    """Return the smallest nudge of each channel with which a whole offset meets its interval."""
     nudges = np.zeros_like(multipliers)
     offsets = np.zeros_like(multipliers)
     open_ = np.ones(len(multipliers), bool)

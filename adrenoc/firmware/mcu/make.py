@@ -42,7 +42,7 @@ NO_WISHES = Wishes()
 
 
 def plan_firmware(model: Path, core: Core, wishes: Wishes = NO_WISHES) -> tuple[Program, Firmware]:
-    """What would be written for a model.
+    """Return what would be written for a model.
 
     Raises:
         TuningLogError: the tuning log cannot be read.

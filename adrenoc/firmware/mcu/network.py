@@ -78,18 +78,19 @@ class Network:
     """Where some were left out, which of its channels each tensor still has."""
 
     def shape4(self, index: int) -> tuple[int, int, int, int]:
-        """A tensor's shape as N, H, W, C, with ones before what it has."""
+        """Return a tensor's shape as N, H, W, C, with ones before what it has."""
         return shape4(self.tensors[index].shape)
 
 
 def shape4(shape: Sequence[int]) -> tuple[int, int, int, int]:
-    """A shape of at most four axes as N, H, W, C."""
+    """Return a shape of at most four axes as N, H, W, C."""
     n, h, w, c = (1,) * (4 - len(shape)) + tuple(shape)
     return n, h, w, c
 
 
 def image_extents(operator: Depthwise | Pool | FloatPool, network: Network) -> dict[str, int]:
-    """The images that an operator with a window reads and makes, as fields of its C struct."""
+    """Return the images that an operator with a window reads and makes, as fields of its C
+    struct."""
     _, height, width, channels = network.shape4(operator.source)
     _, out_height, out_width, _ = network.shape4(operator.result)
     return {
@@ -102,7 +103,7 @@ def image_extents(operator: Depthwise | Pool | FloatPool, network: Network) -> d
 
 
 def sources_of(operator: Operator) -> tuple[int, ...]:
-    """The tensors that an operator reads."""
+    """Return the tensors that an operator reads."""
     if isinstance(operator, Sum | WordSum | Product | Join):
         return operator.sources
     if isinstance(operator, Convolution) and operator.joined is not None:
@@ -111,13 +112,14 @@ def sources_of(operator: Operator) -> tuple[int, ...]:
 
 
 def has_words(network: Network, operator: Operator) -> bool:
-    """Whether an operator reads or makes int16."""
+    """Return whether an operator reads or makes int16."""
     indices = (operator.result, *sources_of(operator))
     return any(network.tensors[index].dtype == "int16" for index in indices)
 
 
 def multiply_adds(network: Network, result: int) -> int:
-    """How many products are added up to make a tensor; borders count as if they lay inside."""
+    """Return how many products are added up to make a tensor; borders count as if they lay
+    inside."""
     maker = next((o for o in network.operators if o.result == result), None)
     if isinstance(maker, Convolution):
         channels = maker.weights.shape[0]

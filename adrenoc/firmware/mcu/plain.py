@@ -16,7 +16,7 @@ from adrenoc.firmware.mcu.wide_product import one_product
 
 @singledispatch
 def plain_kernel(operator: Operator, network: Network) -> Kernel:
-    """The kernel of an operator in plain C."""
+    """Return the kernel of an operator in plain C."""
     return elementwise_kernel(operator, network)
 
 
@@ -48,7 +48,7 @@ def _filter_kernel(operator: Convolution | Depthwise, network: Network, name: st
 def plain_parts(
     operator: Convolution | Depthwise, network: Network
 ) -> tuple[tuple[Array, ...], tuple[tuple[str, str], ...]]:
-    """The constants of a filter and the fields of its `plain_layer`."""
+    """Return the constants of a filter and the fields of its `plain_layer`."""
     rule = operator.requantise
     arrays = [
         Array(suffix="weights", ctype="int8_t", values=operator.weights),
@@ -101,7 +101,7 @@ def images_of(
 def _gap(
     operator: Convolution | Depthwise, images: tuple[tuple[int, int, int], tuple[int, int, int]]
 ) -> int | None:
-    """How far before the input the output has to begin, of products of single pixels."""
+    """Return how far before the input the output has to begin, of products of single pixels."""
     if not isinstance(operator, Convolution) or operator.window.kernel != (1, 1):
         return None
     if operator.window.strides != (1, 1):

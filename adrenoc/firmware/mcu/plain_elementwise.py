@@ -34,14 +34,15 @@ from adrenoc.firmware.mcu.wide_product import one_product
 
 @singledispatch
 def elementwise_kernel(operator: Operator, network: Network) -> Kernel:
-    """The kernel of an operator in plain C."""
+    """Return the kernel of an operator in plain C."""
     raise TypeError(type(operator))
 
 
 def repeat_call(
     operator: Sum | WordSum | Product, network: Network, function: str, counted: str = ""
 ) -> tuple[str, int]:
-    """A call for each part of the first operand that the second one repeats along, and its size."""
+    """Return a call for each part of the first operand that the second one repeats along, and its
+    size."""
     count = network.tensors[operator.sources[1]].elements
     times = network.tensors[operator.sources[0]].elements // count
     last = counted.format(count)

@@ -10,7 +10,7 @@ _COMMON = ("requantise", "short_functions", "pairs", "add_two", "byte_dot")
 
 
 def lstm_kernel(operator: Lstm, network: Network) -> Kernel:
-    """The kernel, which keeps cells of int16 and the last result."""
+    """Return the kernel, which keeps cells of int16 and the last result."""
     cells, depth = operator.gates[1].weights[0].shape
     rows = network.tensors[operator.result].elements // cells
     arrays, texts = [], []
@@ -60,7 +60,7 @@ def _constants(gate: Gate, prefix: str) -> list[Array]:
 
 
 def _text(gate: Gate, constants: list[Array]) -> str:
-    """A gate as C initialises it."""
+    """Return a gate as C initialises it."""
     parts = {a.suffix.split("_", 1)[1]: "{layer}_" + a.suffix for a in constants}
     factors = zip(("input_factor", "recurrent_factor"), gate.factors, strict=True)
     parts |= {name: pair_text(factor) for name, factor in factors}

@@ -46,7 +46,8 @@ Overlaps = Mapping[tuple[str, str], Overlap]
 
 
 def plan_memory(blocks: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
-    """The smallest of several plans: first fit, in orders by size and in seeded random ones."""
+    """Return the smallest of several plans: first fit, in orders by size and in seeded random
+    ones."""
     orders = [
         sorted(blocks, key=lambda b: -b.size_bytes),
         sorted(blocks, key=lambda b: (b.first, -b.size_bytes)),
@@ -94,7 +95,7 @@ def _first_fit(order: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
 
 
 def _apart(block: Block, at: int, other: Block, other_at: int, overlaps: Overlaps) -> bool:
-    """Whether two blocks that are alive at once may lie so."""
+    """Return whether two blocks that are alive at once may lie so."""
     if at + block.size_bytes <= other_at or other_at + other.size_bytes <= at:
         return True
     return _overlaps_as_allowed(

@@ -60,7 +60,7 @@ def print_self_test(
 
 
 def print_cmake(program: Program) -> str:
-    """A CMakeLists.txt: the library `model`, and with -DMODEL_SELF_TEST=ON a program."""
+    """Return a CMakeLists.txt: the library `model`, and with -DMODEL_SELF_TEST=ON a program."""
     flags = " ".join(program.core.flags)
     return (
         "# The library `model` for firmware: add_subdirectory() it and link to `model`.\n"
@@ -80,18 +80,18 @@ def print_cmake(program: Program) -> str:
 
 
 def arguments_of(program: Program) -> tuple[list[str], list[str]]:
-    """The names of the pointers that `model_run` takes: inputs, outputs."""
+    """Return the names of the pointers that `model_run` takes: inputs, outputs."""
     network = program.network
     return border_names("input", network.inputs), border_names("output", network.outputs)
 
 
 def border_names(stem: str, indices: Sequence[object]) -> list[str]:
-    """What the inputs or outputs are called in C: numbered where there is more than one."""
+    """Return what the inputs or outputs are called in C: numbered where there is more than one."""
     return [stem] if len(indices) == 1 else [f"{stem}{n}" for n in range(len(indices))]
 
 
 def ctype_of(dtype: str) -> str:
-    """What C calls the numbers of a tensor."""
+    """Return what C calls the numbers of a tensor."""
     return f"{dtype}_t"
 
 
@@ -160,13 +160,13 @@ def _reset_lines(program: Program) -> list[str]:
 
 
 def title_text(program: Program) -> str:
-    """The comment that a file begins with."""
+    """Return the comment that a file begins with."""
     name = comment_text(program.network.name)
     return f"/* {name}, for the {program.core.title}: by adrenoc {adrenoc.__version__}. */"
 
 
 def border_lines(network: Network) -> list[str]:
-    """What a header says of inputs and outputs."""
+    """Return what a header says of inputs and outputs."""
     lines = []
     for stem, indices in (("INPUT", network.inputs), ("OUTPUT", network.outputs)):
         for name, index in zip(border_names(stem, indices), indices, strict=True):
@@ -184,7 +184,7 @@ def _border(name: str, tensor: Tensor) -> list[str]:
 
 
 def comment_text(text: str) -> str:
-    """A name as it may stand in a comment."""
+    """Return a name as it may stand in a comment."""
     plain = "".join(c if c.isprintable() and c.isascii() else "?" for c in text)
     return plain.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("??", "? ?")
 
@@ -213,19 +213,19 @@ def _code(program: Program) -> str:
 
 
 def function_texts(program: Program) -> list[str]:
-    """The functions that the layers call."""
+    """Return the functions that the layers call."""
     snippets = once(s for step in program.steps for s in step.kernel.snippets)
     texts = once(text for step in program.steps for text in step.kernel.texts)
     return [*map(snippet_text, snippets), *texts]
 
 
 def snippet_text(name: str) -> str:
-    """A file of `c/`."""
+    """Return a file of `c/`."""
     return (_SNIPPETS / f"{name}.c").read_text(encoding="utf-8")
 
 
 def body_lines(program: Program) -> list[str]:
-    """The body of the function that calls them, over `memory`."""
+    """Return the body of the function that calls them, over `memory`."""
     lines = ["  int8_t *const arena = memory;", "  (void)arena;"]
     for number, step in enumerate(program.steps):
         lines.append(f"  {call_text(step)} /* {step.label} */")
@@ -239,7 +239,7 @@ def once(items: Iterable[str]) -> list[str]:
 
 
 def call_text(step: Step) -> str:
-    """The statement that computes a layer."""
+    """Return the statement that computes a layer."""
     places = {f"in{n}": place for n, place in enumerate(step.sources)}
     return step.kernel.call.format(
         layer=step.name, out=step.result, scratch=step.scratch, state=step.state, **places
@@ -247,7 +247,7 @@ def call_text(step: Step) -> str:
 
 
 def struct_lines(step: Step) -> list[str]:
-    """The struct of a layer, if it has one."""
+    """Return the struct of a layer, if it has one."""
     if not step.kernel.struct:
         return []
     lines = [f"static const {step.kernel.struct} {step.name} = {{"]
@@ -257,7 +257,7 @@ def struct_lines(step: Step) -> list[str]:
 
 
 def array_text(name: str, array: Array) -> str:
-    """A constant as C."""
+    """Return a constant as C."""
     flat = np.asarray(array.values).reshape(-1).tolist()
     lines = [f"static const {array.ctype} {name}[{len(flat)}] __attribute__((aligned(8))) = {{"]
     shown = [_number(value, array.ctype) for value in flat]

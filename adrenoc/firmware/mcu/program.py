@@ -182,7 +182,7 @@ def _choose_kernels(
     rooms: Sequence[Room],
     measured: Measured,
 ) -> _Chosen:
-    """A kernel for each operator, within its room; reshapes need none."""
+    """Return a kernel for each operator, within its room; reshapes need none."""
     decisions: list[Decision] = []
     kernels = []
     for index, operator in enumerate(network.operators):
@@ -196,7 +196,7 @@ def _choose_kernels(
 
 
 def _free_bytes(network: Network, chosen: _Chosen) -> list[int]:
-    """What lies between the tensors of each operator and the end of the arena."""
+    """Return what lies between the tensors of each operator and the end of the arena."""
     free = [_LEAST_SCRATCH] * len(network.operators)
     for time, (index, _) in enumerate(chosen.kernels):
         ends = [
@@ -211,7 +211,7 @@ def _free_bytes(network: Network, chosen: _Chosen) -> list[int]:
 def _blocks(
     network: Network, homes: Sequence[str], kernels: Sequence[tuple[int, Kernel]]
 ) -> tuple[list[Block], Overlaps]:
-    """What lives in the arena from when to when, and what may lie over what."""
+    """Return what lives in the arena from when to when, and what may lie over what."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     size: dict[str, int] = {}
@@ -246,7 +246,7 @@ def _blocks(
 
 
 def _place(network: Network, homes: Sequence[str], tensor: int, memory: MemoryPlan) -> str:
-    """A C expression for the place of a tensor, in bytes."""
+    """Return a C expression for the place of a tensor, in bytes."""
     home = homes[tensor]
     if home in memory.offsets:
         return _print_address(home, memory)

@@ -54,7 +54,8 @@ class Staircase:
 
 
 def staircase(rule: Requantise, least: np.ndarray, most: np.ndarray) -> Staircase:
-    """The thresholds of a rule, by bisection, for sums from `least` to `most` of each channel."""
+    """Return the thresholds of a rule, by bisection, for sums from `least` to `most` of each
+    channel."""
     steps = np.arange(rule.low + 1, rule.high + 1)
     bottom = np.tile(least.astype(np.int64), (len(steps), 1))
     top = np.tile(most.astype(np.int64) + 1, (len(steps), 1))
@@ -70,7 +71,8 @@ def staircase(rule: Requantise, least: np.ndarray, most: np.ndarray) -> Staircas
 def fitted_slopes(
     stairs: Staircase, multipliers: np.ndarray, shift: np.ndarray | int
 ) -> np.ndarray:
-    """The multipliers, moved a little where no offset fits: float32 rounds halves unevenly."""
+    """Return the multipliers, moved a little where no offset fits: float32 rounds halves
+    unevenly."""
     found = multipliers.astype(np.int64).copy()
     for reach in range(1, _MOST_TILT + 1):
         first, below = offsets_for(stairs, found, shift)
@@ -86,7 +88,8 @@ def fitted_slopes(
 def offsets_for(
     stairs: Staircase, multipliers: np.ndarray, shift: np.ndarray | int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The offsets r, from the first to below the second, with which products take equal steps.
+    """Return the offsets r, from the first to below the second, with which products take equal
+    steps.
 
     The product is (sum * multiplier + r) >> shift of each channel, then clamped.  Nothing fits a
     channel where the first is not below the second.  `shift` is at most 54.

@@ -53,7 +53,7 @@ def choose_kernel(
     measured: Measured,
     decisions: list[Decision],
 ) -> Kernel:
-    """The kernel of an operator, with a decision where a faster one declined.
+    """Return the kernel of an operator, with a decision where a faster one declined.
 
     It takes what `room` allows of working memory, or the least that there is.
     """

@@ -79,17 +79,18 @@ def work_of(operator: Convolution | Depthwise, network: Network, core: Core) -> 
 
 
 def family_of(operator: Convolution | Depthwise) -> str:
-    """What a log calls the kernels of such operators."""
+    """Return what a log calls the kernels of such operators."""
     return f"firmware-{type(operator).__name__.lower()}"
 
 
 def digest_of(operator: Convolution | Depthwise, network: Network, core: Core) -> str:
-    """The name of an operator's work in a log."""
+    """Return the name of an operator's work in a log."""
     return kernel_digest(family_of(operator), work_of(operator, network, core))
 
 
 def strips_of(pixels: int, group: int) -> tuple[int, ...]:
-    """How many pixels may be made ready at once: some groups, then all pixels, a half, a third."""
+    """Return how many pixels may be made ready at once: some groups, then all pixels, a half, a
+    third."""
     few = [group * n for n in range(1, _FEW + 1) if group * (n - 1) < pixels]
     found, parts = dict.fromkeys(few), 1.0
     while (strip := ceil(ceil(pixels / int(parts)) / group) * group) > few[-1]:
@@ -99,7 +100,7 @@ def strips_of(pixels: int, group: int) -> tuple[int, ...]:
 
 
 def usable(choices: Sequence[Choice], digest: str, measured: Measured) -> Sequence[Choice]:
-    """The schedules that are not known to fail; all of them where each failed, which says
+    """Return the schedules that are not known to fail; all of them where each failed, which says
     nothing."""
     return [c for c in choices if (digest, c.key) not in measured.failed] or choices
 
@@ -115,7 +116,7 @@ class Grounds(Enum):
 def pick(
     ways: Sequence[Sequence[Choice]], room: Room, times_us: Mapping[str, float]
 ) -> tuple[Choice, Grounds]:
-    """The fastest that fits, or nearly, and what speaks for it; else the least scratch.
+    """Return the fastest that fits, or nearly, and what speaks for it; else the least scratch.
 
     What was measured comes before what the cost model says, unless another schedule of the same
     way, at the rate that those measured there have, is faster by more than the model errs: the

@@ -12,7 +12,7 @@ from adrenoc.firmware.mcu.schedule import Choice, Measured, Room, digest_of, pic
 def share_flash(
     network: Network, core: Core, measured: Measured, spare_bytes: int, scratch_bytes: int
 ) -> list[int]:
-    """How many bytes of flash each operator may take; all of them at most `spare_bytes`."""
+    """Return how many bytes of flash each operator may take; all of them at most `spare_bytes`."""
     shares = [0] * len(network.operators)
     if not spare_bytes:
         return shares

@@ -21,7 +21,7 @@ _MOST_EXPONENT = 4
 
 
 def _constant(real: float, bits: int = 0) -> int:
-    """A number of 16 bits, from that of 32."""
+    """Return a number of 16 bits, from that of 32."""
     return int(shifted_right(np.int64(round(real * 2.0 ** (31 - bits))), 16))
 
 
@@ -32,8 +32,8 @@ FIRST_GUESS, SLOPE = _constant(48 / 17, 2), _constant(-32 / 17, 2)
 
 
 def logistic(numbers: np.ndarray) -> np.ndarray:
-    """The logistic function of int16 numbers with three bits before the point; in the result 32768
-    is one."""
+    """Return the logistic function of int16 numbers with three bits before the point; in the result
+    32768 is one."""
     numbers = numbers.astype(np.int64)
     guess = _reciprocal(_exponential(-np.abs(numbers), _LOGISTIC_BITS))
     found = _shift_saturated(guess, 1)
@@ -41,8 +41,8 @@ def logistic(numbers: np.ndarray) -> np.ndarray:
 
 
 def tanh(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """The hyperbolic tangent of int16 numbers with `bits` bits before the point; in the result
-    32768 is one."""
+    """Return the hyperbolic tangent of int16 numbers with `bits` bits before the point; in the
+    result 32768 is one."""
     numbers = numbers.astype(np.int64)
     guess = _reciprocal(_exponential(-np.abs(numbers), bits + 1))
     found = _shift_saturated(guess - _TWO_BITS_ONE, 2)

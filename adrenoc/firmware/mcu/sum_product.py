@@ -26,7 +26,7 @@ class SumProduct:
 
 
 def sum_product(operator: Sum) -> SumProduct:
-    """The factors of a sum.
+    """Return the factors of a sum.
 
     Raises:
         NotImplementedError: there are none, as where halves occur on both sides of zero.
@@ -43,7 +43,7 @@ def sum_product(operator: Sum) -> SumProduct:
 
 
 def results_of(operator: Sum) -> np.ndarray:
-    """What a sum is for each pair of numbers, from -128 on."""
+    """Return what a sum is for each pair of numbers, from -128 on."""
     if operator.wanted is not None:
         return operator.wanted
     first, second = (table.astype(np.int64) for table in operator.tables)
@@ -53,7 +53,7 @@ def results_of(operator: Sum) -> np.ndarray:
 def _fit_factors(
     out: np.ndarray, slopes: list[float], shift: int, low: int, high: int
 ) -> SumProduct | None:
-    """The factors for one shift, and an offset in the middle of those that fit."""
+    """Return the factors for one shift, and an offset in the middle of those that fit."""
     x = np.arange(-128, 128)
     first, second = (round(slope * 2.0**shift) for slope in slopes)
     sums = first * x[:, None] + second * x[None, :]

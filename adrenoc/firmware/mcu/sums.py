@@ -11,7 +11,7 @@ _MOST = (1 << 31) - 1
 
 
 def sum_range(operator: Convolution | Depthwise) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest sum of each channel, with its bias, borders included.
+    """Return the least and the greatest sum of each channel, with its bias, borders included.
 
     Raises:
         CompileError: a sum may overflow 32 bits.

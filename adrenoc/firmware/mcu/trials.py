@@ -81,7 +81,7 @@ class Candidate:
 
 
 def tasks_of(program: Program) -> list[Task]:
-    """The distinct layers of a program that have more than one schedule."""
+    """Return the distinct layers of a program that have more than one schedule."""
     network, core = program.network, program.core
     steps = {step.made: step for step in program.steps}
     found: dict[str, list[Convolution | Depthwise]] = {}
@@ -160,7 +160,7 @@ def _step(number: int, candidate: Candidate, kernel: Kernel) -> Step:
 
 
 def _array(name: str, array: Array, shared: dict[tuple[str, bytes], str]) -> str:
-    """A constant, or another name for one that is there."""
+    """Return a constant, or another name for one that is there."""
     key = array.ctype, np.ascontiguousarray(array.values).tobytes()
     if key in shared:
         return f"#define {name} {shared[key]}"
@@ -169,12 +169,12 @@ def _array(name: str, array: Array, shared: dict[tuple[str, bytes], str]) -> str
 
 
 def seed_of(task: Task) -> int:
-    """What a task's numbers are drawn from."""
+    """Return what a task's numbers are drawn from."""
     return int(task.digest[:8], 16)
 
 
 def draw_bytes(seed: int, count: int) -> tuple[np.ndarray, int]:
-    """The bytes that `trial.c` draws from a seed, and the seed after them."""
+    """Return the bytes that `trial.c` draws from a seed, and the seed after them."""
     values = np.empty(count, np.uint8)
     for place in range(count):
         seed = (seed * _STEP + _ADD) & 0xFFFFFFFF
@@ -183,7 +183,7 @@ def draw_bytes(seed: int, count: int) -> tuple[np.ndarray, int]:
 
 
 def hash_of(values: np.ndarray) -> int:
-    """The hash of bytes that `trial.c` prints."""
+    """Return the hash of bytes that `trial.c` prints."""
     found = _OFFSET
     for byte in values.reshape(-1).view(np.uint8).tolist():
         found = ((found ^ byte) * _PRIME) & 0xFFFFFFFF
@@ -191,7 +191,7 @@ def hash_of(values: np.ndarray) -> int:
 
 
 def expected_hash(task: Task) -> int:
-    """The hash of what a task's layer makes of its numbers."""
+    """Return the hash of what a task's layer makes of its numbers."""
     operator, tensors = task.operator, task.network.tensors
     sources, seed, arrays = sources_of(operator), seed_of(task), {}
     for index in sources:

@@ -12,7 +12,7 @@ from adrenoc.ir.tuning_log import Status, Trial, actions_key, choose_trials, fin
 
 
 def measured_of(trials: Sequence[Trial]) -> Measured:
-    """The last time of each schedule; one that ever failed is out.
+    """Return the last time of each schedule; one that ever failed is out.
 
     Only the times of one device are comparable: those of the device with most trials count.
     """
@@ -28,7 +28,7 @@ def measured_of(trials: Sequence[Trial]) -> Measured:
 
 
 def measured_in(log: str, core: Core) -> tuple[Measured, list[Decision]]:
-    """What a log has for a core, with a decision where it was measured on another one.
+    """Return what a log has for a core, with a decision where it was measured on another one.
 
     Raises:
         TuningLogError: it cannot be read, or is no log.

@@ -33,7 +33,7 @@ def one_product(
 
 
 def _middle(from_: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """A number of each interval, near its middle, and small where it is open."""
+    """Return a number of each interval, near its middle, and small where it is open."""
     return np.where(
         from_ < -(1 << 60), below - 1, np.where(below > 1 << 60, from_, (from_ + below - 1) >> 1)
     )

@@ -173,7 +173,8 @@ def _heads(
 
 
 def _mask(write: Writer, mask: str, batch: int, length: int, total: int) -> str:
-    """What a mask adds to the scores [batch, heads, length, total]; empty where there is none."""
+    """Return what a mask adds to the scores [batch, heads, length, total]; empty where there is
+    none."""
     if not mask:
         return ""
     shape = write.shape(mask)

@@ -60,7 +60,7 @@ class _Weights:
 def _weights_of(
     graph: OnnxGraph, makers: dict[str, onnx.NodeProto], node: onnx.NodeProto
 ) -> _Weights | None:
-    """The weights of a product; None where it has no such ones."""
+    """Return the weights of a product; None where it has no such ones."""
     opened, turned = _opening(makers, node)
     if opened is None:
         return None
@@ -94,7 +94,7 @@ def _weights_of(
 def _opening(
     makers: dict[str, onnx.NodeProto], node: onnx.NodeProto
 ) -> tuple[onnx.NodeProto | None, bool]:
-    """What opens the weights of a product, and whether they are turned then."""
+    """Return what opens the weights of a product, and whether they are turned then."""
     opened, turned = None, False
     if node.op_type == "MatMul" and is_standard(node):
         opened = makers.get(node.input[1])
@@ -106,7 +106,7 @@ def _opening(
 
 
 def _value(graph: OnnxGraph, makers: dict[str, onnx.NodeProto], name: str) -> np.ndarray | None:
-    """A constant, of an initialiser or of a node."""
+    """Return a constant, of an initialiser or of a node."""
     if name in graph.constants:
         return graph.constants[name]
     node = makers.get(name)
@@ -116,7 +116,7 @@ def _value(graph: OnnxGraph, makers: dict[str, onnx.NodeProto], name: str) -> np
 
 
 def _write(graph: OnnxGraph, node: onnx.NodeProto, weights: _Weights) -> onnx.NodeProto:
-    """The product as the operator of weights in few bits; zero points as numbers."""
+    """Return the product as the operator of weights in few bits; zero points as numbers."""
     n, k = weights.codes.shape
     packed = weights.codes.reshape(n, k // weights.block, weights.block)
     if weights.bits == 4:

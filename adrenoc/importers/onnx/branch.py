@@ -19,7 +19,7 @@ from adrenoc.importers.onnx.unroll import instantiate
 
 
 def inline_branch(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
-    """The nodes of the branch that a constant condition takes.
+    """Return the nodes of the branch that a constant condition takes.
 
     Names inside get `prefix`, which may be empty where they are no others of the graph.
     """
@@ -31,13 +31,13 @@ def inline_branch(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[o
 
 
 def branch_taken(graph: OnnxGraph, node: onnx.NodeProto) -> str:
-    """The attribute that holds the branch which a constant condition takes."""
+    """Return the attribute that holds the branch which a constant condition takes."""
     taken = bool(graph.scalar(node.input[0]))
     return "then_branch" if taken else "else_branch"
 
 
 def select_branches(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
-    """The nodes of both branches, and a Where for each output.
+    """Return the nodes of both branches, and a Where for each output.
 
     The last ones take inputs whose types only the walk over the first ones finds; `can_select`
     judges them then.
@@ -57,7 +57,8 @@ def select_branches(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list
 
 
 def can_select(graph: OnnxGraph, where: onnx.NodeProto) -> str:
-    """Why a Where of `select_branches` cannot choose between its tensors; empty where it can."""
+    """Return why a Where of `select_branches` cannot choose between its tensors; empty where it
+    can."""
     types = [graph.types.get(name) for name in where.input[1:]]
     if any(t is None or t.shape is None for t in types):
         return "its condition is known at run time alone, and the shape of a branch is not known"

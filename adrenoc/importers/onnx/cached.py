@@ -174,7 +174,7 @@ def _read_bits(write: Writer) -> int:
 
 
 def _read_scales(write: Writer, heads: _Heads, number: int) -> list[str]:
-    """The scales of all channels of a cache, where it keeps whole numbers."""
+    """Return the scales of all channels of a cache, where it keeps whole numbers."""
     if not heads.bits:
         return []
     value = write.value(write.input(_SCALES[number]))
@@ -201,7 +201,7 @@ def _check_covered(write: Writer) -> None:
 
 
 def _first_row(write: Writer, tokens: int) -> str:
-    """How many tokens there were before: `seqlens_k` is one less than there are in all."""
+    """Return how many tokens there were before: `seqlens_k` is one less than there are in all."""
     length = write.input(_LENGTH)
     if write.shape(length) not in ((1,), (1, 1)):
         raise CannotWriteError(f"seqlens_k has the shape {list(write.shape(length))}, expected [1]")
@@ -212,7 +212,8 @@ def _first_row(write: Writer, tokens: int) -> str:
 
 
 def _count_beyond(write: Writer) -> int:
-    """How many rows there may be of caches that hold the last ones; 0 where they hold all."""
+    """Return how many rows there may be of caches that hold the last ones; 0 where they hold
+    all."""
     total = write.value(write.input(_TOTAL))
     rows = 0 if total is None else int(total.reshape(-1)[0])
     slides = bool(write.number("sliding_window_cache", 0))
@@ -240,7 +241,7 @@ def _read_rotation(write: Writer, heads: _Heads, context: int) -> tuple[dict[str
 def _read_norm(
     write: Writer, heads: _Heads, position: int | None
 ) -> tuple[list[str], dict[str, Any]]:
-    """The weights of a norm of each head, and what the operator is told of it."""
+    """Return the weights of a norm of each head, and what the operator is told of it."""
     name = "" if position is None else write.input(position)
     if not name:
         return [], {"normed": 0, "epsilon": 0.0}
@@ -251,7 +252,7 @@ def _read_norm(
 
 
 def _read_sinks(write: Writer, heads: _Heads) -> list[str]:
-    """A score of each head that no row has, where the softmax takes one in."""
+    """Return a score of each head that no row has, where the softmax takes one in."""
     name = write.input(SINKS)
     if not name:
         smooth = write.number("smooth_softmax", 0) == 1
@@ -263,7 +264,7 @@ def _read_sinks(write: Writer, heads: _Heads) -> list[str]:
 
 
 def _read_bias(write: Writer, heads: _Heads) -> list[str]:
-    """What is added to scores, where that is a constant of how far rows lie apart."""
+    """Return what is added to scores, where that is a constant of how far rows lie apart."""
     name = write.input(BIAS)
     if not name:
         return []
@@ -287,7 +288,7 @@ def _cache_shape(write: Writer, past: int, heads: _Heads) -> tuple[int, ...]:
 
 
 def _with_room(write: Writer, past: int, heads: _Heads) -> str:
-    """The past with room for the new rows, where it has none yet."""
+    """Return the past with room for the new rows, where it has none yet."""
     name = write.input(past)
     given, wanted = write.shape(name), _cache_shape(write, past, heads)
     missing = wanted[2] - given[2]

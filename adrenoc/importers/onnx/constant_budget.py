@@ -77,7 +77,8 @@ class ConstantBudget:
         self._left -= count
 
     def excess(self, graph: OnnxGraph, node: onnx.NodeProto) -> str:
-        """Why what a node of constants makes is too much for a constant; empty where it is not."""
+        """Return why what a node of constants makes is too much for a constant; empty where it is
+        not."""
         most_grown = relax_fold.MOST_GROWN
         sizes = {name: graph.constants[name].size for name in node.input if name}
         if node.op_type == "Range":
@@ -109,7 +110,7 @@ class ConstantBudget:
         return ""
 
     def _is_weight(self, name: str) -> bool:
-        """Whether a tensor gets to an operator as its weights."""
+        """Return whether a tensor gets to an operator as its weights."""
         seen, waiting = {name}, [name]
         while waiting:
             for node in self._readers.get(waiting.pop(), ()):
@@ -125,7 +126,8 @@ class ConstantBudget:
 
 
 def make_filled(graph: OnnxGraph, node: onnx.NodeProto) -> np.ndarray | None:
-    """A large constant of one number, which takes no memory before it is copied; None if not so."""
+    """Return a large constant of one number, which takes no memory before it is copied; None if not
+    so."""
     if node.op_type != "ConstantOfShape":
         return None
     extents = _extents(graph, node)
@@ -141,7 +143,7 @@ def _extents(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...]:
 
 
 def _count_elements(graph: OnnxGraph, node: onnx.NodeProto) -> int:
-    """How many elements the largest result has, as far as it is known."""
+    """Return how many elements the largest result has, as far as it is known."""
     if node.op_type == "ConstantOfShape":
         return math.prod(_extents(graph, node))
     with contextlib.suppress(ModelFormatError):  # computing takes vectors of one as scalars
@@ -151,7 +153,7 @@ def _count_elements(graph: OnnxGraph, node: onnx.NodeProto) -> int:
 
 
 def _readers(nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
-    """The nodes that read each tensor, as they stand in the file."""
+    """Return the nodes that read each tensor, as they stand in the file."""
     found: dict[str, list[onnx.NodeProto]] = {}
     for node in nodes:
         for name in {name for name in node.input if name}:

@@ -100,7 +100,7 @@ def _rewrite_fused_matmul(write: Writer) -> None:
 
 
 def _add_skip(write: Writer, bias: int) -> str:
-    """The sum of data, skip connection and bias, which may be wanted as an output too."""
+    """Return the sum of data, skip connection and bias, which may be wanted as an output too."""
     x, skip = write.input(0), write.input(1)
     if len(write.shape(skip)) == len(write.shape(x)) - 1:
         skip = write.reshape(skip, 1, *write.shape(skip))
@@ -262,7 +262,7 @@ those that the standard took over from opset 27 on, by the same inputs."""
 
 
 def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """The standard nodes that take the place of a node of onnxruntime's domain.
+    """Return the standard nodes that take the place of a node of onnxruntime's domain.
 
     None where there are none; `graph.refusals` then says why, if it is for how the node is used.
     """

@@ -32,7 +32,7 @@ def _lstm(write: Writer) -> None:
 
 
 def _open(write: Writer, index: int, scale: int, zero: int) -> np.ndarray:
-    """The floats that constant quanta stand for."""
+    """Return the floats that constant quanta stand for."""
     quanta, steps = write.value(write.input(index)), write.value(write.input(scale))
     zeros = write.value(write.input(zero)) if write.input(zero) else None
     if quanta is None or steps is None or (zeros is None and write.input(zero)):

@@ -23,7 +23,7 @@ _AXES_AS_INPUT = 13
 
 
 def _float(write: Writer, first: int) -> str:
-    """The numbers that inputs `first` (quanta), +1 (scale) and +2 (zero point) stand for."""
+    """Return the numbers that inputs `first` (quanta), +1 (scale) and +2 (zero point) stand for."""
     operands = [write.input(first), write.input(first + 1)]
     return write("DequantizeLinear", *operands, *_zero(write, first + 2))
 
@@ -39,7 +39,7 @@ def _quanta(write: Writer, x: str, scale: int, source: int = 0) -> None:
 
 
 def _number(write: Writer, index: int) -> np.ndarray | None:
-    """A scale or zero point as one constant float."""
+    """Return a scale or zero point as one constant float."""
     value = write.value(write.input(index)) if write.input(index) else np.zeros((), np.float32)
     return None if value is None or value.size != 1 else value.astype(np.float32).reshape(())
 
@@ -55,7 +55,7 @@ def _quantise(write: Writer, x: str, zero: str) -> None:
 
 
 def _zero_of(write: Writer, index: int, source: int = 0) -> str:
-    """A zero point, or a zero in the dtype of input `source` where it is left out."""
+    """Return a zero point, or a zero in the dtype of input `source` where it is left out."""
     if write.input(index):
         return write.input(index)
     return write.array(np.zeros((), np.dtype(write.dtype(write.input(source)))))

@@ -33,7 +33,7 @@ _INDICES = {"Gather": 1, "GatherND": 1}
 
 
 def find_counted_inputs(graph: OnnxGraph, node: onnx.NodeProto) -> list[str]:
-    """The counted tensors that a node reads, in its nested graphs too."""
+    """Return the counted tensors that a node reads, in its nested graphs too."""
     if not graph.counted:
         return []
     read = (name for inner in all_nodes([node]) for name in inner.input)
@@ -152,7 +152,7 @@ def mask_missing(graph: OnnxGraph, name: str, label: str, value: int, out: str =
 
 
 def _missing(dtype: str, value: int) -> int:
-    """What marks a missing entry: `value`, or what holds the most of unsigned integers."""
+    """Return what marks a missing entry: `value`, or what holds the most of unsigned integers."""
     if dtype == "bool":
         return 0
     return int(np.iinfo(dtype).max) if dtype.startswith("uint") and value < 0 else value
@@ -171,7 +171,7 @@ def _most_rows(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None
 
 
 def _most(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None:
-    """The shape of NonZero's result where every element counts."""
+    """Return the shape of NonZero's result where every element counts."""
     known = graph.types.get(node.input[0])
     if known is None or not known.shape:
         return None

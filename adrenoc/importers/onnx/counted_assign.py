@@ -25,7 +25,8 @@ _KEEPS_PLACES = ("Cast", "Expand", "Identity", "Reshape", "Unsqueeze")
 
 
 def assign_masked(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """What takes the place of a ScatterND by the places of a mask of the same shape, or None."""
+    """Return what takes the place of a ScatterND by the places of a mask of the same shape, or
+    None."""
     if node.op_type != "ScatterND" or attributes(node).get("reduction", b"none") != b"none":
         return None
     data, places, updates = node.input[:3]
@@ -70,7 +71,7 @@ _INT = TensorProto.INT32
 
 
 def _find_mask(graph: OnnxGraph, places: str) -> str:
-    """What `places` [found, rank] are the places of, or an empty string."""
+    """Return what `places` [found, rank] are the places of, or an empty string."""
     turned = graph.find_maker(places)
     if turned is None or turned.op_type != "Transpose":
         return ""
@@ -83,7 +84,8 @@ def _find_mask(graph: OnnxGraph, places: str) -> str:
 
 
 def _find_values(graph: OnnxGraph, updates: str, mask: str) -> str:
-    """The tensor whose entries, one after another, are assigned; those found come first in it."""
+    """Return the tensor whose entries, one after another, are assigned; those found come first in
+    it."""
     name = updates
     while (node := graph.find_maker(name)) is not None and _keeps_order(graph, node, mask):
         name = node.input[0]
@@ -94,7 +96,7 @@ def _find_values(graph: OnnxGraph, updates: str, mask: str) -> str:
 
 
 def _keeps_order(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
-    """Whether the entries of a node's result are those of its input, from the first on."""
+    """Return whether the entries of a node's result are those of its input, from the first on."""
     given = [graph.constants.get(name) for name in node.input]
 
     def is_all(index: int, value: int) -> bool:
@@ -110,7 +112,8 @@ def _keeps_order(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
 
 
 def _is_as_it_was(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
-    """Whether an Expand to as many rows as places leaves its input: its rows are of that mask."""
+    """Return whether an Expand to as many rows as places leaves its input: its rows are of that
+    mask."""
     known, counted = graph.types.get(node.input[0]), graph.counted.get(node.input[0])
     wanted = graph.types.get(node.input[1])
     if known is None or not known.shape or counted is None or wanted is None:

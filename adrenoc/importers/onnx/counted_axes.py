@@ -26,7 +26,7 @@ Rule = Callable[[OnnxGraph, onnx.NodeProto, Own], "int | None"]
 
 
 def follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
-    """What the results of `node` are, or in words why they are nothing that can be had."""
+    """Return what the results of `node` are, or in words why they are nothing that can be had."""
     own = _find_counted(graph, node)
     sources = sorted({one.source for one in own.values()})
     if len(sources) > 1:
@@ -50,7 +50,7 @@ def follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
 
 
 def _find_counted(graph: OnnxGraph, node: onnx.NodeProto) -> dict[str, Counted]:
-    """The counted inputs."""
+    """Return the counted inputs."""
     known = ((name, graph.counted.get(name)) for name in node.input)
     return {name: counted for name, counted in known if counted is not None}
 

@@ -23,7 +23,7 @@ Mask = Callable[[OnnxGraph, str, str, int], str]
 def scatter_found(
     graph: OnnxGraph, node: onnx.NodeProto, mask: Mask
 ) -> list[onnx.NodeProto] | None:
-    """What takes the place of a ScatterElements or ScatterND by counted indices, or None."""
+    """Return what takes the place of a ScatterElements or ScatterND by counted indices, or None."""
     if node.op_type not in ("ScatterElements", "ScatterND") or len(node.input) < 3:
         return None
     data, indices, updates = node.input[:3]

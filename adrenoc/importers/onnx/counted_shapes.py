@@ -76,7 +76,7 @@ def _expand(shape: Sequence[int], own: Counted, extents: Sequence[_Extent]) -> l
 
 
 def _extents(graph: OnnxGraph, name: str) -> list[_Extent] | None:
-    """The numbers of a shape that a model computes, where they are plain to see."""
+    """Return the numbers of a shape that a model computes, where they are plain to see."""
     value = graph.constants.get(name)
     if value is not None:
         return [_Extent(int(v)) for v in value.reshape(-1)] if value.ndim < 2 else None
@@ -121,7 +121,7 @@ def _gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
 
 
 def _where(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
-    """What PyTorch expands by: Where(shape == -1, 1, shape), of a shape that has no -1."""
+    """Return what PyTorch expands by: Where(shape == -1, 1, shape), of a shape that has no -1."""
     shape, same = node.input[2], graph.find_maker(node.input[0])
     if same is None or same.op_type != "Equal" or shape not in same.input:
         return None

@@ -24,7 +24,8 @@ _REPEATS = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze")
 
 
 def assign_value(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """What takes the place of a ScatterND of one constant by the places of a mask, or None."""
+    """Return what takes the place of a ScatterND of one constant by the places of a mask, or
+    None."""
     if node.op_type != "ScatterND" or attributes(node).get("reduction", b"none") != b"none":
         return None
     data, places, updates = node.input[:3]
@@ -51,7 +52,7 @@ def assign_value(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto]
 
 
 def _find_value(graph: OnnxGraph, updates: str) -> str:
-    """The constant of one element that the updates repeat, or an empty string."""
+    """Return the constant of one element that the updates repeat, or an empty string."""
     name = updates
     while (node := graph.find_maker(name)) is not None and node.op_type in _REPEATS:
         name = node.input[0]
@@ -60,7 +61,7 @@ def _find_value(graph: OnnxGraph, updates: str) -> str:
 
 
 def _find_mask(graph: OnnxGraph, places: str) -> str:
-    """What `places` [found, rank] are the places of, axis by axis, or an empty string."""
+    """Return what `places` [found, rank] are the places of, axis by axis, or an empty string."""
     node = graph.find_maker(places)
     if node is None:
         return ""

@@ -15,7 +15,7 @@ _WHOLE = 1e-4
 
 
 def note_differences(graph: OnnxGraph) -> list[Decision]:
-    """A decision for each such node."""
+    """Return a decision for each such node."""
     return [decision for node in graph.nodes for decision in _tell_resize(graph, node)]
 
 

@@ -29,13 +29,13 @@ def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str,
 
 
 def _has_statistics(node: onnx.NodeProto) -> bool:
-    """Whether a norm also gives the mean and the deviation, which no norm kernel does."""
+    """Return whether a norm also gives the mean and the deviation, which no norm kernel does."""
     return node.op_type == "LayerNormalization" and any(node.output[1:])
 
 
 def is_defined(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
-    """Whether the standard defines a node by other operators, in the version that the file asks
-    for."""
+    """Return whether the standard defines a node by other operators, in the version that the file
+    asks for."""
     if not is_standard(node):
         return False
     schema = _schema(graph, node)
@@ -72,7 +72,7 @@ def _body(
 
 
 def _newest(versions: Sequence[int], opset: int) -> int:
-    """The newest of `versions` that holds for `opset`."""
+    """Return the newest of `versions` that holds for `opset`."""
     return max((v for v in versions if v <= opset), default=opset)
 
 

@@ -129,7 +129,7 @@ def _lay_beside(value: np.ndarray) -> np.ndarray:
 
 
 def read_floats(write: Writer, weights: str, bias: str) -> FloatExperts:
-    """The weights of one product of MoE.
+    """Return the weights of one product of MoE.
 
     Raises:
         CannotWriteError: they are no constants.
@@ -145,7 +145,8 @@ def read_floats(write: Writer, weights: str, bias: str) -> FloatExperts:
 def read_few_bits(
     write: Writer, names: tuple[str, str, str, str], *, bits: int, block: int
 ) -> FewBitExperts:
-    """The weights of one product of QMoE; `names` are of weights, scales, biases, zero points.
+    """Return the weights of one product of QMoE; `names` are of weights, scales, biases, zero
+    points.
 
     A `block` of 0 is one scale a row.
 

@@ -95,7 +95,8 @@ def _share_few_bits(write: Writer, tokens: int) -> str:
 
 
 def _share_floats(write: Writer) -> str:
-    """The same of MoE: the largest shares of all, or, where these are normed, of themselves."""
+    """Return the same of MoE: the largest shares of all, or, where these are normed, of
+    themselves."""
     scores = write.input(_ROUTER)
     is_normed = bool(write.number("normalize_routing_weights", 0))
     if not is_normed:
@@ -105,7 +106,7 @@ def _share_floats(write: Writer) -> str:
 
 
 def _pick(write: Writer, scores: str) -> tuple[str, str]:
-    """The k largest scores of a token, and [tokens, k, experts]: which expert each is of."""
+    """Return the k largest scores of a token, and [tokens, k, experts]: which expert each is of."""
     tokens, count = write.shape(write.input(_ROUTER))
     k = int(write.number("k", 1))
     values, chosen = write.largest(scores, k)

@@ -61,7 +61,7 @@ class _Found:
 def find_batches(
     graph: onnx.GraphProto, axes: Mapping[str, Sequence[int | str | None]]
 ) -> frozenset[Axis]:
-    """The open axes of inputs that are batches; `axes` has the extents of each input.
+    """Return the open axes of inputs that are batches; `axes` has the extents of each input.
 
     An axis 0 of several is one where nothing speaks against it: neither a node nor its name.
     Others are where a node says so, or where they share the name of such a one.
@@ -76,7 +76,7 @@ def find_batches(
     names = {(name, axis): axes[name][axis] for name, axis in open_axes}
 
     def alike(one: Axis) -> list[Axis]:
-        """The axes of the same name, itself with them."""
+        """Return the axes of the same name, itself with them."""
         return [
             o for o in open_axes if o == one or (names[o] is not None and names[o] == names[one])
         ]
@@ -184,7 +184,7 @@ _MET = _Moved(batch=False)
 
 
 def _follow(visit: _Visit) -> _Moved:
-    """What becomes of an axis; nothing where the trace is lost."""
+    """Return what becomes of an axis; nothing where the trace is lost."""
     kind = visit.node.op_type
     rule = _RULES.get(kind)
     if rule is None and kind.startswith("Reduce"):

@@ -222,7 +222,7 @@ class _Folder:
         return None
 
     def _compute(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """An empty list where the node became constants."""
+        """Return an empty list where the node became constants."""
         graph = self.graph
         if node.op_type in ("Shape", "Size") and self._fold_shape(node):
             return []
@@ -239,7 +239,7 @@ class _Folder:
         return None
 
     def contrib_decisions(self) -> list[Decision]:
-        """What was written by standard operators, by type."""
+        """Return what was written by standard operators, by type."""
         return [
             Decision(
                 subject=f"{domain}.{op_type}",
@@ -250,7 +250,7 @@ class _Folder:
         ]
 
     def _find_forwarded(self, node: onnx.NodeProto) -> str:
-        """The input that a node only passes on, or an empty string."""
+        """Return the input that a node only passes on, or an empty string."""
         if len(node.output) > (2 if node.op_type == "Dropout" else 1):
             return ""
         if node.op_type == "Dropout":
@@ -275,7 +275,7 @@ class _Folder:
         return str(node.input[0]) if passes else ""
 
     def _is_idle_cast(self, node: onnx.NodeProto) -> bool:
-        """Whether a Cast is to what its operand is of."""
+        """Return whether a Cast is to what its operand is of."""
         known = self.graph.types.get(node.input[0]) if node.op_type == "Cast" else None
         return known is not None and known.element == attributes(node).get("to")
 
@@ -293,7 +293,7 @@ class _Folder:
         return True
 
     def _evaluate(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """An empty list where the node became constants."""
+        """Return an empty list where the node became constants."""
         found = evaluate(self.graph, node)
         if found.trouble:
             self.decisions.append(
@@ -345,7 +345,8 @@ class _Folder:
                 self._set(name, np.empty(known.shape, known.dtype))
 
     def _write_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """What takes the place of If, Loop, Scan or Compress, or None where it has to stay."""
+        """Return what takes the place of If, Loop, Scan or Compress, or None where it has to
+        stay."""
         if node.op_type in _NESTING and self._growth.excess():
             self.graph.refusals.setdefault(first_output(node), self._growth.excess())
         if first_output(node) in self.graph.refusals:
@@ -372,7 +373,7 @@ class _Folder:
         return nodes
 
     def _branches(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """An If without its nested graphs; None where it is refused."""
+        """Return an If without its nested graphs; None where it is refused."""
         prefix = f"{first_output(node)}/{self._inlined}/"
         self._inlined += 1
         if node.input[0] in self.graph.constants:

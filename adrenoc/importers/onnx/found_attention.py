@@ -123,7 +123,8 @@ class AttentionFinder:
         return found
 
     def _new_rows(self, past: str, name: str) -> str:
-        """The new rows of a cache, where the tensor `name` has them behind the old; else empty."""
+        """Return the new rows of a cache, where the tensor `name` has them behind the old; else
+        empty."""
         node = self.makers.get(name)
         if node is None:
             return ""
@@ -145,7 +146,7 @@ class AttentionFinder:
         return ""
 
     def _through(self, name: str, ops: tuple[str, ...]) -> str:
-        """The tensor before nodes of these operators."""
+        """Return the tensor before nodes of these operators."""
         while (node := self.makers.get(name)) is not None and node.op_type in ops:
             name = node.input[0]
         return name
@@ -186,11 +187,12 @@ class AttentionFinder:
         )
 
     def _find_latent(self, keys: str, values: str, *, turned: bool) -> FoundLatent | None:
-        """What two tensors are of two caches together; `turned` where the keys are."""
+        """Return what two tensors are of two caches together; `turned` where the keys are."""
         return self._latents.find(self.graph, self.caches, keys, values, turned=turned)
 
     def _take_apart(self, name: str) -> str:
-        """What a tensor [heads, tokens, head] is with its batch, where that alone is read."""
+        """Return what a tensor [heads, tokens, head] is with its batch, where that alone is
+        read."""
         readers = self.readers.get(name, [])
         if len(readers) != 1 or not parts_heads(self.graph, readers[0]):
             return name
@@ -198,7 +200,7 @@ class AttentionFinder:
         return str(readers[0].output[0]) if len(known.shape or ()) == BATCHED else name
 
     def _of_node(self, node: onnx.NodeProto) -> FoundAttention | None:
-        """The standard's own operator, on heads that are apart."""
+        """Return the standard's own operator, on heads that are apart."""
         own = attributes(node)
         plain = {"qk_matmul_output_mode": 0, "softmax_precision": 1}
         known = self.graph.types.get(node.input[0])
@@ -283,7 +285,7 @@ class AttentionFinder:
     def _cache_behind(
         self, name: str, *, turned: bool, heads: int = 0
     ) -> tuple[FoundCache, float] | None:
-        """The cache that a product reads, with what it is multiplied by.
+        """Return the cache that a product reads, with what it is multiplied by.
 
         With `heads` all of a token lie in one row.
 
@@ -312,7 +314,7 @@ class AttentionFinder:
         turned: bool,
         heads: int,
     ) -> float | None:
-        """What a cache is multiplied by; None where it does not come out by its heads."""
+        """Return what a cache is multiplied by; None where it does not come out by its heads."""
         made = self.graph.types.get(source)
         if made is None or made.shape is None:
             return None
@@ -335,7 +337,7 @@ class AttentionFinder:
         return 1.0 if abs(ratio - 1) < 1e-7 else ratio
 
     def _unscaled(self, name: str) -> tuple[str, float]:
-        """The tensor that is multiplied by numbers, with its batch, and their product."""
+        """Return the tensor that is multiplied by numbers, with its batch, and their product."""
         scale = 1.0
         while (node := self.makers.get(name)) is not None:
             factor = scalar_factor(self.graph, node)

@@ -54,7 +54,8 @@ class LatentFinder:
     def find(
         self, graph: OnnxGraph, caches: Collection[str], keys: str, values: str, *, turned: bool
     ) -> FoundLatent | None:
-        """The matrices of keys, perhaps turned, and of values; None where there are no such ones.
+        """Return the matrices of keys, perhaps turned, and of values; None where there are no such
+        ones.
 
         `caches` are the tensors that hold caches with their new rows, in their order.
         """
@@ -91,7 +92,7 @@ class _Part:
 
 
 def _collect(graph: OnnxGraph, name: str, sources: Collection[str]) -> _Part | None:
-    """What makes a tensor of `sources` and constants; None where it is made of more."""
+    """Return what makes a tensor of `sources` and constants; None where it is made of more."""
     makers = {out: node for node in graph.nodes for out in node.output if out}
     wanted, reached = [name], set()
     nodes: dict[int, onnx.NodeProto] = {}
@@ -115,7 +116,8 @@ def _collect(graph: OnnxGraph, name: str, sources: Collection[str]) -> _Part | N
 def _find_matrix(
     graph: OnnxGraph, name: str, widths: Mapping[str, int], *, turned: bool
 ) -> np.ndarray | None:
-    """The matrices [heads, numbers of a row, numbers of a result]; None where there are none."""
+    """Return the matrices [heads, numbers of a row, numbers of a result]; None where there are
+    none."""
     part = _collect(graph, name, widths.keys())
     if part is None:
         return None
@@ -141,7 +143,8 @@ def _apply(
     *,
     turned: bool,
 ) -> np.ndarray | None:
-    """What nodes make of rows: [heads, rows, numbers]; None where they make something else."""
+    """Return what nodes make of rows: [heads, rows, numbers]; None where they make something
+    else."""
     ends = np.cumsum(list(widths.values()))[:-1]
     given = {}
     for source, numbers in zip(widths, np.split(rows, ends, axis=1), strict=True):

@@ -29,7 +29,8 @@ class FoundRotation:
 
 
 def find_rotation(finder: AttentionFinder, name: str) -> FoundRotation | None:
-    """What turns a tensor [1, heads, tokens, head]; None where nothing that is known does."""
+    """Return what turns a tensor [1, heads, tokens, head]; None where nothing that is known
+    does."""
     node = finder.makers.get(name)
     if node is None or not is_standard(node):
         return None
@@ -105,7 +106,7 @@ def _of_halves(finder: AttentionFinder, name: str) -> FoundRotation | None:
 
 
 def _is_swap(finder: AttentionFinder, name: str, x: str, width: int) -> bool:
-    """Whether a tensor is Concat(-second half of x, first half of x)."""
+    """Return whether a tensor is Concat(-second half of x, first half of x)."""
     node = finder.makers.get(name)
     if node is None or node.op_type != "Concat" or len(node.input) != 2:
         return False
@@ -118,7 +119,7 @@ def _is_swap(finder: AttentionFinder, name: str, x: str, width: int) -> bool:
 
 
 def _is_doubled(constants: dict[str, np.ndarray], cos: str, sin: str, width: int) -> bool:
-    """Whether both tables say the same of both numbers of each pair."""
+    """Return whether both tables say the same of both numbers of each pair."""
     tables = (constants[cos], constants[sin])
     half = width // 2
     return all(

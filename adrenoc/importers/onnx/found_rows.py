@@ -61,7 +61,7 @@ class RowReader:
         before: bool = False,
         shifted: bool = True,
     ) -> RowsSeen:
-        """What masks say.
+        """Return what masks say.
 
         With `causal` it hides by itself the rows after each token, or, where the past is joined
         `before` it, those after as many as there are new tokens.  Where scores may be `shifted`,
@@ -106,7 +106,7 @@ class RowReader:
         *,
         shifted: bool,
     ) -> np.ndarray | None:
-        """The table of what is added, by how far a row lies before the token."""
+        """Return the table of what is added, by how far a row lies before the token."""
         seen = [(past, look) for past, look in looks if look is not None]
         if first.added is None and all(look.added is None for _, look in seen):
             return None
@@ -128,7 +128,7 @@ def _is_causal(past: int, seen: Seen | None, window: int) -> bool:
 
 
 def _follows(table: np.ndarray, past: int, seen: Seen, *, is_shifted: bool) -> bool:
-    """Whether what is added to the rows that are seen is what the table says."""
+    """Return whether what is added to the rows that are seen is what the table says."""
     tokens, rows = seen.rows.shape
     added = seen.bias(past, is_shifted=is_shifted)
     before = past + np.arange(tokens)[:, None] - np.arange(rows)

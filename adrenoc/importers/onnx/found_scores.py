@@ -74,8 +74,8 @@ class Scores:
         return None
 
     def _mask_before(self, node: onnx.NodeProto) -> str:
-        """The scores that a node masks or bounds from far below; empty where it does something
-        else."""
+        """Return the scores that a node masks or bounds from far below; empty where it does
+        something else."""
         constants = self.graph.constants
         if self.cap:  # what is added before the bound is bounded too
             return ""
@@ -101,7 +101,8 @@ class Scores:
 
 
 def parts_heads(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
-    """Whether a Reshape takes batch and heads apart or together, and leaves the rest alone."""
+    """Return whether a Reshape takes batch and heads apart or together, and leaves the rest
+    alone."""
     if node.op_type != "Reshape":
         return False
     known = [graph.types.get(name) for name in (node.input[0], node.output[0])]
@@ -110,7 +111,7 @@ def parts_heads(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
 
 
 def scalar_factor(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, float] | None:
-    """The tensor that a node multiplies by one number, and the number."""
+    """Return the tensor that a node multiplies by one number, and the number."""
     if node.op_type not in ("Mul", "Div") or len(node.input) != 2:
         return None
     for at in (0, 1) if node.op_type == "Mul" else (1,):
@@ -135,7 +136,7 @@ class Seen:
     precision: float = float(np.finfo(np.float32).eps)
 
     def bias(self, past: int, *, is_shifted: bool) -> np.ndarray:
-        """What is added; with `is_shifted` less what each token adds to its own score."""
+        """Return what is added; with `is_shifted` less what each token adds to its own score."""
         tokens, rows = self.rows.shape
         added = np.zeros((1, tokens, rows)) if self.added is None else self.added
         if is_shifted:
@@ -148,7 +149,8 @@ class Seen:
 def read_masks(
     values: Mapping[str, np.ndarray], masks: Sequence[FoundMask], tokens: int, rows: int
 ) -> Seen | None:
-    """What masks say together; None where they say something else, as of each head other rows."""
+    """Return what masks say together; None where they say something else, as of each head other
+    rows."""
     seen, added = np.ones((tokens, rows), bool), np.zeros((1, tokens, rows))
     precision = float(np.finfo(np.float32).eps)
     for mask in masks:
@@ -170,7 +172,8 @@ def read_masks(
 
 
 def _spread(value: np.ndarray | None, tokens: int, rows: int) -> np.ndarray | None:
-    """A mask of a batch of one as [1 or heads, tokens, rows]; None where it is no such thing."""
+    """Return a mask of a batch of one as [1 or heads, tokens, rows]; None where it is no such
+    thing."""
     if value is None or value.dtype.kind not in "bf" or value.ndim > MOST_MASK_AXES:
         return None
     apart = value.reshape(-1, *np.atleast_2d(value).shape[-2:])

@@ -26,7 +26,8 @@ class Weights:
     readers: Mapping[str, Sequence[onnx.NodeProto]]
 
     def read_sinks(self, name: str) -> tuple[str, np.ndarray | None]:
-        """The scores of rows that a softmax of `name` takes, and those of no row, one a head."""
+        """Return the scores of rows that a softmax of `name` takes, and those of no row, one a
+        head."""
         node = self.makers.get(name)
         while node is not None and node.op_type in ("Cast", "Identity", "Sub"):
             if node.op_type == "Sub" and not self._is_largest(node.input[1], node.input[0]):
@@ -45,12 +46,13 @@ class Weights:
         return str(node.input[0]), of_tokens[:, 0].astype(np.float32)
 
     def _is_largest(self, name: str, x: str) -> bool:
-        """Whether a tensor is the largest of each row of another one: the softmax is the same."""
+        """Return whether a tensor is the largest of each row of another one: the softmax is the
+        same."""
         node = self.makers.get(name)
         return node is not None and node.op_type == "ReduceMax" and node.input[0] == x
 
     def find_mix(self, softmax: onnx.NodeProto, *, sunk: bool) -> onnx.NodeProto | None:
-        """The product of the weights and the values; where `sunk` one weight is cut off."""
+        """Return the product of the weights and the values; where `sunk` one weight is cut off."""
         name = softmax.output[0]
         for _ in range(MOST_STEPS):
             readers = self.readers.get(name, [])
@@ -78,7 +80,7 @@ class Weights:
         return value is not None and not value.any()
 
     def _drops_last(self, node: onnx.NodeProto) -> bool:
-        """Whether a Slice leaves all but the last number of each row."""
+        """Return whether a Slice leaves all but the last number of each row."""
         shapes = [self.graph.types[n].shape for n in (node.input[0], node.output[0])]
         before, after = shapes
         if node.op_type != "Slice" or before is None or after is None:

@@ -52,7 +52,8 @@ def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.
 
 
 def _with_one_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its functions said to be of its own opsets, as onnxruntime takes them."""
+    """Return the model with its functions said to be of its own opsets, as onnxruntime takes
+    them."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     versions = {one.domain: one.version for one in model.opset_import}

@@ -48,7 +48,7 @@ class TensorType:
         return str(onnx.helper.tensor_dtype_to_np_dtype(self.element))
 
     def to_proto(self) -> onnx.TypeProto:
-        """The same as a protobuf message."""
+        """Return the same as a protobuf message."""
         return onnx.helper.make_tensor_type_proto(self.element, self.shape)
 
 
@@ -98,11 +98,11 @@ class OnnxGraph:
         )
 
     def find_maker(self, name: str) -> onnx.NodeProto | None:
-        """The node that makes a tensor, of those that are there so far."""
+        """Return the node that makes a tensor, of those that are there so far."""
         return next((node for node in reversed(self.nodes) if name in node.output), None)
 
     def scalar(self, name: str) -> float | int | bool:
-        """The number that a constant holds; of several, the first.
+        """Return the number that a constant holds; of several, the first.
 
         Raises:
             ModelFormatError: it holds none.
@@ -131,7 +131,7 @@ class OnnxGraph:
 
 
 def load_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """The initialisers of a graph as arrays, by name.
+    """Return the initialisers of a graph as arrays, by name.
 
     Raises:
         ModelFormatError: the data of one does not fit its shape.
@@ -141,7 +141,7 @@ def load_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray:
-    """The array that a tensor of the file holds.
+    """Return the array that a tensor of the file holds.
 
     Raises:
         ModelFormatError: its data does not fit its shape.
@@ -203,21 +203,21 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def is_standard(node: onnx.NodeProto) -> bool:
-    """Whether the operator is the one that the ONNX standard has by this name."""
+    """Return whether the operator is the one that the ONNX standard has by this name."""
     return node.domain in STANDARD_DOMAINS
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, object]:
-    """The attributes of a node as Python values."""
+    """Return the attributes of a node as Python values."""
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
 def first_output(node: onnx.NodeProto) -> str:
-    """The first output that has a name, or an empty string."""
+    """Return the first output that has a name, or an empty string."""
     return next((str(name) for name in node.output if name), "")
 
 
 def node_label(node: onnx.NodeProto) -> str:
-    """How a message names a node: by its name, or by its output where it has none."""
+    """Return how a message names a node: by its name, or by its output where it has none."""
     output = first_output(node) or "?"
     return f"'{node.name}'" if node.name else f"the node of '{output}'"

@@ -116,7 +116,8 @@ def _open(
     shapes: Mapping[str, tuple[int, ...]],
     said: Mapping[str, Sequence[tuple[str, str]]],
 ) -> tuple[OnnxGraph, str, list[Decision]]:
-    """The graph with static shapes, the digest of its files, and what was chosen on the way."""
+    """Return the graph with static shapes, the digest of its files, and what was chosen on the
+    way."""
     decisions: list[Decision] = []
     model, sha256 = _load(files, decisions)
     suggest = partial(_suggest, settings_of(model.graph), files, shapes, said)
@@ -131,7 +132,7 @@ def _suggest(
     said: Mapping[str, Sequence[tuple[str, str]]],
     found: OpenInputs,
 ) -> str:
-    """A hint for open inputs of which is known that the model can be imported by it."""
+    """Return a hint for open inputs of which is known that the model can be imported by it."""
     known = dict(said["fixed"])
     switches = {name: value for name, value in settings.items() if name not in known}
     fixed = [*said["fixed"], *((name, value) for name, value in switches.items() if value)]
@@ -153,7 +154,8 @@ def _suggest(
 
 
 def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto, str]:
-    """The model of an opset that is translated, without functions, and the digest of its file."""
+    """Return the model of an opset that is translated, without functions, and the digest of its
+    file."""
     model, sha256 = load_onnx(files)
     model = _convert_opset(_check(model, files, decisions), files, decisions)
     if model.functions:
@@ -190,7 +192,8 @@ def _outputs_of(graph: OnnxGraph, names: Sequence[str]) -> tuple[TensorSpec, ...
 
 
 def read_quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
-    """The graph with quantised operators where conversions stood, and the digest of its files.
+    """Return the graph with quantised operators where conversions stood, and the digest of its
+    files.
 
     Raises:
         ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.

@@ -93,7 +93,7 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
 
 
 def _ends_the_process(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
-    """Whether inference aborts on a node, as it does on some extents below zero."""
+    """Return whether inference aborts on a node, as it does on some extents below zero."""
     if any(min(graph.types[n].shape or (), default=0) < 0 for n in node.input if n in graph.types):
         return True  # What has such an extent is refused by name.
     # The types are found once the nested graphs are part of this one.
@@ -111,7 +111,8 @@ def _misfit(graph: OnnxGraph, node: onnx.NodeProto, error: Exception) -> ModelFo
 
 
 def _take_second_opinion(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
-    """Whether onnxruntime finds the types of a node which inference refuses; they are noted."""
+    """Return whether onnxruntime finds the types of a node which inference refuses; they are
+    noted."""
     names = [name for name in node.input if name]
     if not all(name in graph.types for name in names) or any(
         a.HasField("g") for a in node.attribute
@@ -149,7 +150,7 @@ def _complete(graph: OnnxGraph, node: onnx.NodeProto) -> None:
 
 
 def scaled_extent(extent: int, factor: float) -> int:
-    """The extent that a resize makes by a factor: their product in float32, cut off.
+    """Return the extent that a resize makes by a factor: their product in float32, cut off.
 
     So does onnxruntime, and so do exporters mean it: five times 1.8 is nine, although the float
     that is nearest to 1.8 lies below it.
@@ -160,7 +161,7 @@ def scaled_extent(extent: int, factor: float) -> int:
 def _resized_type(
     graph: OnnxGraph, node: onnx.NodeProto, source: TensorType, inferred: TensorType
 ) -> TensorType:
-    """The type of what is resized by factors: inference multiplies them in doubles."""
+    """Return the type of what is resized by factors: inference multiplies them in doubles."""
     at = 1 if len(node.input) == 2 else 2
     factors = graph.constants.get(node.input[at]) if len(node.input) > at else None
     if factors is None or not factors.size or source.shape is None:
@@ -179,7 +180,8 @@ def _resized_type(
 
 
 def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> TensorType:
-    """The type of an STFT: inference overlooks that half of the frequencies is the default."""
+    """Return the type of an STFT: inference overlooks that half of the frequencies is the
+    default."""
     if inferred.shape is None or not attributes(node).get("onesided", 1):
         return inferred
     frame = node.input[3] if len(node.input) > 3 else ""
@@ -191,7 +193,7 @@ def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> 
 
 
 def _schema_opset(graph: OnnxGraph, node: onnx.NodeProto) -> int:
-    """The opset whose shape inference to ask.
+    """Return the opset whose shape inference to ask.
 
     Optimised models hold norms that are newer than their opset, which onnxruntime always had.
     Before opset 22 that of pools counts windows which start behind the data when rounding up;
@@ -225,5 +227,5 @@ def _read_type(proto: onnx.TypeProto) -> TensorType:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says, or its type."""
+    """Return the first line of what an error says, or its type."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -274,7 +274,8 @@ class _Joiner:
         self.graph.nodes = [*kept[0], *nodes, *kept[1]]
 
     def _tables_of_scores(self, one: FoundAttention, seen: RowsSeen, heads: int) -> list[str]:
-        """What is added to scores, and those that no row has; the last ones where they are."""
+        """Return what is added to scores, and those that no row has; the last ones where they
+        are."""
         bias = ""
         if seen.bias is not None:
             self.biased += 1
@@ -284,7 +285,8 @@ class _Joiner:
         return [bias, *sinks] if bias or sinks else []
 
     def _is_flat(self, name: str, *, flat: bool) -> bool:
-        """Whether a tensor of an attention that takes such ones is [1, tokens, heads * head]."""
+        """Return whether a tensor of an attention that takes such ones is [1, tokens, heads *
+        head]."""
         known = self.graph.types.get(name)
         return flat and known is not None and len(known.shape or ()) == _FLAT_AXES
 
@@ -344,7 +346,7 @@ class _Joiner:
         return whole
 
     def _turn_of(self, name: str) -> list[int]:
-        """The order of axes that has heads behind tokens."""
+        """Return the order of axes that has heads behind tokens."""
         batched = len(self.graph.types[name].shape or ()) == BATCHED
         return [0, 2, 1, 3] if batched else [1, 0, 2]
 

@@ -138,7 +138,7 @@ class _Joiner:
         return (apart, norm, whole) if same and last and flat else None
 
     def _alone(self, name: str) -> onnx.NodeProto | None:
-        """What makes a tensor that has one reader."""
+        """Return what makes a tensor that has one reader."""
         node = self._makers.get(name)
         return node if node is not None and self._readers[name] == 1 else None
 

@@ -37,7 +37,7 @@ def widen_caches(graph: OnnxGraph, joined: OnnxGraph, one: FoundAttention) -> No
 def read_latent(
     nodes: list[onnx.NodeProto], tables: PositionTables, one: FoundAttention
 ) -> tuple[str, str]:
-    """What looks for rows in place of queries [1, heads, tokens, numbers], and new rows."""
+    """Return what looks for rows in place of queries [1, heads, tokens, numbers], and new rows."""
     assert one.latent is not None
     graph, tokens = tables.graph, tables.tokens
     heads = len(one.latent.keys)

@@ -65,7 +65,7 @@ class _Finder:
         self._makers = {name: node for node in graph.nodes for name in node.output}
 
     def find(self, node: onnx.NodeProto) -> _Norm | None:
-        """The norm whose last product a node is, if it is one."""
+        """Return the norm whose last product a node is, if it is one."""
         for gains, scaled in self._factors(node):
             value = self._graph.constants.get(gains)
             if value is None or value.ndim != 1:
@@ -81,7 +81,7 @@ class _Finder:
         return None
 
     def _scaled(self, name: str) -> Iterator[tuple[str, float]]:
-        """What a tensor is x / root of, or x times one over the root: x, and epsilon."""
+        """Yield what a tensor is x / root of, or x times one over the root: x, and epsilon."""
         node = self._makers.get(name)
         if node is None:
             return
@@ -101,7 +101,8 @@ class _Finder:
                 yield x, epsilon
 
     def _epsilon(self, x: str, root: str) -> float | None:
-        """What is added to the mean of the squares of x, whose root this is; None of others."""
+        """Return what is added to the mean of the squares of x, whose root this is; None of
+        others."""
         taken = self._made_by(root, "Sqrt")
         raised = None if taken is None else self._made_by(taken.input[0], "Add")
         for at in (0, 1) if raised is not None else ():
@@ -130,7 +131,8 @@ class _Finder:
         return np.asarray(axes).reshape(-1).tolist() in ([_LAST], [len(known.shape) - 1])
 
     def _before_cast(self, read: str, narrowed: str) -> str:
-        """What was widened, where it was of the type that comes out; else what is read itself."""
+        """Return what was widened, where it was of the type that comes out; else what is read
+        itself."""
         cast = self._made_by(read, "Cast")
         types = self._graph.types
         if cast is None or types.get(cast.input[0]) is None or types.get(narrowed) is None:

@@ -61,7 +61,7 @@ class Projection:
 
 
 def read_projection(graph: OnnxGraph, maker_of: MakerOf, name: str) -> Projection | None:
-    """The product that makes a tensor, or makes it but for a bias; None where none does."""
+    """Return the product that makes a tensor, or makes it but for a bias; None where none does."""
     constants, node = graph.constants, maker_of(name)
     nodes: tuple[onnx.NodeProto, ...] = ()
     bias = None
@@ -86,7 +86,8 @@ def read_projection(graph: OnnxGraph, maker_of: MakerOf, name: str) -> Projectio
 
 
 def join_projections(graph: OnnxGraph, parts: Sequence[Projection]) -> list[onnx.NodeProto] | None:
-    """The nodes that compute `parts` beside each other, the last of them all; None: not alike."""
+    """Return the nodes that compute `parts` beside each other, the last of them all; None: not
+    alike."""
     joined = _join_operands(parts)
     if len({part.kind for part in parts}) > 1 or joined is None:
         return None
@@ -123,7 +124,7 @@ def join_projections(graph: OnnxGraph, parts: Sequence[Projection]) -> list[onnx
 
 
 def _join_operands(parts: Sequence[Projection]) -> list[np.ndarray | None] | None:
-    """The constants of products beside each other, by position from 1 on; None: not alike.
+    """Return the constants of products beside each other, by position from 1 on; None: not alike.
 
     Rows of outputs follow each other in those of few bits, flat ones too; columns in plain ones.
     """

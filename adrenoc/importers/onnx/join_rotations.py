@@ -83,7 +83,7 @@ def _fit(
     makers: Mapping[str, onnx.NodeProto],
     positions: str,
 ) -> bool:
-    """Whether an attention can rotate in place of nodes for its queries and its keys."""
+    """Return whether an attention can rotate in place of nodes for its queries and its keys."""
     own = attributes(attention)
     past = graph.types.get(attention.input[3])
     if own.get("do_rotary", 0) or past is None or past.shape is None or len(past.shape) != 4:

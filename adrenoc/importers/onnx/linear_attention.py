@@ -126,7 +126,7 @@ def _by_heads(write: Writer, x: str) -> str:
 
 
 def _take_one(write: Writer, o: _Operands) -> tuple[str, str]:
-    """What one token reads, and the state after it."""
+    """Return what one token reads, and the state after it."""
     kept = write("Mul", o.past, write("Exp", o.decay)) if o.decay else o.past
     added = o.v
     if o.beta:
@@ -137,7 +137,7 @@ def _take_one(write: Writer, o: _Operands) -> tuple[str, str]:
 
 
 def _take_several(write: Writer, o: _Operands) -> tuple[str, str]:
-    """The same of several tokens, each behind those before it."""
+    """Return the same of several tokens, each behind those before it."""
     turned = write("Transpose", o.k, perm=[0, 1, 3, 2])
     seen, before = write("MatMul", o.q, o.past), write("MatMul", o.k, o.past)
     fallen = last = ""
@@ -165,7 +165,8 @@ def _take_several(write: Writer, o: _Operands) -> tuple[str, str]:
 
 
 def _fall_along(write: Writer, o: _Operands, total: str) -> str:
-    """How much of what each token added is left at later ones; nothing of it at earlier ones."""
+    """Return how much of what each token added is left at later ones; nothing of it at earlier
+    ones."""
     ones = np.tril(np.ones((o.tokens, o.tokens), np.float32))
     if not total:
         return write.array(ones.astype(np.dtype(write.dtype(write.input(0)))))

@@ -21,7 +21,7 @@ from adrenoc.importers.other_formats import EXPORT_AGAIN
 
 
 def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
-    """The model in `files`, with all its weights, and the digest of what was read.
+    """Return the model in `files`, with all its weights, and the digest of what was read.
 
     Raises:
         ModelFormatError: it cannot be read, or its data files do not fit it.
@@ -67,7 +67,7 @@ def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
-    """The message of a model file alone: weights in files beside it stay there.
+    """Return the message of a model file alone: weights in files beside it stay there.
 
     Raises:
         ModelFormatError: it cannot be read.
@@ -102,7 +102,8 @@ def _is_external(tensor: TensorProto) -> bool:
 
 
 def _span(tensor: TensorProto, model: Path) -> DataRange:
-    """Where the tensor's bytes lie; onnx reads to the end of the file where no length is stated."""
+    """Return where the tensor's bytes lie; onnx reads to the end of the file where no length is
+    stated."""
     if tensor.data_type not in _ELEMENTS:
         raise ValueError(
             f"'{tensor.name}' is of the data type {tensor.data_type}, which has no fixed size"

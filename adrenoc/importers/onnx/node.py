@@ -30,7 +30,7 @@ class Node:
         return self.inputs[index] if index < len(self.inputs) else None
 
     def constant(self, index: int) -> np.ndarray | None:
-        """The value of a constant input, or None where it is left out.
+        """Return the value of a constant input, or None where it is left out.
 
         Raises:
             ValueError: the input is there, but not constant.
@@ -44,7 +44,7 @@ class Node:
         return value
 
     def number(self, index: int) -> float | int | bool | None:
-        """The number in a constant input, the first of several; None where it is left out.
+        """Return the number in a constant input, the first of several; None where it is left out.
 
         Raises:
             ValueError: the input is there, but not constant, or holds nothing.
@@ -66,12 +66,12 @@ class Node:
         return None if found is None else [int(v) for v in found]
 
     def text(self, name: str, default: str) -> str:
-        """A string attribute."""
+        """Return a string attribute."""
         value = self.attrs.get(name)
         return value.decode() if isinstance(value, bytes) else default
 
     def shape(self, index: int = 0) -> tuple[int, ...]:
-        """The static shape of an input."""
+        """Return the static shape of an input."""
         shape = static_shape(self.inputs[index])
         if shape is None:
             raise ValueError(f"input {index} has no static shape")
@@ -82,6 +82,6 @@ class Node:
         return self.bb.emit(expr)
 
     def like(self, value: object, index: int = 0) -> relax.Expr:
-        """A constant of the dtype of an input."""
+        """Return a constant of the dtype of an input."""
         dtype = dtype_of(self.inputs[index])
         return make_constant(np.asarray(value).astype(dtype, copy=False))

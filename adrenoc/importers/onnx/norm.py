@@ -43,7 +43,8 @@ def _instance_norm(node: Node) -> relax.Expr:
 
 
 def _find_ungrouped(node: Node) -> tuple[relax.Var, np.ndarray, np.ndarray] | None:
-    """What was reshaped to one row a group, and scale and offset for each of its channels."""
+    """Return what was reshaped to one row a group, and scale and offset for each of its
+    channels."""
     call = node.bb.lookup_binding(node.inputs[0]) if isinstance(node.inputs[0], relax.Var) else None
     if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.reshape":
         return None
@@ -90,8 +91,8 @@ def _normed_axes(node: Node) -> list[int]:
 
 
 def _fitting(node: Node, index: int, axes: list[int]) -> relax.Expr | None:
-    """An input with a number for each of those that are normed together; None where it has other
-    ones, which are spread over them."""
+    """Return an input with a number for each of those that are normed together; None where it has
+    other ones, which are spread over them."""
     wanted = [node.shape()[axis] for axis in axes]
     shape = list(node.shape(index))
     if shape == wanted:

@@ -33,7 +33,8 @@ class Quanta:
     zeros: np.ndarray | None
 
     def open(self) -> np.ndarray:
-        """The floats that they stand for, as LSTM takes them: [directions, columns, rows]."""
+        """Return the floats that they stand for, as LSTM takes them: [directions, columns,
+        rows]."""
 
         def spread(values: np.ndarray) -> np.ndarray:
             return values.astype(np.float32).reshape(*values.shape[:1], 1, -1)

@@ -149,7 +149,8 @@ def _add_bias(node: Node, result: relax.Expr, rank: int) -> relax.Expr:
 
 
 def _windows(node: Node) -> tuple[dict[str, list[int]], list[int]]:
-    """The windows of a pool with explicit pads, and the pads grown to what ceil_mode asks for."""
+    """Return the windows of a pool with explicit pads, and the pads grown to what ceil_mode asks
+    for."""
     attrs, extents = node.attrs, node.shape()[2:]
     axes = len(extents)
     window: dict[str, list[int]] = {

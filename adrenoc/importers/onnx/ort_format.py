@@ -34,7 +34,7 @@ _MOST_DEPTH = 16
 
 
 def read_ort(content: bytes, path: Path) -> onnx.ModelProto:
-    """The model in the bytes of an .ort file, as ONNX has it.
+    """Return the model in the bytes of an .ort file, as ONNX has it.
 
     Raises:
         ModelFormatError: damaged or cut off.

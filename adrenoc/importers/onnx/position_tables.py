@@ -58,7 +58,7 @@ class PositionTables:
         return names[0], names[1], rotation.width, rotation.interleaved
 
     def _table(self, name: str) -> tuple[np.ndarray, int] | None:
-        """What a constant of the new tokens is for all rows, and the axis of the tokens.
+        """Return what a constant of the new tokens is for all rows, and the axis of the tokens.
 
         None where it is something else.
         """
@@ -84,7 +84,7 @@ class PositionTables:
         return None
 
     def _look_at_all(self, name: str) -> np.ndarray | None:
-        """What a constant is for as many new tokens as tables have rows.
+        """Return what a constant is for as many new tokens as tables have rows.
 
         Raises:
             OptionError: what it is read of ends before.
@@ -103,7 +103,8 @@ class PositionTables:
             ) from error
 
     def _count_rows(self, name: str, there: int, missing: int) -> int:
-        """How many positions a table has: at least those of `there`, fewer than `missing`."""
+        """Return how many positions a table has: at least those of `there`, fewer than
+        `missing`."""
         while missing - there > 1:
             middle = (there + missing) // 2
             try:
@@ -171,9 +172,9 @@ class PositionTables:
         return read
 
     def _count_of_past(self, name: str) -> np.ndarray | None:
-        """What one number is for each length of the past, where it grows by as much with each row;
-        None where it does not.  It must not hang on how many new tokens there are: a run may have
-        more than were asked for."""
+        """Return what one number is for each length of the past, where it grows by as much with
+        each row; None where it does not. It must not hang on how many new tokens there are: a run
+        may have more than were asked for."""
         held = self.graph.constants[name]
         pasts = sorted({0, *self.pasts, max(self.rows - self.tokens, *self.pasts)})
         looks = [(self.tokens, past) for past in pasts] + [(self.tokens + 1, pasts[0])]
@@ -189,7 +190,7 @@ class PositionTables:
         return lengths[: self.rows] if np.array_equal(lengths[pasts], numbers) else None
 
     def intern(self, value: np.ndarray) -> str:
-        """A constant, once for all that are the same."""
+        """Return a constant, once for all that are the same."""
         value = np.ascontiguousarray(value)
         key = repr((value.shape, str(value.dtype))).encode() + value.tobytes()
         if key not in self._tables:
@@ -203,6 +204,6 @@ class PositionTables:
         return name
 
     def name(self, what: str) -> str:
-        """A name that no other tensor of the graph has."""
+        """Return a name that no other tensor of the graph has."""
         self._written += 1
         return f"decoder/{what} {self._written}"

@@ -25,7 +25,7 @@ OPSET_OF_OURS = 17
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The opset of the standard's operators; one of ours where a model has none of them."""
+    """Return the opset of the standard's operators; one of ours where a model has none of them."""
     versions = [o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS]
     nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
     has_standard = any(node.domain in STANDARD_DOMAINS for node in all_nodes(nodes))
@@ -38,7 +38,7 @@ def prepare(
     fixed: Sequence[tuple[str, str]],
     suggest: Callable[[OpenInputs], str] = write_options,
 ) -> tuple[OnnxGraph, list[Decision]]:
-    """The graph with static shapes of its inputs, and what was assumed of these.
+    """Return the graph with static shapes of its inputs, and what was assumed of these.
 
     Inputs that are `fixed` are constants.  `suggest` writes the hint of an error for inputs whose
     shapes stay open.
@@ -79,7 +79,7 @@ def prepare(
 
 
 def _copy_node(node: onnx.NodeProto) -> onnx.NodeProto:
-    """The node with memory of its own: a part of a message keeps all of it, weights too."""
+    """Return the node with memory of its own: a part of a message keeps all of it, weights too."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     return copy

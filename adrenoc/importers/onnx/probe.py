@@ -35,7 +35,8 @@ class Prober:
     )
 
     def fold(self, tokens: int, past: int, outputs: Sequence[str] = ()) -> OnnxGraph:
-        """A copy, folded, for so many tokens behind so many; of `outputs` alone where some are."""
+        """Return a copy, folded, for so many tokens behind so many; of `outputs` alone where some
+        are."""
         source = self.graph
         copy = OnnxGraph(
             nodes=[_copy(node) for node in source.nodes],
@@ -65,7 +66,7 @@ class Prober:
         return copy
 
     def values(self, names: Sequence[str], tokens: int, past: int) -> dict[str, np.ndarray]:
-        """What tensors that hang on extents alone hold then."""
+        """Return what tensors that hang on extents alone hold then."""
         key = (tuple(names), tokens, past)
         if key not in self._known:  # layers share masks and tables
             held = self.fold(tokens, past, names).constants
@@ -91,7 +92,8 @@ def evaluate_chain(
     given: Mapping[str, np.ndarray],
     result: str,
 ) -> np.ndarray | None:
-    """What `nodes` make of the values `given` in place of tensors; None where they do more."""
+    """Return what `nodes` make of the values `given` in place of tensors; None where they do
+    more."""
     held = {n: graph.constants[n] for node in nodes for n in node.input if n in graph.constants}
     types = {n: graph.types[n] for n in held}
     for name, value in given.items():

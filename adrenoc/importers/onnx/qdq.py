@@ -126,7 +126,7 @@ class _Fuser:
     # What stands around a node
 
     def is_by_column(self, weight: _Quanta) -> bool:
-        """Whether a product's factor has a scale for each of its columns, the last axis."""
+        """Return whether a product's factor has a scale for each of its columns, the last axis."""
         known = self._graph.types.get(weight.name)
         if known is None or known.shape is None:
             return False
@@ -135,7 +135,7 @@ class _Fuser:
 
     @staticmethod
     def _is(node: onnx.NodeProto, *operators: str) -> bool:
-        """Whether it is one of these operators; onnxruntime has its own of some."""
+        """Return whether it is one of these operators; onnxruntime has its own of some."""
         return node.op_type in operators and (is_standard(node) or node.domain == _DOMAIN)
 
     def _value(self, node: onnx.NodeProto, index: int) -> np.ndarray | None:
@@ -143,7 +143,8 @@ class _Fuser:
         return self._graph.constants.get(name)
 
     def _read_quanta(self, node: onnx.NodeProto, name: str) -> _Quanta | None:
-        """The quanta on the one side of a conversion, whose parameters are inputs 1 and 2."""
+        """Return the quanta on the one side of a conversion, whose parameters are inputs 1 and
+        2."""
         scale, zero = self._value(node, 1), self._value(node, 2)
         if scale is None or zero is None or scale.dtype != np.float32 or not (scale > 0).all():
             return None
@@ -160,7 +161,7 @@ class _Fuser:
         )
 
     def quanta(self, node: onnx.NodeProto, index: int) -> _Quanta | None:
-        """What input `index` is dequantised from, in 8 bits; constants too."""
+        """Return what input `index` is dequantised from, in 8 bits; constants too."""
         maker = self._makers.get(node.input[index]) if index < len(node.input) else None
         if maker is None or not self._is(maker, "DequantizeLinear"):
             return None
@@ -168,12 +169,12 @@ class _Fuser:
         return found if found is not None and str(found.zero_value.dtype) in _BYTES else None
 
     def activation(self, node: onnx.NodeProto, index: int) -> _Quanta | None:
-        """The same with one scale for the whole tensor."""
+        """Return the same with one scale for the whole tensor."""
         found = self.quanta(node, index)
         return found if found is not None and found.is_per_tensor else None
 
     def result(self, node: onnx.NodeProto, *, clamps: bool = True) -> _Quanta | None:
-        """What the output of a node is quantised to, if nothing else reads it.
+        """Return what the output of a node is quantised to, if nothing else reads it.
 
         An activation between that does what the range of the integers does anyway is left out.
         """
@@ -197,7 +198,7 @@ class _Fuser:
             return after
 
     def _is_range_of(self, clamp: onnx.NodeProto, quanta: _Quanta) -> bool:
-        """Whether the integers hold no number beyond the bounds of a Relu or Clip."""
+        """Return whether the integers hold no number beyond the bounds of a Relu or Clip."""
         info = np.iinfo(quanta.zero_value.dtype)
         zero, scale = float(quanta.zero_value), float(quanta.scale_value)
         least, most = (info.min - zero) * scale, (info.max - zero) * scale
@@ -217,7 +218,8 @@ class _Fuser:
         return low <= least + slack and most <= high + slack
 
     def bias(self, node: onnx.NodeProto, x: _Quanta, weight: _Quanta) -> str | None:
-        """The third input in units of the sums: its name, empty if there is none; None: not so."""
+        """Return the third input in units of the sums: its name, empty if there is none; None: not
+        so."""
         if len(node.input) < 3 or not node.input[2]:
             return ""
         name, unit = node.input[2], x.scale_value.reshape(()) * weight.scale_value
@@ -235,7 +237,7 @@ class _Fuser:
         return made
 
     def _counts_in(self, conversion: onnx.NodeProto, unit: np.ndarray) -> bool:
-        """Whether what is dequantised are constants of 32 bits in these units."""
+        """Return whether what is dequantised are constants of 32 bits in these units."""
         whole, scale, zero = (self._value(conversion, index) for index in range(3))
         if scale is None or whole is None or whole.dtype != np.int32:
             return False

@@ -30,7 +30,7 @@ def _cast_to_float(node: Node, expr: relax.Expr) -> relax.Expr:
 
 
 def _subtract_zero(node: Node, index: int, zero_index: int, axis: int | None = None) -> relax.Expr:
-    """An input minus its zero point, in float; `axis` is that of a zero point a channel."""
+    """Return an input minus its zero point, in float; `axis` is that of a zero point a channel."""
     x, zero = node.inputs[index], node.input(zero_index)
     if zero is None:
         return _cast_to_float(node, x)
@@ -53,7 +53,7 @@ def _lay_along(values: np.ndarray, axis: int | None, rank: int) -> np.ndarray:
 
 
 def _spread(node: Node, expr: relax.Expr, axis: int | None, rank: int) -> relax.Expr:
-    """A vector of one value a channel, shaped to meet a tensor of this rank."""
+    """Return a vector of one value a channel, shaped to meet a tensor of this rank."""
     shape = static_shape(expr) or ()
     if int(np.prod(shape)) == 1:
         return expr if not shape else node.emit(relax.op.reshape(expr, []))

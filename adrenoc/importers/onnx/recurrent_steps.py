@@ -23,7 +23,7 @@ _RECURRENCE = 2
 def explain_steps(
     *, are_constant: bool, has_lengths: bool, can_hold: bool, is_float: bool, units: int
 ) -> str | None:
-    """Why a layer is no single operator over all its steps; None where it is one."""
+    """Return why a layer is no single operator over all its steps; None where it is one."""
     if not are_constant:
         return "its weights are computed, expected constants"
     if has_lengths and not can_hold:
@@ -36,7 +36,8 @@ def explain_steps(
 
 
 def can_hold(attrs: Mapping[str, Any], *, keeps_cell: bool) -> bool:
-    """Whether a cell can be held where a sequence has ended: shut gates are 0 and open ones 1.
+    """Return whether a cell can be held where a sequence has ended: shut gates are 0 and open ones
+    1.
 
     Where nobody asks for the last cell, nothing has to.
     """
@@ -47,7 +48,7 @@ def can_hold(attrs: Mapping[str, Any], *, keeps_cell: bool) -> bool:
 
 
 def note_steps(graph: OnnxGraph) -> list[Decision]:
-    """A decision for each layer that is written out."""
+    """Return a decision for each layer that is written out."""
     return [found for node in graph.nodes if node.op_type in GATES for found in _tell(graph, node)]
 
 

@@ -32,7 +32,7 @@ class Refused:
 
 
 def foreign_nodes(graph: OnnxGraph) -> list[Refused]:
-    """The nodes outside of the standard, those of nested graphs included."""
+    """Return the nodes outside of the standard, those of nested graphs included."""
     return [
         Refused(node=node, reason=graph.refusals.get(first_output(node), ""))
         for node in all_nodes(graph.nodes)
@@ -41,8 +41,8 @@ def foreign_nodes(graph: OnnxGraph) -> list[Refused]:
 
 
 def missing_nodes(graph: OnnxGraph, known: Set[str]) -> list[Refused]:
-    """The nodes of the standard's domain that are refused: for their operator, not one of `known`,
-    or for how it is used.
+    """Return the nodes of the standard's domain that are refused: for their operator, not one of
+    `known`, or for how it is used.
 
     How an operator is used cannot be told where it reads what refused nodes make, so that those
     that do are not named.
@@ -75,7 +75,7 @@ def leave_out_untold(
 
 
 def find_dependents(graph: OnnxGraph, refused: Sequence[Refused]) -> frozenset[str]:
-    """The tensors that refused nodes make, and all that is computed from these."""
+    """Return the tensors that refused nodes make, and all that is computed from these."""
     unknown = {name for one in refused for name in one.node.output if name}
     for node in graph.nodes:
         if unknown.intersection(n for inner in all_nodes([node]) for n in inner.input):

@@ -63,7 +63,7 @@ def _roi_align_max(node: Node) -> relax.Expr:
     extents = (shape[2], shape[3])
 
     def axis_sample(rois: te.Tensor, roi: tirx.Expr, position: tirx.Expr, axis: int) -> _Sample:
-        """Where sample `position` of a region lies on an axis: 0 for rows, 1 for columns."""
+        """Return where sample `position` of a region lies on an axis: 0 for rows, 1 for columns."""
         cells, extent = (height, width)[axis], extents[axis]
         shift = 0.5 if half_pixel else 0.0
         start = rois(roi, 1 - axis) * scale - shift

@@ -239,7 +239,8 @@ def _product(
 
 
 def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
-    """The matrix [outputs, extent] that resizes one axis; rows of samples outside are zeros."""
+    """Return the matrix [outputs, extent] that resizes one axis; rows of samples outside are
+    zeros."""
     _check_size(extent, wanted, extent)
     return _resize_rows(np.eye(extent, dtype=np.float32), wanted, attrs).T
 
@@ -251,7 +252,7 @@ def _check_size(extent: int, wanted: Wanted, rows: int) -> None:
 
 
 def _nearest(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
-    """The element that each result takes: resized numbers of elements are such numbers."""
+    """Return the element that each result takes: resized numbers of elements are such numbers."""
     _check_size(extent, wanted, 1)
     mode, rounding = (
         attrs[key].decode() for key in ("coordinate_transformation_mode", "nearest_mode")
@@ -266,7 +267,7 @@ def _nearest(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
 
 
 def _reference_factor(extent: int, scale: float | None) -> np.float32:
-    """The factor, or the next float, by which ONNX's reference makes what `_extent` says."""
+    """Return the factor, or the next float, by which ONNX's reference makes what `_extent` says."""
     factor = np.float32(1.0 if scale is None else scale)
     short = int(extent * float(factor)) < _extent(extent, scale, None)
     return np.nextafter(factor, np.float32(np.inf)) if short else factor

@@ -39,12 +39,12 @@ _SHARE_BITS = 10
 
 
 def is_whole(node: Node) -> bool:
-    """Whether the numbers that a node resizes are integers."""
+    """Return whether the numbers that a node resizes are integers."""
     return "int" in dtype_of(node.inputs[0])
 
 
 def is_dequantised(node: Node) -> bool:
-    """Whether they are integers times one scale: (x - zero) * scale, as floats."""
+    """Return whether they are integers times one scale: (x - zero) * scale, as floats."""
     product = _look_up(node, node.inputs[0])
     if op_name(product) != "relax.multiply" or constant_value(product.args[1]) is None:
         return False
@@ -59,7 +59,8 @@ def _look_up(node: Node, expr: relax.Expr | None) -> Any:
 
 
 def float_places(extent: int, target: int, scale: float | None, mode: str) -> np.ndarray:
-    """Where each result of an axis lies among its elements, in float32 as onnxruntime has it."""
+    """Return where each result of an axis lies among its elements, in float32 as onnxruntime has
+    it."""
     places = np.arange(target, dtype=np.float32)
     ratio = np.float32(target) / np.float32(extent) if scale is None else np.float32(scale)
     if ratio == 1.0:
@@ -83,7 +84,8 @@ def float_places(extent: int, target: int, scale: float | None, mode: str) -> np
 def nearest_places(
     extent: int, target: int, scale: float | None, mode: str, rounding: str
 ) -> np.ndarray | None:
-    """The element that each result takes, or None where onnxruntime's rounding is another."""
+    """Return the element that each result takes, or None where onnxruntime's rounding is
+    another."""
     if mode not in MODES or rounding not in _ROUNDINGS:
         return None
     whole = _ROUNDINGS[rounding](float_places(extent, target, scale, mode))
@@ -142,7 +144,7 @@ def resize_whole(
 
 
 def _neighbours(places: np.ndarray, extent: int) -> Neighbours:
-    """The two elements about each place, and the shares of both as bits."""
+    """Return the two elements about each place, and the shares of both as bits."""
     places = np.clip(places, np.float32(0), np.float32(extent - 1))
     first, second = _elements(places, extent)
     of_first = np.abs(places - second.astype(np.float32))
@@ -157,7 +159,7 @@ def _neighbours(places: np.ndarray, extent: int) -> Neighbours:
 
 
 def _neighbours_in_fixed_point(places: np.ndarray, extent: int) -> Neighbours:
-    """The same with shares of ten bits behind the point, cut off."""
+    """Return the same with shares of ten bits behind the point, cut off."""
     places = np.clip(places, np.float32(0), np.float32(extent - 1))
     first, second = _elements(places, extent)
     cut = (places * np.float32(1 << _SHARE_BITS)).astype(np.int32)

@@ -49,7 +49,7 @@ class _Direction:
         return self.node.emit(relax.op.strided_slice(expr, [axis], [begin], [end]))
 
     def recurrent(self, state: relax.Expr, number: int = 0, count: int | None = None) -> relax.Expr:
-        """The state's share in some gates, with its bias."""
+        """Return the state's share in some gates, with its bias."""
         weights, bias = self.recurrence, self.bias
         if count is not None:
             weights = self.part(weights, 1, number, count)
@@ -188,7 +188,7 @@ def _run(
     reverse: bool,
     batch_first: bool,
 ) -> tuple[list[relax.Expr], State]:
-    """The outputs of all steps in order, and the last state, of one direction."""
+    """Return the outputs of all steps in order, and the last state, of one direction."""
     d = _direction(node, kind, x, number, steps, batch)
     state = _initial(node, kind, d.hidden, number, batch, batch_first)
     lengths = node.input(4)
@@ -291,7 +291,7 @@ def _activation_names(node: Node, kind: _Kind, number: int) -> list[str]:
 
 
 def _clip(node: Node, activation: Activation, limit: float) -> Activation:
-    """The activation of a value kept within -limit..limit; a limit of 0 is none."""
+    """Return the activation of a value kept within -limit..limit; a limit of 0 is none."""
     if not limit:
         return activation
     return lambda value: activation(node.emit(relax.op.clip(value, -limit, limit)))

@@ -54,7 +54,8 @@ class Lengths:
         return emit(relax.op.where(alive, y, make_constant(np.float32(0))))
 
     def last(self, y: relax.Expr, first: relax.Expr) -> relax.Expr:
-        """The row [batch, n] of the last step of each sequence; `first` of those without a step."""
+        """Return the row [batch, n] of the last step of each sequence; `first` of those without a
+        step."""
         emit = self.node.emit
         zero, one = (make_constant(np.int32(v)) for v in (0, 1))
         at = emit(relax.op.maximum(emit(relax.op.subtract(self.expr, one)), zero))
@@ -63,7 +64,8 @@ class Lengths:
         return emit(relax.op.where(emit(relax.op.greater(self.expr, zero)), flat, first))
 
     def hold(self, gates: int, width: int) -> relax.Expr:
-        """What is added to an LSTM's gates [batch, steps, gates * width] so that cells stay."""
+        """Return what is added to an LSTM's gates [batch, steps, gates * width] so that cells
+        stay."""
         emit = self.node.emit
         shut = np.zeros((gates, width), np.float32)
         shut[0], shut[2] = -_SHUT, _SHUT  # input, output, forget, new
@@ -73,7 +75,7 @@ class Lengths:
         return emit(relax.op.where(ended, row, make_constant(np.float32(0))))
 
     def _alive(self) -> relax.Expr:
-        """Whether a sequence has a step: [batch, steps]."""
+        """Return whether a sequence has a step: [batch, steps]."""
         return self.node.emit(relax.op.greater(self.expr, make_constant(self._times())))
 
     def _times(self) -> np.ndarray:

@@ -25,7 +25,7 @@ Ran = tuple[relax.Expr, tuple[relax.Expr, ...]]
 
 
 def suits_whole(node: Node) -> bool:
-    """Whether a layer can be one operator; else it is written out, step by step."""
+    """Return whether a layer can be one operator; else it is written out, step by step."""
     given = [node.input(index) for index in CONSTANT_INPUTS]
     reason = explain_steps(
         are_constant=all(expr is None or constant_value(expr) is not None for expr in given),

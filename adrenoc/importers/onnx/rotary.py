@@ -36,7 +36,7 @@ class _Form:
     heads: int
 
     def apart(self, *inner: int) -> tuple[int, ...]:
-        """The shape with heads apart, and `inner` in place of a head's numbers."""
+        """Return the shape with heads apart, and `inner` in place of a head's numbers."""
         middle = (self.count, self.tokens) if self.heads == 1 else (self.tokens, self.count)
         return (self.batch, *middle, *inner)
 
@@ -84,7 +84,7 @@ def _read_form(write: Writer) -> _Form:
 
 
 def _rows_at(write: Writer, form: _Form, table: int) -> str:
-    """The rows of a table at the positions, in a shape that broadcasts over heads."""
+    """Return the rows of a table at the positions, in a shape that broadcasts over heads."""
     positions = write.input(1)
     given = write.shape(positions)
     if given == (1,):  # the first token's
@@ -102,7 +102,7 @@ def _rows_at(write: Writer, form: _Form, table: int) -> str:
 
 
 def _pairs(write: Writer, form: _Form, x: str, *, interleaved: bool) -> list[str]:
-    """The first and the second numbers of all pairs."""
+    """Return the first and the second numbers of all pairs."""
     half = form.rotated // 2
     if not interleaved:
         return write.split(x, [half, half], 3)

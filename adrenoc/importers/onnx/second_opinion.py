@@ -35,7 +35,7 @@ class Opinion:
 
 
 def compute_node(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: int) -> Opinion:
-    """The results of a node on constants."""
+    """Return the results of a node on constants."""
     types = {
         name: TensorType(
             element=onnx.helper.np_dtype_to_tensor_dtype(value.dtype), shape=value.shape
@@ -51,7 +51,7 @@ def infer_node(
     constants: Mapping[str, np.ndarray],
     opset: int,
 ) -> Opinion:
-    """The types of the results of a node; the values of `constants` are known."""
+    """Return the types of the results of a node; the values of `constants` are known."""
     return _ask(node, types, constants, opset, run=False)
 
 
@@ -107,7 +107,8 @@ def _make_model(
 
 
 def _type_of(output: Any) -> TensorType | None:
-    """The type as onnxruntime writes it, such as `tensor(float)`, with a shape that is known."""
+    """Return the type as onnxruntime writes it, such as `tensor(float)`, with a shape that is
+    known."""
     name = str(output.type).removeprefix("tensor(").removesuffix(")").upper()
     known = dict(onnx.TensorProto.DataType.items())
     if name not in known or not all(isinstance(d, int) for d in output.shape):

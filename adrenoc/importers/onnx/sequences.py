@@ -23,7 +23,7 @@ Nodes = list[onnx.NodeProto]
 
 
 def resolve_sequence(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
-    """The nodes in place of one that reads a sequence; None for those that stay.
+    """Return the nodes in place of one that reads a sequence; None for those that stay.
 
     Nodes that make sequences are noted and stay: nobody needs them once all readers are resolved,
     and what still needs them is refused by their names.
@@ -117,7 +117,7 @@ def _split(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
 def _position(
     graph: OnnxGraph, node: onnx.NodeProto, index: int, default: int, length: int
 ) -> int | None:
-    """The position that an input says, from 0 to `length`; None where that is not known."""
+    """Return the position that an input says, from 0 to `length`; None where that is not known."""
     name = node.input[index] if index < len(node.input) else ""
     if not name:
         return default

@@ -81,7 +81,7 @@ def open_as_installed(model: Path | onnx.ModelProto) -> Any:
 
 
 def runtime_errors() -> tuple[type[Exception], ...]:
-    """The exceptions of onnxruntime, which share no base but Exception."""
+    """Return the exceptions of onnxruntime, which share no base but Exception."""
     state = import_onnxruntime().capi.onnxruntime_pybind11_state
     own = [v for v in vars(state).values() if isinstance(v, type) and issubclass(v, Exception)]
     return (*own, RuntimeError, ValueError)
@@ -89,7 +89,7 @@ def runtime_errors() -> tuple[type[Exception], ...]:
 
 @cache
 def saturates() -> bool:
-    """Whether onnxruntime's own products of uint8 by int8 are wrong on this CPU.
+    """Return whether onnxruntime's own products of uint8 by int8 are wrong on this CPU.
 
     Raises:
         ImportError: it is not installed.
@@ -110,7 +110,8 @@ def saturates() -> bool:
 
 
 def _write_unsigned(model: Path | onnx.ModelProto, *, as_unsigned: bool) -> str | bytes:
-    """A file's name as it is, where nothing in it is to change; else the bytes of the model."""
+    """Return a file's name as it is, where nothing in it is to change; else the bytes of the
+    model."""
     if isinstance(model, Path):
         thin = read_proto(model)
         if not mixes_signs(thin, as_unsigned=as_unsigned):

@@ -92,7 +92,8 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> list
 
 
 def _count_rows(graph: OnnxGraph, caches: Caches) -> int:
-    """How many tokens there may be: rows of a cache or of a mask; where nothing has any, no end."""
+    """Return how many tokens there may be: rows of a cache or of a mask; where nothing has any, no
+    end."""
     past = {name for name, _ in caches}
     masks = [spec.shape[-1] for spec in graph.inputs if spec.name == MASK]
     held = [spec.shape[2] for spec in graph.inputs if spec.name in past]
@@ -196,7 +197,7 @@ def _check_tables(graph: OnnxGraph, rows: int) -> None:
 
 
 def _is_sum_of_mask(makers: dict[str, onnx.NodeProto], name: str) -> bool:
-    """Whether a tensor is Cast(Sub(ReduceSum(mask), 1))."""
+    """Return whether a tensor is Cast(Sub(ReduceSum(mask), 1))."""
     for op in ("Cast", "Sub", "ReduceSum"):
         node = makers.get(name)
         if node is None or node.op_type != op:

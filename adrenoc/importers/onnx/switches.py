@@ -21,7 +21,8 @@ def find_switches(
     inputs: Collection[str],
     value_of: Callable[[str], np.ndarray | None],
 ) -> dict[str, str]:
-    """The inputs that a condition is computed of, each with a value that it is compared with.
+    """Return the inputs that a condition is computed of, each with a value that it is compared
+    with.
 
     The value is empty where nothing says one.  None are found where the condition hangs on more
     than inputs and constants, or on a long computation.
@@ -48,7 +49,8 @@ def find_switches(
 
 
 def settings_of(graph: onnx.GraphProto) -> dict[str, str]:
-    """The inputs that alone decide the Ifs of a graph, with values they are compared with."""
+    """Return the inputs that alone decide the Ifs of a graph, with values they are compared
+    with."""
     makers = {name: node for node in graph.node for name in node.output}
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
@@ -67,7 +69,7 @@ def settings_of(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def write_switches(found: Mapping[str, str]) -> str:
-    """The options that decide, to be typed."""
+    """Return the options that decide, to be typed."""
     return " ".join(f"--fix {name}={value or 'VALUE'}" for name, value in found.items())
 
 
@@ -81,7 +83,7 @@ def _compared(
     inputs: Collection[str],
     value_of: Callable[[str], np.ndarray | None],
 ) -> dict[str, str]:
-    """The input on one side of a comparison, with the constant on the other."""
+    """Return the input on one side of a comparison, with the constant on the other."""
     sides = [_behind(name, makers, inputs) for name in node.input]
     for one, other in (sides, sides[::-1]):
         value = value_of(other)
@@ -91,7 +93,7 @@ def _compared(
 
 
 def _behind(name: str, makers: Mapping[str, onnx.NodeProto], inputs: Collection[str]) -> str:
-    """What a tensor is a copy of, in another type or shape."""
+    """Return what a tensor is a copy of, in another type or shape."""
     while name not in inputs and (maker := makers.get(name)) is not None:
         if maker.op_type not in ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"):
             break
@@ -100,7 +102,7 @@ def _behind(name: str, makers: Mapping[str, onnx.NodeProto], inputs: Collection[
 
 
 def tell_switches(graph: OnnxGraph, node: onnx.NodeProto) -> str:
-    """The end of a sentence with the options that decide an If, where inputs alone do."""
+    """Return the end of a sentence with the options that decide an If, where inputs alone do."""
     makers = {name: one for one in graph.nodes for name in one.output}
     inputs = {spec.name for spec in graph.inputs}
     found = find_switches(node.input[0], makers, inputs, graph.constants.get)

@@ -38,7 +38,7 @@ def _tensor_scatter(node: Node) -> relax.Expr:
 def _add_rows(
     node: Node, shape: tuple[int, ...], given: tuple[int, ...], *, circular: bool
 ) -> relax.Expr:
-    """The operator that adds rows to a cache, which reads them token by token."""
+    """Return the operator that adds rows to a cache, which reads them token by token."""
     _, heads, tokens, head = given
     turned = relax.op.permute_dims(node.inputs[1], [0, 2, 1, 3])
     rows = relax.op.reshape(turned, (1, tokens, heads * head))

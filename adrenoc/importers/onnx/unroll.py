@@ -44,7 +44,7 @@ _FIRST_SCAN_OPSET = 9
 def instantiate(
     graph: OnnxGraph, body: onnx.GraphProto, inputs: Sequence[str], prefix: str
 ) -> tuple[list[onnx.NodeProto], list[str]]:
-    """The nodes of a nested graph applied to `inputs`, and the names of its results.
+    """Return the nodes of a nested graph applied to `inputs`, and the names of its results.
 
     Names inside may repeat outside: they get `prefix`.
     """
@@ -77,7 +77,7 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def too_many(count: int) -> str:
-    """Why nested graphs of `count` nodes in all are refused."""
+    """Return why nested graphs of `count` nodes in all are refused."""
     return f"written out, the loops and branches are {count} nodes, expected up to {MOST_NODES}"
 
 
@@ -94,7 +94,7 @@ class Growth:
         self.copied += sum(1 for _ in all_nodes(nodes))
 
     def excess(self) -> str:
-        """Why no more may be written out; empty while it may."""
+        """Return why no more may be written out; empty while it may."""
         if self.written > MOST_NODES:
             return too_many(self.written)
         if self.copied > MOST_COPIED:
@@ -106,7 +106,7 @@ class Growth:
 
 
 def _grows_too_much(graph: OnnxGraph, scan: onnx.NodeProto, steps: int) -> bool:
-    """Whether so many steps of a Scan are too many; the reason is kept as its refusal."""
+    """Return whether so many steps of a Scan are too many; the reason is kept as its refusal."""
     body = next(a.g for a in scan.attribute if a.name == "body")
     held = sum(1 for _ in all_nodes(body.node))
     excess = Growth(written=steps * len(body.node), copied=steps * held).excess()
@@ -116,7 +116,7 @@ def _grows_too_much(graph: OnnxGraph, scan: onnx.NodeProto, steps: int) -> bool:
 
 
 def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """The nodes of all steps, or None where their number is not known or is too large."""
+    """Return the nodes of all steps, or None where their number is not known or is too large."""
     if graph.opset < _FIRST_SCAN_OPSET:
         return _unroll_batches(graph, node)
     return _unroll_steps(graph, node, attributes(node))
@@ -169,7 +169,7 @@ def _unroll_steps(
 def _steps(
     graph: OnnxGraph, node: onnx.NodeProto, scanned: Sequence[str], axes: Sequence[int]
 ) -> int | None:
-    """How many steps a Scan takes; None where that is not known or too many.
+    """Return how many steps a Scan takes; None where that is not known or too many.
 
     Raises:
         ModelFormatError: the tensors lack the axis, or differ along it.
@@ -197,7 +197,7 @@ def _make_scan_error(node: onnx.NodeProto, what: str) -> ModelFormatError:
 
 
 def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-    """The steps of a Scan of opset 8, each batch on its own.
+    """Return the steps of a Scan of opset 8, each batch on its own.
 
     None where lengths are given, or where there are too many batches.
 
@@ -269,7 +269,7 @@ class LoopState:
 def unroll_loop(
     graph: OnnxGraph, node: onnx.NodeProto, state: LoopState
 ) -> list[onnx.NodeProto] | None:
-    """The nodes of the next iteration and the loop again, or those of its end.
+    """Return the nodes of the next iteration and the loop again, or those of its end.
 
     None where it is not known whether there is a next iteration, or there are too many.
     """

@@ -59,7 +59,7 @@ class _Scope:
         )
 
     def find_type(self, name: str) -> int:
-        """The element type of a tensor of integers; 0 where it is not known."""
+        """Return the element type of a tensor of integers; 0 where it is not known."""
         for _ in range(_MOST_MOVES):
             if name in self.constants:
                 return self.constants[name].data_type
@@ -71,7 +71,8 @@ class _Scope:
         return 0
 
     def find_opened(self, name: str) -> onnx.NodeProto | None:
-        """The node of this graph that makes floats of bytes for a tensor; None for any other."""
+        """Return the node of this graph that makes floats of bytes for a tensor; None for any
+        other."""
         own = self.makers.maps[0]
         for _ in range(_MOST_MOVES):
             maker = own.get(name)
@@ -94,7 +95,8 @@ class _Signed:
 
 
 def mixes_signs(model: onnx.ModelProto, *, as_unsigned: bool = False) -> bool:
-    """Whether a model multiplies signed by unsigned bytes; it need not hold its external data."""
+    """Return whether a model multiplies signed by unsigned bytes; it need not hold its external
+    data."""
     return any(True for _ in _find_signed(model.graph, _Scope(), as_unsigned))
 
 
@@ -123,7 +125,8 @@ def _find_signed(graph: onnx.GraphProto, around: _Scope, as_unsigned: bool) -> I
 def _find_operands(
     node: onnx.NodeProto, scope: _Scope, as_unsigned: bool
 ) -> Iterator[tuple[onnx.NodeProto, int, int]]:
-    """The signed operand of a product by unsigned bytes, as node, place and place of its zero."""
+    """Yield the signed operand of a product by unsigned bytes, as node, place and place of its
+    zero."""
     if node.op_type in _OWN_BYTES:
         place, zero = _OWN_BYTES[node.op_type]
         if scope.find_type(_input(node, place)) == TensorProto.INT8:
@@ -157,7 +160,7 @@ def _pick_signed(
 
 
 def _find_made(maker: onnx.NodeProto) -> tuple[int, str]:
-    """The type that an operator states of its result, or the input that has the same."""
+    """Return the type that an operator states of its result, or the input that has the same."""
     if maker.op_type == "DynamicQuantizeLinear":
         return TensorProto.UINT8, ""
     for attribute in maker.attribute:
@@ -189,7 +192,8 @@ def _move(signed: _Signed) -> None:
 
 
 def _shift(name: str, scope: _Scope, graph: onnx.GraphProto, reader: onnx.NodeProto) -> str:
-    """The name of `name` + 128, unsigned: a constant, or what nodes before the reader make."""
+    """Return the name of `name` + 128, unsigned: a constant, or what nodes before the reader
+    make."""
     shifted = f"{name}/unsigned"
     if shifted in scope.constants or shifted in scope.makers:
         return shifted

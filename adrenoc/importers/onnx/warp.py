@@ -46,7 +46,8 @@ def grid_sample(node: Node) -> relax.Expr:
 
 
 def _reflect(node: Node, grid: relax.Expr) -> relax.Expr:
-    """A grid with its places outside of -1 to 1 mirrored into that: 1 - |(g + 1) mod 4 - 2|."""
+    """Return a grid with its places outside of -1 to 1 mirrored into that: 1 - |(g + 1) mod 4 -
+    2|."""
 
     def number(value: float) -> relax.Expr:
         return make_constant(np.asarray(value, dtype_of(grid)))

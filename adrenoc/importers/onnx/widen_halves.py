@@ -21,7 +21,7 @@ _NAMES_TYPE = ("to", "dtype", "output_dtype", "stash_type")
 
 
 def stores_halves(graph: onnx.GraphProto) -> bool:
-    """Whether constants, inputs or outputs of a graph are of 16 bits."""
+    """Return whether constants, inputs or outputs of a graph are of 16 bits."""
     values = [*graph.input, *graph.output]
     return any(c.data_type in _HALVES for c in graph.initializer) or any(
         value.type.tensor_type.elem_type in _HALVES for value in values

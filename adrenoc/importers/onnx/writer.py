@@ -38,15 +38,15 @@ class Writer:
         return str(self.node.output[0])
 
     def input(self, index: int) -> str:
-        """An input's name, empty where it is left out."""
+        """Return an input's name, empty where it is left out."""
         return str(self.node.input[index]) if index < len(self.node.input) else ""
 
     def output(self, index: int) -> str:
-        """An output's name, empty where nobody reads it."""
+        """Return an output's name, empty where nobody reads it."""
         return str(self.node.output[index]) if index < len(self.node.output) else ""
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The static shape of an input.
+        """Return the static shape of an input.
 
         Raises:
             UnknownTypeError: it is not known.
@@ -57,7 +57,7 @@ class Writer:
         return known.shape
 
     def dtype(self, name: str) -> str:
-        """The element type of an input.
+        """Return the element type of an input.
 
         Raises:
             UnknownTypeError: it is not known.
@@ -65,7 +65,7 @@ class Writer:
         return str(helper.tensor_dtype_to_np_dtype(self.element(name)))
 
     def element(self, name: str) -> int:
-        """The element type of an input, as ONNX counts them.
+        """Return the element type of an input, as ONNX counts them.
 
         Raises:
             UnknownTypeError: it is not known.
@@ -76,15 +76,15 @@ class Writer:
         return known.element
 
     def value(self, name: str) -> np.ndarray | None:
-        """The value of a constant input."""
+        """Return the value of a constant input."""
         return self._graph.constants.get(name)
 
     def number(self, name: str, default: float) -> float:
-        """An attribute of one number."""
+        """Return an attribute of one number."""
         return float(self.attrs.get(name, default))
 
     def odd_attributes(self, covered: Mapping[str, Sequence[int]]) -> list[str]:
-        """The attributes that are given with other values than those that are covered."""
+        """Return the attributes that are given with other values than those that are covered."""
         return [
             f"{name} {self.attrs[name]}"
             for name, values in covered.items()
@@ -92,12 +92,12 @@ class Writer:
         ]
 
     def text(self, name: str, default: str = "") -> str:
-        """An attribute of text."""
+        """Return an attribute of text."""
         value = self.attrs.get(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def constant(self, value: float) -> str:
-        """A scalar of `float_dtype`."""
+        """Return a scalar of `float_dtype`."""
         return self.array(np.array(value, self.float_dtype))
 
     @property
@@ -111,7 +111,7 @@ class Writer:
         return dtype if dtype.kind == "f" else np.dtype(np.float32)
 
     def array(self, value: np.ndarray) -> str:
-        """A constant tensor."""
+        """Return a constant tensor."""
         name = f"{self._prefix}constant{self._constants}"
         self._constants += 1
         self._graph.set_constant(name, value)
@@ -148,13 +148,13 @@ class Writer:
         return self("Reshape", x, self.array(np.array(shape, np.int64)), out=out)
 
     def total(self, x: str, axis: int, out: str = "") -> str:
-        """The sum along an axis, which it leaves out."""
+        """Return the sum along an axis, which it leaves out."""
         if self.opset < 13:
             return self("ReduceSum", x, axes=[axis], keepdims=0, out=out)
         return self("ReduceSum", x, self.array(np.array([axis], np.int64)), keepdims=0, out=out)
 
     def largest(self, x: str, count: int) -> tuple[str, str]:
-        """The largest numbers along the last axis, and their places."""
+        """Return the largest numbers along the last axis, and their places."""
         made = tuple(f"{self._prefix}{len(self.nodes)}/{name}" for name in ("values", "places"))
         counted = self.array(np.array([count], np.int64))
         self.nodes.append(helper.make_node("TopK", [x, counted], made, axis=-1))
@@ -184,7 +184,7 @@ class Writer:
         return self("Mul", half, self("Add", bent, self.constant(1.0)), out=out)
 
     def activate(self, name: str, x: str, params: Sequence[float], out: str = "") -> str:
-        """The activation of a fused operator."""
+        """Return the activation of a fused operator."""
         if name == "Clip" and self.opset < 11:
             return self("Clip", x, min=params[0], max=params[1], out=out)
         if name == "Clip":

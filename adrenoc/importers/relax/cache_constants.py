@@ -36,7 +36,7 @@ NIBBLE = 4
 
 
 def rows_of(held: int, attrs: Mapping[str, Any]) -> int:
-    """How many rows there may be of a cache that holds so many, which are the last ones."""
+    """Return how many rows there may be of a cache that holds so many, which are the last ones."""
     return int(attrs["context"]) or held
 
 
@@ -48,7 +48,7 @@ def head_of(width: int, bits: int) -> int:
 def name_constants(
     kinds: Kinds, attrs: Mapping[str, Any], others: Sequence[T]
 ) -> dict[str, Sequence[T]]:
-    """The constants of each kind; none of those that are not there."""
+    """Return the constants of each kind; none of those that are not there."""
     found: dict[str, Sequence[T]] = {}
     begin = 0
     for name, attribute, count in kinds:

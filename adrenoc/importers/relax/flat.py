@@ -35,11 +35,11 @@ class FlatFunction:
     aliases: dict[relax.Var, str] = field(default_factory=dict)
 
     def name(self, var: relax.Var) -> str:
-        """What `var` will be called in the end, names that are taken aside."""
+        """Return what `var` will be called in the end, names that are taken aside."""
         return self.aliases.get(var, str(var.name))
 
     def find_rounded(self) -> set[relax.Var]:
-        """What is rounded to integers as it is, and so must not be off in its last digit."""
+        """Return what is rounded to integers as it is, and so must not be off in its last digit."""
         calls = (b.value for b in self.bindings if isinstance(b.value, relax.Call))
         return {
             call.args[0]
@@ -49,7 +49,7 @@ class FlatFunction:
         }
 
     def uses(self) -> Counter[relax.Var]:
-        """How often each variable is read, the result included."""
+        """Return how often each variable is read, the result included."""
         counts: Counter[relax.Var] = Counter()
         for binding in self.bindings:
             counts.update(variables(binding.value))
@@ -69,7 +69,7 @@ class FlatFunction:
         return dropped
 
     def new_var(self, like: str, ty: relax.TensorType) -> relax.Var:
-        """A variable for a new binding, with a name that nothing else has."""
+        """Return a variable for a new binding, with a name that nothing else has."""
         return relax.Var(self.names.take(like), ty)
 
 
@@ -96,7 +96,7 @@ def flatten(function: relax.Function) -> FlatFunction:
 
 
 def rebuild(flat: FlatFunction) -> tuple[relax.Function, dict[str, str]]:
-    """The function again: one dataflow block, unique names, types derived anew.
+    """Return the function again: one dataflow block, unique names, types derived anew.
 
     Returns it with a map from each new variable's name to its name in `flat`.
     """
@@ -136,7 +136,7 @@ def substitute(expr: relax.Expr, env: dict[relax.Var, relax.Expr]) -> relax.Expr
 
 
 def variables(expr: relax.Expr) -> Iterator[relax.Var]:
-    """The variables that `expr` reads, each as often as it reads it."""
+    """Yield the variables that `expr` reads, each as often as it reads it."""
     if isinstance(expr, relax.Var):
         yield expr
     elif isinstance(expr, relax.Tuple):
@@ -150,7 +150,7 @@ def variables(expr: relax.Expr) -> Iterator[relax.Var]:
 
 
 def replace_main(module: tvm.IRModule, main: relax.Function) -> tvm.IRModule:
-    """A module with `main` and, of the old functions, those that `main` still calls."""
+    """Return a module with `main` and, of the old functions, those that `main` still calls."""
     wanted = {
         arg
         for block in main.body.blocks

@@ -74,7 +74,7 @@ _RESHAPES = frozenset({"reshape", "squeeze", "expand_dims", "flatten"})
 
 
 def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
-    """The value of `call`, or None where it is not constant or not of a known operator.
+    """Return the value of `call`, or None where it is not constant or not of a known operator.
 
     `result` is the variable that the call is bound to: it carries the shape and dtype.
     """
@@ -105,7 +105,7 @@ def fold_call(call: relax.Call, result: relax.Expr) -> np.ndarray | None:
 
 
 def _grows(shape: tuple[int, ...], operands: list[np.ndarray]) -> bool:
-    """Whether little becomes so much that the device had better make it anew each time."""
+    """Return whether little becomes so much that the device had better make it anew each time."""
     count = math.prod(shape)
     sizes = {operand.__array_interface__["data"][0]: operand.size for operand in operands}
     return count > MOST_GROWN and count > sum(sizes.values())
@@ -122,12 +122,13 @@ def check_grown(count: int) -> None:
 
 
 def too_much(count: float) -> str:
-    """Why a constant of `count` elements is refused."""
+    """Return why a constant of `count` elements is refused."""
     return f"it makes {count:.0f} constant elements, expected up to {MOST_GROWN}"
 
 
 def _operands(call: relax.Call) -> list[np.ndarray] | None:
-    """The constant tensors among the arguments; None if a tensor argument is not constant."""
+    """Return the constant tensors among the arguments; None if a tensor argument is not
+    constant."""
     found = []
     for arg in call.args:
         fields = list(arg.fields) if isinstance(arg, relax.Tuple) else [arg]
@@ -178,7 +179,8 @@ def _move(
 
 
 def _take(x: np.ndarray, places: np.ndarray, call: relax.Call) -> np.ndarray | None:
-    """What lies at places along an axis; None where one lies outside, unless the mode clips."""
+    """Return what lies at places along an axis; None where one lies outside, unless the mode
+    clips."""
     axis, mode = int(call.attrs.axis), str(call.attrs.mode)
     last = x.shape[axis] - 1
     if mode == "clip" and last >= 0:
@@ -189,7 +191,7 @@ def _take(x: np.ndarray, places: np.ndarray, call: relax.Call) -> np.ndarray | N
 
 
 def _gather_nd(x: np.ndarray, places: np.ndarray) -> np.ndarray | None:
-    """What lies at places, each a row of indices; None where one lies outside."""
+    """Return what lies at places, each a row of indices; None where one lies outside."""
     known = x.shape[: places.shape[-1]]
     if (places < 0).any() or (places >= np.asarray(known)).any():
         return None

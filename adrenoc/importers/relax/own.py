@@ -42,7 +42,7 @@ _NESTS = {
 def call_own(
     name: str, inputs: Sequence[relax.Expr], *, shape: Sequence[int], dtype: str, **attrs: Any
 ) -> relax.Expr:
-    """A call of one of our operators; attributes are numbers, texts, or lists of numbers."""
+    """Return a call of one of our operators; attributes are numbers, texts, or lists of numbers."""
     held = {**attrs, _SHAPE: [int(extent) for extent in shape], _DTYPE: dtype}
     return Call(Op.get(name), list(inputs), tvm.ir.make_node("ir.DictAttrs", **held), [])
 

@@ -100,7 +100,7 @@ def cached_attention_nest(builder: Any, call: Any) -> Any:
         scores = _scores(attrs, q, position, keys, held)
 
         def row_at(place: Any) -> Any:
-            """The row that lies there, which is negative where none does."""
+            """Return the row that lies there, which is negative where none does."""
             if not int(attrs["context"]):
                 return place
             newest = position[0] + (tokens - 1)
@@ -172,7 +172,7 @@ def _scores(attrs: Any, q: Any, position: Any, keys: Any, held: Any) -> Any:
 def _read_number(
     attrs: Any, cache: Any, scales: Any, head: Any, row: Any, channel: Any, dtype: str
 ) -> Any:
-    """A number of a cache, opened where it keeps whole ones."""
+    """Return a number of a cache, opened where it keeps whole ones."""
     bits = int(attrs["bits"])
     if not bits:
         return cache[0, head, row, channel].astype(dtype)

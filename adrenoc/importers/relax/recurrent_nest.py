@@ -14,7 +14,7 @@ from adrenoc.importers.relax.recurrent_cells import GATES, PEEPHOLES, Cell
 
 
 def cell_of(attrs: Any) -> Cell:
-    """What a step of a call or a node with these attributes computes."""
+    """Return what a step of a call or a node with these attributes computes."""
     return Cell(
         kind=str(attrs["kind"]),
         activations=tuple(str(attrs["activations"]).split(",")),

@@ -18,7 +18,7 @@ NUMPY_DTYPES = frozenset(
 
 
 def array_view(tensor: Any) -> np.ndarray:
-    """The memory of a tensor of the CPU as an array that cannot be written."""
+    """Return the memory of a tensor of the CPU as an array that cannot be written."""
     if str(tensor.dtype) not in NUMPY_DTYPES:
         return np.asarray(tensor.numpy())
     value = np.from_dlpack(tensor)
@@ -27,7 +27,7 @@ def array_view(tensor: Any) -> np.ndarray:
 
 
 def constant_value(expr: object) -> np.ndarray | None:
-    """The array that `expr` holds, or None where it is not a constant tensor.
+    """Return the array that `expr` holds, or None where it is not a constant tensor.
 
     It is the constant's own memory, so that asking costs nothing, and cannot be written.
     """
@@ -37,7 +37,8 @@ def constant_value(expr: object) -> np.ndarray | None:
 
 
 def make_constant(value: np.ndarray) -> relax.Expr:
-    """A constant of the dtype of `value`; `relax.const` narrows wide ones and copies twice."""
+    """Return a constant of the dtype of `value`; `relax.const` narrows wide ones and copies
+    twice."""
     value = np.asarray(value)
     if str(value.dtype) not in NUMPY_DTYPES:
         return relax.const(tvm.runtime.tensor(value))
@@ -47,7 +48,7 @@ def make_constant(value: np.ndarray) -> relax.Expr:
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
-    """The shape of a tensor expression, or None where a part of it is not known."""
+    """Return the shape of a tensor expression, or None where a part of it is not known."""
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         return None
@@ -58,7 +59,7 @@ def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
 
 
 def dtype_of(expr: relax.Expr) -> str:
-    """The element type of a tensor expression, as NumPy writes it."""
+    """Return the element type of a tensor expression, as NumPy writes it."""
     return str(expr.ty.dtype)
 
 

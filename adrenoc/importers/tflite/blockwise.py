@@ -28,7 +28,7 @@ class Blocks:
 
 
 def read_blocks(quantisation: Any) -> Blocks | None:
-    """What a tensor's quantisation says of blocks."""
+    """Return what a tensor's quantisation says of blocks."""
     if quantisation is None or quantisation.DetailsType() != _BLOCKWISE:
         return None
     table = quantisation.Details()
@@ -45,7 +45,7 @@ def read_blocks(quantisation: Any) -> Blocks | None:
 def read_scales(
     name: str, shape: Sequence[int], blocks: Blocks, values: Sequence[np.ndarray | None]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The scales of a tensor's blocks, [rows, blocks of a row], and their zero points.
+    """Return the scales of a tensor's blocks, [rows, blocks of a row], and their zero points.
 
     `values` are what the graph's tensors hold.
 

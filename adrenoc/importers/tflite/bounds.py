@@ -51,7 +51,7 @@ class Budget:
 
 
 def read_custom_options(node: Any) -> tuple[dict[str, Any], bytes]:
-    """The options of a custom operator of the file, and its bytes where these are no map.
+    """Return the options of a custom operator of the file, and its bytes where these are no map.
 
     Raises:
         ValueError: see `custom_options`.
@@ -63,7 +63,8 @@ def read_custom_options(node: Any) -> tuple[dict[str, Any], bytes]:
 
 
 def custom_options(stored: bytes) -> dict[str, Any]:
-    """The options of a custom operator, a map in flexbuffers; none where it is something else.
+    """Return the options of a custom operator, a map in flexbuffers; none where it is something
+    else.
 
     Raises:
         ValueError: lists and maps hold each other too deeply or too often.
@@ -81,7 +82,7 @@ def custom_options(stored: bytes) -> dict[str, Any]:
 
 
 def _value(place: Any, left: list[int], depth: int) -> Any:
-    """A value of plain Python, at a place; `left` counts what may still be read."""
+    """Return a value of plain Python, at a place; `left` counts what may still be read."""
     left[0] -= 1
     if left[0] < 0 or depth > _MOST_DEPTH:
         raise ValueError("the options of a custom operator hold each other")

@@ -64,7 +64,8 @@ def _while(node: Node) -> list[Result]:
 
 
 def _composite(node: Node) -> list[Result]:
-    """What its name means to a runtime that knows it, the graph beside it says to all others."""
+    """Return what its name means to a runtime that knows it, the graph beside it says to all
+    others."""
     values = [node.value(i) for i in range(len(node.inputs))]
     return list(node.call(int(node.option(BODY)), values))
 

@@ -32,7 +32,7 @@ def pads_of(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> list[int]:
-    """The pads that SAME or VALID mean: all beginnings, then all ends."""
+    """Return the pads that SAME or VALID mean: all beginnings, then all ends."""
     padding = "SAME_UPPER" if node.option("Padding") == _SAME else "VALID"
     return same_pads(
         padding, None, extents=extents, kernel=kernel, strides=strides, dilations=dilations
@@ -93,12 +93,12 @@ def _conv2d(node: Node) -> Result:
 
 
 def _depthwise(node: Node) -> Result:
-    """The filter [1, h, w, c * m]: m results in a row for each of c channels."""
+    """Return the filter [1, h, w, c * m]: m results in a row for each of c channels."""
     return _convolution(node, [1, 2, 0, 3], node.shape()[3])
 
 
 def _convolution(node: Node, axes: list[int], groups: int) -> Result:
-    """A convolution whose filter's `axes` are those of HWIO."""
+    """Return a convolution whose filter's `axes` are those of HWIO."""
     x, weight, scale = _operands(node, 0, 1)
     strides, dilations = node.steps("Stride{}"), node.steps("Dilation{}Factor")
     pads = pads_of(node, node.shape()[1:3], node.shape(1)[1:3], strides, dilations)

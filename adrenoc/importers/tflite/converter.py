@@ -86,7 +86,7 @@ class GraphConverter:
         self._unique = UniqueNames()
 
     def convert(self) -> tvm.IRModule:
-        """The module; on failures it computes nothing of worth."""
+        """Return the module; on failures it computes nothing of worth."""
         main = self.file.main
         params = []
         for spec in self.inputs:
@@ -111,8 +111,8 @@ class GraphConverter:
     def evaluate(
         self, graph: GraphInfo, given: Mapping[int, np.ndarray], wanted: Sequence[int]
     ) -> dict[int, np.ndarray]:
-        """What tensors of a graph hold where `given` ones hold that; those that are not known then
-        are left out: all, where something on the way cannot be translated."""
+        """Return what tensors of a graph hold where `given` ones hold that; those that are not
+        known then are left out: all, where something on the way cannot be translated."""
         env = {
             index: Value(info=graph.tensors[index], made=make_constant(value))
             for index, value in given.items()
@@ -136,7 +136,7 @@ class GraphConverter:
         return var
 
     def _graph(self, graph: GraphInfo, inputs: Sequence[Value], prefix: str) -> list[Value]:
-        """The results of a graph applied to `inputs`."""
+        """Return the results of a graph applied to `inputs`."""
         env = dict(zip(graph.inputs, inputs, strict=True))
         for operator in graph.operators:
             self._try(graph, operator, env, prefix)
@@ -177,7 +177,8 @@ class GraphConverter:
         return (self._custom if operator.custom else OPS).get(operator.kind)
 
     def _call(self, number: int, inputs: Sequence[Value], prefix: str) -> list[Value]:
-        """The results of another graph of the file, of those that are not being translated."""
+        """Return the results of another graph of the file, of those that are not being
+        translated."""
         if number in self._active:
             raise ValueError(f"graph {number} of the file calls itself")
         graph = self.file.graphs[number]
@@ -247,7 +248,7 @@ class GraphConverter:
         return Value(info=info, made=value.expr)
 
     def decisions(self) -> tuple[Decision, ...]:
-        """What was chosen, each with all the tensors concerned."""
+        """Return what was chosen, each with all the tensors concerned."""
         return tuple(
             Decision(subject=", ".join(dict.fromkeys(where)), taken=taken, reason=reason)
             for (taken, reason), where in self.emit.decisions.items()
@@ -261,12 +262,13 @@ def _causes_of(failures: list[Failure]) -> list[Failure]:
 
 
 def _stand_in(emit: Emitter, info: TensorInfo) -> Value:
-    """What takes the place of a tensor that could not be translated, to find further failures."""
+    """Return what takes the place of a tensor that could not be translated, to find further
+    failures."""
     return Value(info=info, made=emit(relax.op.zeros(*_numbers_of(info))))
 
 
 def _zeros(info: TensorInfo) -> Value:
-    """The first value of a state."""
+    """Return the first value of a state."""
     return Value(info=info, made=make_constant(np.zeros(*_numbers_of(info))))
 
 

@@ -37,12 +37,13 @@ def _found() -> Mapping[str, EntryPoint]:
 
 
 def extension_names() -> frozenset[str]:
-    """The custom operators that installed packages translate; none of them is imported."""
+    """Return the custom operators that installed packages translate; none of them is imported."""
     return frozenset(_found())
 
 
 def extension_versions() -> dict[str, str]:
-    """The modules that bring operators, each with its package's version and a digest of its file.
+    """Return the modules that bring operators, each with its package's version and a digest of its
+    file.
 
     What they say is part of what is compiled.
     """
@@ -61,7 +62,7 @@ def _version_of(point: EntryPoint) -> str:
 
 
 def load_extensions(kinds: Iterable[str]) -> dict[str, Convert]:
-    """The translations of those of these operators that packages bring.
+    """Return the translations of those of these operators that packages bring.
 
     Raises:
         DependencyError: a package cannot be imported, or has no such function.

@@ -81,7 +81,7 @@ class TensorInfo:
     """The axes whose extents the file leaves open; `shape` has what the converter put there."""
 
     def admits(self, shape: tuple[int, ...]) -> bool:
-        """Whether the tensor may have `shape`: it is as the file says but for open axes."""
+        """Return whether the tensor may have `shape`: it is as the file says but for open axes."""
         if len(shape) != len(self.shape):
             return False
         pairs = enumerate(zip(shape, self.shape, strict=True))
@@ -145,7 +145,7 @@ class GraphInfo:
     outputs: tuple[int, ...]
 
     def label(self, operator: Operator) -> str:
-        """How a message names an operator: by the tensor that it makes."""
+        """Return how a message names an operator: by the tensor that it makes."""
         return f"'{self.tensors[operator.outputs[0]].name}'" if operator.outputs else "?"
 
 
@@ -372,7 +372,7 @@ class _Reader:
 
 @cache
 def _names_of(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of a kind of table: those of one value, and vectors."""
+    """Return the fields of a kind of table: those of one value, and vectors."""
     has = vars(getattr(tflite, kind))
     skipped = ("Init", "AsNumpy", "IsNone", "Length", "BufferHasIdentifier")
     names = [n for n in has if n[0].isupper() and not n.endswith(skipped)]

@@ -37,7 +37,7 @@ _DATA = {
 
 
 def widen_weights(content: bytes, schema: Any) -> bytes | None:
-    """The model with the weights of hybrid operators as floats; None where it has none.
+    """Return the model with the weights of hybrid operators as floats; None where it has none.
 
     `schema` is LiteRT's module of the file's schema.
     """
@@ -69,7 +69,7 @@ def _float(schema: Any) -> int:
 
 
 def _is_bytes(model: Any, graph: Any, index: int, schema: Any) -> bool:
-    """Whether a tensor is a dense constant of 4 or 8 bits that stand for real numbers."""
+    """Return whether a tensor is a dense constant of 4 or 8 bits that stand for real numbers."""
     tensor = graph.tensors[index]
     quanta = tensor.quantization
     scales = getattr(quanta, "scale", None)
@@ -81,7 +81,7 @@ def _is_bytes(model: Any, graph: Any, index: int, schema: Any) -> bool:
 
 
 def _has_blocks(quanta: Any, schema: Any) -> bool:
-    """Whether each block of a row has a scale of its own."""
+    """Return whether each block of a row has a scale of its own."""
     blockwise = schema.QuantizationDetails.BlockwiseQuantization
     return quanta is not None and bool(quanta.detailsType == blockwise)
 
@@ -126,7 +126,7 @@ def _scales_of(model: Any, graph: Any, tensor: Any, schema: Any) -> tuple[np.nda
 
 
 def serialise(model: Any) -> bytes:
-    """The file of a model that was read into LiteRT's objects."""
+    """Return the file of a model that was read into LiteRT's objects."""
     import flatbuffers
 
     builder = flatbuffers.Builder(1 << 20)

@@ -95,7 +95,7 @@ def _suggest(
     said: Mapping[str, Any],
     found: OpenInputs,
 ) -> str:
-    """A hint for open inputs of which is known that the model can be imported by it."""
+    """Return a hint for open inputs of which is known that the model can be imported by it."""
 
     def fits(others: Mapping[str, tuple[int, ...]]) -> bool:
         try:
@@ -108,7 +108,7 @@ def _suggest(
 
 
 def _fix_inputs(file: TFLiteFile, settings: Mapping[str, np.ndarray]) -> TFLiteFile:
-    """The same with the inputs that are settings as constants."""
+    """Return the same with the inputs that are settings as constants."""
     main = file.main
     is_fixed = {i: main.tensors[i].name in settings for i in main.inputs}
     tensors = [
@@ -120,7 +120,7 @@ def _fix_inputs(file: TFLiteFile, settings: Mapping[str, np.ndarray]) -> TFLiteF
 
 
 def _put_states_last(file: TFLiteFile, states: Sequence[tuple[str, str]]) -> TFLiteFile:
-    """The same with the outputs that are states behind all others, in their order."""
+    """Return the same with the outputs that are states behind all others, in their order."""
     main = file.main
     order = {present: at for at, (_, present) in enumerate(states, start=1)}
     outputs = sorted(main.outputs, key=lambda i: order.get(main.tensors[i].name, 0))

@@ -159,7 +159,7 @@ def _one_hot(node: Node) -> Result:
 
 
 def _matrix_diagonal(node: Node) -> Result:
-    """The last axis on the diagonal of zeros."""
+    """Return the last axis on the diagonal of zeros."""
     extent = node.shape()[-1]
     check_grown(extent * extent)
     row = node.emit(relax.op.expand_dims(node.data(), -2))
@@ -191,7 +191,7 @@ def _top_k(node: Node) -> list[Result]:
 
 
 def _bucketize(node: Node) -> Result:
-    """How many boundaries are not above each element."""
+    """Return how many boundaries are not above each element."""
     x = node.real()
     bounds = np.asarray(node.option("Boundaries", []), np.float32)
     x = node.emit(relax.op.expand_dims(x, -1))
@@ -200,14 +200,14 @@ def _bucketize(node: Node) -> Result:
 
 
 def _known(node: Node) -> np.ndarray:
-    """The first input of what gives as many entries as its values tell."""
+    """Return the first input of what gives as many entries as its values tell."""
     if not node.is_constant(0):
         raise NotImplementedError(COUNT_OF_DATA)
     return node.constant(0)
 
 
 def _where(node: Node) -> Result:
-    """The places of what is true: how many there are must be known."""
+    """Return the places of what is true: how many there are must be known."""
     return make_constant(np.argwhere(_known(node)).astype(np.int64))
 
 

@@ -21,7 +21,7 @@ COMPOSITE, BODY = "STABLEHLO_COMPOSITE", "DecompositionSubgraphIndex"
 
 
 def inline_composites(file: TFLiteFile, graph: GraphInfo) -> GraphInfo:
-    """The same as `graph` without composites.
+    """Return the same as `graph` without composites.
 
     Raises:
         ModelFormatError: one stands for itself, or for more than any model has.

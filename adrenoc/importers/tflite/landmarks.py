@@ -74,7 +74,7 @@ def transform_landmarks(node: Node) -> Result:
 
 
 def landmarks_to_matrix(node: Node) -> Result:
-    """The 4x4 matrix from pixels of a result to those of an image, about some landmarks."""
+    """Return the 4x4 matrix from pixels of a result to those of an image, about some landmarks."""
     emit, count = node.emit, int(np.prod(node.shape())) // 3
     points = emit(relax.op.reshape(node.real(0), [count, 3]))
     is_first = node.operator.version == 1
@@ -162,7 +162,7 @@ def _matrix_of_first(node: Node, turn: _Turn, size: list[_Number], centre: _Turn
 
 
 def _lay(node: Node, numbers: list[_Number | float]) -> Result:
-    """The matrix [1, 4, 4] of sixteen numbers, row by row."""
+    """Return the matrix [1, 4, 4] of sixteen numbers, row by row."""
     parts = [
         n.expr if isinstance(n, _Number) else make_constant(np.array([n], np.float32))
         for n in numbers

@@ -25,7 +25,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def _transpose_conv_bias(node: Node) -> Result:
-    """A transposed convolution with a bias; what it pads hangs on the strides alone."""
+    """Return a transposed convolution with a bias; what it pads hangs on the strides alone."""
     is_same, strides = transpose_options(node)
     outs, height, width, _ = node.shape(1)
     kernel, extents = (height, width), node.shape(0)[1:3]
@@ -47,7 +47,7 @@ def _transpose_conv_bias(node: Node) -> Result:
 
 
 def _max_pool_with_places(node: Node) -> list[Result]:
-    """The largest of each window, and its place there; of equal ones the first."""
+    """Return the largest of each window, and its place there; of equal ones the first."""
     options = pool_options(node)
     emit, (batch, *extents, channels) = node.emit, node.shape()
     if options.window[0] * options.window[1] > _MOST_WINDOW:
@@ -152,7 +152,7 @@ def _transform_tensor(node: Node) -> Result:
 
 
 def _keep(place: tirx.Expr, extent: int) -> tirx.Expr:
-    """The pixel of a place, or the nearest there is."""
+    """Return the pixel of a place, or the nearest there is."""
     last = tirx.const(extent - 1.0, "float32")
     return te.min(te.max(place, tirx.const(0.0, "float32")), last).astype("int32")
 

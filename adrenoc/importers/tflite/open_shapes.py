@@ -23,7 +23,8 @@ def shape_inputs(
     shapes: Mapping[str, tuple[int, ...]],
     suggest: Callable[[OpenInputs], str] = write_options,
 ) -> tuple[tuple[TensorSpec, ...], list[Decision]]:
-    """The inputs with the extents that `shapes` gives to open axes, and what was assumed of others.
+    """Return the inputs with the extents that `shapes` gives to open axes, and what was assumed of
+    others.
 
     `suggest` writes the hint of an error for inputs of which the file says no extent of worth.
 
@@ -60,7 +61,7 @@ def check_numbers(info: TensorInfo) -> None:
 
 
 def _is_unknown(info: TensorInfo, axis: int) -> bool:
-    """Whether the file says no extent of an axis that anybody could mean."""
+    """Return whether the file says no extent of an axis that anybody could mean."""
     extent = info.shape[axis]
     stands_in = extent == 1 and axis in info.open_axes and (axis > 0 or len(info.shape) == 1)
     return extent <= 0 or stands_in
@@ -104,7 +105,7 @@ def _ask(unknown: Sequence[TensorInfo], suggest: Callable[[OpenInputs], str]) ->
 
 
 def _tell(taken: Sequence[TensorInfo]) -> list[Decision]:
-    """What was taken of axes that stay open: the extents that the file has there."""
+    """Return what was taken of axes that stay open: the extents that the file has there."""
     decisions = []
     for info in taken:
         letters = [

@@ -61,7 +61,7 @@ def _zeros(*shape: int) -> Expr:
 
 
 def _steps(node: Node, x: Expr, *, time_major: bool) -> list[Expr]:
-    """The data [batch, depth] of each step."""
+    """Return the data [batch, depth] of each step."""
     axis = 0 if time_major else 1
     shape = node.shape()
     rest = [d for a, d in enumerate(shape) if a != axis]

@@ -33,7 +33,8 @@ def run_rnn(node: Node, x: relax.Expr, first: int, *, reverse: bool) -> relax.Ex
 def run_lstm(
     node: Node, x: relax.Expr, gates: tuple[int, int, int], others: Sequence[int], *, reverse: bool
 ) -> relax.Expr | None:
-    """The same of an LSTM: weights of inputs, of the state and biases begin at inputs `gates`.
+    """Return the same of an LSTM: weights of inputs, of the state and biases begin at inputs
+    `gates`.
 
     Nothing may lie at the inputs `others`: peepholes, projections, norms.
     """
@@ -55,7 +56,8 @@ def _call(
     reverse: bool,
     times: int,
 ) -> relax.Expr | None:
-    """The call, whose activation is the node's own, so many times after an LSTM's sigmoid."""
+    """Return the call, whose activation is the node's own, so many times after an LSTM's
+    sigmoid."""
     own = _NAMES.get(int(node.option("FusedActivationFunction", 0)))
     by_input, by_state, bias = weights
     units = by_state.shape[1]

@@ -37,7 +37,7 @@ def _is_half(node: Node) -> bool:
 
 
 def _source_places(node: Node, axis: int, outputs: int) -> np.ndarray:
-    """Where each output element lies in the data, before rounding; in float32 as LiteRT."""
+    """Return where each output element lies in the data, before rounding; in float32 as LiteRT."""
     extent = node.shape()[axis]
     check_grown(outputs)
     corner = int(_has_corners(node, outputs))

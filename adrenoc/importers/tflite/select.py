@@ -32,7 +32,7 @@ def suppress(
 
 
 def count_of(node: Node, numbers: relax.Expr) -> relax.Expr:
-    """How many numbers are not -1, in float."""
+    """Return how many numbers are not -1, in float."""
     hit = node.emit(relax.op.greater_equal(numbers, make_constant(np.float32(0))))
     return node.emit(relax.op.sum(node.emit(relax.op.astype(hit, "float32"))))
 

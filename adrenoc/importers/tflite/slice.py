@@ -98,7 +98,7 @@ def _dynamic_update_slice(node: Node) -> Result:
 
 
 def _overwritten(node: Node, starts: list[int]) -> relax.Expr:
-    """The update between the parts of the operand before and after it, axis by axis."""
+    """Return the update between the parts of the operand before and after it, axis by axis."""
     x, middle = node.data(), node.data(1)
     shape, update = node.shape(), node.shape(1)
     for axis in reversed(range(len(shape))):

@@ -18,7 +18,7 @@ _DENSE = 0
 
 
 def dense_of(sparsity: Any, stored: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The dense array of a sparse tensor.
+    """Return the dense array of a sparse tensor.
 
     Raises:
         ValueError: the indices do not fit the shape or the number of stored values.
@@ -79,7 +79,7 @@ def _walk(axes: list[_Axis], level: int, parent: int, position: list[int]) -> It
 
 
 def _numbers(axis: Any, name: str) -> list[int]:
-    """A vector of 32, 16 or 8 bit integers: a union."""
+    """Return a vector of 32, 16 or 8 bit integers: a union."""
     import tflite
 
     kinds = {v: k for k, v in vars(tflite.SparseIndexVector).items() if isinstance(v, int)}

@@ -16,7 +16,8 @@ from adrenoc.importers.tflite.variables import FIRST, FROM_STATE, TO_STATE
 
 
 def _from_state(node: Node) -> Value:
-    """What a variable holds: its first value, and how far the state says that it is from that."""
+    """Return what a variable holds: its first value, and how far the state says that it is from
+    that."""
     info, held = node.results[0], node.data(0)
     if info.is_quantised:
         held = held if dtype_of(held) == "float32" else node.emit(relax.op.astype(held, "float32"))
@@ -28,7 +29,7 @@ def _from_state(node: Node) -> Value:
 
 
 def _to_state(node: Node) -> Result:
-    """How far a value is from the first one of its variable."""
+    """Return how far a value is from the first one of its variable."""
     value = _shift(node, node.value(0).expr, relax.op.subtract)
     wanted = node.results[0].dtype
     return value if dtype_of(value) == wanted else relax.op.astype(value, wanted)

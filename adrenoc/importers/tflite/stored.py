@@ -14,7 +14,8 @@ _NIBBLE = 4
 
 
 def read_behind(buffer: Any, content: bytes) -> np.ndarray:
-    """The bytes that a buffer names behind all tables, as files of 2 GB have them; none as a rule.
+    """Return the bytes that a buffer names behind all tables, as files of 2 GB have them; none as a
+    rule.
 
     Raises:
         ValueError: they lie outside of the file.
@@ -39,7 +40,8 @@ def number_names(names: Iterable[str]) -> list[str]:
 
 
 def decode_stored(stored: np.ndarray, dtype: str, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """The stored bytes as an array; two numbers of four bits lie in a byte, the lower one first."""
+    """Return the stored bytes as an array; two numbers of four bits lie in a byte, the lower one
+    first."""
     count = math.prod(shape)
     if dtype == "int4":
         pairs = np.stack([stored & 15, stored >> _NIBBLE], -1).reshape(-1)[:count]
@@ -55,7 +57,8 @@ _BUILTIN_CODE = 10
 
 
 def builtin_code(code: Any) -> int:
-    """The newer number as it is stored: the package gives the older one in its place below 127."""
+    """Return the newer number as it is stored: the package gives the older one in its place below
+    127."""
     table = code._tab
     at = table.Offset(_BUILTIN_CODE)
     return int(table.Get(flatbuffers.number_types.Int32Flags, at + table.Pos)) if at else 0

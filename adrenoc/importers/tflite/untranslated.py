@@ -39,7 +39,7 @@ WHY_NOT: Mapping[str, str] = {
 
 
 def why_not(kind: str, others: Iterable[str]) -> str:
-    """The reason, and the nearest rewrite, of an operator in a graph with these others."""
+    """Return the reason, and the nearest rewrite, of an operator in a graph with these others."""
     reason = WHY_NOT.get(kind, "not supported, expected an operator that adrenoc translates")
     if reason == _VARIABLE and not {"ASSIGN_VARIABLE", "CALL_ONCE"} & set(others):
         return _WEIGHTS
@@ -52,7 +52,7 @@ _SUPPRESSES = "Suppression"
 
 
 def hint_at_custom(kinds: Iterable[str]) -> str:
-    """What to do about operators that are no part of TFLite."""
+    """Return what to do about operators that are no part of TFLite."""
     kinds = list(kinds)
     if any(kind.startswith(_FLEX) and _SUPPRESSES in kind for kind in kinds):
         return (

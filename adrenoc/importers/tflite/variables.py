@@ -58,7 +58,7 @@ def lift_variables(file: TFLiteFile) -> Lifted:
 
 
 def _find_handles(graph: GraphInfo) -> dict[int, Key]:
-    """The variable that each handle of a graph names."""
+    """Return the variable that each handle of a graph names."""
     return {o.outputs[0]: _key(o) for o in graph.operators if o.kind == _HANDLE and o.outputs}
 
 
@@ -69,7 +69,7 @@ def _key(operator: Operator) -> Key:
 
 
 def _find_firsts(file: TFLiteFile) -> dict[Key, np.ndarray]:
-    """The constants that variables are set to before the first run."""
+    """Return the constants that variables are set to before the first run."""
     firsts: dict[Key, np.ndarray] = {}
     for once in (o for o in file.main.operators if o.kind == _ONCE):
         number = int(once.options.get("InitSubgraphIndex", -1))
@@ -123,7 +123,8 @@ class _Lifter:
             self._end(key, infos[key])
 
     def _forms(self) -> dict[Key, TensorInfo]:
-        """The tensor that says how each variable is stored: one that is read, or is assigned."""
+        """Return the tensor that says how each variable is stored: one that is read, or is
+        assigned."""
         found: dict[Key, TensorInfo] = {}
         for operator in self.main.operators:
             if operator.kind == _READ:
@@ -134,7 +135,8 @@ class _Lifter:
         return {key: replace(info, value=None) for key, info in found.items()}
 
     def _begin(self, key: Key, info: TensorInfo, *, is_state: bool) -> int:
-        """What a variable holds at first: a state's past, or a constant where nothing sets it."""
+        """Return what a variable holds at first: a state's past, or a constant where nothing sets
+        it."""
         first, name = self.firsts[key], self._name(key)
         if not is_state:
             return self._add(replace(info, name=f"{name}/value", value=first))
@@ -152,7 +154,7 @@ class _Lifter:
         self.states.append((name, f"{name}/next"))
 
     def _name(self, key: Key) -> str:
-        """The variable's own name, which its handle may have had as well."""
+        """Return the variable's own name, which its handle may have had as well."""
         return "/".join(part.decode("utf-8", "replace") for part in key if part) or "variable"
 
     def _add(self, info: TensorInfo) -> int:
@@ -160,7 +162,7 @@ class _Lifter:
         return len(self.tensors) - 1
 
     def finish(self) -> GraphInfo:
-        """The graph, of which the file's own tensors have no names of states."""
+        """Return the graph, of which the file's own tensors have no names of states."""
         taken = {name for pair in self.states for name in pair}
         count = len(self.main.tensors)
         tensors = [
@@ -177,7 +179,7 @@ class _Lifter:
 
 
 def _held(info: TensorInfo, name: str) -> TensorInfo:
-    """The tensor that lies in a state's memory: plain numbers, which begin as zeros."""
+    """Return the tensor that lies in a state's memory: plain numbers, which begin as zeros."""
     if not info.is_quantised:
         return replace(info, name=name)
     dtype = "int32" if info.dtype in _WIDE else "float32"

@@ -48,7 +48,7 @@ _SPELLED: dict[str, tuple[Any, int, str]] = {
 
 
 def tvm_target(target: Target) -> Any:
-    """The TVM target: OpenCL for the kernels, LLVM for the code that launches them."""
+    """Return the TVM target: OpenCL for the kernels, LLVM for the code that launches them."""
     limits = target.limits
     device = {
         "kind": "opencl",
@@ -143,13 +143,13 @@ def device_kernel(func: Any, target: Target) -> DeviceKernel:
 
 
 def kernel_sources(executable: Any) -> dict[str, str]:
-    """The OpenCL C of each kernel, by kernel name without TVM's `_kernel` suffix."""
+    """Return the OpenCL C of each kernel, by kernel name without TVM's `_kernel` suffix."""
     return module_sources(executable.mod)
 
 
 def module_sources(module: Any) -> dict[str, str]:
-    """The text of each kernel of a runtime module, by name, as `kernel_sources` gives it of a built
-    one."""
+    """Return the text of each kernel of a runtime module, by name, as `kernel_sources` gives it of
+    a built one."""
     return {
         name.removesuffix("_kernel"): standalone(name, shared)
         for text in module_texts(module)
@@ -158,7 +158,7 @@ def module_sources(module: Any) -> dict[str, str]:
 
 
 def module_texts(module: Any) -> list[str]:
-    """The OpenCL C of each set of kernels, as a driver's compiler is to get it."""
+    """Return the OpenCL C of each set of kernels, as a driver's compiler is to get it."""
     sets = [part for part in _all_modules(module) if part.kind == "opencl"]
     return [part.inspect_source("cl") for part in sets]
 
@@ -341,7 +341,7 @@ def _is_texture(param: Any) -> bool:
 
 
 def _is_texture_call(call: Any) -> bool:
-    """Whether a call of TIR reads or writes a texture."""
+    """Return whether a call of TIR reads or writes a texture."""
     called = call.op
     return called in _texture_calls()
 
@@ -353,7 +353,7 @@ def _texture_calls() -> frozenset[Any]:
 
 
 def _buffer_of(pointer: Any) -> Any:
-    """The buffer of `buffer_data(buffer)`, or the pointer itself."""
+    """Return the buffer of `buffer_data(buffer)`, or the pointer itself."""
     return pointer.args[0] if isinstance(pointer, Call) else pointer
 
 

@@ -61,7 +61,8 @@ class Grid:
 
 
 def put_layers_beside(source: str, grids: Mapping[str, Grid]) -> str:
-    """The text of a kernel with these parameters as single images, whose layers lie in `grids`.
+    """Return the text of a kernel with these parameters as single images, whose layers lie in
+    `grids`.
 
     Raises:
         DefectError: the text reads or writes one of them in another way than TVM prints.
@@ -96,7 +97,8 @@ def _rewrite_accesses(source: str, pointer: str, grid: Grid) -> str:
 
 
 def _split_call(source: str, at: int) -> tuple[list[str], int]:
-    """The arguments of a call whose parenthesis opens before `at`, and where it has closed."""
+    """Return the arguments of a call whose parenthesis opens before `at`, and where it has
+    closed."""
     depth, begin, found = 0, at, []
     for here in range(at, len(source)):
         character = source[here]

@@ -99,7 +99,7 @@ def _replace_by_names(line: str, known: list[_Named]) -> str:
 
 
 def _replace_value(line: str, named: _Named) -> str:
-    """The line with the name in place of the value, which is there at least as a text.
+    """Return the line with the name in place of the value, which is there at least as a text.
 
     `(x)` is no value in `f(x)`, nor is `max(x, y)` in `fmax(x, y)`.
     """
@@ -117,7 +117,7 @@ def _replace_value(line: str, named: _Named) -> str:
 
 
 def _rewrite_declaration(line: str, found: re.Match[str]) -> tuple[str, list[str]]:
-    """A declaration as it is written, and the values that mean the same after it."""
+    """Return a declaration as it is written, and the values that mean the same after it."""
     value, is_integer = found["value"], found["type"] == "int"
     converted = _CONVERTED.fullmatch(value) if is_integer else None
     if converted is not None and _is_closed(converted[1]):
@@ -132,7 +132,8 @@ def _rewrite_declaration(line: str, found: re.Match[str]) -> tuple[str, list[str
 
 
 def _is_closed(value: str) -> bool:
-    """Whether the text is one word, one call or one parenthesis, so that it can stand anywhere."""
+    """Return whether the text is one word, one call or one parenthesis, so that it can stand
+    anywhere."""
     opened = value.find("(")
     if opened < 0:
         return bool(_WORD.fullmatch(value))
@@ -145,7 +146,7 @@ def _is_closed(value: str) -> bool:
 
 
 def _outermost(value: str) -> str:
-    """The operator of a parenthesis, `call` of a call, "" where there is none."""
+    """Return the operator of a parenthesis, `call` of a call, "" where there is none."""
     if not value.startswith("("):
         return "call"
     depth = 0
@@ -159,7 +160,8 @@ def _outermost(value: str) -> str:
 
 
 def _drop_aliases(lines: list[str]) -> tuple[list[str], Counter[str]]:
-    """What is only another name for a variable goes: `float4 a0 = v_;`; the words left, counted."""
+    """Return what is only another name for a variable goes: `float4 a0 = v_;`; the words left,
+    counted."""
     names: dict[str, str] = {}
     kept = []
     for line in lines:

@@ -68,7 +68,7 @@ class _Number:
 
 
 def share(texts: Mapping[str, str]) -> tuple[dict[str, Shared], list[Decision]]:
-    """The program of each kernel, by kernel name; texts are those of `opencl_compact`.
+    """Return the program of each kernel, by kernel name; texts are those of `opencl_compact`.
 
     A kernel that shares with none keeps its text and has no constants.
     """
@@ -86,7 +86,7 @@ def share(texts: Mapping[str, str]) -> tuple[dict[str, Shared], list[Decision]]:
 
 
 def section(name: str, shared: Shared) -> str:
-    """What the set of kernels says of one: its program, and the text if that is its own."""
+    """Return what the set of kernels says of one: its program, and the text if that is its own."""
     constants = ", ".join(f"{kind} {number}" for kind, number in shared.constants)
     said = f"{PROGRAM}{shared.program}\n" if shared.program != name else ""
     said += f"{CONSTANTS}{constants}\n" if constants else ""
@@ -94,7 +94,7 @@ def section(name: str, shared: Shared) -> str:
 
 
 def read_programs(text: str) -> dict[str, Shared]:
-    """The kernels of a set, from its text: each begins with a line "// Function: NAME"."""
+    """Return the kernels of a set, from its text: each begins with a line "// Function: NAME"."""
     parts = dict(part.split("\n", 1) for part in text.split(_FUNCTION)[1:])
     found = {}
     for name, part in parts.items():
@@ -109,19 +109,19 @@ def read_programs(text: str) -> dict[str, Shared]:
 
 
 def _read_line(begin: str, part: str) -> str:
-    """The rest of the line that begins so, among the first two; "" if there is none."""
+    """Return the rest of the line that begins so, among the first two; "" if there is none."""
     lines = part.split("\n", 2)[:2]
     return next((line.removeprefix(begin) for line in lines if line.startswith(begin)), "")
 
 
 def kernel_name(text: str) -> str:
-    """The name of the kernel that a text defines."""
+    """Return the name of the kernel that a text defines."""
     head = _KERNEL.search(text)
     return head[1] if head else ""
 
 
 def standalone(name: str, shared: Shared) -> str:
-    """The text of one kernel under its own name, to read and to analyse."""
+    """Return the text of one kernel under its own name, to read and to analyse."""
     if not shared.constants and shared.program == name:
         return shared.text
     given = ", ".join(f"C{i} = {number}" for i, (_, number) in enumerate(shared.constants))
@@ -200,18 +200,18 @@ def _instances(
 
 
 def _is_beyond(number: str, place: _Number) -> bool:
-    """Whether no `int` stands for it there."""
+    """Return whether no `int` stands for it there."""
     return not number.endswith("f") and int(number) > (_WORDS - 1 if place.is_word else _MOST_INT)
 
 
 def _wrap_to_int(number: str) -> str:
-    """The `int` of the same bits, where a number is a larger word."""
+    """Return the `int` of the same bits, where a number is a larger word."""
     beyond = not number.endswith("f") and int(number) > _MOST_INT
     return str(int(number) - _WORDS) if beyond else number
 
 
 def _lift_numbers(text: str, argument_of: Mapping[int, int], types: list[str]) -> str:
-    """The text with some of its numbers, by their place among all, as arguments."""
+    """Return the text with some of its numbers, by their place among all, as arguments."""
     found = list(_NUMBER.finditer(text))
     for i in sorted(argument_of, reverse=True):
         text = text[: found[i].start()] + f"C{argument_of[i]}" + text[found[i].end() :]
@@ -261,7 +261,7 @@ def _reason(
     registers: set[str],
     in_loop: bool,
 ) -> str:
-    """Why a number stays in the text; "" if nothing says so."""
+    """Return why a number stays in the text; "" if nothing says so."""
     before, after = line[: number.start()], line[number.end() :]
     array = _array_around(before)
     in_memory = array is not None or _is_in_load(before)
@@ -285,7 +285,7 @@ def _reason(
 
 
 def _array_around(before: str) -> str | None:
-    """The array whose index the end of a text lies in, if it does."""
+    """Return the array whose index the end of a text lies in, if it does."""
     depth = 0
     for at in range(len(before) - 1, -1, -1):
         if before[at] == "]":
@@ -299,7 +299,7 @@ def _array_around(before: str) -> str | None:
 
 
 def _is_in_load(before: str) -> bool:
-    """Whether the end of a text lies in the parentheses of a `LOAD_` macro."""
+    """Return whether the end of a text lies in the parentheses of a `LOAD_` macro."""
     last = before.rfind("LOAD_")
     rest = before[last:]
     return last >= 0 and rest.count("(") > rest.count(")")

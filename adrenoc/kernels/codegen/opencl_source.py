@@ -44,14 +44,15 @@ def tidy(source: str) -> str:
 
 
 def add_sections(source: str) -> str:
-    """The text, after the sections of `prelude.cl` that it calls for and does not have yet."""
+    """Return the text, after the sections of `prelude.cl` that it calls for and does not have
+    yet."""
     missing = (text for called, text in prelude() if called in source and text not in source)
     return "".join(missing) + source
 
 
 @cache
 def prelude() -> tuple[tuple[str, str], ...]:
-    """The sections of `prelude.cl`, each after the text that calls for it."""
+    """Return the sections of `prelude.cl`, each after the text that calls for it."""
     written = Path(__file__).with_name("prelude.cl").read_text(encoding="utf-8")
     sections = []
     for section in written.split(_SECTION)[1:]:

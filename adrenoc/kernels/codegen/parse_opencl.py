@@ -38,7 +38,7 @@ _CONSTANTS = {
 
 
 def find_front_end() -> str | None:
-    """The program whose `clang` parses OpenCL C: the package ziglang has one; else None."""
+    """Return the program whose `clang` parses OpenCL C: the package ziglang has one; else None."""
     found = importlib.util.find_spec("ziglang")
     if found is None or not found.origin:
         return None
@@ -73,7 +73,7 @@ def parse_opencl(front_end: str, programs: Mapping[str, Shared]) -> None:
 
 
 def _declare_types() -> str:
-    """What OpenCL C has beside its functions, as far as kernels use it."""
+    """Return what OpenCL C has beside its functions, as far as kernels use it."""
     lines = [f"typedef unsigned {name} u{name};" for name in _SIGNED]
     lines += ["typedef __SIZE_TYPE__ size_t;", "typedef uint cl_mem_fence_flags;"]
     lines += [
@@ -91,7 +91,8 @@ def _declare_types() -> str:
 
 
 def _alone(number: int, name: str, text: str) -> str:
-    """A text so that others of the same file neither lend it what it defines nor clash with it."""
+    """Return a text so that others of the same file neither lend it what it defines nor clash with
+    it."""
     functions = _FUNCTION.findall(text)
     head = "".join(f"#define {function} {function}_{number}\n" for function in functions)
     foot = "".join(f"#undef {macro}\n" for macro in [*functions, *_MACRO.findall(text)])

@@ -51,25 +51,26 @@ OF_RELAX: dict[str, Operator] = {
 
 
 def is_product(node: Node) -> bool:
-    """Whether a node adds up products, by weights or of activations."""
+    """Return whether a node adds up products, by weights or of activations."""
     operator = OPERATORS.get(node.op)
     return operator is not None and operator.is_product
 
 
 def is_kind(node: Node, *kinds: Kind) -> bool:
-    """Whether a node is one of these to a network; copies, regions and functions are none."""
+    """Return whether a node is one of these to a network; copies, regions and functions are
+    none."""
     operator = OPERATORS.get(node.op)
     return operator is not None and operator.kind in kinds
 
 
 def gives(node: Node, *numbers: Numbers) -> bool:
-    """Whether a node's own operator, before prologue and epilogue, gives one of these."""
+    """Return whether a node's own operator, before prologue and epilogue, gives one of these."""
     operator = OPERATORS.get(node.op)
     return operator is not None and operator.numbers in numbers
 
 
 def can(node: Node, fusion: Fusion) -> bool:
-    """Whether a node may become a part of this, if all else suits."""
+    """Return whether a node may become a part of this, if all else suits."""
     operator = OPERATORS.get(node.op)
     return operator is not None and fusion in operator.fusions
 
@@ -81,6 +82,6 @@ def changed_input(node: Node) -> int | None:
 
 
 def terms_of(graph: Graph, node: Node) -> int:
-    """How many numbers or products each result of a node's operator adds up; 0 of others."""
+    """Return how many numbers or products each result of a node's operator adds up; 0 of others."""
     operator = OPERATORS.get(node.op)
     return 0 if operator is None or operator.terms is None else operator.terms(graph, node)

@@ -18,7 +18,7 @@ from adrenoc.target.cost.cost import Cost
 
 
 def is_row_product(graph: Graph, node: Node) -> bool:
-    """Whether a node multiplies tokens by a constant matrix, in numbers and not in bytes."""
+    """Return whether a node multiplies tokens by a constant matrix, in numbers and not in bytes."""
     if node.op == N_BITS:
         return True
     if node.op != "matmul" or node.attrs.get(FLATTENED) or node.prologue is not None:
@@ -29,23 +29,24 @@ def is_row_product(graph: Graph, node: Node) -> bool:
 
 
 def is_of_few_bits(node: Node) -> bool:
-    """Whether a node multiplies by weights of few bits."""
+    """Return whether a node multiplies by weights of few bits."""
     return node.op == N_BITS
 
 
 def may_round_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
-    """Whether a node multiplies many tokens by weights of few bits."""
+    """Return whether a node multiplies many tokens by weights of few bits."""
     return is_of_few_bits(node) and not is_of_few_tokens(graph, node, cost)
 
 
 def is_of_few_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
-    """Whether a row product has so few tokens that every work-group reads all numbers of each."""
+    """Return whether a row product has so few tokens that every work-group reads all numbers of
+    each."""
     out = graph.operand(node.output).extents
     return suits_few(out, cost) if node.op == N_BITS else suits_gemv(out)
 
 
 def row_product_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
-    """The least clocks of a row product of few tokens; infinite where no schedule fits."""
+    """Return the least clocks of a row product of few tokens; infinite where no schedule fits."""
     limits, machine = costs.limits, costs.machine
     if node.op == N_BITS:
         work = n_bits_rule.work_of(graph, node, costs.options)

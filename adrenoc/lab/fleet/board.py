@@ -82,7 +82,7 @@ class Board:
             return found
 
     def take(self, name: str) -> Job | None:
-        """The next job for a device; None while there is none, or it is at work."""
+        """Return the next job for a device; None while there is none, or it is at work."""
         with self._lock:
             device = self._devices[name]
             job = next((job for job in self._open_jobs(device) if self._is_ready(job)), None)
@@ -93,7 +93,7 @@ class Board:
             return job
 
     def take_compile(self) -> Job | None:
-        """The next bundle to make."""
+        """Return the next bundle to make."""
         with self._lock:
             for job in self._compiles.values():
                 if self._find_result(job) is None and self._is_ready(job):
@@ -102,7 +102,7 @@ class Board:
             return None
 
     def has_ready(self) -> bool:
-        """Whether any device has a job that it could do now."""
+        """Return whether any device has a job that it could do now."""
         with self._lock:
             return any(
                 self._is_ready(job)
@@ -133,7 +133,7 @@ class Board:
         self._on_end(job, result)
 
     def is_over(self, name: str) -> bool:
-        """Whether nothing is left to do on a device, now or later."""
+        """Return whether nothing is left to do on a device, now or later."""
         with self._lock:
             device = self._devices.get(name)
             return device is not None and (device.is_gone or not self._open_jobs(device))
@@ -163,7 +163,7 @@ class Board:
             return (*rows, *(row for row in made if row.state != DONE))
 
     def wait_for_others(self, job: Job, do: Callable[[Job], Result | None]) -> JobRow:
-        """The row of a job that is done when all others are over, or was done before."""
+        """Return the row of a job that is done when all others are over, or was done before."""
         while self._find_result(job) is None:
             result = do(job)
             if result is None:  # another process does it
@@ -174,12 +174,12 @@ class Board:
         return self._row(job, None)
 
     def kinds_of(self, target: str) -> set[str]:
-        """The keys of a target's devices at trackers."""
+        """Return the keys of a target's devices at trackers."""
         with self._lock:
             return {d.kind for d in self._devices.values() if d.target == target}
 
     def targets(self) -> dict[str, str]:
-        """The target of each device that has said what it is."""
+        """Return the target of each device that has said what it is."""
         with self._lock:
             return {d.name: d.target for d in self._devices.values() if d.target}
 
@@ -197,7 +197,7 @@ class Board:
         return JobRow(job=job, state=WAITING, word=device.word if device is not None else "")
 
     def _open_jobs(self, device: DeviceStanding) -> list[Job]:
-        """What may still be done on a device."""
+        """Return what may still be done on a device."""
         if not device.target:
             job = self._plan.identify(device.name)
             return [] if self._find_result(job) is not None else [job]
@@ -212,14 +212,14 @@ class Board:
         return can_run and job.key not in self._under_way and not self._store.is_busy(job)
 
     def _is_at_work(self, device: DeviceStanding) -> bool:
-        """Whether a job is done there now, by this process or by one whose fleet has died.
+        """Return whether a job is done there now, by this process or by one whose fleet has died.
 
         Between the sessions of a job a tracker takes its device for free.
         """
         return device.at_work > 0 or any(self._store.is_busy(job) for job in device.jobs)
 
     def _is_lost(self, job: Job) -> bool:
-        """Whether the bundle of a job could not be made."""
+        """Return whether the bundle of a job could not be made."""
         bundle = self._bundle(job)
         made = None if bundle is None else self._find_result(bundle)
         return made is not None and made.exit_code != 0
@@ -228,7 +228,7 @@ class Board:
         return self._plan.compile(job.target, Path(job.model)) if job.deed == RUN else None
 
     def _find_result(self, job: Job) -> Result | None:
-        """The result of a job; looked for on disk once.
+        """Return the result of a job; looked for on disk once.
 
         One that another process writes after that is found by the runner of the same job.
         """
@@ -241,7 +241,8 @@ class Board:
         return self._results[job.key]
 
     def _counts(self, job: Job, found: Result) -> bool:
-        """Whether a result of an earlier fleet stands: not where it failed and is to be redone."""
+        """Return whether a result of an earlier fleet stands: not where it failed and is to be
+        redone."""
         if found.exit_code:
             return not self._again
         return job.deed != COMPILE or self._plan.bundle_path(job.target, Path(job.model)).exists()
@@ -267,13 +268,13 @@ class Board:
         device.is_missed = is_lost
 
     def _has_gone_on(self, job: Job) -> bool:
-        """Whether a job has done more than when its command last ended too early."""
+        """Return whether a job has done more than when its command last ended too early."""
         before, now = self._progress.get(job.key, 0), self._store.progress_bytes(job)
         self._progress[job.key] = now
         return now > before
 
     def _judge_lost(self, job: Job, result: Result, device: DeviceStanding | None) -> Result | None:
-        """A command without an end: the device left, or it ended so once too often.
+        """Return a command without an end: the device left, or it ended so once too often.
 
         A device that a tracker knows is there again whenever it is met: only the count ends that.
         """

@@ -12,7 +12,8 @@ _SKIPPED = ("left", "waiting")
 
 
 def junit_xml(lines: Sequence[FleetLine]) -> str:
-    """A suite for each device, a case for each job; jobs of a device that left are skipped."""
+    """Return a suite for each device, a case for each job; jobs of a device that left are
+    skipped."""
     suites = [
         JunitSuite(
             name=device or "here",

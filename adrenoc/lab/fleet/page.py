@@ -14,7 +14,7 @@ _KINDS = {"right": "good", "done": "good", "wrong": "bad", "failed": "bad", "slo
 
 
 def fleet_html(lines: Sequence[FleetLine]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     bad = sum(job.is_bad for job in lines)
     devices = count_of(len({job.device for job in lines if job.device}), "device")
     return page(
@@ -26,7 +26,7 @@ def fleet_html(lines: Sequence[FleetLine]) -> str:
 
 
 def _grid(lines: Sequence[FleetLine]) -> str:
-    """A row for each device, a column for each model."""
+    """Return a row for each device, a column for each model."""
     runs = {(job.device, job.model): job for job in lines if job.deed == RUN}
     models = list(dict.fromkeys(model for _, model in runs))
     devices = list(dict.fromkeys(device for device, _ in runs))
@@ -54,7 +54,7 @@ def _time(job: FleetLine | None) -> str:
 
 
 def _jobs(lines: Sequence[FleetLine]) -> str:
-    """A row for each job; columns of figures that no job has are left out."""
+    """Return a row for each job; columns of figures that no job has are left out."""
     texts = [dict(zip(COLUMNS, job.cells(), strict=True)) for job in lines]
     names = [n for n in COLUMNS if n not in NUMBERS or any(text[n] for text in texts)]
     kinds = [_KINDS.get(job.status, "quiet") for job in lines]

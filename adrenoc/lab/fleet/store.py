@@ -69,21 +69,22 @@ class Store:
             yield
 
     def result_path(self, job: Job) -> Path:
-        """Where the result of a job goes."""
+        """Return where the result of a job goes."""
         return self.folder / "results" / f"{job.key}.json"
 
     def lock_path(self, job: Job) -> Path:
-        """What is locked while a job is done, also by a process whose fleet has died."""
+        """Return what is locked while a job is done, also by a process whose fleet has died."""
         return self.folder / "locks" / f"{job.key}.lock"
 
     def path_for(self, room: str, target: str, model: Path, made_of: str, suffix: str) -> Path:
-        """Where in a room of the folder something goes that is `made_of` a model, for a target."""
+        """Return where in a room of the folder something goes that is `made_of` a model, for a
+        target."""
         tag = hashlib.sha256(made_of.encode()).hexdigest()[:8]
         name = f"{bundle_name(target)}-{bundle_name(model.stem)}-{tag}{suffix}"
         return self.folder / room / name
 
     def result_of(self, job: Job) -> Result | None:
-        """What a job gave, None where it has not been done.
+        """Return what a job gave, None where it has not been done.
 
         Raises:
             InputError: what is there is no result.
@@ -95,14 +96,14 @@ class Store:
         self.result_path(job).unlink(missing_ok=True)
 
     def progress_bytes(self, job: Job) -> int:
-        """How much a job has kept of what it did, that it would go on from."""
+        """Return how much a job has kept of what it did, that it would go on from."""
         try:
             return Path(job.progress).stat().st_size if job.progress else 0
         except OSError:
             return 0
 
     def is_busy(self, job: Job) -> bool:
-        """Whether some process does this job now."""
+        """Return whether some process does this job now."""
         path = self.lock_path(job)
         if not path.exists():
             return False
@@ -111,7 +112,7 @@ class Store:
 
 
 def read_result(path: Path) -> Result | None:
-    """The result in a file, None where there is none.
+    """Return the result in a file, None where there is none.
 
     Raises:
         InputError: what is there is no result.

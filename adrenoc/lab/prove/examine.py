@@ -141,7 +141,8 @@ def _judge_runs(made: BuiltSuite, runs: SuiteRuns) -> tuple[Finding, ...]:
 def _unsteady(
     made: BuiltSuite, first: Mapping[str, np.ndarray], runs: SuiteRuns, known: set[str]
 ) -> tuple[Finding, ...]:
-    """The cases, but those that are known, that some run gave other bits of than the `first`."""
+    """Return the cases, but those that are known, that some run gave other bits of than the
+    `first`."""
     found: dict[str, Finding] = {}
     for outputs in (*runs.among, runs.last):
         found |= {finding.title: finding for finding in differing(made, first, outputs)}
@@ -187,12 +188,12 @@ def _split(
 
 
 def one_line(error: AdrenocError) -> str:
-    """What an error says, in short."""
+    """Return what an error says, in short."""
     return " ".join(error.message.split())[:300]
 
 
 def right_titles(bench: SuiteBench, suite: Suite, target: Target, folder: Path) -> set[str]:
-    """The cases of a suite that are right in this form; none where it does not compile."""
+    """Return the cases of a suite that are right in this form; none where it does not compile."""
     try:
         found = examine(bench, suite, target, folder)
     except AdrenocError:

@@ -61,7 +61,7 @@ class QuirkForm:
 
 
 def quirk(text: str, **fields: object) -> Quirk:
-    """A quirk whose name and source are not known yet."""
+    """Return a quirk whose name and source are not known yet."""
     return Quirk(name="", text=text, source="", **fields)  # type: ignore[arg-type]
 
 
@@ -119,7 +119,7 @@ def _exact_functions(_case: Case, kernels: Sequence[KernelInfo]) -> Quirk | None
 
 
 def told_limits(device: Device, target: Target) -> list[Quirk]:
-    """What the device says that it takes, where that is less than the target has."""
+    """Return what the device says that it takes, where that is less than the target has."""
     limits, said = target.limits, "by what it says"
     threads, local = device.max_work_group_size, device.local_memory_bytes
     side = min(device.image_width, device.image_height)
@@ -147,7 +147,7 @@ def _narrow(_case: Case, _kernels: Sequence[KernelInfo]) -> Quirk:
 
 
 def that_compiles(suite: Suite, target: Target) -> Suite:
-    """The suite without what is refused on a target that has no local memory."""
+    """Return the suite without what is refused on a target that has no local memory."""
     if target.limits.local_mem_bytes:
         return suite
     return replace(suite, cases=tuple(c for c in suite.cases if c.family not in NEED_LOCAL))

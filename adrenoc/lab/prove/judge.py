@@ -55,7 +55,7 @@ class Finding:
 
 
 def judge(made: BuiltSuite, outputs: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
-    """The cases whose outputs are off."""
+    """Return the cases whose outputs are off."""
     cases = {case.title: case for case in made.suite.cases}
     found = []
     for name, title in made.of_case.items():
@@ -68,7 +68,7 @@ def judge(made: BuiltSuite, outputs: Mapping[str, np.ndarray]) -> tuple[Finding,
 def differing(
     made: BuiltSuite, first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]
 ) -> tuple[Finding, ...]:
-    """The cases whose bits are not the same in two runs."""
+    """Return the cases whose bits are not the same in two runs."""
     cases = {case.title: case for case in made.suite.cases}
     found = []
     for name, title in made.of_case.items():
@@ -82,7 +82,8 @@ def differing(
 def stale(
     made: BuiltSuite, first: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> tuple[Finding, ...]:
-    """The cases that give the bits of the first run for other inputs: nothing was computed."""
+    """Return the cases that give the bits of the first run for other inputs: nothing was
+    computed."""
     cases = {case.title: case for case in made.suite.cases}
     return tuple(
         _finding(

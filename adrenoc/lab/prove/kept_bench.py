@@ -28,7 +28,7 @@ class KeptBench:
         self._bench, self._resume, self._device = bench, resume, device.identity
 
     def run(self, made: BuiltSuite) -> SuiteRuns:
-        """What came of a suite, now or before; see `SuiteBench`."""
+        """Return what came of a suite, now or before; see `SuiteBench`."""
         what = f"{made.bundle.path.name} on {self._device}"
         came = self._resume.take(what)
         if came is not None:

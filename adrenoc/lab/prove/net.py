@@ -41,11 +41,11 @@ class Net:
         self._random = np.random.default_rng(zlib.crc32(case.encode()))
 
     def input(self, *shape: int) -> str:
-        """An input with random data of this shape."""
+        """Return an input with random data of this shape."""
         return self.feed(self.values(*shape))
 
     def feed(self, values: np.ndarray) -> str:
-        """An input with these values."""
+        """Return an input with these values."""
         name = self._name("x")
         self.inputs[name] = np.ascontiguousarray(values, np.float32)
         return name
@@ -55,22 +55,22 @@ class Net:
         return self._random.integers(-STEPS, STEPS + 1, shape).astype(np.float32) / STEPS
 
     def weight(self, *shape: int, around: float = 0.0, terms: int = 1) -> str:
-        """A constant of random data; of `terms` products a sum stays about one."""
+        """Return a constant of random data; of `terms` products a sum stays about one."""
         scale = 2.0 ** -round(np.log2(max(terms, 1)) / 2)
         return self.const(np.asarray(self.values(*shape) * scale + around, np.float16))
 
     def const(self, value: Any, dtype: Any = np.float32) -> str:
-        """A constant of this value."""
+        """Return a constant of this value."""
         name = self._name("k")
         self._constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
     def whole(self, shape: tuple[int, ...], count: int) -> str:
-        """A constant of random whole numbers below `count`, as bytes."""
+        """Return a constant of random whole numbers below `count`, as bytes."""
         return self.const(self._random.integers(0, count, shape), np.uint8)
 
     def ints(self, *values: int) -> str:
-        """A constant vector of int64: axes, shapes, pads."""
+        """Return a constant vector of int64: axes, shapes, pads."""
         return self.const(values, np.int64)
 
     def __call__(self, op: str, *inputs: str, **attrs: Any) -> str:
@@ -88,7 +88,7 @@ class Net:
     def conv(
         self, x: str, channels: int, out: int, kernel: int | tuple[int, ...], **attrs: Any
     ) -> str:
-        """A convolution with a bias; `group` and others as ONNX has them."""
+        """Return a convolution with a bias; `group` and others as ONNX has them."""
         sides = (kernel, kernel) if isinstance(kernel, int) else kernel
         of_group = channels // attrs.get("group", 1)
         terms = of_group * int(np.prod(sides))
@@ -101,7 +101,7 @@ class Net:
         self.of_case[name] = self._case
 
     def model(self) -> bytes:
-        """The ONNX file."""
+        """Return the ONNX file."""
         given = [
             helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, value.shape)
             for name, value in self.inputs.items()

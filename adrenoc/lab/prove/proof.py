@@ -56,7 +56,7 @@ class DrawnInput:
     step: float
 
     def draw(self, spec: TensorSpec) -> np.ndarray:
-        """The numbers, as the runtime draws them."""
+        """Return the numbers, as the runtime draws them."""
         index = np.arange(1, math.prod(spec.shape) + 1, dtype=np.uint64)
         word = np.uint64(self.seed) + index * np.uint64(0x9E3779B97F4A7C15)
         word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -102,7 +102,7 @@ class Proof:
         return sum(len(output.values) for trial in self.trials for output in trial.outputs)
 
     def to_json(self) -> str:
-        """The text of the proof, as the bundle holds it."""
+        """Return the text of the proof, as the bundle holds it."""
         plain = {
             "schema_version": SCHEMA_VERSION,
             "reference": self.reference,

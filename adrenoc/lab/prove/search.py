@@ -56,7 +56,7 @@ class QuirkSearch:
         return time.monotonic() > self.end
 
     def target(self, *more: Quirk) -> Target:
-        """The target without what was found so far, and without `more`."""
+        """Return the target without what was found so far, and without `more`."""
         report = empty_report(self.device, name_quirks((*self.quirks, *more), self.device))
         return apply_report(self.base, report, Path("device.json"))
 
@@ -109,7 +109,7 @@ class QuirkSearch:
         return left
 
     def _right(self, suite: Suite, *more: Quirk) -> set[str]:
-        """The cases that are right with what was found so far, and without `more`."""
+        """Return the cases that are right with what was found so far, and without `more`."""
         try:
             target = self.target(*more)
         except TargetError:  # a quirk that no target can hold
@@ -122,13 +122,13 @@ def _whole(suite: Suite, _titles: set[str]) -> Suite:
 
 
 def _quirks_of(form: QuirkForm, cases: list[Case], examined: ExaminedSuite) -> list[Quirk]:
-    """The form's quirk of each case, each once."""
+    """Return the form's quirk of each case, each once."""
     made = (form.of(case, _kernels_of(case, examined)) for case in cases)
     return list(dict.fromkeys(quirk for quirk in made if quirk is not None))
 
 
 def _kernels_of(case: Case, examined: ExaminedSuite) -> list[KernelInfo]:
-    """The kernels that compute a case, by the names of their tensors."""
+    """Return the kernels that compute a case, by the names of their tensors."""
     made = examined.made
     prefix = next(name for name, title in made.of_case.items() if title == case.title)
     prefix = prefix.rpartition("_")[0]
@@ -146,7 +146,7 @@ def name_quirks(quirks: list[Quirk] | tuple[Quirk, ...], device: Device) -> tupl
 
 
 def empty_report(device: Device, quirks: tuple[Quirk, ...]) -> DeviceReport:
-    """A report of nothing but quirks."""
+    """Return a report of nothing but quirks."""
     return DeviceReport(
         format=FORMAT,
         device=ReportedDevice(

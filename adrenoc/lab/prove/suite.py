@@ -58,7 +58,7 @@ class BuiltSuite:
     of_case: dict[str, str]
 
     def kernels(self) -> int:
-        """The number of different kernels in the bundle."""
+        """Return the number of different kernels in the bundle."""
         return len(self.bundle.manifest.kernels)
 
 
@@ -111,7 +111,7 @@ def make_suite(suite: Suite, target: Target, folder: Path, *, winograd: bool = T
 
 
 def _references(suite: Suite, net: Net, model: Path, digest: str) -> dict[str, np.ndarray]:
-    """What onnxruntime gives, kept by the digest of the model, whose data are seeded."""
+    """Return what onnxruntime gives, kept by the digest of the model, whose data are seeded."""
     rounds = suite.precision != "fp32"
     kept = cache_folder() / "suites" / f"{digest}{'_half' if rounds else ''}.npz"
     if kept.exists():
@@ -135,5 +135,5 @@ def _references(suite: Suite, net: Net, model: Path, digest: str) -> dict[str, n
 
 
 def part_of(suite: Suite, titles: set[str]) -> Suite:
-    """The suite of some of its cases."""
+    """Return the suite of some of its cases."""
     return replace(suite, cases=tuple(case for case in suite.cases if case.title in titles))

@@ -81,7 +81,7 @@ def verify_device(
 
 
 def _open(search: QuirkSearch, suite: Suite, examined: ExaminedSuite) -> list[Finding]:
-    """What is wrong and may be helped yet."""
+    """Return what is wrong and may be helped yet."""
     return [f for f in examined.findings if (suite.name, f.title) not in search.hopeless]
 
 

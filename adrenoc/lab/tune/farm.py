@@ -124,7 +124,7 @@ class Farm:
             self._jobs.put((0 if first else 1, self._serial, job))
 
     def next_outcome(self, timeout_s: float) -> MeasureOutcome | None:
-        """The next finished job, or None in that time.
+        """Return the next finished job, or None in that time.
 
         Raises:
             RemoteError: no device has been there for long.
@@ -197,7 +197,7 @@ class Farm:
 
 
 def _count_tracked(place: RemoteAddress) -> int:
-    """How many devices of its kind a tracker knows, 0 where it does not answer."""
+    """Return how many devices of its kind a tracker knows, 0 where it does not answer."""
     try:
         tracker = Tracker(place.where, timeout_s=TRACKER_WAIT_S)
     except (RemoteError, OSError):

@@ -48,7 +48,7 @@ class Line:
 
 
 def read_lines(said: str) -> dict[int, Line]:
-    """What a program says of its schedules, by their numbers."""
+    """Return what a program says of its schedules, by their numbers."""
     found = _LINE.findall(said)
     return {int(n, 16): Line(ticks=int(t, 16), hash=int(h, 16)) for n, t, h in found}
 
@@ -119,7 +119,8 @@ class _Run:
         return bool(budget_s) and time.monotonic() - self._began >= budget_s
 
     def _list_candidates(self) -> list[Candidate]:
-        """What is not in the log yet: of each task the untuned one, then by the cost model."""
+        """Return what is not in the log yet: of each task the untuned one, then by the cost
+        model."""
         known = {trial.key for trial in self._trials}
         ranked: list[tuple[int, float, Candidate]] = []
         for task in self._tasks:
@@ -239,17 +240,18 @@ class _Run:
 
 
 def _rank(task: Task, choice: Choice) -> tuple[bool, bool, float]:
-    """The untuned one, what needs no larger arena and no more flash, and all by the cost model."""
+    """Return the untuned one, what needs no larger arena and no more flash, and all by the cost
+    model."""
     return choice.key != task.untuned, not _is_free(task, choice), choice.instructions
 
 
 def _is_free(task: Task, choice: Choice) -> bool:
-    """Whether a schedule takes no more of memory than the untuned program has."""
+    """Return whether a schedule takes no more of memory than the untuned program has."""
     return choice.scratch_bytes <= task.scratch_bytes and not choice.spare_bytes
 
 
 def _standing(task: Task, measured: Measured, trials: Sequence[Trial]) -> KernelProgress:
-    """A task for the table; its best is of what a compilation takes without more memory."""
+    """Return a task for the table; its best is of what a compilation takes without more memory."""
     times_us = measured.times_us.get(task.digest, {})
     free = [c.key for c in task.choices if _is_free(task, c) or c.key == task.untuned]
     known = {key: times_us[key] for key in free if key in times_us}

@@ -60,7 +60,7 @@ class Worker:
         return True
 
     def event(self, timeout_s: float) -> Event | None:
-        """The next event that the worker tells; None where there is none in that time.
+        """Return the next event that the worker tells; None where there is none in that time.
 
         Raises:
             EOFError: the process is gone.

@@ -47,8 +47,8 @@ def merge(logs: Iterable[Sequence[Trial]]) -> tuple[Trial, ...]:
 
 
 def prune(trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """What a compilation and a search need: of each kernel on each GPU the best and the untuned
-    schedule, and each failure once."""
+    """Return what a compilation and a search need: of each kernel on each GPU the best and the
+    untuned schedule, and each failure once."""
     kept: dict[int, Trial] = {}
     failures: set[tuple[str, tuple[str, str]]] = set()
     places = {id(trial): place for place, trial in enumerate(trials)}
@@ -79,7 +79,7 @@ def differences(first: Sequence[Trial], second: Sequence[Trial]) -> tuple[Kernel
 
 
 def summaries(trials: Sequence[Trial]) -> tuple[LogSummary, ...]:
-    """A row for each GPU."""
+    """Return a row for each GPU."""
     rows = []
     for gpu, own in sorted(_group_by_gpu(trials).items()):
         best = best_trials(own)
@@ -100,7 +100,7 @@ def summaries(trials: Sequence[Trial]) -> tuple[LogSummary, ...]:
 
 
 def format_csv(trials: Sequence[Trial]) -> str:
-    """The best schedule of each kernel, for a spreadsheet."""
+    """Return the best schedule of each kernel, for a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("gpu", "kernel", "family", "median_us", "spread_us", "untuned_us", "actions"))

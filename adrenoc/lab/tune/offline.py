@@ -165,7 +165,7 @@ def _trial(
     command: str,
     options: TuneOptions,
 ) -> Trial:
-    """What an analyser said, as a line of the log."""
+    """Return what an analyser said, as a line of the log."""
     failed = "error" in found
     return Trial(
         kernel=task.digest,
@@ -187,7 +187,8 @@ def _trial(
 
 
 def _spread_out(task: Task, count: int) -> list[int]:
-    """The best candidates by estimate, each route and tile once before work-groups repeat."""
+    """Return the best candidates by estimate, each route and tile once before work-groups
+    repeat."""
     seen: dict[str, int] = {}
     rounds: list[tuple[int, int]] = []
     for number, tile in enumerate(task.candidates):

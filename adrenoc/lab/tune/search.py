@@ -63,13 +63,14 @@ class LearnedCostModel:
         self._learnt = 0
 
     def features(self, digest: str) -> np.ndarray:
-        """The table of a task; made when it is first asked for, as most models have many tasks."""
+        """Return the table of a task; made when it is first asked for, as most models have many
+        tasks."""
         if digest not in self._features:
             self._features[digest] = features(self._tasks[digest])
         return self._features[digest]
 
     def scores(self, digest: str, numbers: Sequence[int]) -> np.ndarray:
-        """The scores of a task's candidates; more is better."""
+        """Return the scores of a task's candidates; more is better."""
         rows = list(numbers)
         if self._booster is not None:
             table = self._xgboost.DMatrix(self.features(digest)[rows])
@@ -195,7 +196,7 @@ def _ratios(task: Task) -> np.ndarray:
 
 
 def _numbers(value: Any) -> list[float]:
-    """The numbers in JSON values, in order; words count by their letters."""
+    """Return the numbers in JSON values, in order; words count by their letters."""
     if isinstance(value, dict):
         return [n for key in sorted(value) for n in _numbers(value[key])]
     if isinstance(value, list):
@@ -214,7 +215,7 @@ class Neighbours:
         self._near: dict[int, list[int]] = {}
 
     def find(self, number: int) -> list[int]:
-        """The numbers of the nearest candidates, the nearest first."""
+        """Return the numbers of the nearest candidates, the nearest first."""
         if number not in self._near:
             distance = np.abs(self._table - self._table[number]).sum(axis=1)
             distance[number] = -1  # itself is the first, and left out
@@ -224,7 +225,8 @@ class Neighbours:
 
 
 def _xgboost() -> Any:
-    """The package, on one thread: others would only wait for each other over tables so small.
+    """Return the package, on one thread: others would only wait for each other over tables so
+    small.
 
     Raises:
         DependencyError: it is not there.

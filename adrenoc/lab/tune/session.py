@@ -158,11 +158,11 @@ class Session:
         return int(self._start(self._number, text))
 
     def is_built(self, number: int, wait_ms: int) -> bool:
-        """Whether the kernels of a trial are built, or refused."""
+        """Return whether the kernels of a trial are built, or refused."""
         return bool(self._is_built(number, wait_ms))
 
     def prepare(self, request: Request) -> list[Any]:
-        """The tensors of a trial, uploaded where they are not there yet."""
+        """Return the tensors of a trial, uploaded where they are not there yet."""
         self._make_room()
         tensors = []
         if _compares(request):

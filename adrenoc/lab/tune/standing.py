@@ -79,7 +79,7 @@ class TaskStanding:
         return {actions_key(t.actions) for t in self.trials if t.status is not Status.OK}
 
     def list_known(self) -> list[TrialTime]:
-        """The trials of candidates as the search wants them, each once."""
+        """Return the trials of candidates as the search wants them, each once."""
         found: dict[int, TrialTime] = {}
         for trial in self.trials:
             number = self.task.position(dict(trial.actions))
@@ -152,7 +152,7 @@ class TaskStanding:
         return self.task.calls * (self.untuned_us - self.fastest_us)
 
     def interest(self) -> float:
-        """How much time a run spends here, less the longer nothing was gained.
+        """Return how much time a run spends here, less the longer nothing was gained.
 
         What is out counts as if it gained nothing, so that many trials at a time spread.
         """
@@ -161,7 +161,7 @@ class TaskStanding:
         return self.task.calls * fastest_us * 0.5**idle
 
     def progress(self) -> KernelProgress:
-        """The task's progress as people see it."""
+        """Return the task's progress as people see it."""
         best = self.best
         return KernelProgress(
             kernel=self.task.digest,

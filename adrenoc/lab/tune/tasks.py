@@ -62,7 +62,7 @@ class Task:
         return tuple(places)
 
     def position(self, actions: Any) -> int | None:
-        """The number of the candidate with these actions."""
+        """Return the number of the candidate with these actions."""
         number = self._positions.get(actions_key(actions))
         if number is not None:
             return number

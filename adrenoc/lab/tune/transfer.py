@@ -33,7 +33,8 @@ def seeds(task: Task, trials: Iterable[Trial]) -> tuple[int, ...]:
 
 
 def distance(work: Mapping[str, Any], task: Task) -> float:
-    """How many doublings lie between two kernels; infinite where they are of different kinds."""
+    """Return how many doublings lie between two kernels; infinite where they are of different
+    kinds."""
     own = task.choice.work
     if any(work.get(key) != own.get(key) for key in ("op", "storage", "compute")):
         return math.inf

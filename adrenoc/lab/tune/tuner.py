@@ -169,7 +169,8 @@ class Tuner:
     # Jobs
 
     def _next_search_job(self) -> MeasureJob | None:
-        """The reference of a task that lacks it, else the next candidate of the best task."""
+        """Return the reference of a task that lacks it, else the next candidate of the best
+        task."""
         if self._spent:
             return None
         unmeasured = [s for s in self._standings if s.base is not None and not s.awaits_reference]
@@ -220,7 +221,7 @@ class Tuner:
         return None
 
     def _next_contest(self) -> MeasureJob | None:
-        """The best schedules of a task in turn with the untuned one."""
+        """Return the best schedules of a task in turn with the untuned one."""
         # The time may be up before all of them were.
         for standing in sorted(self._standings, key=lambda s: -s.confirmable_us):
             if standing.in_flight or standing.base is None:
@@ -252,7 +253,7 @@ class Tuner:
         )
 
     def _try_build(self, standing: TaskStanding, number: int, *, untuned: bool = False) -> Any:
-        """The candidate, None if it cannot be built, which is a trial as any other."""
+        """Return the candidate, None if it cannot be built, which is a trial as any other."""
         try:
             return self._build(standing.task, number)
         except AdrenocError as error:
@@ -365,13 +366,13 @@ class Tuner:
 
 
 def tolerance_of(options: CompileOptions) -> float:
-    """How far a right output may be from the reference, relative to its largest value."""
+    """Return how far a right output may be from the reference, relative to its largest value."""
     mixed = options.compute_dtype == "float32" and options.storage_dtype == "float16"
     return TOLERANCE["mixed" if mixed else options.compute_dtype]
 
 
 def _spread(times_us: tuple[float, ...]) -> float:
-    """The distance between the quartiles."""
+    """Return the distance between the quartiles."""
     if len(times_us) < 2:
         return 0.0
     low, _, high = statistics.quantiles(times_us, n=4)

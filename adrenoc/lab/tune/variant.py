@@ -65,7 +65,7 @@ class Variant:
     bytes: bool = False
 
     def plain(self) -> dict[str, Any]:
-        """The variant as JSON values."""
+        """Return the variant as JSON values."""
         return asdict(self)
 
 
@@ -120,7 +120,7 @@ class VariantBuilder:
         )
 
     def builder(self, task: Task, number: int, call: KernelCall) -> KernelBuilder:
-        """The kernel builder of a candidate."""
+        """Return the kernel builder of a candidate."""
         return call.builder
 
     def _rows_there(self, task: Task) -> int:
@@ -147,14 +147,15 @@ class VariantBuilder:
 
 
 def is_repeated(spec: OperandSpec) -> bool:
-    """Whether a large input is a short pattern again and again: not where some lanes are zero."""
+    """Return whether a large input is a short pattern again and again: not where some lanes are
+    zero."""
     if spec.memory is Memory.BYTES:
         return False
     return math.prod(spec.shape) == math.prod(spec.physical) > PATTERN
 
 
 def random_value(spec: OperandSpec, seed: str) -> np.ndarray:
-    """A tensor as it lies in memory, or the pattern that it repeats.
+    """Return a tensor as it lies in memory, or the pattern that it repeats.
 
     Lanes beyond the last channel are zero.
     """

@@ -93,7 +93,8 @@ def _strings(chunk: bytes) -> list[str]:
 
 
 def _length(chunk: bytes, place: int, unit: str) -> tuple[int, int]:
-    """A length of one unit or, with its highest bit set, two; and where what it counts begins."""
+    """Return a length of one unit or, with its highest bit set, two; and where what it counts
+    begins."""
     width = struct.calcsize(unit)
     high = 1 << (8 * width - 1)
     (length,) = struct.unpack_from(f"<{unit}", chunk, place)

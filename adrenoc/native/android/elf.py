@@ -64,7 +64,7 @@ class ElfFacts:
 
 
 def read_elf(path: Path) -> ElfFacts:
-    """The facts of the object file or shared library at `path`.
+    """Return the facts of the object file or shared library at `path`.
 
     Raises:
         LinkError: the file is not ELF, or cannot be read.
@@ -161,7 +161,7 @@ def _facts(elf: Any) -> ElfFacts:
 
 
 def _noted_api(segments: list[Any]) -> int:
-    """The API level in the NDK's note, which begins with it as four bytes."""
+    """Return the API level in the NDK's note, which begins with it as four bytes."""
     for segment in segments:
         if segment["p_type"] != "PT_NOTE":
             continue
@@ -172,7 +172,7 @@ def _noted_api(segments: list[Any]) -> int:
 
 
 def _imported_api(elf: Any) -> int:
-    """The newest API level among the versions of imported symbols."""
+    """Return the newest API level among the versions of imported symbols."""
     section = elf.get_section_by_name(".gnu.version_r")
     if not hasattr(section, "iter_versions"):  # none, or left out in a file of symbols alone
         return 0

@@ -39,7 +39,7 @@ class Component:
 
 
 def components(tvm: Path, ffi: Path) -> tuple[Component, ...]:
-    """What the packages `tvm` and `tvm_ffi` ship, as far as a runtime may hold it."""
+    """Return what the packages `tvm` and `tvm_ffi` ship, as far as a runtime may hold it."""
     return (
         Component(
             name=f"Apache TVM {version('apache-tvm')}",
@@ -66,7 +66,8 @@ def components(tvm: Path, ffi: Path) -> tuple[Component, ...]:
 def find_used(
     read: Iterable[Path], known: Sequence[Component], *, packages: Sequence[Path]
 ) -> tuple[Component, ...]:
-    """The components of which files were read; `packages` are the folders that only they may be in.
+    """Return the components of which files were read; `packages` are the folders that only they may
+    be in.
 
     Raises:
         LinkError: a file of the packages is of no known component, or of other terms than it.
@@ -87,7 +88,7 @@ def find_used(
 
 
 def license_text(used: Sequence[Component]) -> str:
-    """The terms of the whole, which are those of all parts.
+    """Return the terms of the whole, which are those of all parts.
 
     Raises:
         LinkError: a component has other terms.
@@ -104,7 +105,8 @@ def license_text(used: Sequence[Component]) -> str:
 
 
 def notice_text(used: Sequence[Component], *, version: str, cxx_library: str) -> str:
-    """What has to be said of the parts; `cxx_library` is the C++ library that was linked in."""
+    """Return what has to be said of the parts; `cxx_library` is the C++ library that was linked
+    in."""
     lines = [
         f"adrenoc runtime {version}",
         f"License: {_APACHE}, see {LICENSE}.",
@@ -122,7 +124,7 @@ def notice_text(used: Sequence[Component], *, version: str, cxx_library: str) ->
 
 
 def _terms(path: Path) -> str:
-    """A license's text without the advice on how to apply it and what follows that."""
+    """Return a license's text without the advice on how to apply it and what follows that."""
     text = path.read_text(encoding="utf-8")
     terms, end, _ = text.partition(_END_OF_TERMS)
     return terms + end + "\n"

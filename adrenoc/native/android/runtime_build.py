@@ -176,12 +176,13 @@ def build_runtime(
 
 
 def _is_for_java(toolchain: Toolchain, static: bool) -> bool:
-    """Whether the native half of the Java classes belongs to it: on Android, where it is shared."""
+    """Return whether the native half of the Java classes belongs to it: on Android, where it is
+    shared."""
     return toolchain.api > 0 and not static
 
 
 def _open_places(cache: Path) -> Path:
-    """The folder of a cache where runtimes lie, for this user alone.
+    """Return the folder of a cache where runtimes lie, for this user alone.
 
     Raises:
         OutputError: it cannot be written.
@@ -218,7 +219,7 @@ def _work_folder(places: Path, toolchain: Toolchain, sanitize: str) -> Iterator[
 
 
 def open_runtime(folder: Path) -> Runtime:
-    """A runtime that was built before, such as by `adrenoc runtime build -o DIR`.
+    """Return a runtime that was built before, such as by `adrenoc runtime build -o DIR`.
 
     Raises:
         DependencyError: the folder holds no runtime.
@@ -272,7 +273,7 @@ def _files(folder: Path) -> tuple[RuntimeFile, ...]:
 
 
 def _list_kept(folder: Path) -> list[Path]:
-    """The files of a runtime; servers have the folders of their sessions beside them."""
+    """Return the files of a runtime; servers have the folders of their sessions beside them."""
     return sorted(path for path in folder.iterdir() if path.is_file() and path.name != LIST_FILE)
 
 

@@ -35,7 +35,7 @@ class Toolchain:
 
 
 def find_abi(triple: str) -> str:
-    """The ABI of the runtime that goes with what was compiled for an LLVM triple."""
+    """Return the ABI of the runtime that goes with what was compiled for an LLVM triple."""
     if runs_here(triple):
         return HOST
     machine = triple.partition("-")[0]
@@ -44,7 +44,7 @@ def find_abi(triple: str) -> str:
 
 
 def find_toolchain(abi: str, ndk: Path | None, api: int) -> Toolchain:
-    """The toolchain for `abi`; `ndk` and `api` are as `build_runtime` has them.
+    """Return the toolchain for `abi`; `ndk` and `api` are as `build_runtime` has them.
 
     Raises:
         OptionError: the ABI is unknown, or the API level too old.
@@ -122,7 +122,7 @@ _PACKAGES = {
 
 
 def find_tool(*names: str) -> str:
-    """The first of `names` that is on the PATH or beside this Python.
+    """Return the first of `names` that is on the PATH or beside this Python.
 
     Raises:
         DependencyError: there is none.
@@ -144,7 +144,8 @@ def _version_line(compiler: str) -> str:
 
 
 def add_clml(toolchain: Toolchain, sdk: Path) -> Toolchain:
-    """The toolchain with an SDK: its include folder is the one that holds CL/cl_qcom_ml_ops.h.
+    """Return the toolchain with an SDK: its include folder is the one that holds
+    CL/cl_qcom_ml_ops.h.
 
     Raises:
         OptionError: the SDK has no such header.

@@ -58,14 +58,14 @@ class Service:
 
 
 def find_unit_place(*, for_user: bool) -> Path:
-    """Where systemd looks for units of this user, or of the system."""
+    """Return where systemd looks for units of this user, or of the system."""
     if not for_user:
         return Path("/etc/systemd/system") / UNIT
     return config_folder() / "systemd" / "user" / UNIT
 
 
 def print_unit(service: Service) -> str:
-    """The text of the unit.
+    """Return the text of the unit.
 
     Raises:
         OptionError: a variable is none, or a word holds what no line of a unit can.
@@ -110,7 +110,7 @@ def install_unit(service: Service, output: Path) -> Path:
 
 
 def _quote(word: str) -> str:
-    """A word of a unit's line: systemd expands % there, and knows quotes.
+    """Return a word of a unit's line: systemd expands % there, and knows quotes.
 
     Raises:
         OptionError: it holds a control character.
@@ -125,7 +125,8 @@ def _quote(word: str) -> str:
 
 
 def _state_rights() -> str:
-    """A user that is made for the service, with the GPU's groups as far as this system has them."""
+    """Return a user that is made for the service, with the GPU's groups as far as this system has
+    them."""
     known = {entry.gr_name for entry in grp.getgrall()}
     groups = [group for group in _GPU_GROUPS if group in known]
     lines = ["DynamicUser=yes", "RestrictAddressFamilies=AF_INET AF_UNIX"]
@@ -167,7 +168,8 @@ def _check_server(service: Service) -> None:
 
 
 def _find_closed(server: Path) -> Path | None:
-    """The first of a program, its folder's library and the folders above that is not for all."""
+    """Return the first of a program, its folder's library and the folders above that is not for
+    all."""
     files = [path for path in (server, server.with_name(LIBRARY)) if path.exists()]
     wanted = [*((path, 0o005) for path in files), *((path, 0o001) for path in server.parents)]
     return next((path for path, mode in wanted if path.stat().st_mode & mode != mode), None)

@@ -192,5 +192,5 @@ KINDS = (
 
 
 def kind_of(plain: Mapping[str, Any]) -> Kind | None:
-    """What a file is, by its keys."""
+    """Return what a file is, by its keys."""
     return next((kind for kind in KINDS if kind.keys <= plain.keys()), None)

@@ -50,12 +50,13 @@ class Names:
     given: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def stand_in(self, kind: str, name: str) -> str:
-        """The same words for the same name, whatever file it is in."""
+        """Return the same words for the same name, whatever file it is in."""
         count = sum(known == kind for known, _ in self.given)
         return self.given.setdefault((kind, name), f"{kind} {count + 1}")
 
     def hide_own(self, text: str) -> str:
-        """A text of words that are adrenoc's or a driver's, and of figures; none of the user's."""
+        """Return a text of words that are adrenoc's or a driver's, and of figures; none of the
+        user's."""
         kept = "".join(letter if letter.isprintable() else " " for letter in text)
         for word in self.own_words:
             kept = re.sub(rf"(?i)\b{re.escape(word)}\b", "(name)", kept)
@@ -69,7 +70,8 @@ def figures(plain: Any, names: Names) -> Any:
 
 
 def measured_figures(plain: Any, names: Names) -> Any:
-    """The figures of a target file's table `[measured]`, whose keys are names of measures."""
+    """Return the figures of a target file's table `[measured]`, whose keys are names of
+    measures."""
     if not isinstance(plain, Mapping):
         return None
     kept = {key: figures(one, names) for key, one in plain.items() if _MEASURE.fullmatch(str(key))}
@@ -114,17 +116,17 @@ def nothing(plain: Any, names: Names) -> None:
 
 
 def text(plain: Any, names: Names) -> str | None:
-    """A text of adrenoc's or of a driver's, without the user's own words."""
+    """Return a text of adrenoc's or of a driver's, without the user's own words."""
     return names.hide_own(plain) if isinstance(plain, str) else None
 
 
 def device(plain: Any, names: Names) -> str | None:
-    """A device's name, without the address that it was reached at."""
+    """Return a device's name, without the address that it was reached at."""
     return text(plain.partition(" at ")[0], names) if isinstance(plain, str) else None
 
 
 def listed_target(plain: Any, names: Names) -> str | None:
-    """A listed device; a target file has a name of the user's."""
+    """Return a listed device; a target file has a name of the user's."""
     return plain if isinstance(plain, str) and _LISTED.fullmatch(plain) else None
 
 
@@ -138,7 +140,7 @@ def stand_in(kind: str) -> Pick:
 
 
 def fields(**picks: Pick) -> Pick:
-    """The values of these keys of an object."""
+    """Return the values of these keys of an object."""
 
     def pick(plain: Any, names: Names) -> dict[str, Any] | None:
         if not isinstance(plain, Mapping):

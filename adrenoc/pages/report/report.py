@@ -41,7 +41,7 @@ class Part:
 
 
 def collect(paths: Sequence[Path]) -> tuple[Part, ...]:
-    """What of these files may be sent.
+    """Return what of these files may be sent.
 
     Raises:
         InputError: a file cannot be read, or is nothing that adrenoc writes about a device.
@@ -51,7 +51,7 @@ def collect(paths: Sequence[Path]) -> tuple[Part, ...]:
 
 
 def report_text(parts: Sequence[Part]) -> str:
-    """The file that is sent: JSON that a person can read."""
+    """Return the file that is sent: JSON that a person can read."""
     plain = {
         "adrenoc_report": 1,
         "computer": _computer(),
@@ -92,7 +92,7 @@ def _computer() -> dict[str, Any]:
 
 
 def _own_words() -> tuple[str, ...]:
-    """The user's login and the computer's name, where they are no common words."""
+    """Return the user's login and the computer's name, where they are no common words."""
     words = {socket.gethostname(), socket.gethostname().partition(".")[0]}
     with suppress(KeyError, OSError):
         words.add(getpass.getuser())

@@ -48,7 +48,7 @@ _FILE_ENDINGS = (
 
 @lru_cache(maxsize=1)
 def own_words() -> frozenset[str]:
-    """The words of adrenoc's own sources and targets, in small letters."""
+    """Return the words of adrenoc's own sources and targets, in small letters."""
     words = set(_VENDORS.split())
     package = Path(adrenoc.__file__).resolve().parent
     for path in (*package.rglob("*"), *data_folder("targets").rglob("*")):
@@ -58,7 +58,7 @@ def own_words() -> frozenset[str]:
 
 
 def keep_allowed(text: str) -> str:
-    """A text with `HIDDEN` in place of each word that it may not have."""
+    """Return a text with `HIDDEN` in place of each word that it may not have."""
     return _WORD.sub(lambda found: found[0] if _is_allowed(found[0]) else HIDDEN, text)
 
 

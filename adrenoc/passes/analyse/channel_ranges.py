@@ -37,7 +37,7 @@ class Slice:
 
 
 def concat_of(graph: Graph, node: Node) -> Concat | None:
-    """What a node puts side by side; None where it does something else.
+    """Return what a node puts side by side; None where it does something else.
 
     TVM states a concatenation as `if_then_else(k <= i, last[i - k], <the parts before>)`.
     """
@@ -65,7 +65,7 @@ def concat_of(graph: Graph, node: Node) -> Concat | None:
 
 
 def slice_of(graph: Graph, node: Node) -> Slice | None:
-    """What a map cuts out, with steps of one; None where it does something else."""
+    """Return what a map cuts out, with steps of one; None where it does something else."""
     body = node.body
     if not node.is_map or body is None or node.epilogue is not None or len(node.inputs) != 1:
         return None
@@ -87,7 +87,7 @@ def slice_of(graph: Graph, node: Node) -> Slice | None:
 def restore_whole_sources(
     graph: Graph, parts: Sequence[Part], slices: Mapping[str, Slice]
 ) -> tuple[Part, ...]:
-    """The parts; slices that are in order all of what they are cut from become that.
+    """Return the parts; slices that are in order all of what they are cut from become that.
 
     Before -> after:
         concat(x[0:8], x[8:16], y)      concat(x, y)
@@ -105,7 +105,7 @@ def restore_whole_sources(
 
 
 def _run_of(graph: Graph, parts: Sequence[Part], slices: Mapping[str, Slice], source: str) -> int:
-    """How many of the first parts are, in order, all of a tensor; 1 if they are not."""
+    """Return how many of the first parts are, in order, all of a tensor; 1 if they are not."""
     for count, part in enumerate(parts):
         cut, at = slices.get(part.name), part.start - parts[0].start
         if cut is None or (cut.source, cut.start) != (source, at):
@@ -139,7 +139,7 @@ def _read_bound(condition: Any, body: Body) -> tuple[int, int] | None:
 
 
 def _find_shifted_source(graph: Graph, body: Body, load: Expr, axis: int, start: int) -> str | None:
-    """The tensor that is read at the element's own place, `start` less along `axis`."""
+    """Return the tensor that is read at the element's own place, `start` less along `axis`."""
     if not isinstance(load, tvm.ir.TensorLoad):
         return None
     name = body.source_of(load.source)

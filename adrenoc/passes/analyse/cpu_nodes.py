@@ -26,7 +26,7 @@ _LIBRARY_CALLS = ("tirx.call_packed", "tirx.call_extern", "tirx.tvm_call_packed"
 
 
 def wide_dtype(func: Any) -> str | None:
-    """Why a function's dtypes keep it off the GPU; None where they do not."""
+    """Return why a function's dtypes keep it off the GPU; None where they do not."""
     wide = next((b for b in func.params if str(b.dtype) == "float64"), None)
     return None if wide is None else f"{wide.name} is float64, which no Adreno computes"
 
@@ -40,7 +40,8 @@ def cpu_nodes(
     reason: str,
     log: DecisionLog,
 ) -> Iterator[Node]:
-    """A node for each output of `func`; each computes all, and those that nobody reads fall away.
+    """Yield a node for each output of `func`; each computes all, and those that nobody reads fall
+    away.
 
     Raises:
         CompileError: the function calls a library that the device does not have.
@@ -67,7 +68,7 @@ def cpu_nodes(
 
 
 def remedy(operator: str, reason: str) -> str:
-    """What a user can do about an operator that is on the CPU for `reason`."""
+    """Return what a user can do about an operator that is on the CPU for `reason`."""
     if "float64" in reason:
         return "export the model in float32 to keep it on the GPU"
     if operator in _STEP_BY_STEP:
@@ -76,7 +77,7 @@ def remedy(operator: str, reason: str) -> str:
 
 
 def _keep_params(func: Any, kept: Sequence[int]) -> Any:
-    """The function with the parameters `kept`; the others become buffers inside."""
+    """Return the function with the parameters `kept`; the others become buffers inside."""
     params = list(func.params)
     inner = [p for i, p in enumerate(params) if i not in kept]
     body = func.body
@@ -110,7 +111,8 @@ def _library_calls(body: Any) -> list[str]:
 
 
 def lower_for_cpu(func: Any, target: Any) -> Any:
-    """The function without blocks, bound to the CPU: what `tirx.build` takes beside kernels."""
+    """Return the function without blocks, bound to the CPU: what `tirx.build` takes beside
+    kernels."""
     s_tir = tvm.s_tir.transform
     passes: list[Callable[..., Any]] = [
         s_tir.CanonicalizeLoop,
@@ -128,11 +130,11 @@ def lower_for_cpu(func: Any, target: Any) -> Any:
 
 
 def tensors_on_cpu(graph: Graph) -> set[str]:
-    """The tensors that live in the CPU's memory."""
+    """Return the tensors that live in the CPU's memory."""
     return {node.output for node in graph.nodes if node.is_on_cpu or node.is_copy_to_cpu}
 
 
 def row_major_tensors(graph: Graph) -> set[str]:
-    """The tensors of the GPU that copies between the devices read and write."""
+    """Return the tensors of the GPU that copies between the devices read and write."""
     found = {node.inputs[0] for node in graph.nodes if node.is_copy_to_cpu}
     return found | {node.output for node in graph.nodes if node.is_copy_to_gpu}

@@ -11,12 +11,12 @@ DEEP = 40
 
 
 def is_deep(graph: Graph) -> bool:
-    """Whether so many convolutions follow each other that the errors of the first matter."""
+    """Return whether so many convolutions follow each other that the errors of the first matter."""
     found = (channel_sums_of(node) for node in graph.nodes)
     return sum(sums.convolutions for sums in found if sums is not None) >= DEEP
 
 
 def channel_sums_of(node: Node) -> ChannelSums | None:
-    """What a node adds up over channels; None of an operator that does not."""
+    """Return what a node adds up over channels; None of an operator that does not."""
     operator = OPERATORS.get(node.op)
     return None if operator is None else operator.channel_sums

@@ -11,7 +11,7 @@ from adrenoc.kernels.body_cost import loads_of
 
 
 def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:
-    """Whether every read of tensor `name` is of the very element that is computed."""
+    """Return whether every read of tensor `name` is of the very element that is computed."""
     return all(
         _is_identity(load.indices, body.axes, graph.tensors[name].shape)
         for load in loads_of(body.value)

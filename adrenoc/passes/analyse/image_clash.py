@@ -12,7 +12,7 @@ from adrenoc.ir.operand import Memory
 
 
 def image_clash(graph: Graph, node: Node) -> str | None:
-    """Why the kernel of a node cannot be: what it reads lies in an image that it writes."""
+    """Return why the kernel of a node cannot be: what it reads lies in an image that it writes."""
     written = {
         graph.owner(name) for name in node.writes if graph.placements[name].memory is Memory.TEXTURE
     }

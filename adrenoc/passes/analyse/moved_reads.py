@@ -26,7 +26,8 @@ OUTSIDE = -1
 
 
 def find_moved_source(graph: Graph, node: Node) -> str | None:
-    """The tensor that a map reads at other rows and columns, where that is all that it does."""
+    """Return the tensor that a map reads at other rows and columns, where that is all that it
+    does."""
     body, layout = node.body, graph.placements[node.output].layout
     if body is None or layout is None or not isinstance(body.value, tvm.ir.TensorLoad):
         return None
@@ -45,7 +46,7 @@ def find_moved_source(graph: Graph, node: Node) -> str | None:
 
 
 def _moves_pixels(graph: Graph, node: Node, source: str, body: Body, layout: Layout) -> bool:
-    """Whether rows are read by row and columns by column, and nothing else moves."""
+    """Return whether rows are read by row and columns by column, and nothing else moves."""
     before, made = graph.tensors[source].shape, graph.tensors[node.output].shape
     load: BufferLoad = body.value
     facts = zip(layout.roles, load.indices, body.axes, before, made, strict=True)
@@ -63,7 +64,7 @@ def _moves_pixels(graph: Graph, node: Node, source: str, body: Body, layout: Lay
 
 
 def mentions(expressions: Iterable[Any], axes: Sequence[Any]) -> bool:
-    """Whether expressions depend on any of these axes."""
+    """Return whether expressions depend on any of these axes."""
     found = False
 
     def note(var: Any) -> None:
@@ -76,7 +77,8 @@ def mentions(expressions: Iterable[Any], axes: Sequence[Any]) -> bool:
 
 
 def zero_outside(body: Body, layout: Layout, shape: Sequence[int]) -> Body:
-    """The move, which reads outside of its source wherever it is itself read outside of `shape`.
+    """Return the move, which reads outside of its source wherever it is itself read outside of
+    `shape`.
 
     That is for zero padding, which comes after the map, and for sources that are zero there.
     """

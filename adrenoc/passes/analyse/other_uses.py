@@ -11,13 +11,14 @@ from adrenoc.ir.graph import Graph, Node
 
 
 def reads_first_alone(reader: Node, name: str) -> bool:
-    """Whether a node reads a tensor as its first input, and by no other input or expression."""
+    """Return whether a node reads a tensor as its first input, and by no other input or
+    expression."""
     again = any(name in body.sources.values() for body in reader.bodies)
     return reader.inputs.count(name) == 1 and reader.inputs[0] == name and not again
 
 
 def other_use(graph: Graph, node: Node) -> str | None:
-    """Why those that read a node's output are not all that need its kernel."""
+    """Return why those that read a node's output are not all that need its kernel."""
     name = node.output
     owner = graph.owner(name)
     if node.stores:

@@ -16,7 +16,7 @@ from adrenoc.ir.node_kinds import ALLOC, CLML
 
 
 def region_nodes(symbol: str, arguments: Sequence[str], results: Sequence[str]) -> list[Node]:
-    """The nodes of one region."""
+    """Return the nodes of one region."""
     nodes = [Node(name=name, op=ALLOC, inputs=(), output=name) for name in results[1:]]
     nodes.append(
         Node(
@@ -36,7 +36,7 @@ def region_nodes(symbol: str, arguments: Sequence[str], results: Sequence[str]) 
 
 
 def region_border(graph: Graph) -> set[str]:
-    """The tensors that regions read and write."""
+    """Return the tensors that regions read and write."""
     found: set[str] = set()
     for node in graph.nodes:
         if node.is_region:

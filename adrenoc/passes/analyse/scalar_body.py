@@ -29,7 +29,7 @@ class Block:
 
 
 def blocks_of(func: Any) -> Iterator[Block]:
-    """The blocks of a function made by TVM's legalisation, in execution order.
+    """Yield the blocks of a function made by TVM's legalisation, in execution order.
 
     Raises:
         NotScalarError: a block does more than store one element at its own axes.
@@ -88,7 +88,7 @@ def _read(block: Any) -> Block:
 
 
 def _simplify_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
-    """The expression with its load indices simplified, knowing how far each axis runs.
+    """Return the expression with its load indices simplified, knowing how far each axis runs.
 
     A reshape that only adds or drops axes of extent one is then seen to keep every index.
     """
@@ -103,7 +103,7 @@ def _simplify_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
 
 
 def parts_of_kind(value: Expr, kind: Any) -> list[Any]:
-    """The parts of an expression that are of a kind, or of one of several."""
+    """Return the parts of an expression that are of a kind, or of one of several."""
     found: list[Any] = []
 
     def note(part: Any) -> Any:
@@ -115,7 +115,7 @@ def parts_of_kind(value: Expr, kind: Any) -> list[Any]:
 
 
 def values_of(part: Any) -> tuple[Expr, ...]:
-    """What the number of a part comes of: not where a load reads it."""
+    """Return what the number of a part comes of: not where a load reads it."""
     if isinstance(part, tvm.ir.TensorLoad):
         return ()
     if isinstance(part, Call):
@@ -128,7 +128,8 @@ def values_of(part: Any) -> tuple[Expr, ...]:
 
 
 def parts_of(value: Expr, sides: Callable[[Any], tuple[Expr, ...]]) -> list[Expr]:
-    """The parts of an expression, each once, and before it what it is made of, by `sides`."""
+    """Return the parts of an expression, each once, and before it what it is made of, by
+    `sides`."""
     found: dict[Expr, None] = {}
     waiting = [(value, False)]
     while waiting:
@@ -144,7 +145,7 @@ def parts_of(value: Expr, sides: Callable[[Any], tuple[Expr, ...]]) -> list[Expr
 
 
 def substitute(expr: Expr, values: dict[Any, Expr]) -> Expr:
-    """The expression with variables replaced."""
+    """Return the expression with variables replaced."""
     return structural_map(
         expr, (tirx.Var, lambda var: next((v for k, v in values.items() if k.same_as(var)), var))
     )

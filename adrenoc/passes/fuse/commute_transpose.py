@@ -54,7 +54,7 @@ def commute_transpose(graph: Graph, node: Node, anchor: Node) -> CommutedMap | N
 
 
 def _turn_back(node: Node, tensor: Tensor, order: tuple[int, ...]) -> Node:
-    """The map's result, as a move of `tensor`."""
+    """Return the map's result, as a move of `tensor`."""
     axes = tuple(Var(f"i{axis}", "int32") for axis in range(len(order)))
     buffer = decl_buffer(tensor.shape, tensor.dtype, name="turned")
     value = BufferLoad(buffer, [axes[axis] for axis in order])

@@ -37,7 +37,7 @@ class PairEstimates:
     have."""
 
     def choose_costs(self, pointwise: Node) -> CostModel:
-        """The cost model with the arithmetic that a 1x1 convolution will have, and what it
+        """Return the cost model with the arithmetic that a 1x1 convolution will have, and what it
         stores."""
         if self.widened.precision(pointwise.output).float32:
             return self.costs.in_float32
@@ -97,7 +97,7 @@ class PairForm:
 def find_pair(
     graph: Graph, node: Node, form: PairForm, model: PairEstimates, log: DecisionLog
 ) -> Pair | None:
-    """A convolution with the one that reads it, as one kernel; None if they cannot join."""
+    """Return a convolution with the one that reads it, as one kernel; None if they cannot join."""
     readers, (is_first, is_second) = graph.consumers[node.output], form.suits
     if not is_first(graph, node) or not any(is_second(graph, r) for r in readers):
         return None
@@ -146,17 +146,17 @@ def _join(graph: Graph, op: str, node: Node, reader: Node, *, pointwise: Node) -
 
 
 def is_pointwise(graph: Graph, node: Node) -> bool:
-    """Whether a convolution mixes the channels of each pixel and does nothing else."""
+    """Return whether a convolution mixes the channels of each pixel and does nothing else."""
     return can(node, Fusion.PAIR) and conv_geometry(graph, node) == ConvGeometry(kernel=(1, 1))
 
 
 def is_depthwise_conv(graph: Graph, node: Node) -> bool:
-    """Whether a node convolves each channel by itself."""
+    """Return whether a node convolves each channel by itself."""
     return can(node, Fusion.PAIR) and is_depthwise(graph, node)
 
 
 def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...], suits: Suits) -> str | None:
-    """Why a convolution cannot be computed where it is read, by a node that `suits`."""
+    """Return why a convolution cannot be computed where it is read, by a node that `suits`."""
     name, source = node.output, graph.operand(node.inputs[0])
     mine, reader = graph.operand(name), readers[0]
     if len(readers) > 1 or not suits(graph, reader):
@@ -184,7 +184,7 @@ def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...], suits: Suits) 
 
 
 def _alike(graph: Graph, node: Node, reader: Node) -> bool:
-    """Whether one kernel is as exact as both ask for: it has the precision of its result.
+    """Return whether one kernel is as exact as both ask for: it has the precision of its result.
 
     In float32 it reads halves, too, for kernels convert where they load.
     """
@@ -195,7 +195,7 @@ def _alike(graph: Graph, node: Node, reader: Node) -> bool:
 
 
 def _reads_channels_only(graph: Graph, node: Node) -> bool:
-    """Whether the epilogue reads no more than the result, and numbers of each channel."""
+    """Return whether the epilogue reads no more than the result, and numbers of each channel."""
     if node.epilogue is None:
         return True
     body, roles = node.epilogue, graph.operand(node.output).roles

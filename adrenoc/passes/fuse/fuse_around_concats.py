@@ -78,7 +78,8 @@ def _falls_on_blocks(graph: Graph, node: Node, concat: Concat) -> bool:
 
 
 def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
-    """Whether a concatenation of a fused graph takes no more launches in place than as a map.
+    """Return whether a concatenation of a fused graph takes no more launches in place than as a
+    map.
 
     What would take the concatenation in is seen in the graph before fusion: a single map does.
     Parts that cannot lie in it are written twice, which takes no launch (`second_stores`).
@@ -109,14 +110,15 @@ def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
 
 
 def _takes_kernel(graph: Graph, part: str, cut: Slice | None) -> bool:
-    """Whether a part takes a kernel of its own, for the concatenation is none."""
+    """Return whether a part takes a kernel of its own, for the concatenation is none."""
     if cut is not None and cut.start % LANES == 0:
         return cut.source not in graph.producers
     return graph.producers[part].is_map and len(graph.consumers[part]) == 1
 
 
 def _regroups(graph: Graph, name: str, readers: Sequence[Node]) -> bool:
-    """Whether a tensor is only read by a map that cuts its axes anew: a shuffle of channels."""
+    """Return whether a tensor is only read by a map that cuts its axes anew: a shuffle of
+    channels."""
     if len(readers) != 1 or not readers[0].is_map or readers[0].body is None:
         return False
     if not isinstance(readers[0].body.value, tvm.ir.TensorLoad):

@@ -48,7 +48,7 @@ MAX_VALUE_BLOCKS = 64
 
 
 def fuse_attention(graph: Graph, context: Context) -> Graph:
-    """The graph with every attention that the kernel covers as one node."""
+    """Return the graph with every attention that the kernel covers as one node."""
     limits, log = context.limits, context.log
     for node in graph.nodes:
         if not gives(node, Numbers.SHARES):
@@ -83,7 +83,7 @@ class _Finder:
         self._graph, self._softmax, self._limits = graph, softmax, limits
 
     def fuse(self) -> Graph:
-        """The graph with this attention as one node.
+        """Return the graph with this attention as one node.
 
         Raises:
             _NoAttentionError: with the reason, where it is none or not one that we cover.
@@ -126,7 +126,8 @@ class _Finder:
             )
 
     def _mix(self, name: str) -> tuple[Node, bool]:
-        """The product of the softmax's result with values; whether it is `v p^T` and not `p v`."""
+        """Return the product of the softmax's result with values; whether it is `v p^T` and not `p
+        v`."""
         reader = self._only_reader(name)
         if reader is not None and can(reader, Fusion.ATTENTION) and reader.inputs[0] == name:
             return reader, False
@@ -158,7 +159,7 @@ class _Finder:
         return None
 
     def _swaps(self, node: Node) -> bool:
-        """Whether a map swaps the last two axes and does nothing else."""
+        """Return whether a map swaps the last two axes and does nothing else."""
         if node.body is None or not isinstance(node.body.value, tvm.ir.TensorLoad):
             return False
         shape = self._graph.tensors[node.output].shape
@@ -180,7 +181,7 @@ class _Finder:
     # The scores
 
     def _scores(self, name: str) -> _Scores:
-        """The product behind what the softmax reads, and the maps between."""
+        """Return the product behind what the softmax reads, and the maps between."""
         shape = self._graph.tensors[name].shape
         body = _identity(name, shape)
         while True:
@@ -212,7 +213,7 @@ class _Finder:
         return _Scores(product=product, factor=1.0, body=replace(body, sources=sources))
 
     def _score_map(self, body: Body) -> Node | None:
-        """A map among what the body reads that is on the way to the product."""
+        """Return a map among what the body reads that is on the way to the product."""
         for name in body.sources.values():
             node = self._graph.producers.get(name)
             if node is None or not node.is_map or self._only_reader(name) is None:
@@ -222,7 +223,7 @@ class _Finder:
         return None
 
     def _leads_to_product(self, node: Node) -> bool:
-        """Whether a product is behind a chain of maps that are read once each."""
+        """Return whether a product is behind a chain of maps that are read once each."""
         for name in node.inputs:
             producer = self._graph.producers.get(name)
             if producer is None or self._only_reader(name) is None:
@@ -236,7 +237,8 @@ class _Finder:
     # Queries, keys, values
 
     def _read_operand(self, name: str, batch: tuple[int, ...], *, transposed: bool) -> Movement:
-        """An operand as `[batch.., positions, channels]` of the tensor that it comes from."""
+        """Return an operand as `[batch.., positions, channels]` of the tensor that it comes
+        from."""
         shape = self._graph.tensors[name].shape
         positions, channels = shape[-1:-3:-1] if transposed else shape[-2:]
         if any(own not in (1, of) for own, of in zip(shape, batch, strict=False)):
@@ -301,7 +303,7 @@ class _Finder:
     def _find_stored_tensor(
         self, mix: Node, shape: tuple[int, ...], *, turned: bool
     ) -> tuple[str, list[str], tuple[tuple[int, ...], ...]]:
-        """The tensor to store, the maps that lead to it, and what its axes are made of."""
+        """Return the tensor to store, the maps that lead to it, and what its axes are made of."""
         best: tuple[str, list[str], tuple[tuple[int, ...], ...]] | None = None
         name, body = mix.output, _identity(mix.output, shape)
         passed: list[str] = []
@@ -327,7 +329,8 @@ class _Finder:
 
 
 def _keeps_numbers_alone(body: Body) -> bool:
-    """Whether a map of one tensor gives each number as it is, in its place, and 0 for NaN."""
+    """Return whether a map of one tensor gives each number as it is, in its place, and 0 for
+    NaN."""
     shares = np.array([0.0, 1e-9, 0.25, 1.0, math.nan])
 
     def leaf(part: Any) -> np.ndarray:
@@ -360,7 +363,7 @@ def _is_identity(load: Any, body: Body, shape: tuple[int, ...]) -> bool:
 
 
 def drop_unread_nodes(graph: Graph) -> Graph:
-    """The graph without nodes whose results nobody reads, and without theirs."""
+    """Return the graph without nodes whose results nobody reads, and without theirs."""
     needed = set(graph.outputs)
     kept = []
     for node in reversed(graph.nodes):

@@ -77,7 +77,7 @@ def fuse_depthwise(graph: Graph, context: Context) -> Graph:
 
 
 def _best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-    """The pairs that save the most together, where a convolution is in one pair at most.
+    """Return the pairs that save the most together, where a convolution is in one pair at most.
 
     `pairs` are in the order of their first convolutions; such that share a convolution form chains.
     """

@@ -92,7 +92,8 @@ class _Fuser:
             self._in_float32.add(outer)
 
     def _fits(self, producer: Node, inner: Body, reader: Node, outer: Body, name: str) -> bool:
-        """Whether both fit into one kernel, `inner` in place of each read of `name` in `outer`."""
+        """Return whether both fit into one kernel, `inner` in place of each read of `name` in
+        `outer`."""
         count = len(producer.fused) + len(reader.fused)
         reason = ""
         if count > MAX_OPERATORS:
@@ -106,20 +107,20 @@ class _Fuser:
         return not reason
 
     def _only_reader(self, name: str, reader: str) -> bool:
-        """Whether nobody but `reader`, and what it has taken in, needs the tensor `name`."""
+        """Return whether nobody but `reader`, and what it has taken in, needs the tensor `name`."""
         if name in self._graph.outputs:
             return False
         readers = {self._resolve_output(node.output) for node in self._graph.consumers[name]}
         return readers == {reader}
 
     def _resolve_output(self, output: str) -> str:
-        """The output of the node that now computes the tensor `output`."""
+        """Return the output of the node that now computes the tensor `output`."""
         while output in self._inside:
             output = self._inside[output]
         return output
 
     def _moves_for_maps_alone(self, producer: Node) -> bool:
-        """Whether a node is one load at other indices, read by maps alone, by each once."""
+        """Return whether a node is one load at other indices, read by maps alone, by each once."""
         name = producer.output
         if producer.body is None or not _is_move(producer.body):
             return False
@@ -177,7 +178,8 @@ class _Fuser:
     # A map moves into the reduction that reads it
 
     def _better_within_reader(self, node: Node) -> bool:
-        """Whether a map makes large numbers that a reduction alone will read, or scales bytes.
+        """Return whether a map makes large numbers that a reduction alone will read, or scales
+        bytes.
 
         Bytes that one map alone reads scaled are better stored as they are.
         """
@@ -238,7 +240,8 @@ class _Fuser:
         return None
 
     def _can_end(self, anchor: Node, node: Node) -> bool:
-        """Whether a map may be the last that the kernel of `anchor` computes, wherever it reads."""
+        """Return whether a map may be the last that the kernel of `anchor` computes, wherever it
+        reads."""
         body, name = node.body, anchor.output
         return (
             body is not None
@@ -252,7 +255,7 @@ class _Fuser:
         )
 
     def _become_turned_epilogue(self, node: Node) -> Node | None:
-        """The move that is left of a map which now ends, in another order, what it read.
+        """Return the move that is left of a map which now ends, in another order, what it read.
 
         It stays a node of its own, for who reads what the map read is asked of the graph.  A map
         that another one alone reads waits for that.
@@ -307,7 +310,8 @@ def _append_epilogue(anchor: Node, node: Node, name: str) -> Node:
 
 
 def inline(reader: Body, name: str, producer: Body) -> Body:
-    """The reader's body with each load of tensor `name` replaced by what the producer computes."""
+    """Return the reader's body with each load of tensor `name` replaced by what the producer
+    computes."""
     buffers = [b for b, n in reader.sources.items() if n == name]
 
     def compute(load: Any) -> Any:
@@ -330,7 +334,8 @@ def _reads(body: Body, name: str) -> int:
 
 
 def _is_move(body: Body) -> bool:
-    """Whether a body is one load, or the conversion of one to bytes, which are moved as floats."""
+    """Return whether a body is one load, or the conversion of one to bytes, which are moved as
+    floats."""
     value = body.value
     if isinstance(value, tirx.Cast) and str(value.ty) in ("int8", "uint8"):
         value = value.value
@@ -338,7 +343,7 @@ def _is_move(body: Body) -> bool:
 
 
 def _scales_bytes(body: Body) -> bool:
-    """Whether a body multiplies what it has from bytes."""
+    """Return whether a body multiplies what it has from bytes."""
     product = body.value
     if not isinstance(product, tirx.Mul) or not isinstance(product.b, tirx.FloatImm):
         return False
@@ -368,7 +373,8 @@ def _cost(expr: Expr) -> int:
 
 
 def _can_overflow(body: Body) -> bool:
-    """Whether it squares, raises to a power or exponentiates: half holds 256 squared no more."""
+    """Return whether it squares, raises to a power or exponentiates: half holds 256 squared no
+    more."""
     found = False
 
     def look(part: Any) -> Any:

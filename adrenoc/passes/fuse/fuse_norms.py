@@ -62,7 +62,7 @@ def _take_norm(graph: Graph, context: Context, node: Node) -> Graph:
 
 
 def _loss(graph: Graph, context: Context, node: Node, joined: Sequence[Node]) -> str | None:
-    """Why it would take longer, whether or not the width of reads of local memory counts."""
+    """Return why it would take longer, whether or not the width of reads of local memory counts."""
     costs = context.costs
     norm = norm_clocks(graph, node, costs)
     before = [product_clocks(graph, reader, costs) for reader in graph.consumers[node.output]]
@@ -75,7 +75,7 @@ def _loss(graph: Graph, context: Context, node: Node, joined: Sequence[Node]) ->
 
 
 def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
-    """Why products cannot compute a norm, whatever they are."""
+    """Return why products cannot compute a norm, whatever they are."""
     read, made = graph.operand(node.inputs[0]), graph.operand(node.output)
     last = len(made.shape) - 1
     whole = [axis % (last + 1) for axis in node.attrs["axes"]] == [last]
@@ -101,7 +101,7 @@ def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
 
 
 def _readers_do_without(graph: Graph, context: Context, node: Node) -> str | None:
-    """Why not all that read a norm can compute it."""
+    """Return why not all that read a norm can compute it."""
     gains = graph.tensors[node.inputs[1]].value
     for reader in graph.consumers[node.output]:
         if not is_row_product(graph, reader) or is_of_few_bits(reader):
@@ -127,13 +127,13 @@ def _readers_do_without(graph: Graph, context: Context, node: Node) -> str | Non
 
 
 def _fits_half(matrix: np.ndarray) -> bool:
-    """Whether each column's largest weight is a half of full precision, or zero."""
+    """Return whether each column's largest weight is a half of full precision, or zero."""
     largest = np.abs(matrix).max(axis=0)
     return bool(np.all((largest <= HALF_MAX) & ((largest >= _LEAST_WEIGHT) | (largest == 0.0))))
 
 
 def _join_norm(reader: Node, norm: Node) -> Node:
-    """The product on what its norm reads."""
+    """Return the product on what its norm reads."""
     return replace(
         reader,
         inputs=(norm.inputs[0], reader.inputs[1], *norm.inputs[1:], *reader.inputs[2:]),

@@ -59,7 +59,7 @@ def _join(graph: Graph, context: Context, node: Node) -> Graph:
 
 
 def _product_of_parts(reader: Node, node: Node) -> Node:
-    """The product on the parts themselves."""
+    """Return the product on the parts themselves."""
     form = read_form(reader)
     matrices = (name for names in form.matrices for name in names)
     gains = (form.gains,) if form.gains else ()
@@ -72,7 +72,7 @@ def _product_of_parts(reader: Node, node: Node) -> Node:
 
 
 def _refusal(graph: Graph, context: Context, node: Node, reader: Node) -> str | None:
-    """Why the product cannot join the parts, whatever it takes."""
+    """Return why the product cannot join the parts, whatever it takes."""
     made = graph.operand(node.output)
     obstacles = {
         "it does more than to join them": node.epilogue is not None,

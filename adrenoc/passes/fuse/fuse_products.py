@@ -60,7 +60,7 @@ def _take_norm(graph: Graph, context: Context, node: Node) -> Graph:
 
 
 def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
-    """Why products cannot compute a norm."""
+    """Return why products cannot compute a norm."""
     read, made = graph.operand(node.inputs[0]), graph.operand(node.output)
     last = len(made.shape) - 1
     plain = (node.prologue, node.epilogue) == (None, None) and len(node.inputs) == 2
@@ -85,7 +85,7 @@ def _norm_stays(graph: Graph, context: Context, node: Node) -> str | None:
 
 
 def _join_norm(reader: Node, norm: Node) -> Node:
-    """The product on what its norm reads."""
+    """Return the product on what its norm reads."""
     form = read_form(reader)
     matrices = (name for names in form.matrices for name in names)
     return replace(
@@ -136,7 +136,7 @@ def _parts(epilogue: Body | None) -> Mapping[str, Body]:
 
 
 def _gate_of(graph: Graph, node: Node) -> Node | None:
-    """The product that the epilogue of another one reads, where one kernel has both."""
+    """Return the product that the epilogue of another one reads, where one kernel has both."""
     if node.epilogue is None or node.attrs.get(GATED) or node.stores:
         return None
     form = read_form(node)

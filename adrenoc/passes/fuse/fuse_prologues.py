@@ -82,7 +82,7 @@ def fuse_prologues(graph: Graph, context: Context) -> Graph:
 
 
 def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> str | None:
-    """Why no convolution can compute a map where it reads it."""
+    """Return why no convolution can compute a map where it reads it."""
     used = other_use(graph, node)
     if used is not None:
         return used
@@ -106,7 +106,8 @@ def _refusal(graph: Graph, node: Node, source: str, readers: Iterable[Node]) -> 
 
 
 def _refusal_of_reader(graph: Graph, node: Node, reader: Node, *, bordered: bool) -> str | None:
-    """Why this one cannot; `bordered` is whether it can read zeros beyond the map's edges."""
+    """Return why this one cannot; `bordered` is whether it can read zeros beyond the map's
+    edges."""
     if not can(reader, Fusion.PROLOGUE) or reader.inputs.count(node.output) != 1:
         return f"{reader.op} {reader.name} reads it too"
     if reader.inputs[0] != node.output or reader.prologue is not None:
@@ -129,7 +130,7 @@ def _refusal_of_reader(graph: Graph, node: Node, reader: Node, *, bordered: bool
 
 
 def finite_at_zero(body: Body) -> bool:
-    """Whether zeros, as the lanes beyond the last channel hold, surely give numbers."""
+    """Return whether zeros, as the lanes beyond the last channel hold, surely give numbers."""
     sure = True
 
     def note(part: Any) -> None:
@@ -146,7 +147,7 @@ def finite_at_zero(body: Body) -> bool:
 
 
 def _fuse_map(graph: Graph, reader: Node, node: Node, source: str) -> Node:
-    """The convolution with the map as its prologue."""
+    """Return the convolution with the map as its prologue."""
     fused, made = attach_prologue(reader, node, source), graph.operand(node.output)
     if node.body is None or find_moved_source(graph, node) is None:
         return fused

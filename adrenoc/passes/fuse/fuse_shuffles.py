@@ -85,7 +85,8 @@ def fuse_shuffles(graph: Graph, context: Context) -> Graph:
 
 
 def _find_shuffle(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
-    """The convolution whose channels a map makes pixels of, and which: `[C, rows, columns]`."""
+    """Return the convolution whose channels a map makes pixels of, and which: `[C, rows,
+    columns]`."""
     body, layout = node.body, graph.placements[node.output].layout
     if not node.is_map or body is None or body.reduced or node.epilogue is not None:
         return None
@@ -107,7 +108,7 @@ def _find_shuffle(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
 
 
 def _refusal(graph: Graph, node: Node, conv: Node) -> str | None:
-    """Why the convolution cannot write the pixels."""
+    """Return why the convolution cannot write the pixels."""
     geometry, source = conv_geometry(graph, conv), graph.operand(conv.inputs[0])
     pads = conv.attrs["padding"]
     inside = all(pad < k for pad, k in zip(pads, (*geometry.kernel, *geometry.kernel), strict=True))
@@ -134,7 +135,7 @@ def _refusal(graph: Graph, node: Node, conv: Node) -> str | None:
 
 
 def _adds_constants(graph: Graph, conv: Node) -> bool:
-    """Whether all that follows a convolution is of its channels, and constant."""
+    """Return whether all that follows a convolution is of its channels, and constant."""
     body, layout = conv.epilogue, graph.placements[conv.output].layout
     if body is None:
         return True
@@ -153,7 +154,7 @@ def _adds_constants(graph: Graph, conv: Node) -> bool:
 
 
 def _join_pair(graph: Graph, node: Node, conv: Node, channels: np.ndarray) -> _Fused:
-    """The transposed convolution that does what both do."""
+    """Return the transposed convolution that does what both do."""
     steps = channels.shape[1:]
     weight = conv.inputs[1]
     oihw = transpose_to_oihw(_value(graph, weight), str(conv.attrs["kernel_layout"]))
@@ -213,7 +214,7 @@ def _weights(oihw: np.ndarray, channels: np.ndarray) -> np.ndarray:
 def _epilogue(
     graph: Graph, node: Node, conv: Node, channels: np.ndarray, constant: Any
 ) -> tuple[Body | None, list[str]]:
-    """What follows the transposed convolution, and the tensors that it reads."""
+    """Return what follows the transposed convolution, and the tensors that it reads."""
     body, layout = node.body, graph.operand(node.output).roles
     if body is None:
         raise ValueError(f"{node.name} has no body")
@@ -255,14 +256,14 @@ def _epilogue(
 
 
 def _arrange_rectangle(value: np.ndarray, channels: np.ndarray, layout: Layout) -> np.ndarray:
-    """What is of a convolution's channels, as a small image of a rectangle of pixels."""
+    """Return what is of a convolution's channels, as a small image of a rectangle of pixels."""
     chw = np.broadcast_to(value.reshape(-1), (channels.size,))[channels]
     nchw = np.expand_dims(chw, 0)
     return np.ascontiguousarray(nchw.transpose(["NCHW".index(role) for role in layout.roles]))
 
 
 def _replace_pair(graph: Graph, fused: _Fused, *, gone: str) -> Graph:
-    """The graph with the transposed convolution in place of what it does."""
+    """Return the graph with the transposed convolution in place of what it does."""
     placed = replace(
         graph,
         tensors={**graph.tensors, **fused.tensors},

@@ -57,7 +57,7 @@ def fuse_steps(graph: Graph, context: Context) -> Graph:
 
 
 def _refusal(graph: Graph, context: Context, node: Node, rows: list[Node]) -> str | None:
-    """Why an attention cannot write the new rows."""
+    """Return why an attention cannot write the new rows."""
     if len(rows) < 2 or rows[0] is rows[1]:
         return "keys or values are not made by adding rows"
     order = {one.output: number for number, one in enumerate(graph.nodes)}
@@ -78,7 +78,7 @@ def _refusal(graph: Graph, context: Context, node: Node, rows: list[Node]) -> st
 
 
 def _refusal_of_forms(node: Node, keys: Node, values: Node) -> str | None:
-    """Why the three are no form that one kernel has."""
+    """Return why the three are no form that one kernel has."""
     held = name_constants(OF_ATTENTION, node.attrs, node.inputs[_OTHERS:])
     turned, scales = held["tables"], held["scales"]
     obstacles = {

@@ -45,7 +45,7 @@ class Movement:
 
 
 def movement_of(graph: Graph, body: Body, shape: tuple[int, ...]) -> Movement:
-    """The farthest tensor that `body`, one load, can be read from in whole blocks.
+    """Return the farthest tensor that `body`, one load, can be read from in whole blocks.
 
     Before -> after:
         qkv -> reshape -> permute_dims -> strided_slice -> load     load of qkv at another index
@@ -72,7 +72,7 @@ def movement_of(graph: Graph, body: Body, shape: tuple[int, ...]) -> Movement:
 
 
 def split_factor(body: Body) -> tuple[Body | None, float]:
-    """A body that is one load times a constant, as that load; None where it is not."""
+    """Return a body that is one load times a constant, as that load; None where it is not."""
     value, factor = body.value, 1.0
     while isinstance(value, (tirx.Mul, tirx.Div)) and isinstance(value.b, tirx.FloatImm):
         number = float(value.b.value)
@@ -84,7 +84,8 @@ def split_factor(body: Body) -> tuple[Body | None, float]:
 
 
 def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> int | None:
-    """The source's axis that the last axis walks along, block by block; None where none is."""
+    """Return the source's axis that the last axis walks along, block by block; None where none
+    is."""
     if len(source_shape) > MAX_RANK or len(source_shape) < 1:
         return None
     channels, last = shape[-1], body.axes[-1]
@@ -113,7 +114,7 @@ def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> i
 def place_axes(
     body: Body, target: Sequence[int], source: Sequence[int]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Where an element of the source goes: the source axes that each target axis is made of.
+    """Return where an element of the source goes: the source axes that each target axis is made of.
 
     `body` reads the source at the target's axes.  (0, 2) is axis 0 times the extent of axis 2
     plus axis 2.  None where it cannot be said so, or breaks blocks of four channels up.
@@ -139,7 +140,7 @@ def place_axes(
 def _group_axes(
     order: tuple[int, ...], target: Sequence[int], source: Sequence[int]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """The axes in this order, cut so that the target's extents come out."""
+    """Return the axes in this order, cut so that the target's extents come out."""
     rest, axes = list(order), []
     for extent in target:
         taken: list[int] = []
@@ -154,7 +155,7 @@ def _group_axes(
 
 
 def _goes_back(body: Body, axes: tuple[tuple[int, ...], ...], source: Sequence[int]) -> bool:
-    """Whether the body, read at the place of a source element, reads that element."""
+    """Return whether the body, read at the place of a source element, reads that element."""
     variables = [Var(f"s{axis}", "int32") for axis in range(len(source))]
     index = {}
     for var, parts in zip(body.axes, axes, strict=True):
@@ -172,7 +173,7 @@ def _goes_back(body: Body, axes: tuple[tuple[int, ...], ...], source: Sequence[i
 
 
 def simplify_indices(body: Body, shape: Sequence[int]) -> Body:
-    """The body with its indices simplified, its axes running over this shape."""
+    """Return the body with its indices simplified, its axes running over this shape."""
     analyzer = _analyzer(body.axes, shape)
 
     def simplify(load: Any) -> Any:
@@ -258,7 +259,7 @@ def _channel_at(
 
 
 def _mentions(expr: Any, var: Any) -> bool:
-    """Whether an expression depends on a variable."""
+    """Return whether an expression depends on a variable."""
     seen = False
 
     def note(part: Any) -> Any:

@@ -17,7 +17,7 @@ from adrenoc.passes.analyse.moved_reads import find_moved_source, mentions
 
 
 def source_of(graph: Graph, node: Node) -> str | None:
-    """The tensor that a map changes element by element, or reads at other rows and columns.
+    """Return the tensor that a map changes element by element, or reads at other rows and columns.
 
     What else it reads is of its channels.
     """
@@ -25,7 +25,8 @@ def source_of(graph: Graph, node: Node) -> str | None:
 
 
 def attach_prologue(reader: Node, node: Node, source: str) -> Node:
-    """The convolution on what a map changes element by element, which it then computes itself."""
+    """Return the convolution on what a map changes element by element, which it then computes
+    itself."""
     others = [n for n in node.inputs if n != source]
     rest = [n for n in reader.inputs if n != node.output]
     return replace(

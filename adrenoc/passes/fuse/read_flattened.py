@@ -51,14 +51,14 @@ def read_flattened(graph: Graph, context: Context) -> Graph:
 
 
 def _reading(reader: Node, node: Node) -> Node:
-    """The product on what is flattened."""
+    """Return the product on what is flattened."""
     inputs = (node.inputs[0], *reader.inputs[1:])
     fused = (*node.operators, *reader.operators)
     return replace(reader, inputs=inputs, attrs={**reader.attrs, FLATTENED: True}, fused=fused)
 
 
 def _flattens(graph: Graph, node: Node) -> bool:
-    """Whether a node makes one vector of an image that lies in blocks, in its own order."""
+    """Return whether a node makes one vector of an image that lies in blocks, in its own order."""
     if not node.is_map or node.operators != ("reshape",) or node.epilogue is not None:
         return False
     name, (source,) = node.output, node.inputs
@@ -75,7 +75,7 @@ def _flattens(graph: Graph, node: Node) -> bool:
 
 
 def _is_product(graph: Graph, reader: Node, name: str) -> bool:
-    """Whether a node is a product of one vector, this one, by a constant matrix."""
+    """Return whether a node is a product of one vector, this one, by a constant matrix."""
     if not can(reader, Fusion.FLATTENED) or not reads_first_alone(reader, name):
         return False
     weight, out = graph.tensors[reader.inputs[1]], graph.operand(reader.output)

@@ -79,7 +79,7 @@ class _Image:
 
 
 def _image(graph: Graph, node: Node) -> _Image | None:
-    """What a map puts into texels, element by element; None if it does something else.
+    """Return what a map puts into texels, element by element; None if it does something else.
 
     A copy may permute the axes: it then gives those of the image their roles.
     """
@@ -109,7 +109,7 @@ def _set_layout(graph: Graph, image: _Image) -> Graph:
 
 
 def _refusal(graph: Graph, node: Node, readers: Sequence[Node], image: _Image) -> str | None:
-    """Why an image has to be copied."""
+    """Return why an image has to be copied."""
     name = image.name
     placed, copy = graph.operand(name), graph.operand(node.output)
     given = replace(placed, layout=image.layout)
@@ -130,7 +130,7 @@ def _refusal(graph: Graph, node: Node, readers: Sequence[Node], image: _Image) -
 
 
 def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node) -> str | None:
-    """Why this one has to read the copy."""
+    """Return why this one has to read the copy."""
     alone = reads_first_alone(reader, copy)
     if not can(reader, Fusion.IMAGE) or not alone or reader.prologue is not None:
         return f"{reader.op} {reader.name} reads it too"
@@ -146,7 +146,7 @@ def _refusal_of_reader(graph: Graph, copy: str, given: OperandSpec, reader: Node
 
 
 def _reading(reader: Node, node: Node, image: _Image) -> Node:
-    """The convolution on what the map is made of."""
+    """Return the convolution on what the map is made of."""
     if node.body is not None and not isinstance(node.body.value, tvm.ir.TensorLoad):
         return attach_prologue(reader, node, image.name)
     inputs = tuple(image.name if name == node.output else name for name in reader.inputs)

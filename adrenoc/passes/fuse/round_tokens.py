@@ -70,7 +70,7 @@ def round_tokens(graph: Graph, context: Context) -> Graph:
 
 
 def _stays(graph: Graph, context: Context, node: Node, rounding: Rounding) -> str:
-    """Why a product keeps its tokens as they are; empty where they are rounded."""
+    """Return why a product keeps its tokens as they are; empty where they are rounded."""
     if not context.target.has_dot_products:
         return context.target.avoided.get(DOT_PRODUCTS, NO_DOT_PRODUCTS)
     # What lies in float32 for its range alone, as gated tokens do, is rounded as others are.
@@ -100,7 +100,7 @@ def _stays(graph: Graph, context: Context, node: Node, rounding: Rounding) -> st
 def _make_tensor(
     graph: Graph, source: str, name: str, rounding: Rounding
 ) -> tuple[Tensor, Placement]:
-    """The tokens of a tensor as bytes, and where these lie."""
+    """Return the tokens of a tensor as bytes, and where these lie."""
     layout = graph.operand(source).roles.reorder(TexelOrder.PLANES)
     shape = list(graph.tensors[source].shape)
     shape[-1] = rounding.channels

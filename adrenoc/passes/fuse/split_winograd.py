@@ -66,7 +66,7 @@ class _Way:
         return Saving(clocks=self.clocks, direct=self.direct, added=added)
 
     def beats(self, clocks: float, joins: JoinCost) -> bool:
-        """Whether it wins against another way by as much as it has to."""
+        """Return whether it wins against another way by as much as it has to."""
         return self.clocks * (joins.winograd if self.whole else joins.winograd_three) < clocks
 
 
@@ -87,7 +87,7 @@ def split_winograd(graph: Graph, context: Context) -> Graph:
 
 
 def _split(graph: Graph, ways: Mapping[str, tuple[ConvGeometry, _Way]], log: DecisionLog) -> Graph:
-    """The graph with what makes these tensors computed so."""
+    """Return the graph with what makes these tensors computed so."""
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
     placements = dict(graph.placements)
@@ -129,7 +129,7 @@ def winograd_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
 def _geometry(
     graph: Graph, node: Node, options: CompileOptions, log: DecisionLog
 ) -> ConvGeometry | None:
-    """The geometry of a convolution that the algorithm can do."""
+    """Return the geometry of a convolution that the algorithm can do."""
     if not can(node, Fusion.WINOGRAD) or graph.precision(node.output).is_special:
         return None
     if graph.precision(node.inputs[0]).float32:  # its planes would be stored in half
@@ -149,7 +149,7 @@ def _geometry(
 
 
 def _explain_not_half(graph: Graph, node: Node) -> str:
-    """Why halves cannot hold the transformed weights, though they hold the weights."""
+    """Return why halves cannot hold the transformed weights, though they hold the weights."""
     growth = max(winograd(outputs).weight_growth for outputs in OUTPUTS["float16"])
     value = graph.tensors[node.inputs[1]].value
     reason = "" if value is None else explain_not_half(value, growth)
@@ -159,7 +159,7 @@ def _explain_not_half(graph: Graph, node: Node) -> str:
 def _best(
     graph: Graph, node: Node, geometry: ConvGeometry, costs: CostModel, log: DecisionLog
 ) -> _Way | None:
-    """The way that wins; None if the convolution as it is does."""
+    """Return the way that wins; None if the convolution as it is does."""
     options, limits, machine = costs.options, costs.limits, costs.machine
     joins = machine.cost.joins
     work = conv_work(graph, node, geometry, options)
@@ -228,7 +228,7 @@ def _winner(ways: list[_Way], direct: float, joins: JoinCost) -> _Way | None:
 def _parts(
     graph: Graph, node: Node, geometry: ConvGeometry, tiling: Tiling
 ) -> Iterator[tuple[Node, Tensor | None, Placement | None]]:
-    """The three nodes, with the tensors between them."""
+    """Yield the three nodes, with the tensors between them."""
     x, out = graph.operand(node.inputs[0]), graph.operand(node.output)
     attrs = {**node.attrs, "geometry": geometry, "tiling": tiling}
     memory = Memory.TEXTURE if Memory.TEXTURE in (x.memory, out.memory) else Memory.BLOCKED

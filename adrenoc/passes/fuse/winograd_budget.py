@@ -50,7 +50,7 @@ class Saving:
 def choose_within_budget(
     graph: Graph, savings: Mapping[str, Saving], options: CompileOptions, log: DecisionLog
 ) -> frozenset[str]:
-    """The convolutions, by what they make, that are to go by the algorithm."""
+    """Return the convolutions, by what they make, that are to go by the algorithm."""
     if (options.storage_dtype, options.compute_dtype) != ("float16", "float32"):
         return frozenset(savings)
     own = _roundings(graph)

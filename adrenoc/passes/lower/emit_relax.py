@@ -56,7 +56,7 @@ def emit_relax(
     llvm_triple: str,
     regions: Mapping[str, RegionCode] | None = None,
 ) -> Any:
-    """The module with `main`, one TIR function a kernel and those that run on the CPU."""
+    """Return the module with `main`, one TIR function a kernel and those that run on the CPU."""
     from tvm import relax
 
     builder = relax.BlockBuilder()
@@ -83,7 +83,7 @@ def emit_relax(
 
 
 def _kernels_that_take_inputs(program: Program) -> set[str]:
-    """The kernels that somebody outside of the module hands a tensor to."""
+    """Return the kernels that somebody outside of the module hands a tensor to."""
     return {
         step.kernel
         for part in (program, *program.regions.values())
@@ -93,7 +93,8 @@ def _kernels_that_take_inputs(program: Program) -> set[str]:
 
 
 def all_params(program: Program) -> list[Param]:
-    """The params in the order in which `main` takes them: its own, then those of each region."""
+    """Return the params in the order in which `main` takes them: its own, then those of each
+    region."""
     parts = (program, *program.regions.values())
     return [param for part in parts for param in part.params.values()]
 
@@ -135,7 +136,7 @@ class _Emitter:
             self.builder.emit_func_output(whole)
 
     def region(self, name: str) -> Any:
-        """A function that takes inputs, results to write, and params."""
+        """Return a function that takes inputs, results to write, and params."""
         from tvm import relax
 
         graph, params = self.program.graph, self._inputs()
@@ -235,7 +236,7 @@ def _param(name: str, param: Param) -> Any:
 
 
 def _call_of_nothing(callee: Any, arguments: list[Any]) -> Any:
-    """A call that writes some of its arguments and returns nothing."""
+    """Return a call that writes some of its arguments and returns nothing."""
     from tvm import relax
 
     return Call(callee, arguments, ty_args=[relax.TupleType([])])
@@ -262,7 +263,8 @@ def _storage(shape: tuple[int, ...], dtype: str, scope: str) -> Any:
 
 
 def _image_in_pool(storage: Any, spec: OperandSpec, place: PoolPlace) -> Any:
-    """A tensor at its place in the pool.  The virtual machine's own operator names no offset."""
+    """Return a tensor at its place in the pool. The virtual machine's own operator names no
+    offset."""
     from tvm import relax
 
     numbers = map(relax.prim_value, (place.offset, place.pitch_texels, place.grid.bands))
@@ -272,7 +274,7 @@ def _image_in_pool(storage: Any, spec: OperandSpec, place: PoolPlace) -> Any:
 
 
 def _view(storage: Any, spec: OperandSpec) -> Any:
-    """A tensor in a slot."""
+    """Return a tensor in a slot."""
     from tvm import relax
 
     arguments = [
@@ -286,7 +288,7 @@ def _view(storage: Any, spec: OperandSpec) -> Any:
 
 
 def _dtype(dtype: str) -> Any:
-    """A dtype as an argument of a VM operator."""
+    """Return a dtype as an argument of a VM operator."""
     from tvm import relax
 
     return tvm.ir.GenericConst(tvm.DataType(dtype), relax.AnyType())

@@ -17,7 +17,7 @@ def list_launches(
     roofline: Roofline,
     node_of: Callable[[str], str],
 ) -> tuple[LaunchInfo, ...]:
-    """The launches on the GPU, in order.
+    """Return the launches on the GPU, in order.
 
     `half` says that kernels compute in half precision; `node_of` gives the model's node
     behind a node of the graph, or an empty string.

@@ -88,7 +88,7 @@ def _lower_graph(context: RuleContext, kernels: _Kernels) -> Program:
 
 
 def kernel_of(context: RuleContext, node: Node) -> KernelCall:
-    """The kernel of a node that runs on the GPU, by the rule of its operator.
+    """Return the kernel of a node that runs on the GPU, by the rule of its operator.
 
     Raises:
         CompileError: no rule for the operator.
@@ -114,7 +114,7 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
 
 
 def _has_narrow_weights(graph: Graph, node: Node) -> bool:
-    """Whether a product's weights, which no expression reads, all lie as the options say."""
+    """Return whether a product's weights, which no expression reads, all lie as the options say."""
     read = {name for body in node.bodies for name in body.sources.values()}
     constants = (n for n in node.inputs if graph.tensors[n].value is not None and n not in read)
     weights = [graph.precision(name).float32 for name in constants]
@@ -122,7 +122,8 @@ def _has_narrow_weights(graph: Graph, node: Node) -> bool:
 
 
 def _has_wide_weights(graph: Graph, node: Node) -> bool:
-    """Whether halves would change the weights of a product or of a norm, as the graph says."""
+    """Return whether halves would change the weights of a product or of a norm, as the graph
+    says."""
     weights = node.inputs[1:2] if is_product(node) else node.inputs[1:]
     return (is_product(node) or is_kind(node, Kind.NORM)) and any(
         graph.tensors[name].value is not None and graph.precision(name).float32 for name in weights
@@ -130,7 +131,7 @@ def _has_wide_weights(graph: Graph, node: Node) -> bool:
 
 
 def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc]) -> Step:
-    """A function of the CPU, or a copy to it or from it."""
+    """Return a function of the CPU, or a copy to it or from it."""
     if not node.is_on_cpu:
         source, _ = context.operand(node.inputs[0])
         return Step(kernel="", place=node.op, arguments=(source, node.output))
@@ -141,7 +142,7 @@ def _step_of_cpu(context: RuleContext, node: Node, functions: dict[str, PrimFunc
 
 
 def _step_of_region(context: RuleContext, node: Node) -> Step:
-    """A region of CLML, or the memory for its further results."""
+    """Return a region of CLML, or the memory for its further results."""
     if node.is_region_memory:
         return Step(kernel="", place=ALLOC, arguments=(node.output,))
     results = tuple(node.attrs["results"])
@@ -164,7 +165,7 @@ class _Kernels:
         self._serial: dict[str, int] = {}
 
     def add(self, call: KernelCall, choice: Choice | None) -> str:
-        """The name of the kernel that does what this call needs."""
+        """Return the name of the kernel that does what this call needs."""
         func = call.builder.build("kernel")
         alike = self._by_hash.setdefault(structural_hash(func), [])
         for kernel in alike:

@@ -36,7 +36,7 @@ class StepWork:
 
 
 def measure_work(program: Program, *, half: bool) -> tuple[StepWork, ...]:
-    """The work of each step in order; `half` says that kernels compute in half precision."""
+    """Return the work of each step in order; `half` says that kernels compute in half precision."""
     texels = {name: texel_reads(kernel) for name, kernel in program.kernels.items()}
     steps = zip(program.graph.nodes, program.steps, strict=True)
     return tuple(
@@ -75,13 +75,14 @@ def read_bytes(program: Program, node: Node, name: str) -> int:
 
 
 def looks_up(graph: Graph, node: Node, name: str) -> bool:
-    """Whether a node reads a tensor at places alone that other numbers say, as rows of a table."""
+    """Return whether a node reads a tensor at places alone that other numbers say, as rows of a
+    table."""
     mine = [] if node.body is None else _loads_from(graph, node.body, name)
     return bool(mine) and all(any(loads_of(index) for index in one.indices) for one in mine)
 
 
 def _loads_from(graph: Graph, body: Body, name: str) -> list[Any]:
-    """The loads of a body that read a tensor."""
+    """Return the loads of a body that read a tensor."""
     sources = ((one, body.source_of(one.source)) for one in loads_of(body.value))
     return [one for one, s in sources if s is not None and name in (s, graph.owner(s))]
 
@@ -110,7 +111,7 @@ def _bytes(program: Program, name: str) -> int:
 
 
 def least_bytes(program: Program) -> int:
-    """What a run moves if it touches each tensor no more often than it must.
+    """Return what a run moves if it touches each tensor no more often than it must.
 
     Inputs, outputs and constants once, of tables what is looked up; what lies between kernels is
     written once and read once.
@@ -130,7 +131,7 @@ def least_bytes(program: Program) -> int:
 
 
 def multiply_adds(graph: Graph, node: Node) -> int:
-    """The multiply-adds of a node that is a product; 0 for the others."""
+    """Return the multiply-adds of a node that is a product; 0 for the others."""
     operator = OPERATORS.get(node.op)
     if operator is None or operator.multiply_adds is None:
         return 0

@@ -81,7 +81,7 @@ class _Slot:
         self.bytes = max(self.bytes, interval.bytes)
 
     def waste(self, interval: Lifetime) -> tuple[int, int]:
-        """How far the slot would grow, then how far it is from the size that is needed."""
+        """Return how far the slot would grow, then how far it is from the size that is needed."""
         return max(0, interval.bytes - self.bytes), abs(interval.bytes - self.bytes)
 
 

@@ -111,7 +111,7 @@ def _class_of(spec: OperandSpec) -> object:
 
 
 def _slot(specs: Sequence[OperandSpec]) -> MemorySlot:
-    """The storage that serves all of these tensors."""
+    """Return the storage that serves all of these tensors."""
     first = specs[0]
     if first.memory is Memory.TEXTURE:
         shape = (max(spec.physical[0] for spec in specs), *first.physical[1:])
@@ -128,13 +128,13 @@ def _slot(specs: Sequence[OperandSpec]) -> MemorySlot:
 
 
 def _border_bytes(graph: Graph, names: Sequence[str]) -> int:
-    """What the inputs or outputs of the model take on the GPU."""
+    """Return what the inputs or outputs of the model take on the GPU."""
     specs = (graph.operand(graph.owner(name)) for name in dict.fromkeys(names))
     return sum(allocated_bytes(spec) for spec in specs if spec.memory is not Memory.CPU)
 
 
 def allocated_bytes(spec: OperandSpec) -> int:
-    """What the runtime takes for a tensor that has memory of its own."""
+    """Return what the runtime takes for a tensor that has memory of its own."""
     if spec.memory is Memory.TEXTURE:
         return image_bytes(spec.physical, bits_of(spec.dtype))
     requested = size_bytes(spec)

@@ -41,14 +41,14 @@ class PoolPlace:
     grid: Grid
 
     def overlaps(self, other: PoolPlace) -> bool:
-        """Whether some byte belongs to both."""
+        """Return whether some byte belongs to both."""
         return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
 def pool_textures(
     program: Program, intervals: Sequence[Lifetime], limits: Limits
 ) -> dict[str, PoolPlace]:
-    """A place in the pool for each intermediate texture that can lie there."""
+    """Return a place in the pool for each intermediate texture that can lie there."""
     fitting = _find_fitting(program, intervals, limits)
     step = limits.image_pitch_align_texels * _LARGEST_TEXEL_BYTES
     sized = []
@@ -68,7 +68,7 @@ def pool_textures(
 
 
 def pool_bytes(places: Mapping[str, PoolPlace]) -> int:
-    """What the buffer takes."""
+    """Return what the buffer takes."""
     return max((place.offset + place.bytes for place in places.values()), default=0)
 
 
@@ -106,7 +106,7 @@ def arrange_layers(layers: int, rows: int, columns: int, limits: Limits) -> Grid
 
 
 def _is_within(grid: Grid, limits: Limits) -> bool:
-    """Whether there are images so wide and high."""
+    """Return whether there are images so wide and high."""
     return (
         grid.width <= limits.image2d_max_width_texels
         and grid.height <= limits.image2d_max_height_texels
@@ -144,7 +144,7 @@ def _find_fitting(
 
 
 def _is_whole(program: Program, step: Step, name: str) -> bool:
-    """Whether a kernel is given the image with the rows and columns that its memory has."""
+    """Return whether a kernel is given the image with the rows and columns that its memory has."""
     graph = program.graph
     own, whole = graph.operand(name).physical, graph.operand(graph.owner(name)).physical
     return step.place == "gpu" and own[1:] == whole[1:]
@@ -177,7 +177,7 @@ def _all_steps(program: Program) -> Iterator[tuple[Program, Step]]:
 
 
 def _owner(program: Program, name: str) -> str:
-    """The tensor whose memory a step is given; of a packed constant, its own name."""
+    """Return the tensor whose memory a step is given; of a packed constant, its own name."""
     return name if name in program.params else program.graph.owner(name)
 
 
@@ -197,7 +197,8 @@ _ORDERS: tuple[Callable[[_Sized], tuple[int, ...]], ...] = (
 
 
 def pack_by_offset(sized: Sequence[_Sized]) -> list[int]:
-    """An offset for each, such that no two that are alive at once overlap; the least end found."""
+    """Return an offset for each, such that no two that are alive at once overlap; the least end
+    found."""
     best: list[int] = []
     least = math.inf
     for order in _ORDERS:

@@ -44,13 +44,14 @@ def assign_layouts(graph: Graph, context: Context) -> Graph:
 
 
 def wanted_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
-    """The layout that an operator needs its input `position` in; None where any will do."""
+    """Return the layout that an operator needs its input `position` in; None where any will do."""
     operator = OPERATORS.get(node.op)
     return None if operator is None else operator.wants_layout(node, position, shape)
 
 
 def _demands(graph: Graph) -> dict[str, Layout]:
-    """What the first choosy reader of each tensor wants, also through maps that keep axes."""
+    """Return what the first choosy reader of each tensor wants, also through maps that keep
+    axes."""
     demands: dict[str, Layout] = {}
     for node in reversed(graph.nodes):
         for position, name in enumerate(node.inputs):
@@ -64,7 +65,7 @@ def _demands(graph: Graph) -> dict[str, Layout]:
 
 
 def _keeps_axes(graph: Graph, node: Node, position: int) -> bool:
-    """Whether the output's axes are those of this input, one for one."""
+    """Return whether the output's axes are those of this input, one for one."""
     name = node.inputs[position]
     if node.is_concat:
         return True
@@ -97,7 +98,7 @@ def _output_layout(
 def _inherit_layout(
     graph: Graph, body: Body, shape: tuple[int, ...], layouts: Mapping[str, Layout | None]
 ) -> Layout | None:
-    """The roles that the output axes have in the sources, the largest source first."""
+    """Return the roles that the output axes have in the sources, the largest source first."""
     sources = sorted(
         ((b, n) for b, n in body.sources.items() if layouts.get(n) is not None),
         key=lambda entry: -_size(graph.tensors[entry[1]].shape),
@@ -132,7 +133,7 @@ def _roles_by_axis(
 
 
 def _moves_with(index: object, var: object) -> bool:
-    """Whether an index is the variable itself, or it plus or minus something."""
+    """Return whether an index is the variable itself, or it plus or minus something."""
     if hasattr(index, "same_as") and index.same_as(var):
         return True
     from adrenoc.base.tvmapi import tirx
@@ -162,7 +163,7 @@ def _complete_roles(roles: dict[int, str], shape: tuple[int, ...]) -> str | None
 def _constant_layout(
     graph: Graph, name: str, layouts: Mapping[str, Layout | None]
 ) -> Layout | None:
-    """The roles under which a constant is read, so that it can be read as texels."""
+    """Return the roles under which a constant is read, so that it can be read as texels."""
     shape = graph.tensors[name].shape
     for node in graph.consumers[name]:
         for body in node.bodies:

@@ -127,7 +127,7 @@ def _place(
 
 
 def fits_in_texture(layout: Layout, shape: tuple[int, ...], limits: Limits) -> bool:
-    """Whether an image of this layout exists on the target."""
+    """Return whether an image of this layout exists on the target."""
     layers, rows, cols, _ = layout.texture_shape(shape)
     return (
         cols <= limits.image2d_max_width_texels
@@ -149,7 +149,7 @@ def _limits_text(limits: Limits) -> str:
 
 
 def _separate_outputs(graph: Graph, log: DecisionLog) -> Graph:
-    """An output that is also read inside of the graph, or is an input, becomes a copy."""
+    """Return an output that is also read inside of the graph, or is an input, becomes a copy."""
     nodes, layouts = list(graph.nodes), dict(graph.layouts)
     tensors: list[Tensor] = []
     outputs = []
@@ -219,7 +219,7 @@ def _insert_copies(
 
 
 def _keeps_image(name: str, layout: Layout, graph: Graph, options: CompileOptions) -> bool:
-    """Whether a copy keeps the model's input as it was given: an image, one texel a pixel.
+    """Return whether a copy keeps the model's input as it was given: an image, one texel a pixel.
 
     Half arithmetic rounds it as it reads it, but in deep networks the first sums are in float.
     """
@@ -236,7 +236,7 @@ def _keeps_image(name: str, layout: Layout, graph: Graph, options: CompileOption
 def _conflict(
     node: Node, position: int, graph: Graph, placements: Mapping[str, Placement]
 ) -> Layout | None:
-    """The layout to copy an operand to, None where the node can read it as it is."""
+    """Return the layout to copy an operand to, None where the node can read it as it is."""
     name = node.inputs[position]
     tensor, placement = graph.tensors[name], placements[name]
     if tensor.value is not None:
@@ -256,7 +256,7 @@ def _conflict(
 
 
 def rename_inputs(node: Node, names: Mapping[str, str]) -> Node:
-    """The node reading other tensors: those of `names` under their new name."""
+    """Return the node reading other tensors: those of `names` under their new name."""
 
     def rename(body: Body | None) -> Body | None:
         return None if body is None else _read_from(body, names)

@@ -84,7 +84,7 @@ class _Bridge:
                 self._on_gpu.add(name)
 
     def _twin(self, name: str) -> str:
-        """A tensor of the same shape on the CPU."""
+        """Return a tensor of the same shape on the CPU."""
         twin = replace(self._graph.tensors[name], name=f"{name}_cpu", value=None)
         self._tensors.append(twin)
         return twin.name

@@ -8,7 +8,7 @@ from adrenoc.ir.graph import Node, Tensor
 
 
 def copy_node(source: str, target: Tensor, kind: str) -> Node:
-    """A map that copies one tensor element by element."""
+    """Return a map that copies one tensor element by element."""
     axes = tuple(Var(f"i{a}", "int32") for a in range(len(target.shape)))
     buffer = decl_buffer(target.shape, target.dtype, name="copied")
     body = Body(axes=axes, value=BufferLoad(buffer, list(axes)), sources={buffer: source})

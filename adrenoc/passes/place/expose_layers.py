@@ -16,7 +16,7 @@ from adrenoc.passes.context import Context
 
 
 def expose_layers(graph: Graph, context: Context) -> Graph:
-    """The graph with its named float tensors as further outputs, in execution order."""
+    """Return the graph with its named float tensors as further outputs, in execution order."""
     kept = [
         node.output
         for node in graph.nodes

@@ -94,7 +94,7 @@ def _slices(graph: Graph, log: DecisionLog) -> dict[str, Slice]:
 
 
 def _alike(graph: Graph, part: str, whole: str) -> bool:
-    """Whether two tensors lie in the same kind of memory, in blocks, with the same roles."""
+    """Return whether two tensors lie in the same kind of memory, in blocks, with the same roles."""
     mine, other = graph.placements[part], graph.placements[whole]
     if mine.memory not in (Memory.TEXTURE, Memory.BLOCKED) or mine.layout is None:
         return False
@@ -109,7 +109,7 @@ def _alike(graph: Graph, part: str, whole: str) -> bool:
 
 
 def _refusal(graph: Graph, name: str, concat: Concat) -> str | None:
-    """Why a concatenation cannot be written in place, whatever else there is."""
+    """Return why a concatenation cannot be written in place, whatever else there is."""
     placement = graph.placements[name]
     if placement.memory not in (Memory.TEXTURE, Memory.BLOCKED) or placement.layout is None:
         return f"it is in {placement.memory.value} memory"
@@ -143,11 +143,11 @@ class _Plan:
     """Part and concatenation -> why the part is written twice."""
 
     def vanishes(self, name: str) -> bool:
-        """Whether the node that gives a tensor needs no kernel."""
+        """Return whether the node that gives a tensor needs no kernel."""
         return name in self.slices or (name in self.concats and name not in self.as_kernel)
 
     def attempt(self) -> Graph:
-        """The graph with all views that nothing known forbids; its nodes are untouched."""
+        """Return the graph with all views that nothing known forbids; its nodes are untouched."""
         self.copied = {}
         views = {
             name: View(
@@ -207,7 +207,7 @@ class _Plan:
         return replace(graph, views=views)
 
     def _find_common_place(self, graph: Graph, name: str, parts: Sequence[Part]) -> View | None:
-        """The range of another tensor that these parts are already, one after the other."""
+        """Return the range of another tensor that these parts are already, one after the other."""
         owner, first = graph.place(parts[0].name)
         own = graph.aliases.get(parts[0].name, parts[0].name)
         if owner == own or not _alike(graph, name, owner):
@@ -221,7 +221,7 @@ class _Plan:
         return None if tail and end != whole.c else View(base=owner, first=first)
 
     def _obstacle(self, graph: Graph, name: str, part: str) -> str | None:
-        """Why a part cannot be written into the whole."""
+        """Return why a part cannot be written into the whole."""
         own = graph.aliases.get(part, part)
         if own in graph.views:
             return f"it lies in {graph.views[own].base}"
@@ -288,7 +288,7 @@ class _Plan:
             self.apart[node.output] = f"its kernel reads {name}, {undefined}"
 
     def _part_of(self, graph: Graph, name: str) -> str | None:
-        """The part of a concatenation that a tensor is, or is cut from."""
+        """Return the part of a concatenation that a tensor is, or is cut from."""
         own = graph.aliases.get(name, name)
         while own in graph.views:
             if own not in self.slices:
@@ -309,7 +309,8 @@ class _Plan:
 
 
 def _rewritten(graph: Graph, plan: _Plan) -> Graph:
-    """The graph without the kernels that its views make needless, with the copies that they need.
+    """Return the graph without the kernels that its views make needless, with the copies that they
+    need.
 
     What a concatenation that stays a kernel computes is a map like any other.
     """
@@ -345,7 +346,7 @@ def _rewritten(graph: Graph, plan: _Plan) -> Graph:
 
 
 def _piece(graph: Graph, store: SecondStore, number: int) -> Tensor:
-    """The blocks of a concatenation that one kernel writes a second time."""
+    """Return the blocks of a concatenation that one kernel writes a second time."""
     whole = graph.tensors[store.whole]
     axis = graph.operand(store.whole).roles.axis("C")
     shape = tuple(store.channels if a == axis else n for a, n in enumerate(whole.shape))
@@ -353,7 +354,7 @@ def _piece(graph: Graph, store: SecondStore, number: int) -> Tensor:
 
 
 def _add_stores(graph: Graph, node: Node, stores: Sequence[Store], read: Container[str]) -> Node:
-    """The node with these stores, and that of its output where somebody reads it there."""
+    """Return the node with these stores, and that of its output where somebody reads it there."""
     if not stores:
         return node
     own = (Store(tensor=node.output),) if graph.owner(node.output) in read else ()

@@ -68,7 +68,8 @@ class _Keeper:
         return graph.replace_nodes(self.nodes, self.tensors)
 
     def _change(self, node: Node, position: int, read_later: bool) -> Node:
-        """A node that changes its operand in place, or a copy of it where others read it later."""
+        """Return a node that changes its operand in place, or a copy of it where others read it
+        later."""
         source = node.inputs[position]
         read_later = read_later or source in self.graph.output_names
         if self.graph.states.get(node.output) == source and not read_later:

@@ -75,14 +75,14 @@ class _Plan:
         log.add(node.output, f"written by {who}", f"it is texels of {sources} elsewhere")
 
     def _chain_moves(self, move: TexelMove) -> TexelMove:
-        """A move of what is moved itself, as one move."""
+        """Return a move of what is moved itself, as one move."""
         owner, at = self.graph.place(move.source)
         first = self.moved.get(owner)
         # A view has as many rows and columns as what it is cut from; an alias the same texels.
         return move if first is None else move.compose(first, block=at)
 
     def _obstacle(self, node: Node, maker: Node) -> str | None:
-        """Why the kernel that makes what a map moves cannot write what the map makes."""
+        """Return why the kernel that makes what a map moves cannot write what the map makes."""
         graph, target = self.graph, self.graph.owner(node.output)
         image = graph.operand(target).memory is Memory.TEXTURE
         if image and target in {graph.owner(name) for name in maker.inputs}:
@@ -96,14 +96,14 @@ class _Plan:
         return None
 
     def _is_read_from(self, maker: Node, target: str) -> bool:
-        """Whether the memory of a tensor is read by a node or by any that comes after it."""
+        """Return whether the memory of a tensor is read by a node or by any that comes after it."""
         graph = self.graph
         nodes = graph.nodes[graph.nodes.index(maker) :]
         return any(graph.owner(name) == target for node in nodes for name in node.inputs)
 
 
 def _can_be_placed(graph: Graph, node: Node) -> bool:
-    """Whether what a map makes is floats that lie in the GPU's memory, in blocks or rows."""
+    """Return whether what a map makes is floats that lie in the GPU's memory, in blocks or rows."""
     made = graph.operand(node.output)
     return (
         made.layout is not None
@@ -113,7 +113,7 @@ def _can_be_placed(graph: Graph, node: Node) -> bool:
 
 
 def _maker(graph: Graph, source: str) -> tuple[Node, int] | None:
-    """The one node that makes a tensor, and where its blocks begin in that node's result."""
+    """Return the one node that makes a tensor, and where its blocks begin in that node's result."""
     makers = graph.makers(source)
     if len(makers) != 1 or not can_store(graph, makers[0]):
         return None

@@ -55,7 +55,7 @@ def second_stores(
     gone: Container[str],
     refused: Container[tuple[str, str]],
 ) -> tuple[SecondStore, ...]:
-    """The stores that would bring a part into a concatenation; none where some cannot be.
+    """Return the stores that would bring a part into a concatenation; none where some cannot be.
 
     A kernel writes `most` memories.  `known` are those that are decided on: what they write can be
     part of this one.  `gone` are outputs that no kernel makes, `refused` nodes with the memory
@@ -110,7 +110,7 @@ def _writers(
 
 
 def can_store(graph: Graph, node: Node) -> bool:
-    """Whether a node's kernel can write its result to more than one place."""
+    """Return whether a node's kernel can write its result to more than one place."""
     spec = graph.operand(node.output)
     return (
         node.has_kernel
@@ -123,7 +123,7 @@ def can_store(graph: Graph, node: Node) -> bool:
 def add_stores(
     graph: Graph, node: Node, stores: Sequence[Store] | None, read: Container[str]
 ) -> Node:
-    """The node with these stores beside what it writes already, where somebody reads that.
+    """Return the node with these stores beside what it writes already, where somebody reads that.
 
     `read` are the memories that somebody reads.
     """

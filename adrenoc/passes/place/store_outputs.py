@@ -46,7 +46,8 @@ def store_outputs(graph: Graph, context: Context) -> Graph:
 
 
 def _copies(graph: Graph, node: Node) -> bool:
-    """Whether a node copies a tensor of the same rows, columns and channels to its output."""
+    """Return whether a node copies a tensor of the same rows, columns and channels to its
+    output."""
     if not node.is_map or node.epilogue is not None or not set(node.operators) <= _MOVES:
         return False
     if node.body is None or not isinstance(node.body.value, tvm.ir.TensorLoad):
@@ -61,7 +62,8 @@ def _copies(graph: Graph, node: Node) -> bool:
 
 
 def _maker(graph: Graph, source: str, output: str) -> tuple[Node | None, int]:
-    """The node whose kernel can write a copy of a tensor, and the tensor's first block there."""
+    """Return the node whose kernel can write a copy of a tensor, and the tensor's first block
+    there."""
     makers = graph.makers(source)
     if len(makers) != 1 or not can_store(graph, makers[0]):
         return None, 0

@@ -56,7 +56,8 @@ _ROLES = "nbhw"
 
 
 def moves_alone(node: Node) -> bool:
-    """Whether a node gives elements of its one input at other places, and computes nothing."""
+    """Return whether a node gives elements of its one input at other places, and computes
+    nothing."""
     body = node.body
     if not node.is_map or body is None or node.epilogue is not None or len(node.inputs) != 1:
         return False
@@ -89,7 +90,8 @@ class TexelMove:
 
 
 def texel_moves(graph: Graph, node: Node) -> tuple[TexelMove, ...]:
-    """What a node moves, in parts; nothing where it computes, or does not move whole texels."""
+    """Return what a node moves, in parts; nothing where it computes, or does not move whole
+    texels."""
     body, made = node.body, graph.operand(node.output)
     if not node.is_map or body is None or node.epilogue is not None or body.reduced:
         return ()
@@ -108,7 +110,7 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _parts(body: Body, made: OperandSpec) -> Iterator[tuple[Any, Box]]:
-    """The loads that a body chooses from, each with the box in which it is chosen.
+    """Yield the loads that a body chooses from, each with the box in which it is chosen.
 
     Raises:
         UnknownFormError: it does more than that.
@@ -136,7 +138,7 @@ def _parts(body: Body, made: OperandSpec) -> Iterator[tuple[Any, Box]]:
 
 
 def _iterate_choices(value: Expr) -> Iterator[tuple[Any, tuple[tuple[Expr, bool], ...]]]:
-    """The loads of a value that is one of them, and the conditions for each."""
+    """Yield the loads of a value that is one of them, and the conditions for each."""
     if isinstance(value, tvm.ir.TensorLoad):
         yield value, ()
         return
@@ -152,7 +154,7 @@ def _iterate_choices(value: Expr) -> Iterator[tuple[Any, tuple[tuple[Expr, bool]
 
 
 def _move(graph: Graph, body: Body, load: Any, made: OperandSpec, box: Box) -> TexelMove | None:
-    """A part that one load gives, if it is texels of what that reads."""
+    """Return a part that one load gives, if it is texels of what that reads."""
     name = body.name_of(load)
     source = graph.operand(name)
     if source.layout is None or math.prod(_grid(source)) > MOST_TEXELS:
@@ -216,7 +218,8 @@ def _read_at(
 
 
 def _floor_quotients(index: Expr, analyzer: Any) -> Expr:
-    """An index whose quotients are rounded down, which is the same where nothing is negative.
+    """Return an index whose quotients are rounded down, which is the same where nothing is
+    negative.
 
     Raises:
         UnknownFormError: something can be.
@@ -231,7 +234,7 @@ def _floor_quotients(index: Expr, analyzer: Any) -> Expr:
 
 
 def placing_of(move: TexelMove) -> Placing | None:
-    """Where each texel of the source goes; None where one goes to many places.
+    """Return where each texel of the source goes; None where one goes to many places.
 
     Those that the move does not read go nowhere (`Placing.within`), those of what is enlarged go
     to a few places each (`Placing.copies`).  What TVM's arithmetic finds is tried for every texel.
@@ -284,7 +287,7 @@ def _find_lost_digits(
 def _solve_position(
     move: TexelMove, axes: Sequence[Expr], lost: Sequence[tuple[Expr, int]]
 ) -> tuple[Expr, ...] | None:
-    """The position in what is made by that in the source, by TVM's arithmetic."""
+    """Return the position in what is made by that in the source, by TVM's arithmetic."""
     iterated = {
         var: tvm.ir.Range(0, extent)
         for var, extent in zip(move.at, move.grid, strict=True)
@@ -312,7 +315,7 @@ def _solve_position(
 
 
 def _remove_rotation(index: Expr, extent: int) -> tuple[Expr, int]:
-    """An index without the turn of its axis, and by how much it was turned: (i + 3) % 56."""
+    """Return an index without the turn of its axis, and by how much it was turned: (i + 3) % 56."""
     if isinstance(index, tirx.FloorMod) and const_int(index.b) == extent:
         inner = index.a
         if isinstance(inner, tirx.Add) and (by := const_int(inner.b)) is not None:
@@ -323,7 +326,7 @@ def _remove_rotation(index: Expr, extent: int) -> tuple[Expr, int]:
 def _box(
     read: Sequence[np.ndarray], source: Sequence[int], count: int
 ) -> tuple[tuple[int, int, int], ...] | None:
-    """The ranges that the texels which are read are, where those are a box of the source."""
+    """Return the ranges that the texels which are read are, where those are a box of the source."""
     limits = [(int(r.min()), int(r.max()) + 1) for r in read]
     if math.prod(end - first for first, end in limits) != count:
         return None

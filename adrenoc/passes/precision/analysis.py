@@ -79,7 +79,7 @@ class Analysis:
 
 
 def _know_operator(node: Node, first: Known) -> Known:
-    """What an operator makes before its epilogue, of what it or its prologue reads."""
+    """Return what an operator makes before its epilogue, of what it or its prologue reads."""
     if gives(node, Numbers.SHARES):
         return Known(interval=Interval(0.0, 1.0))
     if gives(node, Numbers.LOG_SHARES):
@@ -100,7 +100,7 @@ def _read_constant(tensor: Tensor) -> Known:
 
 
 def _bound_by_dtype(tensor: Tensor) -> Known:
-    """What is known of data by its type alone."""
+    """Return what is known of data by its type alone."""
     if tensor.dtype == "bool":
         return Known(interval=Interval(0.0, 1.0), whole=True)
     if tensor.dtype not in _BOUNDED:

@@ -25,7 +25,7 @@ from adrenoc.passes.precision.known import Known
 
 
 def drop_conversions(analysis: Analysis) -> Graph:
-    """The graph with such conversions replaced by what they convert."""
+    """Return the graph with such conversions replaced by what they convert."""
     graph, nodes = analysis.graph, []
     for node in graph.nodes:
         body, epilogue = node.body, node.epilogue

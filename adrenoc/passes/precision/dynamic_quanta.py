@@ -40,7 +40,7 @@ _SQUASHING = ("tirx.exp", "tirx.sigmoid", "tirx.tanh", "tirx.erf")
 def find_dynamic_sources(
     graph: Graph, rounded: Collection[str], ranges: Mapping[str, Interval]
 ) -> frozenset[str]:
-    """The tensors that halves would change and dynamic quantisations are computed of."""
+    """Return the tensors that halves would change and dynamic quantisations are computed of."""
     starts = [
         name
         for node in graph.nodes
@@ -51,7 +51,8 @@ def find_dynamic_sources(
 
 
 def is_dynamic(graph: Graph, node: Node, rounded: Collection[str]) -> bool:
-    """Whether a factor of fewer elements is of the greatest or least numbers of what is rounded.
+    """Return whether a factor of fewer elements is of the greatest or least numbers of what is
+    rounded.
 
     That waits for all numbers, so none of what a kernel rounds as it makes them is dynamic.
     """
@@ -70,7 +71,8 @@ def led_by(
     rounded: Collection[str],
     ranges: Mapping[str, Interval],
 ) -> frozenset[str]:
-    """What halves would change of `starts`, and of what they are computed of up to `rounded`."""
+    """Return what halves would change of `starts`, and of what they are computed of up to
+    `rounded`."""
     waiting = list(starts)
     found: set[str] = set()
     while waiting:
@@ -87,14 +89,15 @@ def led_by(
 
 
 def is_data(graph: Graph, name: str, ranges: Mapping[str, Interval]) -> bool:
-    """Whether a tensor holds numbers that half would change: no whole numbers that it can hold."""
+    """Return whether a tensor holds numbers that half would change: no whole numbers that it can
+    hold."""
     if graph.tensors[name].value is not None or not graph.tensors[name].is_float:
         return False
     return name not in ranges or ranges[name].most > GREATEST_EXACT
 
 
 def is_other_in_half(value: np.ndarray | None) -> bool:
-    """Whether half changes a constant; it keeps the integers that quantised weights are."""
+    """Return whether half changes a constant; it keeps the integers that quantised weights are."""
     if value is None or value.dtype != np.float32:
         return False
     with np.errstate(over="ignore"):
@@ -102,7 +105,8 @@ def is_other_in_half(value: np.ndarray | None) -> bool:
 
 
 def _picked_for(graph: Graph, factor: str) -> frozenset[str]:
-    """The tensors whose greatest or least numbers make a factor, and what maps make these of.
+    """Return the tensors whose greatest or least numbers make a factor, and what maps make these
+    of.
 
     Those of no more elements than the factor are factors themselves, of other numbers.
     """
@@ -141,7 +145,7 @@ def _is_plainly_stored(node: Node) -> bool:
 
 
 def _is_plainly_read(body: Body, name: str) -> bool:
-    """Whether a body reads a tensor other than to squash it."""
+    """Return whether a body reads a tensor other than to squash it."""
 
     def plain(part: Any) -> tuple[Expr, ...]:
         squashes = isinstance(part, tvm.ir.Call) and getattr(part.op, "name", "") in _SQUASHING

@@ -49,7 +49,7 @@ class Expression:
         return self._of[part]
 
     def element(self) -> Known:
-        """What is known of an element of the body; of a fold, of what all terms come to."""
+        """Return what is known of an element of the body; of a fold, of what all terms come to."""
         known = self[self.body.value]
         if not self.body.reduced:
             return known
@@ -152,7 +152,7 @@ _FORMS: tuple[tuple[Any, Callable[[Expression, Any], Known]], ...] = (
 
 @functools.cache
 def _form_of(kind: type) -> Callable[[Expression, Any], Known] | None:
-    """What makes something of a kind of part; None of others, as comparisons are."""
+    """Return what makes something of a kind of part; None of others, as comparisons are."""
     return next((form for known, form in _FORMS if issubclass(kind, known)), None)
 
 

@@ -85,7 +85,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
 
 
 def _list_scales(node: Node) -> tuple[str, ...]:
-    """What a node reads but for the factors of its products: what scales and moves sums."""
+    """Return what a node reads but for the factors of its products: what scales and moves sums."""
     return node.inputs[2:] if is_product(node) else node.inputs
 
 
@@ -105,7 +105,8 @@ def _find_static_parts(
     exact: Collection[str],
     log: DecisionLog,
 ) -> frozenset[str]:
-    """The float parts of a network that is quantised throughout; none where they are most of it."""
+    """Return the float parts of a network that is quantised throughout; none where they are most of
+    it."""
     found, share = find_static_sources(graph, rounded, ranges, exact)
     if not found:
         return found
@@ -163,7 +164,8 @@ def _byte_lows(ranges: Mapping[str, Interval]) -> dict[str, int]:
 
 
 def _inexact_before(graph: Graph, rounded: set[str], ranges: Mapping[str, Interval]) -> set[str]:
-    """What a kernel of its own sums, scales, or reads from wide integers, and the next rounds."""
+    """Return what a kernel of its own sums, scales, or reads from wide integers, and the next
+    rounds."""
     found = set()
     for output in rounded:
         for name in graph.producers[output].inputs:

@@ -25,22 +25,22 @@ class Interval:
         return Interval(0.0 if self.low >= 0 else -math.inf, 0.0 if self.high <= 0 else math.inf)
 
     def plus(self, other: Interval) -> Interval:
-        """The interval that sums of the two lie in."""
+        """Return the interval that sums of the two lie in."""
         return _interval(self.low + other.low, self.high + other.high)
 
     def negate(self) -> Interval:
-        """The interval that the negated numbers lie in."""
+        """Return the interval that the negated numbers lie in."""
         return Interval(-self.high, -self.low)
 
     def times(self, other: Interval) -> Interval:
-        """The interval that products lie in."""
+        """Return the interval that products lie in."""
         ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
         if any(map(math.isnan, ends)):  # nothing times no end
             return self.of_sign.times_of_sign(other.of_sign)
         return Interval(min(ends), max(ends))
 
     def times_of_sign(self, other: Interval) -> Interval:
-        """The interval of products and quotients, of which only the sign is known."""
+        """Return the interval of products and quotients, of which only the sign is known."""
         signs = [(one.low >= 0, one.high <= 0) for one in (self, other)]
         (above, below), (others_above, others_below) = signs
         alike = (above and others_above) or (below and others_below)
@@ -48,7 +48,7 @@ class Interval:
         return Interval(0.0 if alike else -math.inf, 0.0 if unlike else math.inf)
 
     def either(self, other: Interval) -> Interval:
-        """What holds for a choice of the two: it covers both."""
+        """Return what holds for a choice of the two: it covers both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
 

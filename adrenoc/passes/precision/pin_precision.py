@@ -44,8 +44,8 @@ def pin_precision(graph: Graph, context: Context) -> Graph:
 
 
 def _only_fills_caches(context: Context) -> bool:
-    """Whether this is an entry point of a decoder for several tokens: what makes logits is left
-    out there."""
+    """Return whether this is an entry point of a decoder for several tokens: what makes logits is
+    left out there."""
     tokens = dict(context.options.shapes).get(TOKENS, (1,))[-1]
     return bool(context.options.caches or context.options.recurrent) and tokens > 1
 
@@ -88,7 +88,7 @@ def spread_precision(graph: Graph, context: Context) -> Graph:
 
 
 def moves(node: Node) -> bool:
-    """Whether each element of the output is an element of the one input."""
+    """Return whether each element of the output is an element of the one input."""
     return (
         node.is_map
         and len(node.inputs) == 1

@@ -81,7 +81,7 @@ class Probe:
         return frozenset(self._body.sources.get(load.source, "") for load in self._loads)
 
     def results(self, limit: float) -> np.ndarray:
-        """What it comes to where operands are as large as they may be, but `limit` at most.
+        """Return what it comes to where operands are as large as they may be, but `limit` at most.
 
         Raises:
             NotKnownError: it has a part that is not looked into.
@@ -89,14 +89,14 @@ class Probe:
         return self._compute(self._draw(limit))
 
     def usual_size(self) -> float:
-        """How large results usually are where operands have their usual sizes."""
+        """Return how large results usually are where operands have their usual sizes."""
         points = {at: self._draw_load(at, 2.0, usual=True) for at in range(len(self._loads))}
         found = np.abs(self._compute(points))
         found = found[np.isfinite(found)]
         return float(np.quantile(found, 0.9)) if found.size else 1.0
 
     def is_affine(self) -> bool:
-        """Whether results lie on straight lines: moves, offsets and factors."""
+        """Return whether results lie on straight lines: moves, offsets and factors."""
         one, other = self._draw(LARGE), self._draw(LARGE, seed=1)
         middle = {
             at: value if self._is_constant(at) else (value + other[at]) / 2
@@ -220,17 +220,17 @@ def round_to_half(value: np.ndarray, least: float) -> np.ndarray:
 
 
 def grows_beyond_half(found: np.ndarray) -> bool:
-    """Whether some of these results are beyond the largest half, or none."""
+    """Return whether some of these results are beyond the largest half, or none."""
     return not bool((np.abs(found[~np.isnan(found)]) <= HALF_MAX).all())
 
 
 def is_tiny(size: float) -> bool:
-    """Whether numbers that are usually of this size have few digits left in half."""
+    """Return whether numbers that are usually of this size have few digits left in half."""
     return 0 < size < HALF_NORMAL
 
 
 def _term_of(body: Body) -> Any:
-    """What a body computes, of a fold what it adds up, multiplies or picks among."""
+    """Return what a body computes, of a fold what it adds up, multiplies or picks among."""
     value: Any = body.value
     if not body.reduced or not hasattr(value, "a"):
         return value
@@ -241,7 +241,8 @@ def _term_of(body: Body) -> Any:
 
 
 def _distinct_loads(value: Any) -> list[Any]:
-    """The loads of an expression, those of the same element once; not those in indices of loads."""
+    """Return the loads of an expression, those of the same element once; not those in indices of
+    loads."""
     found: dict[int, list[Any]] = {}
     for load in _value_loads(value):
         alike = found.setdefault(structural_hash(load), [])

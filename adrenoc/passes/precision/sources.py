@@ -104,7 +104,7 @@ class Sources:
         return self._of[name]
 
     def get(self, name: str) -> Source | None:
-        """The source of a tensor; None of a constant."""
+        """Return the source of a tensor; None of a constant."""
         return self._of.get(name)
 
     def _visit(self, node: Node) -> Source:
@@ -130,7 +130,7 @@ class Sources:
     # Operators
 
     def _first_of(self, node: Node) -> Source:
-        """What an operator reads as its first operand, or computes where it reads it."""
+        """Return what an operator reads as its first operand, or computes where it reads it."""
         if node.prologue is not None:
             extents = node.attrs.get(PROLOGUE_SHAPE, self._graph.tensors[node.inputs[0]].shape)
             return self._probe(node, node.prologue, extents, self._of)
@@ -138,7 +138,7 @@ class Sources:
         return first or Source(origin=Origin.WRITTEN)
 
     def _visit_operator(self, node: Node, first: Source) -> Source:
-        """What an operator makes of its first operand."""
+        """Return what an operator makes of its first operand."""
         why = ""
         if is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT):
             return self._multiply(node, first)
@@ -162,7 +162,7 @@ class Sources:
         return self._make_written(node, why) if why else _LEARNED
 
     def _multiply(self, node: Node, first: Source) -> Source:
-        """What a product makes: learned, by weights that halves hold, or by shares."""
+        """Return what a product makes: learned, by weights that halves hold, or by shares."""
         weights = self._graph.tensors[node.inputs[1]] if len(node.inputs) > 1 else None
         if weights is None or weights.value is None:
             other = self._of[node.inputs[1]] if weights is not None else first
@@ -209,7 +209,7 @@ class Sources:
     def _probe(
         self, node: Node, body: Body, extents: tuple[int, ...], reads: Mapping[str, Source]
     ) -> Source:
-        """What an expression makes of what it reads."""
+        """Return what an expression makes of what it reads."""
         probe = self._remember(node, body, extents, reads)
         operands = [reads[name] for name in probe.names if name in reads]
         trained = any(source.trained for source in operands)
@@ -233,14 +233,14 @@ class Sources:
 
 
 def _is_sound(tensor: Tensor) -> bool:
-    """Whether an input is a row of many samples, whose scale nobody knows."""
+    """Return whether an input is a row of many samples, whose scale nobody knows."""
     longest = max(tensor.shape, default=0)
     rows = math.prod(tensor.shape) / max(longest, 1)
     return tensor.is_float and longest >= _SAMPLES and rows <= _CHANNELS
 
 
 def pointers_of(body: Body) -> frozenset[str]:
-    """The tensors that say where a body reads others."""
+    """Return the tensors that say where a body reads others."""
     loads = parts_of_kind(body.value, tvm.ir.TensorLoad)
     buffers = (b for load in loads for index in load.indices for b in find_loaded_buffers(index))
     return frozenset(body.sources.get(buffer, "") for buffer in buffers) - {""}
@@ -251,7 +251,8 @@ def _are_given(operands: list[Source]) -> bool:
 
 
 def _why_written(body: Body, operands: list[Source], found: np.ndarray, size: float) -> str:
-    """Why what an expression makes is a formula's; empty where a network knows such numbers."""
+    """Return why what an expression makes is a formula's; empty where a network knows such
+    numbers."""
     if not operands and not pointers_of(body):
         return "it is computed of no data"
     if operands and all(source.origin is not Origin.LEARNED for source in operands):
@@ -267,7 +268,7 @@ def _why_written(body: Body, operands: list[Source], found: np.ndarray, size: fl
 
 
 def _fold(graph: Graph, body: Body, made: Source) -> Source:
-    """What a fold makes of its terms: sums of products by weights are a learned product."""
+    """Return what a fold makes of its terms: sums of products by weights are a learned product."""
     if not body.reduced or not isinstance(body.value, tirx.Add):
         return made
     terms = math.prod(extent for _, extent in body.reduced)
@@ -290,7 +291,7 @@ def _span_of(interval: Interval) -> Span:
 
 
 def _settle(found: np.ndarray, operands: list[Source], size: float) -> Span:
-    """The span of a result; what grows little is as large as its operands."""
+    """Return the span of a result; what grows little is as large as its operands."""
     finite = found[np.isfinite(found)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (-LARGE, LARGE)
     before = max((source.span.most for source in operands), default=LARGE)

@@ -30,7 +30,8 @@ def find_static_sources(
     ranges: Mapping[str, Interval],
     known: Collection[str],
 ) -> tuple[frozenset[str], float]:
-    """What halves would change and roundings are computed of, beside `known`; its share of bytes.
+    """Return what halves would change and roundings are computed of, beside `known`; its share of
+    bytes.
 
     The share is of what float32 adds to what a run of the network moves in halves and bytes.
     """

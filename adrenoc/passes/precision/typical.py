@@ -32,7 +32,7 @@ _MOST_ELEMENTS = 1 << 13
 
 
 def typical_sizes(graph: Graph) -> dict[str, float]:
-    """The largest size of each tensor that nodes make."""
+    """Return the largest size of each tensor that nodes make."""
     run = _Run(graph)
     with np.errstate(all="ignore"):
         return {node.output: run.visit(node) for node in graph.nodes}
@@ -58,7 +58,7 @@ class _Run:
         return float(np.abs(found).max())
 
     def tensor(self, name: str) -> np.ndarray:
-        """The numbers of a tensor."""
+        """Return the numbers of a tensor."""
         if name not in self._known:
             self._known[name] = _draw_given(self._graph.tensors[name])
         return self._known[name]
@@ -84,7 +84,7 @@ class _Run:
 
 
 def _draw_given(tensor: Tensor) -> np.ndarray:
-    """The numbers of a constant or an input; what a mask hides by is no number."""
+    """Return the numbers of a constant or an input; what a mask hides by is no number."""
     if tensor.value is not None and tensor.value.dtype.kind in "fiub":
         value = tensor.value[np.newaxis]
         if value.dtype.kind == "f" and value.size and value.min() <= -_HIDING:
@@ -98,7 +98,7 @@ def _draw_given(tensor: Tensor) -> np.ndarray:
 
 
 def _short(array: np.ndarray) -> np.ndarray:
-    """The array with at most so many elements."""
+    """Return the array with at most so many elements."""
     if array.dtype.kind not in "iub":
         array = array.astype(np.float64)
     while array.size > array.shape[0] * _MOST_ELEMENTS:

@@ -30,7 +30,7 @@ Known = Callable[[str], np.ndarray]
 def evaluate(
     body: Body, shape: Sequence[int], known: Known, more: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """The numbers of what a body makes, of this shape; `more` are known, too.
+    """Return the numbers of what a body makes, of this shape; `more` are known, too.
 
     Raises:
         NotKnownError: it has a part that is not looked into.
@@ -54,7 +54,7 @@ def evaluate(
 
 
 def _fold(body: Body) -> tuple[Any, Any]:
-    """The term that is folded, and how."""
+    """Return the term that is folded, and how."""
     value: Any = body.value
     if type(value) not in (tirx.Add, tirx.Max, tirx.Min):
         raise NotKnownError
@@ -88,7 +88,7 @@ class _Grid:
         ]
 
     def evaluate(self, value: Any) -> np.ndarray:
-        """The numbers of a part."""
+        """Return the numbers of a part."""
         made = evaluate_expression(value, self._leaf)
         return made if made.ndim else made.reshape([1] * (1 + len(self._axes)))
 
@@ -101,12 +101,12 @@ class _Grid:
         return math.prod(self._axes[axis][1] for axis in axes)
 
     def _sort_groups(self, groups: Iterable[set[int]]) -> list[set[int]]:
-        """The shorter ones first."""
+        """Return the shorter ones first."""
         long = [{axis for axis in group if self._axes[axis][1] > 1} for group in groups]
         return sorted(long, key=self._places_of)
 
     def _axes_of_loads(self, value: Any) -> Iterator[set[int]]:
-        """The axes by which elements differ that are read, an index after the other."""
+        """Yield the axes by which elements differ that are read, an index after the other."""
         for load in parts_of_kind(value, tvm.ir.TensorLoad):
             extents = self._array(load).shape[1:]
             for index, extent in zip(load.indices, extents, strict=True):

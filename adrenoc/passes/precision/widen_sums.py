@@ -52,7 +52,7 @@ def widen_sums(graph: Graph, context: Context) -> Graph:
 
 
 def _works(graph: Graph, options: CompileOptions) -> Iterator[tuple[Node, ChannelSums, ConvWork]]:
-    """The convolutions over channels, in order."""
+    """Yield the convolutions over channels, in order."""
     for node in graph.nodes:
         sums = channel_sums_of(node)
         if sums is None or graph.precision(node.output).is_special:

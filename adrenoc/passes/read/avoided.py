@@ -13,7 +13,7 @@ from adrenoc.target.target import Target
 
 
 def avoid_decisions(target: Target) -> Iterator[Decision]:
-    """A decision for each thing that is left out."""
+    """Yield a decision for each thing that is left out."""
     for word, reason in target.avoided.items():
         yield Decision(subject=target.title, taken=f"without {word}", reason=reason)
     if target.own is None:

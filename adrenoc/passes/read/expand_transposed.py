@@ -16,7 +16,8 @@ _DATA, _KERNEL = "NCHW", "IOHW"
 
 
 def expand_transposed(call: Any, name: str) -> Any | None:
-    """The convolution between transposes of its operands; None where TVM lowers it as it is."""
+    """Return the convolution between transposes of its operands; None where TVM lowers it as it
+    is."""
     attrs = call.attrs
     data, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
     out = str(attrs.out_layout) or data

@@ -15,7 +15,7 @@ _EXPANSIONS: dict[str, Callable[[Any, str], Any]] = {
 
 
 def expand_call(call: Any, operator: str, name: str) -> Any | None:
-    """A function of the call's arguments, of parts; None where TVM's own lowering is taken.
+    """Return a function of the call's arguments, of parts; None where TVM's own lowering is taken.
 
     `name` is what the call is bound to.
     """

@@ -32,7 +32,8 @@ class _MixedError(Exception):
 
 
 def find_batch(graph: Graph, inputs: Sequence[str]) -> tuple[dict[str, Along], str]:
-    """How the batch, axis 0 of `inputs`, lies in each output; and why it may not be filled up.
+    """Return how the batch, axis 0 of `inputs`, lies in each output; and why it may not be filled
+    up.
 
     The reason is empty where each element is computed by itself.
     """
@@ -58,7 +59,7 @@ class _Walk:
     along: dict[str, Along] = field(default_factory=dict)
 
     def visit(self, node: Node) -> Along | None:
-        """How the batch lies in the result of a node; None where it has no part in it."""
+        """Return how the batch lies in the result of a node; None where it has no part in it."""
         if not any(name in self.along for name in node.inputs):
             return None
         if node.body is not None:
@@ -101,7 +102,7 @@ class _Walk:
         return bool(analyzer.can_prove_equal(read, element))
 
     def _is_the_same_for_all(self, name: str, load: Any, element: Any) -> bool:
-        """Whether a constant gives each element of the batch the same.
+        """Return whether a constant gives each element of the batch the same.
 
         One that is as long as the batch may hold something else where the batch is shorter.
         """
@@ -119,7 +120,8 @@ class _Walk:
 
 
 def batch_free_constants(graph: Graph, batch: int) -> list[str]:
-    """A digest of each constant and each number in an expression but those of indices, sorted.
+    """Return a digest of each constant and each number in an expression but those of indices,
+    sorted.
 
     Of a constant that repeats itself along the batch, it is that of one part.  Where these differ
     between two sizes of the batch, the size itself is part of the arithmetic.
@@ -145,7 +147,7 @@ def _first_part(value: np.ndarray, batch: int) -> np.ndarray:
 
 
 def _numbers(expr: Any) -> list[float]:
-    """The numbers of an expression, those of the indices of what it reads left out."""
+    """Return the numbers of an expression, those of the indices of what it reads left out."""
     found, stack = [], [expr]
     while stack:
         part = stack.pop()

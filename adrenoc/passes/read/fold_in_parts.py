@@ -27,7 +27,7 @@ LONG_PART = 128
 
 
 def make_loops(extents: Sequence[int]) -> list[Any]:
-    """The loops of a fold over axes of these extents."""
+    """Return the loops of a fold over axes of these extents."""
     return [te.reduce_axis((0, extent), f"r{i}") for i, extent in enumerate(extents)]
 
 
@@ -54,7 +54,8 @@ def fold_over(
 
 
 def _count_parts(results: int, extents: Sequence[int]) -> list[int]:
-    """How many threads a result begin a fold over one axis, how many go on, each of as many."""
+    """Return how many threads a result begin a fold over one axis, how many go on, each of as
+    many."""
     if len(extents) != 1 or results > FEW_RESULTS or extents[0] <= LONG_FOLD:
         return []
     kernels = 2

@@ -19,12 +19,12 @@ from adrenoc.base.tvmapi import Expr
 
 
 def is_mirror(call: Any, name: str) -> bool:
-    """Whether a call pads by reflection."""
+    """Return whether a call pads by reflection."""
     return name == "relax.nn.pad" and str(call.attrs.pad_mode) == "reflect"
 
 
 def mirror_nest(call: Any) -> Any:
-    """The TIR function of a pad by reflection: its input, then its result."""
+    """Return the TIR function of a pad by reflection: its input, then its result."""
     (data,) = call.args
     shape = [int(extent) for extent in data.ty.shape]
     pads = [int(width) for width in call.attrs.pad_width]
@@ -45,6 +45,6 @@ def mirror_nest(call: Any) -> Any:
 
 
 def _mirror(index: Expr, before: int, last: int) -> Expr:
-    """The place along an axis that a place of the padded axis shows."""
+    """Return the place along an axis that a place of the padded axis shows."""
     from_first = tirx.max(index - before, before - index)
     return tirx.min(from_first, 2 * last - from_first)

@@ -119,7 +119,7 @@ class _Reader:
         self.nodes += region_nodes(str(call.args[0].global_symbol), arguments, results)
 
     def _declare_results(self, var: Any) -> list[str]:
-        """The tensors that a call gives, one or a tuple."""
+        """Return the tensors that a call gives, one or a tuple."""
         fields = _fields(var.ty)
         outputs = [f"{var.name}_{i}" for i in range(len(fields))]
         if not isinstance(var.ty, tvm.relax.TupleType):
@@ -227,7 +227,8 @@ class _Reader:
     # Tensors and names
 
     def _make_unused_name(self, name: str) -> str:
-        """A tensor name that is not taken: TVM gives two buffers of one function the same."""
+        """Return a tensor name that is not taken: TVM gives two buffers of one function the
+        same."""
         found = name
         while found in self.tensors:
             found = f"{name}_{next(self.numbers)}"
@@ -288,7 +289,7 @@ def _shape(name: str, ty: Any) -> tuple[int, ...]:
 
 
 def _attrs(attrs: Any) -> dict[str, Any]:
-    """The operator's attributes as plain Python values."""
+    """Return the operator's attributes as plain Python values."""
     if attrs is None:
         return {}
     if isinstance(attrs, tvm.ir.attrs.DictAttrs):  # of our own operators
@@ -308,7 +309,7 @@ def _plain(value: Any) -> Any:
 
 
 def _live(graph: Graph) -> Iterator[Node]:
-    """The nodes that an output needs, in order."""
+    """Return the nodes that an output needs, in order."""
     needed = set(graph.outputs)
     for node in reversed(graph.nodes):
         if node.output in needed:

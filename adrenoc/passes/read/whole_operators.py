@@ -14,7 +14,7 @@ from adrenoc.kernels.families.shared.operator import Operator
 
 
 def refusal(node: Node, operator: Operator, tensors: Mapping[str, Tensor]) -> str | None:
-    """Why a node must be a loop nest; None where it can stay whole."""
+    """Return why a node must be a loop nest; None where it can stay whole."""
     changed = operator.writes_into if operator.writes_into is not None else len(node.inputs)
     for position, name in zip(
         (*range(len(node.inputs)), changed), (*node.inputs, node.output), strict=True

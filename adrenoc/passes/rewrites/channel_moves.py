@@ -34,7 +34,7 @@ class Moved:
 
 
 def find_moves(flat: FlatFunction) -> dict[relax.Var, Moved]:
-    """The tensors that are made of channels of others, down to those that are computed."""
+    """Return the tensors that are made of channels of others, down to those that are computed."""
     finder = _Finder(flat)
     for binding in flat.bindings:
         moved = finder.find_move(binding.var, binding.value)
@@ -63,7 +63,7 @@ class _Finder:
         return None
 
     def _units(self, source: relax.Expr, axis: int) -> tuple[Unit, ...] | None:
-        """The channels of a tensor along an axis."""
+        """Return the channels of a tensor along an axis."""
         shape = static_shape(source) if isinstance(source, relax.Var) else None
         if shape is None:
             return None
@@ -105,7 +105,8 @@ class _Finder:
         return self._pick_units(value.args[0], axis, indices)
 
     def _shuffle(self, var: relax.Var, value: relax.Call) -> Moved | None:
-        """A reshape that splits one axis, a transpose within it, a reshape that joins it again."""
+        """Return a reshape that splits one axis, a transpose within it, a reshape that joins it
+        again."""
         turned = self._values.get(value.args[0])
         if turned is None or op_name(turned) != "relax.permute_dims":
             return None

@@ -114,11 +114,12 @@ class OrderPlan:
         self.bins = [b.var for b in self.flat.bindings if b.var in bins]
 
     def _is_needed(self, var: relax.Var) -> bool:
-        """Whether a bin would take a kernel as it is: a range begins within a block."""
+        """Return whether a bin would take a kernel as it is: a range begins within a block."""
         return any(at % LANES or units[0][1] % LANES for at, units in _runs(self.moves[var].units))
 
     def origin(self, var: relax.Var) -> relax.Var | None:
-        """The convolution that decides on the order of a tensor; None where that is fixed."""
+        """Return the convolution that decides on the order of a tensor; None where that is
+        fixed."""
         while var in self._values and var not in self.moves:
             value = self._values[var]
             if makes_any_order(value):
@@ -189,7 +190,7 @@ class OrderPlan:
             self._classes[origin] = [[tuple(c) for c in group.values()] for group in classes]
 
     def _groups(self, var: relax.Var) -> int:
-        """The most groups in which a convolution behind a tensor reads its channels."""
+        """Return the most groups in which a convolution behind a tensor reads its channels."""
         found, waiting = 1, [var]
         while waiting:
             name = waiting.pop()
@@ -202,7 +203,8 @@ class OrderPlan:
         return found
 
     def _lay_out(self, origin: relax.Var) -> np.ndarray:
-        """The classes one after the other, each from a whole block on; groups of equal size."""
+        """Return the classes one after the other, each from a whole block on; groups of equal
+        size."""
         groups = self._classes[origin]
         sizes = [max(len(c) for c in members) for members in zip_longest(*groups, fillvalue=())]
         channels: list[int] = []
@@ -253,7 +255,7 @@ class OrderPlan:
     def _pieces(
         self, root: relax.Var, places: np.ndarray, index: Mapping[Unit, int]
     ) -> Iterator[tuple[int, int]]:
-        """The ranges of a tensor's places that a bin takes: whole classes, if it has any."""
+        """Yield the ranges of a tensor's places that a bin takes: whole classes, if it has any."""
         wanted = [(root, int(channel)) in index for channel in places]
         origin = self._cause.get(root)
         if origin not in self._segments:
@@ -314,7 +316,7 @@ def _runs(
 
 
 def _ranges(wanted: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """The ranges of a row of places that are wanted."""
+    """Yield the ranges of a row of places that are wanted."""
     begin = None
     for at, want in enumerate((*wanted, False)):
         if want and begin is None:

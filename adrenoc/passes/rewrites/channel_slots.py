@@ -25,11 +25,11 @@ class Slots:
     channels: np.ndarray
 
     def same(self, other: Slots) -> bool:
-        """Whether both are the same order along the same axis."""
+        """Return whether both are the same order along the same axis."""
         return self.axis == other.axis and np.array_equal(self.channels, other.channels)
 
     def shape(self, of: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a tensor once its channels lie so."""
+        """Return the shape of a tensor once its channels lie so."""
         return (*of[: self.axis], self.channels.size, *of[self.axis + 1 :])
 
 
@@ -63,34 +63,35 @@ class OrderConflictError(Exception):
 
 
 def is_conv(value: relax.Expr) -> bool:
-    """A convolution in two dimensions by constant weights."""
+    """Return a convolution in two dimensions by constant weights."""
     return op_name(value) == "relax.nn.conv2d" and constant_value(value.args[1]) is not None
 
 
 def makes_any_order(value: relax.Expr) -> bool:
-    """Whether its results can lie in any order, within each of its groups."""
+    """Return whether its results can lie in any order, within each of its groups."""
     return is_conv(value) and not is_depthwise(value)
 
 
 def input_axis(call: relax.Call) -> int:
-    """The axis of a convolution's input channels."""
+    """Return the axis of a convolution's input channels."""
     return int(str(call.attrs.data_layout).find("C"))
 
 
 def output_axis(call: relax.Call) -> int:
-    """The axis of a convolution's results' channels."""
+    """Return the axis of a convolution's results' channels."""
     return int(str(call.attrs.out_layout or call.attrs.data_layout).find("C"))
 
 
 def is_depthwise(call: relax.Call) -> bool:
-    """Whether each result is of one channel, and each channel has one."""
+    """Return whether each result is of one channel, and each channel has one."""
     layout, shape = str(call.attrs.kernel_layout), static_shape(call.args[1]) or ()
     groups = int(call.attrs.groups)
     return groups > 1 and shape[layout.find("O")] == groups and shape[layout.find("I")] == 1
 
 
 def holds_groups(channels: np.ndarray, groups: int, count: int) -> bool:
-    """Whether equal parts of an order hold the channels, `count` in all, of one group each."""
+    """Return whether equal parts of an order hold the channels, `count` in all, of one group
+    each."""
     if channels.size % groups:
         return False
     parts = channels.reshape(groups, -1)
@@ -98,7 +99,7 @@ def holds_groups(channels: np.ndarray, groups: int, count: int) -> bool:
 
 
 def kept_source(value: relax.Expr) -> relax.Var | None:
-    """The tensor whose order a result keeps, where there is one."""
+    """Return the tensor whose order a result keeps, where there is one."""
     kind = op_name(value)
     if kind in _ELEMENTWISE | _POOLS | _REDUCTIONS or (is_conv(value) and is_depthwise(value)):
         return value.args[0] if isinstance(value.args[0], relax.Var) else None
@@ -110,7 +111,7 @@ def kept_source(value: relax.Expr) -> relax.Var | None:
 
 
 def kept_order(var: relax.Var, value: relax.Expr, orders: Orders) -> Slots | None:
-    """The order of a result, given those of what it reads; None where it is the usual one.
+    """Return the order of a result, given those of what it reads; None where it is the usual one.
 
     Raises:
         OrderConflictError: it cannot read them so.
@@ -138,7 +139,7 @@ def kept_order(var: relax.Var, value: relax.Expr, orders: Orders) -> Slots | Non
 
 
 def _keeps_axis(var: relax.Var, value: relax.Call, axis: int) -> bool:
-    """Whether a reduction leaves an axis as it is."""
+    """Return whether a reduction leaves an axis as it is."""
     rank, attrs = len(static_shape(var) or ()), value.attrs
     reduced = range(rank) if attrs.axis is None else attrs.axis
     return bool(attrs.keepdims) and axis not in {int(a) % rank for a in reduced}
@@ -152,7 +153,7 @@ def _read(value: relax.Expr, orders: Orders) -> list[Slots]:
 
 
 def _agree(var: relax.Var, value: relax.Call, orders: Orders, read: Sequence[Slots]) -> bool:
-    """Whether both operands hold the same channels, or one is a constant of them."""
+    """Return whether both operands hold the same channels, or one is a constant of them."""
     shape = static_shape(var) or ()
     for arg in value.args:
         if constant_value(arg) is not None:
@@ -168,7 +169,7 @@ def _agree(var: relax.Var, value: relax.Call, orders: Orders, read: Sequence[Slo
 def reorder_call(
     value: relax.Call, orders: Orders, made: Slots | None, env: Mapping[relax.Var, relax.Var]
 ) -> relax.Call:
-    """The call on tensors that lie in these orders, with constants to match.
+    """Return the call on tensors that lie in these orders, with constants to match.
 
     `made` is the order of its result, `env` the tensors as they are now.
     """

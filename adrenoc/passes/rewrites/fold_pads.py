@@ -43,7 +43,7 @@ def _fold_pad(
     values: dict[relax.Var, relax.Expr],
     decisions: list[Decision],
 ) -> relax.Expr:
-    """The convolution on what the pad before it reads; anything else as it is."""
+    """Return the convolution on what the pad before it reads; anything else as it is."""
     letters = _CONVOLUTIONS.get(op_name(value))
     if letters is None or not isinstance(value, relax.Call):
         return value
@@ -68,7 +68,8 @@ def _fold_pad(
 def _zeros(
     pad: relax.Expr, layout: str, letters: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The zeros before and after each of these axes; None where it is no pad of those alone."""
+    """Return the zeros before and after each of these axes; None where it is no pad of those
+    alone."""
     if op_name(pad) != "relax.nn.pad" or str(pad.attrs.pad_mode) != "constant":
         return None
     widths = [int(n) for n in pad.attrs.pad_width]
@@ -85,7 +86,7 @@ def _zeros(
 def _pad_convolution(
     conv: relax.Call, source: relax.Expr, widths: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> relax.Call:
-    """The convolution with more padding."""
+    """Return the convolution with more padding."""
     attrs = conv.attrs
     padding = [
         int(p) + more for p, more in zip(attrs.padding, (*widths[0], *widths[1]), strict=True)

@@ -116,7 +116,7 @@ class _Folder:
         return True
 
     def _constant_operand(self, binding: Binding) -> _Operand | None:
-        """The operands of a product or sum of a variable with a constant, in floats."""
+        """Return the operands of a product or sum of a variable with a constant, in floats."""
         a, b = binding.value.args
         if isinstance(b, relax.Var):
             a, b = b, a
@@ -129,7 +129,7 @@ class _Folder:
         return _Operand(var=a, constant=constant.astype(np.float32, copy=False))
 
     def _sole(self, var: relax.Var) -> Binding | None:
-        """The binding of `var`, if it is read exactly once."""
+        """Return the binding of `var`, if it is read exactly once."""
         if self.uses[var] != 1 or var not in self.where:
             return None
         return self.flat.bindings[self.where[var]]
@@ -181,7 +181,7 @@ class _Folder:
 
 
 def _product(value: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
-    """The product of two constants; None where one after the other may give other numbers.
+    """Return the product of two constants; None where one after the other may give other numbers.
 
     What they multiply may be as small as their product is large.
     """
@@ -192,7 +192,7 @@ def _product(value: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
 
 
 def relax_op(name: str) -> relax.Expr:
-    """The operator of that name."""
+    """Return the operator of that name."""
     from tvm.ir import Op
 
     return Op.get(name)

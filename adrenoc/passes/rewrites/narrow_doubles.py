@@ -111,7 +111,8 @@ def _can_add(expr: relax.Expr, found: _Found) -> bool:
 
 
 def _multiply(call: relax.Call, found: _Found) -> _Product | None:
-    """A product, or a quotient by a constant, whose factor single precision holds as well."""
+    """Return a product, or a quotient by a constant, whose factor single precision holds as
+    well."""
     one, other = (_operand(arg, found) for arg in call.args)
     if one is None or other is None:
         return None

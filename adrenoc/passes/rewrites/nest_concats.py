@@ -60,13 +60,13 @@ def nest_concats(flat: FlatFunction) -> list[Decision]:
 
 
 def _join_of(value: relax.Expr) -> Join | None:
-    """The operator by which `value` joins the fields of a tuple."""
+    """Return the operator by which `value` joins the fields of a tuple."""
     named = isinstance(value, relax.Call) and isinstance(value.args[0], relax.Tuple)
     return _JOINS.get(op_name(value)) if named else None
 
 
 def _axis(binding: Binding) -> int:
-    """The axis of the result along which its parts lie."""
+    """Return the axis of the result along which its parts lie."""
     return int(binding.value.attrs.axis or 0) % len(static_shape(binding.var) or (0,))
 
 
@@ -86,7 +86,7 @@ def _group_parts(
     join: Join,
     bindings: list[Binding],
 ) -> list[relax.Expr]:
-    """The groups of `parts`, each bound to a variable of its own."""
+    """Return the groups of `parts`, each bound to a variable of its own."""
     axis, stacked = _axis(whole), join is relax.op.stack
     groups: list[relax.Expr] = []
     for first in range(0, len(parts), MOST_PARTS):

@@ -81,7 +81,7 @@ class _Writer:
             yield Binding(var=self._env[var], value=call)
 
     def _put_together(self, bin_: relax.Var) -> Iterator[Binding]:
-        """The ranges that a bin is, and their concatenation."""
+        """Yield the ranges that a bin is, and their concatenation."""
         plan, axis = self._plan, self._plan.moves[bin_].axis
         fields: list[relax.Var] = []
         for root, begin, end in plan.parts[bin_]:
@@ -106,7 +106,7 @@ class _Writer:
         yield Binding(var=made, value=relax.op.concat(relax.Tuple(fields), axis))
 
     def _new(self, like: relax.Var, shape: Sequence[int]) -> relax.Var:
-        """A variable for a tensor that the model does not have, so none of its names."""
+        """Return a variable for a tensor that the model does not have, so none of its names."""
         return self._flat.new_var(
             f"{self._flat.name(like)}.ordered", relax.TensorType(shape, str(like.ty.dtype))
         )

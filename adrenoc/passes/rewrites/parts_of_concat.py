@@ -9,7 +9,8 @@ from adrenoc.importers.relax.values import static_shape
 
 
 def parts_within(call: relax.Call, joined: relax.Call) -> list[relax.Expr]:
-    """The parts of the concatenation `joined` that the slice `call` of it with step 1 is made of.
+    """Return the parts of the concatenation `joined` that the slice `call` of it with step 1 is
+    made of.
 
     They are whole, or it is one slice of one part; none where the slice cuts several axes, or
     more than one part.

@@ -61,14 +61,15 @@ def _check_order(graph: Graph) -> None:
 
 
 def _changed_owners(graph: Graph, node: Node) -> set[str]:
-    """The memory that a node changes a part of; none of most."""
+    """Return the memory that a node changes a part of; none of most."""
     position = changed_input(node)
     changed = () if position is None else (node.inputs[position],)
     return {graph.owner(name) for name in (*changed, *node.changes)}
 
 
 def _blocks(graph: Graph, name: str) -> set[tuple[str, int]]:
-    """The blocks of channels of a tensor, by the owner of the memory; one of a tensor alone."""
+    """Return the blocks of channels of a tensor, by the owner of the memory; one of a tensor
+    alone."""
     owner, first = graph.place(name)
     if not graph.views or graph.placements[owner].layout is None:
         return {(owner, 0)}

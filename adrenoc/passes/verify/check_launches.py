@@ -107,7 +107,7 @@ def _check_images(program: Program, node: Node, step: Step, limits: Limits) -> N
 
 
 def spec_of(program: Program, name: str) -> OperandSpec:
-    """A tensor or param as kernels see it."""
+    """Return a tensor or param as kernels see it."""
     param = program.params.get(name)
     return program.graph.operand(name) if param is None else param.spec
 

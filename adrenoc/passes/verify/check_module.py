@@ -69,7 +69,7 @@ class _Reader:
             )
 
     def _owners_in_order(self, given: set[str]) -> Iterator[str]:
-        """The tensors that get memory, in the order of their first launches."""
+        """Yield the tensors that get memory, in the order of their first launches."""
         graph = self.program.graph
         seen = {*given, *graph.input_names}
         for step in self.program.steps:

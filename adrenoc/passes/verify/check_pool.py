@@ -44,5 +44,5 @@ def check_place(
 
 
 def overlap(places: Mapping[str, PoolPlace], one: str, other: str) -> bool:
-    """Whether two tensors are in the pool, and share bytes there."""
+    """Return whether two tensors are in the pool, and share bytes there."""
     return one in places and other in places and places[one].overlaps(places[other])

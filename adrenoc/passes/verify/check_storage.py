@@ -26,7 +26,7 @@ SLOT, INPUT, OUTPUT, PARAM = "slot", "input", "output", "param"
 
 
 def place_of(program: Program, storage: Storage, name: str) -> Place:
-    """The memory that a launch is given for a tensor or param.
+    """Return the memory that a launch is given for a tensor or param.
 
     Raises:
         DefectError: there is none.

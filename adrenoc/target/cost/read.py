@@ -39,7 +39,7 @@ Stated = dict[str, dict[str, Any]]
 
 @cache
 def families() -> Mapping[str, type]:
-    """The record of each table."""
+    """Return the record of each table."""
     hints: dict[str, type] = typing.get_type_hints(Cost)
     return {name: kind for name, kind in hints.items() if kind is not str}
 
@@ -59,7 +59,7 @@ class CostTables:
     def read_file(
         self, file: SourcedFile, under: tuple[Cost, dict[str, str]] | None = None
     ) -> tuple[Cost, dict[str, str]]:
-        """The constants of a GPU by its file, with their sources by "cost.FAMILY.KEY".
+        """Return the constants of a GPU by its file, with their sources by "cost.FAMILY.KEY".
 
         `under` are those of the device that the file builds on, where it names no table itself.
 
@@ -77,7 +77,7 @@ class CostTables:
         }
 
     def read_named(self, name: str) -> tuple[Cost, dict[str, str]]:
-        """The constants of a file of this folder, with their sources."""
+        """Return the constants of a file of this folder, with their sources."""
         file = self._file(name)
         stated, sources, _ = self._read_stated(name, ())
         return _make_cost(file, name, stated), {
@@ -112,7 +112,7 @@ class CostTables:
         within: str = "",
         above: tuple[str, ...] = (),
     ) -> tuple[Stated, dict[str, str], str]:
-        """What `base` states, with the file's own values over it."""
+        """Return what `base` states, with the file's own values over it."""
         stated: Stated = {}
         sources: dict[str, str] = {}
         name = file.path.stem
@@ -147,7 +147,7 @@ def _overlay(file: SourcedFile, cost: Cost, sources: dict[str, str]) -> tuple[Co
 def _own_values(
     file: SourcedFile, within: str
 ) -> Iterator[tuple[str, dict[str, Any], dict[str, str]]]:
-    """The values that a file has itself, family by family."""
+    """Yield the values that a file has itself, family by family."""
     for family, record in families().items():
         section = f"{within}.{family}" if within else family
         values = file.read_stated(record, section)
@@ -159,7 +159,7 @@ def _own_values(
 
 
 def _make_cost(file: SourcedFile, name: str, stated: Stated) -> Cost:
-    """The record; every key has a value."""
+    """Return the record; every key has a value."""
     tables = {}
     for family, record in families().items():
         values = stated.get(family, {})

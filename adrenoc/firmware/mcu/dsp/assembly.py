@@ -96,7 +96,8 @@ class Store:
         return lines
 
     def print_c(self, total: str, constants: str) -> str:
-        """A C expression of the byte, from a sum and a pointer to the channel's constants."""
+        """Return a C expression of the byte, from a sum and a pointer to the channel's
+        constants."""
         if self.single:
             raw = f"requantise_single({total}, ({constants})[0], ({constants})[1])"
         elif self.shift is None:
@@ -110,7 +111,8 @@ class Store:
 def function(
     signature: str, lines: Iterable[str], twin: str, *, where: str = "defined(__ARM_FEATURE_DSP)"
 ) -> str:
-    """A function with two bodies: instructions, for compilers `where` they exist, and a C block."""
+    """Return a function with two bodies: instructions, for compilers `where` they exist, and a C
+    block."""
     body = "\n".join(f'      "{line}\\n"' for line in lines)
     return (
         f"#if {where}\n"

@@ -64,7 +64,7 @@ def pack_constants(operator: Convolution | Depthwise) -> Stored:
 
 
 def _single(operator: Convolution | Depthwise, bias: np.ndarray) -> Stored:
-    """The rule's own product in float32, where no whole numbers round as it does."""
+    """Return the rule's own product in float32, where no whole numbers round as it does."""
     rule = operator.requantise
     sum_range(operator)
     factors = rule.reals.view(np.int32).astype(np.int64)

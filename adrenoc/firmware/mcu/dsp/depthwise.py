@@ -24,7 +24,7 @@ four channels into planes, by the pixel."""
 
 
 def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
-    """The schedules of a depthwise convolution.
+    """Return the schedules of a depthwise convolution.
 
     Raises:
         NotImplementedError: its window, shape or rule is not covered.
@@ -53,7 +53,8 @@ def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
 
 
 def count_strips(out_height: int, rows: int) -> Counter[tuple[int, int]]:
-    """How often each kind of strip is needed: the parity of a pair of rows, and rows that it has.
+    """Return how often each kind of strip is needed: the parity of a pair of rows, and rows that it
+    has.
 
     A strip makes `rows` rows of the output, the last one perhaps fewer.
     """
@@ -73,7 +74,7 @@ def _columns(operator: Depthwise, network: Network) -> int:
 def _strips(
     operator: Depthwise, network: Network, rule: Stored, unroll: int
 ) -> dict[tuple[int, int], tuple[Strip, int]]:
-    """The functions by (first, rows), and how often each runs for a channel."""
+    """Return the functions by (first, rows), and how often each runs for a channel."""
     _, out_height, out_width, channels = network.shape4(operator.result)
     rows = 2 if operator.window.strides[0] == 1 else 1
     kinds = count_strips(out_height, rows)

@@ -49,12 +49,12 @@ class Strip:
 
 
 def unrolls_of(width: int) -> tuple[int, ...]:
-    """How many results a round of the loop may have, the most first."""
+    """Return how many results a round of the loop may have, the most first."""
     return tuple(u for u in range(_MOST_UNROLL, 0, -1) if width % u == 0)
 
 
 def depthwise_code(strip: Strip) -> str:
-    """The function; `rule` has six weights, the bias and the constants."""
+    """Return the function; `rule` has six weights, the bias and the constants."""
     lines = [line for part in _parts(strip) for line in part]
     if strip.width > strip.unroll:
         lines.insert(len(_parts(strip)[0]), "1:")
@@ -88,7 +88,7 @@ def _parts(strip: Strip) -> tuple[list[str], list[str], list[str]]:
 
 
 def _column(rows: int, first: int, step: int) -> list[str]:
-    """The sums of one or two results, and the pointer to where the next ones begin."""
+    """Return the sums of one or two results, and the pointer to where the next ones begin."""
     upper, lower = _DATA if first == 0 else _DATA[::-1]
     lines = []
     for column, (top, bottom) in enumerate(_WEIGHTS):

@@ -33,7 +33,7 @@ def widened_pairs(runs: int, run: int, multiple: int = _WORDS) -> list[tuple[int
 
 
 def byte_rows(weights: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
-    """The bytes of each channel (rows) whose even and odd ones widen to `pairs`."""
+    """Return the bytes of each channel (rows) whose even and odd ones widen to `pairs`."""
     extended = np.concatenate([weights, np.zeros((len(weights), 1), weights.dtype)], 1)
     order = []
     for (low, high), (next_low, next_high) in zip(pairs[::2], pairs[1::2], strict=True):
@@ -50,7 +50,7 @@ def interleaved_words(rows: np.ndarray, group: int) -> np.ndarray:
 
 
 def wide_words(weights: np.ndarray, pairs: list[tuple[int, int]]) -> np.ndarray:
-    """The bytes of each channel (rows) as the words of two int16 that `pairs` names."""
+    """Return the bytes of each channel (rows) as the words of two int16 that `pairs` names."""
     extended = np.concatenate([weights, np.zeros((len(weights), 1), weights.dtype)], 1)
     flat = [place for pair in pairs for place in pair]
     return np.ascontiguousarray(extended[:, flat].astype("<i2")).view(np.int8)

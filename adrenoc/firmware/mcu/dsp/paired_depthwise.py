@@ -15,7 +15,7 @@ _MOST_TAPS = 256
 
 
 def paired_kernel(operator: Depthwise, network: Network) -> Kernel:
-    """The kernel of a depthwise convolution.
+    """Return the kernel of a depthwise convolution.
 
     Raises:
         NotImplementedError: its window or its channels are not covered.
@@ -68,7 +68,7 @@ def _pairs(operator: Depthwise, words: int) -> np.ndarray:
 
 
 def _code(name: str, height: int, words: int) -> str:
-    """The products of two windows, one after the other."""
+    """Return the products of two windows, one after the other."""
     lines = [
         f"static void {name}(const int16_t *const *rows, int32_t first, int32_t second,",
         "    const uint32_t *weights, int32_t *sums) {",

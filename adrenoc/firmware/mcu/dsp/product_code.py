@@ -43,14 +43,14 @@ class Block:
         )
 
     def instructions(self, groups: int, words: int) -> int:
-        """How many a call takes, for so many groups of pixels, of so many words."""
+        """Return how many a call takes, for so many groups of pixels, of so many words."""
         enter, begin, inner, finish, leave = map(len, _parts(self))
         rounds = words // self.unroll
         return enter + groups * (begin - 2 + rounds * inner + finish) + leave
 
 
 def block_code(block: Block) -> str:
-    """The function."""
+    """Return the function."""
     lines = [line for part in _parts(block) for line in part]
     twin = _twin(block.pixels, block.channels, block.stride, block.store)
     return function(_signature(block.name), lines, twin)
@@ -88,7 +88,7 @@ def _parts(block: Block) -> tuple[list[str], ...]:
 
 
 def _word(block: Block, sums: list[list[str]]) -> list[str]:
-    """The products of one word of each pixel with one of each channel."""
+    """Return the products of one word of each pixel with one of each channel."""
     pixels, weights = _PIXELS[: block.pixels], _WEIGHTS[: block.channels]
     lines = [_load(pixels, "r11")]
     if not block.between:

@@ -61,7 +61,7 @@ class _Blocks:
 
 
 def product_choices(operator: Convolution, network: Network) -> list[Choice]:
-    """The schedules of a convolution or a dense layer.
+    """Return the schedules of a convolution or a dense layer.
 
     Raises:
         NotImplementedError: its rule or its shape is not covered.
@@ -112,7 +112,7 @@ def _block_choices(operator: Convolution, network: Network, rule: Stored) -> lis
 
 
 def _is_plain(operator: Convolution) -> bool:
-    """Whether three pixels may be widened side by side."""
+    """Return whether three pixels may be widened side by side."""
     return _is_side_by_side(operator) and operator.weights.shape[3] % 4 == 0
 
 
@@ -234,7 +234,7 @@ def _kernel(
 
 
 def covers(operator: Convolution, network: Network) -> bool:
-    """Whether `run_products` computes a convolution, and so could add to it."""
+    """Return whether `run_products` computes a convolution, and so could add to it."""
     try:
         choices = product_choices(operator, network)
     except NotImplementedError:
@@ -243,7 +243,7 @@ def covers(operator: Convolution, network: Network) -> bool:
 
 
 def patch_fields(operator: Convolution, network: Network) -> str:
-    """The struct `patch_layer` of a convolution."""
+    """Return the struct `patch_layer` of a convolution."""
     (in_height, in_width, depth), (_, width, _) = images_of(operator, network)
     window = operator.window
     # What dilates a window of one tap means nothing, and would be taken for a border.
@@ -266,7 +266,7 @@ def patch_fields(operator: Convolution, network: Network) -> str:
 
 
 def sum_fields(joined: Sum | None) -> str:
-    """The struct `line_layer` of the sum that a convolution takes, if it does."""
+    """Return the struct `line_layer` of the sum that a convolution takes, if it does."""
     if joined is None:
         return "{{0}}"
     bounds = {"low": joined.requantise.low, "high": joined.requantise.high}
@@ -278,7 +278,8 @@ def _struct(numbers: Mapping[str, int]) -> str:
 
 
 def _gap(operator: Convolution, pixels: int, strip: int) -> int | None:
-    """How far before the input the output has to begin: a strip is read before it is written.
+    """Return how far before the input the output has to begin: a strip is read before it is
+    written.
 
     A sum is written over its other operand, each number where it was read.
     """

@@ -33,14 +33,15 @@ class Row:
         return f"products_row_u{self.unroll}{'w' * self.wide}_{self.store.name}"
 
     def instructions(self, groups: int, words: int) -> int:
-        """How many a call takes, for so many groups of channels, of so many words of a pixel."""
+        """Return how many a call takes, for so many groups of channels, of so many words of a
+        pixel."""
         enter, begin, inner, finish, leave = map(len, _parts(self))
         rounds = words // (2 * self.unroll)
         return enter + groups * (begin - 2 + rounds * inner + finish) + leave
 
 
 def row_code(row: Row) -> str:
-    """The function."""
+    """Return the function."""
     signature = (
         f"{row.name}(const uint32_t *pixels, const uint32_t *weights,\n"
         "    const int32_t *rule, int8_t *out, const uint32_t *end, const uint32_t *last)"

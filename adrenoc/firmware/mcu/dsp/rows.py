@@ -24,7 +24,7 @@ _WIDENING = 2.25
 
 
 def row_choices(operator: Convolution, rule: Stored, pixels: int) -> list[Choice]:
-    """The schedules of a window of 1x1, a pixel at a time."""
+    """Return the schedules of a window of 1x1, a pixel at a time."""
     channels, _, _, depth = operator.weights.shape
     groups = -(-channels // CHANNELS)
     found = []

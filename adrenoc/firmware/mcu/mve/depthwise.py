@@ -24,7 +24,7 @@ _MOST_PLACE = (1 << 16) - 1
 
 
 def vector_depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
-    """The only schedule of a depthwise convolution.
+    """Return the only schedule of a depthwise convolution.
 
     Raises:
         NotImplementedError: its window, shape or rule is not covered.

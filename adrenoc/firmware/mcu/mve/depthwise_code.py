@@ -62,7 +62,7 @@ class VectorStrip:
 
 
 def vector_strip(strip: VectorStrip) -> str:
-    """The function, for some channels whose planes lie one after the other."""
+    """Return the function, for some channels whose planes lie one after the other."""
     lines = ["push {r4-r11, lr}", "vpush {d8-d15}", *_places(strip), "1:"]
     lines += _weights(strip)
     lines += ["ldr r5, [r2, #20]", "ldr r4, [r2, #24]", f"vdup.32 {_MULTIPLIER}, r4"]
@@ -97,7 +97,7 @@ def _lanes(strip: VectorStrip, across: int) -> list[tuple[int, int]]:
 
 
 def _places(strip: VectorStrip) -> list[str]:
-    """Where the results of a step go, from the first one on."""
+    """Return where the results of a step go, from the first one on."""
     lines = []
     for register, (row, column) in zip(_SUMS, _lanes(strip, strip.across), strict=True):
         place = (row * strip.width + column) * strip.channels
@@ -106,7 +106,7 @@ def _places(strip: VectorStrip) -> list[str]:
 
 
 def _weights(strip: VectorStrip) -> list[str]:
-    """The vectors of weights that results of a step need."""
+    """Return the vectors of weights that results of a step need."""
     shifted = (0, 1) if strip.step == 1 else (0,)
     lines = []
     for column in shifted:
@@ -150,7 +150,7 @@ def _scale_sums(made: VectorStore) -> list[str]:
 
 
 def _clamp(low: int, high: int) -> list[str]:
-    """The lowest byte of each lane is within the bounds."""
+    """Return the lowest byte of each lane is within the bounds."""
     if (low, high) == INT8:
         return ["vqmovnb.s32 q0, q0", "vqmovnb.s16 q0, q0"]
     lines = []

@@ -47,7 +47,7 @@ class _Vectors:
 
 
 def vector_choices(operator: Convolution, network: Network) -> list[Choice]:
-    """The schedules of a convolution or a dense layer.
+    """Return the schedules of a convolution or a dense layer.
 
     Raises:
         NotImplementedError: its rule or its shape is not covered.
@@ -171,7 +171,7 @@ def _blocks(
     counts: tuple[int, int],
     strides: tuple[int, int],
 ) -> dict[tuple[int, int], VectorBlock]:
-    """The functions that are needed, by (whether pixels are gathered, whether single ones).
+    """Return the functions that are needed, by (whether pixels are gathered, whether single ones).
 
     `counts` are the pixels that are read where they lie, and those that are gathered; `strides` are
     the bytes from one such pixel to the next.
@@ -186,7 +186,7 @@ def _blocks(
 
 
 def _direct(operator: Convolution, pixels: int, depth: int, reach: int) -> int:
-    """How many pixels may be read where they lie, in whole vectors."""
+    """Return how many pixels may be read where they lie, in whole vectors."""
     if not operator.window.kernel == (1, 1) == operator.window.strides:
         return 0
     safe = max(0, (pixels * depth - reach) // depth + 1)
@@ -194,7 +194,8 @@ def _direct(operator: Convolution, pixels: int, depth: int, reach: int) -> int:
 
 
 def _gap(operator: Convolution, pixels: int) -> int | None:
-    """How far before the input the output has to begin: two pixels are read, then written."""
+    """Return how far before the input the output has to begin: two pixels are read, then
+    written."""
     if operator.joined is not None:
         return 0
     if not operator.window.kernel == (1, 1) == operator.window.strides:

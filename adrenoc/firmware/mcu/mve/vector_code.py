@@ -61,7 +61,7 @@ class VectorBlock:
 
 
 def vector_code(block: VectorBlock) -> str:
-    """The function: pixels up to `end`, and all channels, whose rules go up to `last`."""
+    """Return the function: pixels up to `end`, and all channels, whose rules go up to `last`."""
     reach = block.steps * STEP
     lines = ["push {r4-r11, lr}", "vpush {d8-d15}", "push {r1, r2}"]
     lines += block.store.bounds(*_BOUNDS, "r4")
@@ -97,7 +97,8 @@ def vector_code(block: VectorBlock) -> str:
 
 
 def _pick_unroll(steps: int) -> tuple[int, int]:
-    """How many steps come first, and how many a round of the loop has that does the others."""
+    """Return how many steps come first, and how many a round of the loop has that does the
+    others."""
     if steps <= 2 * _MOST_UNROLL:
         return steps, 0
     return (steps - 1) % _MOST_UNROLL + 1, _MOST_UNROLL
@@ -154,7 +155,8 @@ def _scale_sums(block: VectorBlock, vectors: list[str]) -> list[str]:
 
 
 def _mask(block: VectorBlock, group: int) -> list[str]:
-    """Where the last step has fewer channels: which lanes are stored.  Flags and `r0` are lost."""
+    """Where the last step has fewer channels: which lanes are stored. Flags and `r0` are
+    lost."""
     if not block.rest:
         return []
     left = max(0, min(LANES, block.rest - LANES * group))

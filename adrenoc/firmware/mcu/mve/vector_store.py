@@ -80,7 +80,7 @@ class VectorStore:
         return lines
 
     def print_c(self, total: str, constants: str, step: int) -> str:
-        """A C expression of a byte: the channel's constants lie `step` apart."""
+        """Return a C expression of a byte: the channel's constants lie `step` apart."""
         parts = [f"({constants})[{n * step}]" for n in range(self.rows)]
         if self.store.single:
             raw = f"requantise_single({total} + {', '.join(parts[:3])})"
@@ -93,7 +93,8 @@ class VectorStore:
 
 
 def vector_constants(rule: Stored, multiple: int) -> np.ndarray:
-    """A row for each channel: bias, multiplier, offset, and a left shift where it has its own.
+    """Return a row for each channel: bias, multiplier, offset, and a left shift where it has its
+    own.
 
     Channels of zeros fill it up to a `multiple`.
     """

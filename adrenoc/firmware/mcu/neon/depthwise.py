@@ -16,7 +16,7 @@ _MOST_TAPS = 128
 
 
 def neon_depthwise(operator: Depthwise, network: Network) -> Kernel:
-    """The kernel of a depthwise convolution.
+    """Return the kernel of a depthwise convolution.
 
     Raises:
         NotImplementedError: its window, channels or rule are not covered.
@@ -74,7 +74,7 @@ def neon_depthwise(operator: Depthwise, network: Network) -> Kernel:
 
 
 def _walks(operator: Depthwise, network: Network, rule: Stored) -> tuple[WindowWalk, ...]:
-    """The functions for windows of 3x3, where they cover this one."""
+    """Return the functions for windows of 3x3, where they cover this one."""
     window, channels = operator.window, operator.weights.shape[2]
     _, _, width, _ = network.shape4(operator.source)
     _, _, out_width, _ = network.shape4(operator.result)

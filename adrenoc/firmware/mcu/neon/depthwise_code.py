@@ -39,7 +39,7 @@ class WindowWalk(ABC):
         return f"depthwise_{self.way}_{self.stride}_{self.store.name}"
 
     def code(self) -> str:
-        """The text of the function, as c/neon_depthwise.c has `window_rows`."""
+        """Return the text of the function, as c/neon_depthwise.c has `window_rows`."""
         return arm_function(self.name, _SIGNATURE, self._lines(), extension=self.extension)
 
     def _lines(self) -> list[str]:
@@ -95,7 +95,7 @@ class WindowWalk(ABC):
         return lines
 
     def _start(self, place: int, label: int) -> list[str]:
-        """A column that may lie to the left of the image: number `place` of the row."""
+        """Return a column that may lie to the left of the image: number `place` of the row."""
         return [
             f"cmp x5, #{place + 1}",
             f"b.lt {30 + label}f",
@@ -127,15 +127,15 @@ class WindowWalk(ABC):
 
     @abstractmethod
     def _fill_outside(self, place: int) -> list[str]:
-        """A column of what lies outside of the image."""
+        """Return a column of what lies outside of the image."""
 
     @abstractmethod
     def _column(self, place: int) -> list[str]:
-        """The next column of the image, in one of three places."""
+        """Return the next column of the image, in one of three places."""
 
     @abstractmethod
     def _output(self, rotation: tuple[int, int, int]) -> list[str]:
-        """A pixel of eight channels, of one row or two, of columns in such places."""
+        """Return a pixel of eight channels, of one row or two, of columns in such places."""
 
 
 _SUMS = ("v0", "v1", "v2", "v3")

@@ -46,7 +46,7 @@ class ProductTile:
         return f"products_{self.way}_{self.channels}_{self.store.name}{end}"
 
     def code(self) -> str:
-        """The text of the function."""
+        """Return the text of the function."""
         extension, way = WAYS[self.way]
         return arm_function(self.name, SIGNATURE, way(self), extension=extension)
 
@@ -205,7 +205,7 @@ def _four_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
 
 
 def _dot_rows(rows: int, lane: int) -> list[str]:
-    """A block of eight bytes of each row, from a lane of four on."""
+    """Return a block of eight bytes of each row, from a lane of four on."""
     lines = []
     for four in range(4):
         lines.append("ld2 {v6.4s, v7.4s}, [x17], #32")

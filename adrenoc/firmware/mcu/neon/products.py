@@ -21,7 +21,7 @@ _MOST_STRIP = 16 * ROWS
 
 
 def neon_products(operator: Convolution, network: Network) -> Kernel:
-    """The kernel of a convolution or a dense layer.
+    """Return the kernel of a convolution or a dense layer.
 
     Raises:
         NotImplementedError: its rule is not covered.
@@ -83,7 +83,7 @@ def neon_products(operator: Convolution, network: Network) -> Kernel:
 
 
 def _strip(pixels: int, row_bytes: int) -> int:
-    """How many pixels go through all channels before the next: as many as a cache keeps."""
+    """Return how many pixels go through all channels before the next: as many as a cache keeps."""
     most = max(ROWS, min(_STRIP_BYTES // row_bytes, _MOST_STRIP) // ROWS * ROWS)
     return min(most, -(-pixels // ROWS) * ROWS)
 
@@ -98,8 +98,8 @@ def _weights(operator: Convolution, blocks: int) -> np.ndarray:
 
 
 def tile_constants(rule: Stored) -> np.ndarray:
-    """The constants of each tile: biases and constants of sixteen channels, then of pairs of them,
-    twice."""
+    """Return the constants of each tile: biases and constants of sixteen channels, then of pairs of
+    them, twice."""
     bias, constants = rule.pad_channels(CHANNELS)
     tiles = len(bias) // CHANNELS
     twice = np.tile(bias.reshape(tiles, CHANNELS // 2, 1, 2), (1, 1, 2, 1))

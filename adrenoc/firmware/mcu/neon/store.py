@@ -124,7 +124,7 @@ class Stored:
 
 @lru_cache(maxsize=1024)
 def pack_constants(operator: Convolution | Depthwise) -> Stored:
-    """The constants of a filter.
+    """Return the constants of a filter.
 
     Raises:
         NotImplementedError: its factors are not covered.

@@ -35,41 +35,41 @@ class Importing:
     """The tensor of each name."""
 
     def constant(self, node: onnx.NodeProto, index: int) -> np.ndarray:
-        """The value of an input that has to be known."""
+        """Return the value of an input that has to be known."""
         name = node.input[index] if index < len(node.input) else ""
         if name not in self.graph.constants:
             raise NotImplementedError(f"input {index} is not a constant")
         return self.graph.constants[name]
 
     def number(self, node: onnx.NodeProto, index: int) -> Any:
-        """The one number of a constant, in its own type."""
+        """Return the one number of a constant, in its own type."""
         value = self.constant(node, index).reshape(-1)
         if value.size != 1:
             raise NotImplementedError(f"input {index} has {value.size} numbers, expected one")
         return value[0]
 
     def data(self, node: onnx.NodeProto, index: int) -> int:
-        """The tensor of an input that varies."""
+        """Return the tensor of an input that varies."""
         if node.input[index] not in self.places:
             raise NotImplementedError(f"input {index} is no tensor of bytes that varies")
         return self.places[node.input[index]]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The file's shape of a tensor."""
+        """Return the file's shape of a tensor."""
         known = self.graph.types.get(name)
         if known is None or known.shape is None:
             raise NotImplementedError(f"'{name}' has no static shape")
         return tuple(int(d) for d in known.shape)
 
     def offset(self, name: str) -> int:
-        """What a stored number of the firmware is below the file's."""
+        """Return what a stored number of the firmware is below the file's."""
         known = self.graph.types.get(name)
         if known is None or known.element not in _BYTES:
             raise NotImplementedError(f"'{name}' is no tensor of bytes")
         return _BYTES[known.element]
 
     def make(self, name: str, scale: float, zero: int) -> int:
-        """A tensor for a name of the file, with the file's zero point."""
+        """Return a tensor for a name of the file, with the file's zero point."""
         shape = self.shape(name)
         if len(shape) == 4:
             shape = tuple(shape[a] for a in _TO_LAST)
@@ -77,21 +77,21 @@ class Importing:
         return self.places[name]
 
     def like(self, name: str, source: int) -> int:
-        """A tensor for a name of the file, with another's quanta."""
+        """Return a tensor for a name of the file, with another's quanta."""
         tensor = self.tensors[source]
         return self.make(name, tensor.scale, tensor.zero + self.offset(name))
 
     def add(self, shape: tuple[int, ...], name: str, scale: float, zero: int) -> int:
-        """A tensor."""
+        """Return a tensor."""
         return self.add_tensor(Tensor(name=name, shape=shape, scale=scale, zero=zero))
 
     def add_tensor(self, tensor: Tensor) -> int:
-        """The place of a new tensor."""
+        """Return the place of a new tensor."""
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
     def spread(self, source: int, places: tuple[np.ndarray, np.ndarray]) -> int:
-        """An image with other rows and columns: which one each reads, -1 for zeros."""
+        """Return an image with other rows and columns: which one each reads, -1 for zeros."""
         tensor = self.tensors[source]
         n, _, width, depth = tensor.shape
         shape = (n, len(places[0]), len(places[1]), depth)
@@ -105,7 +105,7 @@ class Importing:
         return result
 
     def transpose(self, source: int, order: tuple[int, ...], label: str) -> int:
-        """A tensor with its axes in another order; by a move, where that moves anything."""
+        """Return a tensor with its axes in another order; by a move, where that moves anything."""
         tensor = self.tensors[source]
         shape = tuple(tensor.shape[a] for a in order)
         long = [a for a in order if tensor.shape[a] > 1]
@@ -123,13 +123,13 @@ class Importing:
         return result
 
     def channels_first(self, source: int) -> int:
-        """The tensor in the file's own order."""
+        """Return the tensor in the file's own order."""
         if len(self.tensors[source].shape) != 4:
             return source
         return self.transpose(source, _TO_FIRST, "Transpose")
 
     def channels_last(self, source: int) -> int:
-        """A tensor of the file's own order as the network has it."""
+        """Return a tensor of the file's own order as the network has it."""
         if len(self.tensors[source].shape) != 4:
             return source
         return self.transpose(source, _TO_LAST, "Transpose")
@@ -144,7 +144,7 @@ def float_rule(reals: np.ndarray, zero: int, offset: int) -> Requantise:
 
 
 def options(node: onnx.NodeProto) -> dict[str, Any]:
-    """A node's attributes."""
+    """Return a node's attributes."""
     return dict(attributes(node))
 
 

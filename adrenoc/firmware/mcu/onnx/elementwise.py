@@ -33,7 +33,7 @@ def _operands(made: Importing, node: onnx.NodeProto) -> tuple[int, int]:
 def _fuse_multiply_add(
     one: np.ndarray | np.float32, other: np.float32, added: np.ndarray | np.float32
 ) -> np.ndarray:
-    """A product and a sum of float32, rounded once: products of bytes fit into float64."""
+    """Return a product and a sum of float32, rounded once: products of bytes fit into float64."""
     return np.float32(np.float64(one) * np.float64(other) + np.float64(added))
 
 

@@ -62,7 +62,7 @@ _CLOSED = frozenset((*FUNCTIONS, *_MOVES, "Concat", "ConvTranspose", "ReduceMean
 
 
 def _same_quanta(graph: OnnxGraph, first: list[str], second: list[str]) -> bool:
-    """Whether scale and zero point are the same on both sides."""
+    """Return whether scale and zero point are the same on both sides."""
     pairs = [(graph.constants.get(a), graph.constants.get(b)) for a, b in zip(first, second)]  # noqa: B905
     return len(first) == len(second) and all(
         a is not None and b is not None and np.array_equal(a, b) for a, b in pairs
@@ -141,19 +141,19 @@ def close_islands(graph: OnnxGraph) -> None:
 
 
 def is_linear_resize(node: onnx.NodeProto) -> bool:
-    """Whether a node resizes to numbers between its elements."""
+    """Return whether a node resizes to numbers between its elements."""
     return node.op_type == "Resize" and dict(attributes(node)).get("mode") == b"linear"
 
 
 def _operand(begin: onnx.NodeProto | None) -> list[str] | None:
-    """The bytes that a conversion reads, with their scale and zero point."""
+    """Return the bytes that a conversion reads, with their scale and zero point."""
     if begin is None or begin.op_type != "DequantizeLinear" or len(begin.input) != 3:
         return None
     return list(begin.input)
 
 
 def _weights_axis(begins: list[onnx.NodeProto | None]) -> int:
-    """The axis of the second operand's scales."""
+    """Return the axis of the second operand's scales."""
     given = dict(attributes(begins[1])) if len(begins) > 1 and begins[1] is not None else {}
     return int(given.get("axis", 1))  # type: ignore[call-overload]
 
@@ -190,6 +190,6 @@ def _join_island(
 
 
 def _used(graph: OnnxGraph) -> list[onnx.NodeProto]:
-    """The nodes without conversions that nothing reads any more."""
+    """Return the nodes without conversions that nothing reads any more."""
     read = {name for node in graph.nodes for name in node.input} | set(graph.outputs)
     return [n for n in graph.nodes if n.op_type != "DequantizeLinear" or n.output[0] in read]

@@ -33,7 +33,7 @@ QUANTISE_HINT = (
 
 
 def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
-    """The network of an ONNX model, and the digest of its files.
+    """Return the network of an ONNX model, and the digest of its files.
 
     Raises:
         ModelFormatError: it is damaged.
@@ -81,7 +81,8 @@ def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
 
 
 def _input(made: Importing, name: str, dtypes: dict[int, str]) -> int:
-    """The tensor of an input, in the file's order of axes; its conversion to bytes is left out."""
+    """Return the tensor of an input, in the file's order of axes; its conversion to bytes is left
+    out."""
     graph = made.graph
     readers = [node for node in graph.nodes if name in node.input]
     shape = made.shape(name)
@@ -142,7 +143,8 @@ def _translate(made: Importing) -> list[str]:
 
 
 def _output(made: Importing, name: str, dtypes: dict[int, str], refused: list[str]) -> int:
-    """The tensor of an output, in the file's order of axes; a conversion to floats is left out."""
+    """Return the tensor of an output, in the file's order of axes; a conversion to floats is left
+    out."""
     makers = [node for node in made.graph.nodes if name in node.output]
     inner, outer = name, _NAMES.get(made.graph.types[name].element, "float32")
     if makers and makers[0].op_type == "DequantizeLinear":

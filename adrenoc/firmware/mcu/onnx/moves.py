@@ -55,7 +55,8 @@ def _pad(made: Importing, node: onnx.NodeProto) -> None:
 
 
 def _fill(made: Importing, node: onnx.NodeProto) -> int:
-    """What a constant pad writes: a byte of the file, or a real number in the tensor's quanta."""
+    """Return what a constant pad writes: a byte of the file, or a real number in the tensor's
+    quanta."""
     tensor = made.tensors[made.data(node, 0)]
     given = made.number(node, 2) if len(node.input) > 2 and node.input[2] else np.int8(0)
     if np.issubdtype(given.dtype, np.floating):
@@ -65,7 +66,7 @@ def _fill(made: Importing, node: onnx.NodeProto) -> int:
 
 
 def _index_padded(extent: int, before: int, after: int, mode: str) -> np.ndarray:
-    """What each index of a padded axis reads."""
+    """Return what each index of a padded axis reads."""
     index = np.arange(-before, extent + after)
     if mode == "constant":
         return np.where((index < 0) | (index >= extent), -1, index)
@@ -79,7 +80,8 @@ def _index_padded(extent: int, before: int, after: int, mode: str) -> np.ndarray
 def _resized_axes(
     made: Importing, node: onnx.NodeProto, scales_index: int
 ) -> tuple[str, list[tuple[int, int, float | None]]]:
-    """The coordinates of a resize; what each axis has, is to have, and the scale that is given."""
+    """Return the coordinates of a resize; what each axis has, is to have, and the scale that is
+    given."""
     given = options(node)
     if "axes" in given or int(given.get("antialias", 0)):
         raise NotImplementedError("a resize of some axes, or with antialias")

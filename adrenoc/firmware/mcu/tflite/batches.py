@@ -26,7 +26,8 @@ def lay_as_one_image(
     kernel_height: int,
     make: Callable[[int, int], NetworkOperator],
 ) -> NetworkOperator:
-    """What `make` makes of a source and a result of one image; rows of a batch lie below another.
+    """Return what `make` makes of a source and a result of one image; rows of a batch lie below
+    another.
 
     Raises:
         NotImplementedError: there are several images, and windows that see more than a row.
@@ -59,7 +60,8 @@ def _blocks(made: Importing, operator: Operator) -> tuple[list[int], np.ndarray]
 
 
 def _space_to_batch(made: Importing, operator: Operator) -> NetworkOperator:
-    """A pad where there is one; then each axis gives its place within a block to the batch."""
+    """Return a pad where there is one; then each axis gives its place within a block to the
+    batch."""
     blocks, ends = _blocks(made, operator)
     source = made.data(operator)
     tensor = made.tensors[source]

@@ -39,13 +39,13 @@ class Importing:
         ]
 
     def info(self, operator: Operator, index: int) -> TensorInfo:
-        """What the file says of an input."""
+        """Return what the file says of an input."""
         if index >= len(operator.inputs) or operator.inputs[index] < 0:
             raise ValueError(f"input {index} is missing")
         return self.graph.tensors[operator.inputs[index]]
 
     def constant(self, operator: Operator, index: int, *dtypes: str) -> np.ndarray:
-        """The value of an input that has to be known."""
+        """Return the value of an input that has to be known."""
         info = self.info(operator, index)
         if info.value is None:
             raise NotImplementedError(f"input {index} is not a constant")
@@ -55,7 +55,7 @@ class Importing:
         return info.value
 
     def data(self, operator: Operator, index: int = 0) -> int:
-        """The tensor of an input that varies."""
+        """Return the tensor of an input that varies."""
         info = self.info(operator, index)
         if info.value is not None:
             raise NotImplementedError(f"input {index} is a constant")
@@ -69,7 +69,7 @@ class Importing:
         return operator.inputs[index]
 
     def operand(self, operator: Operator, index: int) -> int:
-        """The tensor of an input that may be a constant."""
+        """Return the tensor of an input that may be a constant."""
         info = self.info(operator, index)
         if info.value is None:
             return self.data(operator, index)
@@ -79,12 +79,12 @@ class Importing:
         return operator.inputs[index]
 
     def new_tensor(self, tensor: Tensor) -> int:
-        """A tensor that the file does not have."""
+        """Return a tensor that the file does not have."""
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
     def result(self, operator: Operator) -> TensorInfo:
-        """What the file says of the output."""
+        """Return what the file says of the output."""
         info = self.graph.tensors[operator.outputs[0]]
         if not info.scales.size:
             raise NotImplementedError("the output says no scale")
@@ -98,7 +98,7 @@ def _scale(info: TensorInfo) -> float:
 
 
 def activation_of(operator: Operator) -> str:
-    """The name of the activation that is fused to it."""
+    """Return the name of the activation that is fused to it."""
     return _ACTIVATIONS[int(operator.options.get("FusedActivationFunction", 0))]
 
 

@@ -30,7 +30,8 @@ _MOST_SOFTMAX = 4096
 
 
 def operands(made: Importing, operator: Operator) -> tuple[int, int, bool]:
-    """The tensors of two operands, the one of the result's shape first, and whether they swapped.
+    """Return the tensors of two operands, the one of the result's shape first, and whether they
+    swapped.
 
     The other may repeat along leading axes; a constant is repeated beforehand.
     """
@@ -57,7 +58,7 @@ def operands(made: Importing, operator: Operator) -> tuple[int, int, bool]:
 
 
 def one_factor(made: Importing, operator: Operator, real: float) -> Requantise:
-    """The rule of sums that have one factor, with the operator's activation."""
+    """Return the rule of sums that have one factor, with the operator's activation."""
     result = made.result(operator)
     multiplier, shift = multiplier_of(real)
     low, high = activation_bounds(made, operator)
@@ -159,7 +160,7 @@ def _softmax(made: Importing, operator: Operator) -> NetworkOperator:
 
 
 def reshape(made: Importing, operator: Operator) -> NetworkOperator:
-    """The same numbers under another shape."""
+    """Return the same numbers under another shape."""
     check_same_quanta(made.info(operator, 0), made.result(operator))
     return Reshape(source=made.data(operator), result=operator.outputs[0])
 

@@ -38,7 +38,8 @@ def filter_rule(
     in_floats: bool = False,
     source: int = 0,
 ) -> Requantise:
-    """How sums of products become the output's integers; dense layers round once, `in_floats`."""
+    """Return how sums of products become the output's integers; dense layers round once,
+    `in_floats`."""
     data, weights = made.info(operator, source), made.info(operator, 1)
     result = made.result(operator)
     check_one_type(data, result)
@@ -67,14 +68,14 @@ def filter_rule(
 
 
 def activation_bounds(made: Importing, operator: Operator) -> tuple[int, int]:
-    """What the fused activation leaves of the output's numbers."""
+    """Return what the fused activation leaves of the output's numbers."""
     result = made.result(operator)
     ends = made.tensors[operator.outputs[0]].ends
     return activation_range(activation_of(operator), result.scale, result.zero, ends)
 
 
 def has_short_bias(made: Importing, operator: Operator, data: int) -> bool:
-    """Whether sums of int16 have 32 bits, as the file says, or 64."""
+    """Return whether sums of int16 have 32 bits, as the file says, or 64."""
     index = data + 1 if operator.kind == "TRANSPOSE_CONV" else 2
     short = int(operator.options.get("QuantizedBiasType", 0)) == tflite.TensorType.INT32
     if len(operator.inputs) > index and operator.inputs[index] >= 0:
@@ -85,7 +86,7 @@ def has_short_bias(made: Importing, operator: Operator, data: int) -> bool:
 
 
 def bias_of(made: Importing, operator: Operator, channels: int, *, index: int = 2) -> np.ndarray:
-    """The bias of a filter, zeros where it has none."""
+    """Return the bias of a filter, zeros where it has none."""
     if len(operator.inputs) <= index or operator.inputs[index] < 0:
         return np.zeros(channels, np.int64)
     bias = made.constant(operator, index, "int32", "int64")

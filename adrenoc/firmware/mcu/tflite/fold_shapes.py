@@ -15,7 +15,7 @@ from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo
 
 
 def fold_shapes(graph: GraphInfo) -> GraphInfo:
-    """The graph without operators on whole numbers that are known."""
+    """Return the graph without operators on whole numbers that are known."""
     tensors, left = list(graph.tensors), []
     for operator in graph.operators:
         value = _value(operator, [tensors[i] for i in operator.inputs if i >= 0])
@@ -30,7 +30,7 @@ def fold_shapes(graph: GraphInfo) -> GraphInfo:
 
 
 def _value(operator: Operator, inputs: Sequence[TensorInfo]) -> np.ndarray | None:
-    """What an operator makes, where it is one of these and that is known."""
+    """Return what an operator makes, where it is one of these and that is known."""
     if operator.custom or len(operator.outputs) != 1:
         return None
     if operator.kind == "SHAPE":

@@ -28,7 +28,7 @@ QUANTISE_HINT = (
 
 
 def network_of(path: Path, file: TFLiteFile) -> Network:
-    """The network of a verified file.
+    """Return the network of a verified file.
 
     Raises:
         ModelFormatError: its operators are in no order in which they can be computed.

@@ -23,7 +23,7 @@ _MOST_DEPTH = 1 << 15
 
 
 def lstm(made: Importing, operator: Operator) -> NetworkOperator:
-    """An LSTM over all rows of its input, without peepholes and projection."""
+    """Return an LSTM over all rows of its input, without peepholes and projection."""
     _refuse_others(made, operator)
     source, result = made.info(operator, 0), made.result(operator)
     cell = made.info(operator, _CELL)
@@ -77,7 +77,7 @@ def _there(operator: Operator, index: int) -> bool:
 
 
 def _cell_bits(cell: TensorInfo) -> int:
-    """How many bits a cell has behind its point."""
+    """Return how many bits a cell has behind its point."""
     fraction, exponent = np.frexp(cell.scale)
     bits = 1 - int(exponent)
     if fraction != 0.5 or not _FEWEST_CELL_BITS <= bits <= 15:
@@ -88,7 +88,7 @@ def _cell_bits(cell: TensorInfo) -> int:
 
 
 def _intermediate(made: Importing, operator: Operator, place: int) -> Tensor:
-    """What the file says of a number within; it has a scale of its own."""
+    """Return what the file says of a number within; it has a scale of its own."""
     if len(operator.intermediates) <= place or operator.intermediates[place] < 0:
         raise NotImplementedError("it does not say how its results are rounded within")
     info = made.graph.tensors[operator.intermediates[place]]

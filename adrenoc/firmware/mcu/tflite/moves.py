@@ -35,7 +35,8 @@ def _add_move(
     axes: Sequence[int] | None = None,
     fill: int = 0,
 ) -> NetworkOperator:
-    """A move, of the source's index on each axis (-1: outside) and the source's axis of each."""
+    """Return a move, of the source's index on each axis (-1: outside) and the source's axis of
+    each."""
     source = made.info(operator, 0)
     check_same_quanta(source, made.result(operator))
     return Move(
@@ -132,7 +133,7 @@ def _slice(made: Importing, operator: Operator) -> NetworkOperator:
 
 
 def _parts(made: Importing, operator: Operator, axis: int, ends: Sequence[int]) -> NetworkOperator:
-    """A move for each output: what lies along an axis up to each of the ends."""
+    """Return a move for each output: what lies along an axis up to each of the ends."""
     data = made.data(operator, 1 if operator.kind == "SPLIT" else 0)
     source = made.graph.tensors[data]
     shape, begin = source.shape, 0
@@ -220,7 +221,7 @@ def _strided_slice(made: Importing, operator: Operator) -> NetworkOperator:
 
 
 def _drops_axis(operator: Operator, axis: int) -> bool:
-    """Whether a slice takes one element of an axis, and the axis away."""
+    """Return whether a slice takes one element of an axis, and the axis away."""
     return bool(int(operator.options.get("ShrinkAxisMask", 0)) >> axis & 1)
 
 

@@ -17,7 +17,8 @@ _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
 
 
 def strip_borders(graph: GraphInfo) -> tuple[GraphInfo, dict[int, str]]:
-    """The graph without them, and by tensor what the file has there: "float32" or "uint8"."""
+    """Return the graph without them, and by tensor what the file has there: "float32" or
+    "uint8"."""
     readers = Counter(index for o in graph.operators for index in o.inputs)
     tensors, dtypes = list(graph.tensors), {}
     gone: set[int] = set()
@@ -50,7 +51,7 @@ def strip_borders(graph: GraphInfo) -> tuple[GraphInfo, dict[int, str]]:
 
 
 def _converts(outer: TensorInfo, inner: TensorInfo) -> bool:
-    """Whether a border stands for the integers behind it, number by number."""
+    """Return whether a border stands for the integers behind it, number by number."""
     if inner.dtype not in WIDTHS or inner.scales.size != 1 or outer.value is not None:
         return False
     if outer.dtype == "float32":

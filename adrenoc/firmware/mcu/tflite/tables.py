@@ -32,7 +32,7 @@ def _table(make: Table) -> Translation:
 
 
 def _tabulate_floats(function: Callable[[np.ndarray], np.ndarray]) -> Table:
-    """A function that TFLite computes in float32 for each number."""
+    """Return a function that TFLite computes in float32 for each number."""
 
     def make(source: TensorInfo, result: TensorInfo, operator: Operator) -> np.ndarray:
         inverse = np.float32(1) / np.float32(result.scale)

@@ -31,7 +31,7 @@ _WIDTH = 2
 
 @singledispatch
 def word_kernel(operator: Operator, network: Network) -> Kernel:
-    """The kernel of an operator that reads or makes int16."""
+    """Return the kernel of an operator that reads or makes int16."""
     raise TypeError(type(operator))
 
 

@@ -23,7 +23,7 @@ _HOW = {
 
 
 def word_filter(operator: Convolution | Depthwise, network: Network, core: Core) -> Kernel:
-    """The kernel of a filter.
+    """Return the kernel of a filter.
 
     Raises:
         CompileError: its sums may grow beyond what any converter writes.

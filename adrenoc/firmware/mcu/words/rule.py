@@ -54,7 +54,7 @@ class WordRule:
 
 
 def most_products(operator: Convolution | Depthwise) -> np.ndarray:
-    """How large the sums of each channel's products may be."""
+    """Return how large the sums of each channel's products may be."""
     weights = np.abs(operator.weights.astype(np.int64))
     if isinstance(operator, Depthwise):
         return weights.sum((0, 1)) << 15
@@ -62,7 +62,7 @@ def most_products(operator: Convolution | Depthwise) -> np.ndarray:
 
 
 def word_rule(operator: Convolution | Depthwise, name: str) -> WordRule:
-    """The constants of a filter's rule; messages call the layer `name`.
+    """Return the constants of a filter's rule; messages call the layer `name`.
 
     Raises:
         CompileError: its sums may grow beyond what any converter writes, or its factors are.
@@ -108,7 +108,8 @@ def _real_rule(rule: Requantise) -> WordRule:
 
 
 def _real_factor(real: float) -> tuple[int, int, int]:
-    """A factor as mantissa / 2^shift, exactly, and what makes halves of the rounded product so.
+    """Return a factor as mantissa / 2^shift, exactly, and what makes halves of the rounded product
+    so.
 
     The nudge counts 2^32 parts; it is zero but where a sum comes so near to a half that float64
     takes it for one.

@@ -31,7 +31,7 @@ class DecoderCache:
 
 
 def find_caches(call: Call) -> dict[str, DecoderCache]:
-    """The caches of a call by name.
+    """Return the caches of a call by name.
 
     Raises:
         UnsupportedOperatorError: some are not written row by row, each named.
@@ -69,7 +69,7 @@ def find_caches(call: Call) -> dict[str, DecoderCache]:
 
 
 def _axis_of_rows(call: Call, maker: Operator, before: int) -> int | None:
-    """The one axis at which less is written than there is; None of anything else."""
+    """Return the one axis at which less is written than there is; None of anything else."""
     if maker.kind != UPDATE or maker.inputs[0] != before:
         return None
     whole, part = (call.graph.tensors[index].shape for index in maker.inputs[:2])
@@ -81,7 +81,7 @@ def _axis_of_rows(call: Call, maker: Operator, before: int) -> int | None:
 
 
 def check_starts(cache: DecoderCache, starts: np.ndarray | None, past: int) -> str:
-    """Why the new rows do not go right behind the past; empty where they do."""
+    """Return why the new rows do not go right behind the past; empty where they do."""
     expected = [past if axis == cache.axes[0] else 0 for axis in range(4)]
     if starts is None:
         return f"where '{cache.name}' is written is computed of data"

@@ -60,7 +60,7 @@ class DecoderAttention:
 def find_attention(
     prober: Prober, keys: DecoderCache, values: DecoderCache, rows: int
 ) -> DecoderAttention:
-    """The attention over two caches of a layer.
+    """Return the attention over two caches of a layer.
 
     Raises:
         UnknownFormError: there is none, or it is in another form.
@@ -96,7 +96,7 @@ def find_attention(
 
 
 def _product_over(prober: Prober, cache: DecoderCache) -> tuple[Operator, int]:
-    """The one product that reads a cache, and which of its operands is the other one."""
+    """Return the one product that reads a cache, and which of its operands is the other one."""
     moved, left, found = {cache.after}, [cache.after], []
     while left:
         for reader in prober.readers.get(left.pop(), []):
@@ -116,7 +116,8 @@ def _product_over(prober: Prober, cache: DecoderCache) -> tuple[Operator, int]:
 
 
 def _climb(prober: Prober, index: int, kinds: Sequence[str]) -> Operator:
-    """The operator of one of `kinds` that makes a tensor, behind those that move or convert."""
+    """Return the operator of one of `kinds` that makes a tensor, behind those that move or
+    convert."""
     while True:
         maker = prober.makers.get(index)
         if maker is None or maker.kind not in (*kinds, "RESHAPE", "CAST"):
@@ -128,7 +129,8 @@ def _climb(prober: Prober, index: int, kinds: Sequence[str]) -> Operator:
 
 
 def _coded(prober: Prober, cache: DecoderCache, axis: int, operand: int) -> np.ndarray:
-    """The operand of a product where a cache holds numbers of places along an axis, from one on."""
+    """Return the operand of a product where a cache holds numbers of places along an axis, from one
+    on."""
     info = prober.call.graph.tensors[cache.after]
     along = [-1 if a == axis else 1 for a in range(len(info.shape))]
     places = np.arange(1, info.shape[axis] + 1).reshape(along)
@@ -144,7 +146,7 @@ def _known(prober: Prober, index: int, given: Mapping[int, np.ndarray], what: st
 
 
 def _factor(prober: Prober, cache: DecoderCache, operand: int) -> float:
-    """What a cache is multiplied by on its way to its product."""
+    """Return what a cache is multiplied by on its way to its product."""
     shape = prober.call.graph.tensors[cache.after].shape
     ones = {cache.after: np.ones(shape, cache.dtype)}
     value = _known(prober, operand, ones, f"the product's operand of '{cache.name}'")
@@ -156,7 +158,8 @@ def _factor(prober: Prober, cache: DecoderCache, operand: int) -> float:
 def _check_operand(
     prober: Prober, cache: DecoderCache, product: Operator, side: int, *, is_turned: bool
 ) -> tuple[int, ...]:
-    """The head that each of the products of matrices reads; rows and numbers have to lie in order.
+    """Return the head that each of the products of matrices reads; rows and numbers have to lie in
+    order.
 
     `is_turned`: rows are the product's last axis, as those of keys are.
     """
@@ -191,7 +194,7 @@ class _Scores:
     logits: int
 
     def read_curve(self) -> tuple[float, float]:
-        """The scale, and the cap, 0 where there is none."""
+        """Return the scale, and the cap, 0 where there is none."""
         past = self._deepest
         seen = self._see(self._at(0.0, past))
         small = self._at(_SMALL, past)[seen] / _SMALL
@@ -208,7 +211,7 @@ class _Scores:
         return scale, cap
 
     def read_mask(self, rows: int) -> tuple[int, tuple[int, ...]]:
-        """How many rows a token sees, 0 for all, and the token of each row of a product."""
+        """Return how many rows a token sees, 0 for all, and the token of each row of a product."""
         tokens = self.prober.call.length
         past = self._deepest
         seen = self._see(self._at(0.0, past))
@@ -236,7 +239,7 @@ class _Scores:
         return self.prober.call.graph.tensors[self.scores].shape
 
     def _at(self, value: float | np.ndarray, past: int) -> np.ndarray:
-        """The logits of scores, as [products, rows of each, rows of the cache]."""
+        """Return the logits of scores, as [products, rows of each, rows of the cache]."""
         given = {self.scores: np.broadcast_to(np.float32(value), self._shape)}
         found = self.prober.values([self.logits], {**self.prober.at(past), **given})
         if self.logits not in found:

@@ -9,7 +9,7 @@ from adrenoc.importers.tflite.file import TFLiteFile
 
 
 def decoder_form(file: TFLiteFile) -> DecoderForm:
-    """The form of a file of which `is_decoder` says that it is one.
+    """Return the form of a file of which `is_decoder` says that it is one.
 
     Raises:
         UnsupportedOperatorError: its signatures are not covered.

@@ -41,7 +41,8 @@ _BITS = {"int4": 4, "int8": 8}
 
 
 def join_call(file: TFLiteFile, call: Call, rows: int) -> tuple[GraphInfo, list[DecoderAttention]]:
-    """The graph of a call over caches of `rows`, with inputs and outputs as a bundle has them.
+    """Return the graph of a call over caches of `rows`, with inputs and outputs as a bundle has
+    them.
 
     Raises:
         UnsupportedOperatorError: caches or attention are in no form that is known.
@@ -104,7 +105,7 @@ class _Writer:
         self._made: list[Operator] = []
 
     def add(self, info: TensorInfo) -> int:
-        """A further tensor."""
+        """Return a further tensor."""
         self.tensors.append(replace(info, name=self._unique(info.name)))
         return len(self.tensors) - 1
 
@@ -117,7 +118,7 @@ class _Writer:
         custom: bool = False,
         **options: Any,
     ) -> int:
-        """A further operator; the tensor that it makes."""
+        """Return a further operator; the tensor that it makes."""
         index = out if isinstance(out, int) else self.add(out)
         self._made.append(
             Operator(
@@ -139,7 +140,7 @@ class _Writer:
         self.reshape(mine, info.shape, call.positions)
 
     def append_rows(self, call: Call, cache: DecoderCache, rows: int, past: int) -> tuple[int, int]:
-        """A cache in place: before and after."""
+        """Return a cache in place: before and after."""
         shape = (1, cache.heads, rows, cache.head)
         before, after = (
             self.add(TensorInfo(name=name, shape=shape, dtype=cache.dtype))
@@ -186,7 +187,7 @@ class _Writer:
         self.reshape(back, info.shape, one.out)
 
     def reshape(self, x: int, shape: Sequence[int], out: int | None = None) -> int:
-        """The same numbers in another shape."""
+        """Return the same numbers in another shape."""
         info = self.tensors[x]
         if out is None and info.shape == tuple(shape):
             return x
@@ -205,7 +206,7 @@ class _Writer:
         return self.write("TRANSPOSE", [x, axes], made)
 
     def constant(self, value: np.ndarray) -> int:
-        """A further constant."""
+        """Return a further constant."""
         dtype = str(value.dtype)
         return self.add(TensorInfo(name="constant", shape=value.shape, dtype=dtype, value=value))
 
@@ -216,7 +217,7 @@ class _Writer:
         kept: Mapping[str, tuple[int, int]],
         past: int,
     ) -> GraphInfo:
-        """The graph of what a run of these tokens is asked for.
+        """Return the graph of what a run of these tokens is asked for.
 
         Raises:
             UnsupportedOperatorError: more reads the caches or the mask.
@@ -335,7 +336,7 @@ def _check_readers(
 
 
 def _keep_bits(tensors: Sequence[TensorInfo], operator: Operator) -> Operator:
-    """A product whose constant weights stay in the few bits that the file has them in."""
+    """Return a product whose constant weights stay in the few bits that the file has them in."""
     if operator.kind != "FULLY_CONNECTED":
         return operator
     x, weights = (tensors[index] for index in operator.inputs[:2])

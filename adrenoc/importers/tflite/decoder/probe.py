@@ -38,7 +38,7 @@ class Prober:
         return found
 
     def at(self, past: int) -> dict[int, np.ndarray]:
-        """What a caller gives for positions and mask behind `past` tokens."""
+        """Return what a caller gives for positions and mask behind `past` tokens."""
         call, given = self.call, {}
         mine = past + np.arange(call.length)
         if call.positions >= 0:
@@ -52,7 +52,8 @@ class Prober:
     def values(
         self, wanted: Sequence[int], given: Mapping[int, np.ndarray]
     ) -> dict[int, np.ndarray]:
-        """What tensors hold where `given` tensors hold that; those that hang on more are left out.
+        """Return what tensors hold where `given` tensors hold that; those that hang on more are
+        left out.
 
         Raises:
             ValueError, NotImplementedError: an operator on the way cannot be translated.

@@ -49,7 +49,8 @@ class Call:
 
 
 def mask_values(mine: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """What a caller gives for a mask of some shape: tokens of the numbers `mine` see all up to it.
+    """Return what a caller gives for a mask of some shape: tokens of the numbers `mine` see all up
+    to it.
 
     Raises:
         ValueError: the shape is no [1, 1, tokens, rows] or [1, tokens, 1, rows].
@@ -60,13 +61,13 @@ def mask_values(mine: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndar
 
 
 def is_decoder(file: TFLiteFile) -> bool:
-    """Whether a file's signatures are a language model's, whether covered or not."""
+    """Return whether a file's signatures are a language model's, whether covered or not."""
     keys = [signature.key for signature in file.signatures]
     return DECODE in keys and any(key.startswith(PREFILL) for key in keys)
 
 
 def read_calls(file: TFLiteFile) -> tuple[Call, ...]:
-    """The calls of a decoder, that of one token first, those of prompts by length.
+    """Return the calls of a decoder, that of one token first, those of prompts by length.
 
     Raises:
         UnsupportedOperatorError: they take or give what nothing here does, each named.

@@ -99,7 +99,7 @@ def attention_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def _spec(shape: tuple[int, ...]) -> OperandSpec:
-    """A tensor that no memory holds: batch axes, rows, channels."""
+    """Return a tensor that no memory holds: batch axes, rows, channels."""
     return OperandSpec(
         shape=shape, dtype="float32", memory=Memory.PLAIN, layout=Layout(_ROLES[len(shape)])
     )

@@ -40,7 +40,7 @@ class AttentionTile:
         return -(-keys // (self.run * self.parts))
 
     def fills_parts(self, keys: int) -> bool:
-        """Whether each part has a key: one without any has no largest score."""
+        """Return whether each part has a key: one without any has no largest score."""
         return self.runs(keys) * self.run * (self.parts - 1) < keys
 
     def shared_bytes(self, power_bytes: int, depth_blocks: int, query_bytes: int) -> int:

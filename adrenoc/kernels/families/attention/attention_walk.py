@@ -157,7 +157,7 @@ class AttentionWalk(ABC):
 
     @abstractmethod
     def rescore(self, r: int, block: Expr, value: Expr) -> Expr:
-        """What the softmax gets of a row's scores with a block of keys: scaled, masked."""
+        """Return what the softmax gets of a row's scores with a block of keys: scaled, masked."""
 
     def count_beside(self, total: Expr, _largest: Expr) -> Expr:
         """Add to the sum of exponentials, over those of the largest score, what is no key's."""
@@ -168,7 +168,7 @@ class AttentionWalk(ABC):
         """Store four channels of one of the thread's rows."""
 
     def _row_exists(self, r: int) -> Expr | None:
-        """Whether row `r` of the thread exists; None where it always does."""
+        """Return whether row `r` of the thread exists; None where it always does."""
         covered = -(-self._sizes.rows // (ROWS * self._high)) * ROWS * self._high
         if covered == self._sizes.rows:
             return None
@@ -209,11 +209,11 @@ class AttentionWalk(ABC):
         builder.barrier()
 
     def _query_at(self, block: Expr, channel: int) -> Expr:
-        """Where a channel of the thread's rows lies."""
+        """Return where a channel of the thread's rows lies."""
         return (block * iconst(LANES) + iconst(channel)) * iconst(self._high) + self._y
 
     def _compute_scores(self, first: Expr, keys: int) -> list[Rows]:
-        """The thread's scores, by block of four keys."""
+        """Return the thread's scores, by block of four keys."""
         builder, depth_blocks = self.builder, self._sizes.depth_blocks
         blocks = [self._key_block(first, j, keys) for j in range(self._tile.key_blocks)]
         self._scores.fill(0.0)
@@ -249,18 +249,18 @@ class AttentionWalk(ABC):
                     self._scores[number] = self._scores[number] + column * splat(lane(texel, c))
 
     def _key_block(self, first: Expr, j: int, keys: int) -> Expr:
-        """The thread's j-th block of four keys, the last one where there are no more."""
+        """Return the thread's j-th block of four keys, the last one where there are no more."""
         block = floordiv(first, LANES) + self._x + iconst(j * self._wide)
         if self._ends_within(keys):
             block = minimum(block, iconst(-(-self._keys // LANES) - 1))
         return self.builder.let(block, "keys")
 
     def place_key(self, key: Expr, keys: int) -> Expr:
-        """What `key` is asked by: a key, or the last one where that lies behind it."""
+        """Return what `key` is asked by: a key, or the last one where that lies behind it."""
         return minimum(key, iconst(self._keys - 1)) if self._ends_within(keys) else key
 
     def _ends_within(self, keys: int) -> bool:
-        """Whether a run of `keys` keys may have fewer than its threads have scores."""
+        """Return whether a run of `keys` keys may have fewer than its threads have scores."""
         return keys < self._tile.run or self._uneven
 
     def _rescore_block(self, block: Expr, j: int, keys: int, there: Expr) -> Rows:
@@ -277,7 +277,7 @@ class AttentionWalk(ABC):
         return rows
 
     def _hold(self, value: Expr) -> Expr:
-        """A score as the softmax gets it, computed once.
+        """Return a score as the softmax gets it, computed once.
 
         TVM puts an expression that only has a name into each place that uses it.
         """
@@ -333,7 +333,7 @@ class AttentionWalk(ABC):
         self._sum[0] = own
 
     def _power_at(self, key: Expr) -> Expr:
-        """Where the exponentials of the thread's rows with a key of its run lie."""
+        """Return where the exponentials of the thread's rows with a key of its run lie."""
         return (self.part * iconst(self.run) + key) * iconst(self._high) + self._y
 
     def _merge_parts(self, total: Expr) -> None:
@@ -349,7 +349,7 @@ class AttentionWalk(ABC):
                 self.write(r, self._x, sum_of(r))
 
     def _total(self) -> Expr:
-        """The sums of the exponentials of all keys."""
+        """Return the sums of the exponentials of all keys."""
         builder = self.builder
         # The largest scores were read before the last barrier, the exponentials were not.
         self._folds.wait()

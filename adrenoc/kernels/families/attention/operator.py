@@ -38,12 +38,12 @@ def _operations(_graph: Graph, node: Node) -> int:
 
 
 def _terms(_graph: Graph, node: Node) -> int:
-    """The values, one of each key."""
+    """Return the values, one of each key."""
     return int(node.attrs["v"][-2])
 
 
 def _typical(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
-    """A mean of values: no larger than the largest."""
+    """Return a mean of values: no larger than the largest."""
     sources = tuple(node.parts["v"].sources.values())
     largest = max(float(np.abs(run.numbers(name)).max()) for name in sources)
     shape = run.graph.tensors[node.output].shape

@@ -24,7 +24,7 @@ class Place:
     """How many threads there are along each."""
 
     def number(self, part: Expr) -> Expr:
-        """The number of the thread's rows in a part."""
+        """Return the number of the thread's rows in a part."""
         return part * iconst(self.extents[1]) + self.y
 
 
@@ -65,5 +65,5 @@ class RowFolds:
             take(iconst(u))
 
     def _position(self, index: Expr) -> Expr:
-        """Where thread `index` of the same rows and part leaves its number."""
+        """Return where thread `index` of the same rows and part leaves its number."""
         return self.place.number(self.place.part) * iconst(self._wide) + index

@@ -71,5 +71,6 @@ def append_rows(builder: KernelBuilder, new: NewRows, cache: Access) -> None:
 
 
 def place_row(row: Expr, operands: HoldsRows) -> Expr:
-    """Where a row lies: in a cache of the last ones, in the place of one that no token sees."""
+    """Return where a row lies: in a cache of the last ones, in the place of one that no token
+    sees."""
     return row if operands.held == operands.rows else floormod(row, operands.held)

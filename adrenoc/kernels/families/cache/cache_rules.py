@@ -95,7 +95,8 @@ def cached_attention_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def _choose_tile(context: RuleContext, node: Node, rows: int, keys: OperandSpec) -> AttentionTile:
-    """The schedule for so many rows of queries a head of keys, half of whose rows are there."""
+    """Return the schedule for so many rows of queries a head of keys, half of whose rows are
+    there."""
     _, kept, there, width = keys.shape
     head = head_of(width, int(node.attrs["bits"]))
     machine, limits = context.machine, context.limits
@@ -129,7 +130,7 @@ def tokens_of(shape: tuple[int, ...]) -> int:
 
 
 def rotation_of(kernel: NodeKernel, node: Node, tables: Sequence[str]) -> Rotation | None:
-    """How heads are turned, by cosines and sines; None where they are not."""
+    """Return how heads are turned, by cosines and sines; None where they are not."""
     if not tables:
         return None
     cos, sin = (kernel.flat(name, "angles", np.ravel, _widen, "float32") for name in tables)
@@ -142,13 +143,13 @@ def rotation_of(kernel: NodeKernel, node: Node, tables: Sequence[str]) -> Rotati
 
 
 def gains_of(kernel: NodeKernel, node: Node, names: Sequence[str]) -> HeadNorm | None:
-    """How heads are normed, by at most one constant; None where they are not."""
+    """Return how heads are normed, by at most one constant; None where they are not."""
     gains = numbers_of(kernel, names, "gains")
     return None if gains is None else HeadNorm(gains=gains, epsilon=float(node.attrs["epsilon"]))
 
 
 def quanta_of(kernel: NodeKernel, node: Node, names: Sequence[str]) -> Quanta | None:
-    """How a cache keeps its numbers, by at most one constant; None where as they are."""
+    """Return how a cache keeps its numbers, by at most one constant; None where as they are."""
     scales = numbers_of(kernel, names, "scales")
     return None if scales is None else Quanta(scales=scales, bits=int(node.attrs["bits"]))
 
@@ -156,7 +157,7 @@ def quanta_of(kernel: NodeKernel, node: Node, names: Sequence[str]) -> Quanta | 
 def both_quanta_of(
     kernel: NodeKernel, node: Node, names: Sequence[str]
 ) -> tuple[Quanta | None, Quanta | None]:
-    """The same of keys and of values."""
+    """Return the same of keys and of values."""
     return quanta_of(kernel, node, names[:1]), quanta_of(kernel, node, names[1:])
 
 

@@ -154,7 +154,7 @@ class _Cached(AttentionWalk):
         return open_texel(o.quanta[0], value, self.h * iconst(o.blocks) + block)
 
     def place_key(self, key: Expr, keys: int) -> Expr:
-        """The first texel of a row that is there: behind the last, of the last."""
+        """Return the first texel of a row that is there: behind the last, of the last."""
         row = place_row(minimum(key, self._last), self._o)
         return (self.h * iconst(self._o.held) + row) * iconst(self._o.blocks)
 

@@ -21,14 +21,14 @@ class HeadNorm:
     epsilon: float
 
     def scale(self, squares: Expr, head: int) -> Expr:
-        """The factor of a head of so many numbers, in all lanes, by its sums of squares."""
+        """Return the factor of a head of so many numbers, in all lanes, by its sums of squares."""
         mean = sum_lanes(squares)
         one = fconst(1.0, ACCUMULATOR)
         root = tirx.sqrt(mean / fconst(head, ACCUMULATOR) + fconst(self.epsilon, ACCUMULATOR))
         return splat(one / root)
 
     def gain(self, block: Expr) -> Expr:
-        """The factors of four numbers."""
+        """Return the factors of four numbers."""
         return load_numbers(self.gains.buffer, block * iconst(LANES), 0, LANES, aligned=True)
 
 

@@ -28,7 +28,7 @@ def share_heads(
     kept: Expr,
     position: Expr,
 ) -> SharedArray:
-    """The blocks of the query heads of a group, then those of the key's head."""
+    """Return the blocks of the query heads of a group, then those of the key's head."""
     return _Heads(builder, tile, operands, member, kept, position).share()
 
 
@@ -62,7 +62,7 @@ class _Heads:
         return self._ready
 
     def _items(self) -> list[tuple[Expr, Expr | None]]:
-        """The blocks that are this thread's, each with whether there is one."""
+        """Return the blocks that are this thread's, each with whether there is one."""
         threads, count = self._tile.threads, self._count
         found: list[tuple[Expr, Expr | None]] = []
         for first in range(0, count, threads):

@@ -45,7 +45,8 @@ from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
 def _refuses_heads(
     node: Node, tensors: Mapping[str, Tensor], cache: str, x: str, others: Sequence[str]
 ) -> str | None:
-    """What both kernels need: whole texels of a head, and of each half of what is rotated."""
+    """Return what both kernels need: whole texels of a head, and of each half of what is
+    rotated."""
     batch, _, _, width = tensors[cache].shape
     head = head_of(width, int(node.attrs["bits"]))
     shape = tensors[x].shape
@@ -122,7 +123,7 @@ def _typical_rows(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
 
 
 def _typical_mix(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
-    """A mean of values: no larger than the largest."""
+    """Return a mean of values: no larger than the largest."""
     _, _, _, values, *others = node.inputs
     largest = _largest(run, values)
     for scales in name_constants(OF_ATTENTION, node.attrs, others)["scales"][1:]:

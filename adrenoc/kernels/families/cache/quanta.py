@@ -37,7 +37,7 @@ class Quanta:
     bits: int
 
     def scale(self, block: Expr) -> Expr:
-        """The scales of four channels, at this block of all heads."""
+        """Return the scales of four channels, at this block of all heads."""
         return load_numbers(self.scales.buffer, block * iconst(LANES), 0, LANES, aligned=True)
 
     def round(self, value: Expr, block: Expr) -> Expr:

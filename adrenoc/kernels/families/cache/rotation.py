@@ -94,7 +94,7 @@ def _turn_neighbours(
 
 
 def known_position(builder: KernelBuilder, position: Access, token: Expr, rows: int) -> Expr:
-    """The row of new token number `token`, kept within the rows of the cache.
+    """Return the row of new token number `token`, kept within the rows of the cache.
 
     What fills up the last tokens of a prompt may lie beyond; it is not stored, nor read.
     """

@@ -137,7 +137,7 @@ class _Step:
                 self._totals[number] = splat(fconst(1.0, ACCUMULATOR))
 
     def _score_new(self) -> list[Expr]:
-        """The scores of the new key, known to all threads."""
+        """Return the scores of the new key, known to all threads."""
         builder, o = self._builder, self._o
         scores = builder.registers(vectors_of(o.group), dtype=ACCUMULATOR)
         scores.fill(0.0)
@@ -159,7 +159,8 @@ class _Step:
         ]
 
     def _limit_score(self, score: Expr, number: int, before: Expr) -> Expr:
-        """A vector of scores, bounded and with what is added to those of a row so far `before`."""
+        """Return a vector of scores, bounded and with what is added to those of a row so far
+        `before`."""
         if self._o.cap:
             cap = splat(fconst(self._o.cap, ACCUMULATOR))
             score = cap * tirx.tanh(score / cap)
@@ -256,7 +257,7 @@ class _Step:
                 self._parts[place + iconst(number * tile.threads * tile.lanes)] = vector
 
     def _score(self, number: int, before: Expr) -> Expr:
-        """The scores of this thread's own row of the run, so many `before` the new one."""
+        """Return the scores of this thread's own row of the run, so many `before` the new one."""
         builder, tile = self._builder, self._tile
         first = self._member * iconst(tile.lanes) + iconst(number * tile.threads * tile.lanes)
         total = self._parts[builder.let(first, "first")]

@@ -57,12 +57,12 @@ class StepWork:
 
 
 def attends_one_token(graph: Graph, node: Node) -> bool:
-    """Whether a node is the attention of one token over a cache."""
+    """Return whether a node is the attention of one token over a cache."""
     return node.op == "cached_attention" and tokens_of(graph.tensors[node.inputs[0]].shape) == 1
 
 
 def joins_parts(node: Node) -> bool:
-    """Whether a node puts the parts of such an attention together."""
+    """Return whether a node puts the parts of such an attention together."""
     return node.op == JOIN
 
 
@@ -74,7 +74,7 @@ def count_splits(kept: int, rows: int, machine: Machine) -> int:
 
 
 def parts_shape(splits: int, queries: int, head: int) -> tuple[int, ...]:
-    """The shape of what the parts leave."""
+    """Return the shape of what the parts leave."""
     return (splits, queries, head + OF_SCORES)
 
 
@@ -139,7 +139,7 @@ def join_parts_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def work_of(graph: Graph, node: Node, keys: str) -> StepWork:
-    """The extents of a node."""
+    """Return the extents of a node."""
     _, kept, rows, width = graph.tensors[keys].shape
     bits = int(node.attrs["bits"])
     dtype = np.dtype(graph.operand(keys).dtype)
@@ -154,7 +154,7 @@ def work_of(graph: Graph, node: Node, keys: str) -> StepWork:
 
 
 def fits_step(head: int, group: int, limits: Limits, machine: Machine) -> str | None:
-    """Why no schedule fits heads of so many numbers, so many queries to one of keys."""
+    """Return why no schedule fits heads of so many numbers, so many queries to one of keys."""
     if next(_tiles(head // LANES, group, limits, machine.cost), None) is not None:
         return None
     return (

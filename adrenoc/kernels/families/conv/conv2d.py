@@ -122,7 +122,7 @@ def _start_thread(
 def _choose_weights(
     builder: KernelBuilder, tile: ConvTile, weight: Access, thread: _Thread, *, taps: int
 ) -> ConvWeights:
-    """The weights of the thread's output blocks, by the route of the tile."""
+    """Return the weights of the thread's output blocks, by the route of the tile."""
     if tile.route is Route.TEXTURE:
         return TextureWeights(builder, weight, thread.first_out, tile.out_blocks)
     return UniformWeights(

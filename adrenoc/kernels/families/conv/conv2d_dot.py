@@ -77,7 +77,7 @@ class DotConv(LocalConv):
         return self.b.let(load_vector(self.weight.buffer, first, offset, "uint32"), "w")
 
     def vectors(self, loaded: Expr) -> list[Expr]:
-        """The one vector that was loaded."""
+        """Return the one vector that was loaded."""
         return [loaded]
 
     def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
@@ -101,7 +101,7 @@ class DotConv(LocalConv):
         return dot_products(weights, lane(pixel, channel), total)
 
     def finish_sums(self, total: Expr, block: Expr) -> Expr:
-        """The sums as floats, with what `low` left out of them."""
+        """Return the sums as floats, with what `low` left out of them."""
         rest = load_vector(self.rest.buffer, block, 0, "int32")
         return cast(total + rest, "float32x4")
 

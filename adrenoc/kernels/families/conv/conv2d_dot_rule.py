@@ -19,7 +19,7 @@ from adrenoc.kernels.families.shared.integer_bias import split_bias
 
 
 def no_dot_conv(geometry: ConvGeometry) -> str:
-    """Why a dense convolution of this geometry has no kernel of dot products, if so."""
+    """Return why a dense convolution of this geometry has no kernel of dot products, if so."""
     if geometry.groups == 1 and geometry.kernel[1] <= WIDEST_ROW:
         return ""
     return f"{geometry.groups} groups, {geometry.kernel[1]} taps a row"

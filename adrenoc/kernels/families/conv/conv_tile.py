@@ -34,7 +34,7 @@ MOST_TILES = 32
 
 
 def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTables[ConvTile]:
-    """The tiles that suit the extents of a convolution."""
+    """Return the tiles that suit the extents of a convolution."""
     tables = []
     if work.geometry.groups == 1 and work.geometry.kernel[1] <= WIDEST_ROW_OF_TEXELS:
         tables.append(local_candidates(work, limits, costs))
@@ -45,7 +45,7 @@ def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTables[ConvTi
 
 @lru_cache(maxsize=MOST_KNOWN)
 def score_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
-    """The tiles that suit a convolution, each with its estimate."""
+    """Return the tiles that suit a convolution, each with its estimate."""
     return Scored(
         lambda: candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),
@@ -53,12 +53,12 @@ def score_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[Conv
 
 
 def conv_clocks(_node: Node, work: ConvWork, costs: CostModel) -> float:
-    """The least estimate of a convolution's work by the tiles that suit it."""
+    """Return the least estimate of a convolution's work by the tiles that suit it."""
     return score_tiles(work, costs.limits, costs.machine).least
 
 
 def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
-    """The least estimate of a convolution as one kernel; infinite where no tile suits it.
+    """Return the least estimate of a convolution as one kernel; infinite where no tile suits it.
 
     With a prologue, of the tiles that suit it best without: what it costs differs little.
     """
@@ -69,7 +69,7 @@ def least_clocks(work: ConvWork, limits: Limits, machine: Machine) -> float:
 
 @lru_cache(maxsize=512)
 def _best_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Sequence[ConvTile]:
-    """The tiles of the least estimates; a network repeats the same few convolutions."""
+    """Return the tiles of the least estimates; a network repeats the same few convolutions."""
     return tuple(islice(score_tiles(work, limits, machine).rank(), MOST_TILES))
 
 

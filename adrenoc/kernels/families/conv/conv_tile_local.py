@@ -43,7 +43,7 @@ _NUMBERS = (
 
 
 def local_candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[ConvTile]:
-    """The tiles that suit the extents."""
+    """Return the tiles that suit the extents."""
     e, cost = work.out, costs.conv_local
     search, rows = _Search(work, limits, costs), []
     for pixels in cost.pixels:
@@ -136,7 +136,7 @@ class _Search:
 
 
 def fills(work: ConvWork, k_step: int, cost: ConvLocalCost) -> bool:
-    """Whether k-steps of so many input blocks leave little empty."""
+    """Return whether k-steps of so many input blocks leave little empty."""
     return whole_k_steps(work.in_blocks, k_step) <= cost.most_padding * work.in_blocks
 
 
@@ -253,7 +253,7 @@ def vector_bytes(work: ConvWork) -> int:
 def local_counts(
     work: ConvWork, tile: ConvTile, machine: Machine, *, parts_by_chunk: bool = False
 ) -> Counts:
-    """What one thread does, whatever it is that makes its texels."""
+    """Return what one thread does, whatever it is that makes its texels."""
     cost, (kh, kw) = machine.cost.conv_local, work.geometry.kernel
     sums = tile.pixels * tile.out_blocks
     blocks = tile.unroll
@@ -310,7 +310,7 @@ def _count_channel_groups(work: ConvWork, tile: ConvTile) -> Column:
 
 
 def bytes_of(work: ConvWork, tile: ConvTile) -> Column:
-    """What memory has to move: weights of whole work-groups, the input and the output."""
+    """Return what memory has to move: weights of whole work-groups, the input and the output."""
     e, geometry = work.out, work.geometry
     pixel = math.prod(geometry.strides) * work.pixel_bytes
     moved = weights_of(work, tile) + e.n * e.h * e.w * e.blocks
@@ -364,6 +364,6 @@ def _stem_registers(work: ConvWork, tile: ConvTile, cost: ConvLocalCost) -> Colu
 
 
 def adds_in_parts(work: ConvWork, tile: ConvTile) -> Column:
-    """Whether the products of a pass are added up before they are added to the total."""
+    """Return whether the products of a pass are added up before they are added to the total."""
     passes = work.in_blocks * work.geometry.kernel[0] // tile.unroll
     return (passes > tile.split_k) & work.half

@@ -32,7 +32,7 @@ _NUMBERS = ("pixels", "out_blocks", "x", "y", "z", "route")
 
 
 def texture_candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[ConvTile]:
-    """The tiles that suit the extents."""
+    """Return the tiles that suit the extents."""
     rows = list(_rows(work, limits, costs))
     columns = np.array(rows, dtype=np.int64).reshape(-1, len(_NUMBERS)).T
     pixels, out_blocks, x, y, z, route = columns

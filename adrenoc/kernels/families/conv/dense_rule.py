@@ -68,7 +68,7 @@ def dense_conv(
 
 
 def _normalise(kernel: NodeKernel, image: PlainAccess) -> Normalise:
-    """What the prologue makes of a pixel of an image."""
+    """Return what the prologue makes of a pixel of an image."""
     node = kernel.node
     finished = Finished(kernel.builder, node.prologue, kernel.accesses, image.spec)
 

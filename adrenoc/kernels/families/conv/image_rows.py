@@ -54,11 +54,11 @@ class ImageRows:
         self._first = statements.share(first, "first")
 
     def is_inside(self, row: Expr) -> Expr:
-        """Whether a row is one of the image."""
+        """Return whether a row is one of the image."""
         return (row >= 0) & (row < iconst(self._x.extents.h))
 
     def texels(self, row: Expr) -> dict[int, Expr]:
-        """The texels of a row that is inside of the image, by column of the plan.
+        """Return the texels of a row that is inside of the image, by column of the plan.
 
         Lanes beyond the last channel are zero.
         """
@@ -86,7 +86,7 @@ class ImageRows:
         return self._statements.compute if self._normalise is None else "float32"
 
     def _normalise_texel(self, row: Expr, at: int, lanes: list[Expr]) -> Expr:
-        """The texel of a pixel of which these are the numbers, from place `at` on."""
+        """Return the texel of a pixel of which these are the numbers, from place `at` on."""
         plan, compute = self._plan, self._statements.compute
         if self._normalise is None:
             return construct(lanes)
@@ -102,7 +102,7 @@ class ImageRows:
         return texel[0] if compute == "float32" else cast(texel[0], f"{compute}x{LANES}")
 
     def _numbers(self, start: Expr, of_run: int) -> dict[int, Expr]:
-        """The numbers of the run `of_run` behind `start`, by place from the thread's own."""
+        """Return the numbers of the run `of_run` behind `start`, by place from the thread's own."""
         plan, statements = self._plan, self._statements
         zero = fconst(0.0, statements.compute)
         found: dict[int, Expr] = {}

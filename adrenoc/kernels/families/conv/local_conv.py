@@ -128,15 +128,16 @@ class LocalConv:
         return self.b.let(load_run(self.b, self.weight, first, offset, self.b.compute), "w")
 
     def vectors(self, loaded: Expr) -> list[Expr]:
-        """What was loaded, as vectors of four."""
+        """Return what was loaded, as vectors of four."""
         return [loaded] if self.as_texels else unpack_texels(self.b, loaded)
 
     def pixel(self, in_block: Expr, row: Expr, column: Expr) -> Expr:
-        """An input block of a pixel: a vector of four."""
+        """Return an input block of a pixel: a vector of four."""
         return self.x.padded_texel(self.n, in_block, row, column)
 
     def reads(self, row: Expr) -> Expr | None:
-        """Where a row has to be read at all; None: it is read, and zeros, beyond the edges too."""
+        """Return where a row has to be read at all; None: it is read, and zeros, beyond the edges
+        too."""
         return None
 
     def product(self, pixel: Expr, channel: int, weights: Expr, total: Expr) -> Expr:
@@ -144,7 +145,7 @@ class LocalConv:
         return splat(lane(pixel, channel)) * weights + total
 
     def finish_sums(self, total: Expr, block: Expr) -> Expr:
-        """The sums of an output block as the epilogue takes them."""
+        """Return the sums of an output block as the epilogue takes them."""
         return total
 
     def complete_sums(self) -> None:
@@ -279,7 +280,7 @@ class LocalConv:
             self.sums[first + at] = self.sums[first + at] + partial[at]
 
     def existing(self, in_block: Expr) -> Expr:
-        """An input block that is there: its weights are zero where another was asked for.
+        """Return an input block that is there: its weights are zero where another was asked for.
 
         What lies beyond the last block need not be a number.
         """
@@ -288,7 +289,7 @@ class LocalConv:
         return minimum(in_block, iconst(self.plan.blocks - 1))
 
     def _channel_reads(self) -> Sequence[Access]:
-        """What the prologue reads of each input block beside the activations."""
+        """Return what the prologue reads of each input block beside the activations."""
         return self.x.channel_reads if isinstance(self.x, ComputedAccess) else ()
 
     def _bring_beside(self, start: Expr, span: int) -> None:
@@ -321,7 +322,8 @@ class LocalConv:
                     shared[to + iconst(part)] = texel
 
     def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
-        """The texels that the thread's pixels need of one kernel row, by offset of their column."""
+        """Return the texels that the thread's pixels need of one kernel row, by offset of their
+        column."""
         return {
             offset: self.b.let(self.pixel(in_block, row, self.col0 + iconst(offset)), "a")
             for offset in self.geometry.columns(self.tile.pixels)

@@ -29,7 +29,7 @@ class Plan:
 
 
 def plan_of(geometry: ConvGeometry, tile: ConvTile, source: Extents, grid: Extents) -> Plan:
-    """What follows for a convolution of floats."""
+    """Return what follows for a convolution of floats."""
     per_work_group = tile.out_blocks * tile.bands
     return Plan(
         blocks=source.blocks,

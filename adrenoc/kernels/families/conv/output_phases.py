@@ -30,19 +30,20 @@ class Phases:
     """Taps of one phase along H and W; the shorter phases are filled up with zeros."""
 
     def alike(self, axis: int) -> bool:
-        """Whether all phases read the same rows or columns."""
+        """Return whether all phases read the same rows or columns."""
         return self.padding[axis] % self.strides[axis] == 0
 
     def start(self, axis: int, phase: int) -> int:
-        """Where the first input row or column of a phase lies, from the position on."""
+        """Return where the first input row or column of a phase lies, from the position on."""
         return (phase + self.padding[axis]) // self.strides[axis] - self.taps[axis] + 1
 
     def first_tap(self, axis: int, phase: int) -> int:
-        """The weights' row or column that the last input row or column is multiplied by."""
+        """Return the weights' row or column that the last input row or column is multiplied by."""
         return (phase + self.padding[axis]) % self.strides[axis]
 
     def grid(self, out: Extents) -> Extents:
-        """The positions that threads make, with the channels of all phases one after the other."""
+        """Return the positions that threads make, with the channels of all phases one after the
+        other."""
         (sh, sw), h, w = self.strides, out.h, out.w
         return Extents(out.n, out.blocks * LANES * sh * sw, -(-h // sh), -(-w // sw))
 

@@ -64,7 +64,7 @@ class Shares(NamedTuple):
 
     @staticmethod
     def from_tile(tile: ConvTile, blocks: int) -> Shares:
-        """What follows from the tile, or the tiles, for pixels of so many blocks."""
+        """Return what follows from the tile, or the tiles, for pixels of so many blocks."""
         wx, wy, deep = tile.work_group or (1, 1, 1)
         pixels, threads = wx * wy * tile.pixels, wx * wy * deep
 
@@ -122,7 +122,7 @@ class RowStatistics:
         return splat(lane(held, 0)), splat(lane(held, 1))
 
     def _limit_to(self, threads: int) -> Expr | None:
-        """Whether the thread is one of the first so many; None where all are."""
+        """Return whether the thread is one of the first so many; None where all are."""
         kernel = self._kernel
         return kernel.thread < iconst(threads) if threads < kernel.threads else None
 

@@ -23,7 +23,7 @@ def conv1d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def lift_to_2d(node: Node) -> Node:
-    """The node with the attributes of two dimensions."""
+    """Return the node with the attributes of two dimensions."""
     return replace(node, attrs=_lift_attrs_to_2d(node.attrs))
 
 

@@ -9,7 +9,7 @@ from adrenoc.kernels.families.shared.channel_weights import ChannelWeights
 
 
 def channel_weights(graph: Graph, node: Node) -> ChannelWeights:
-    """The weights of a convolution, by the letters of its attributes."""
+    """Return the weights of a convolution, by the letters of its attributes."""
     weights = graph.tensors[node.inputs[1]]
     return ChannelWeights(
         value=weights.value,
@@ -22,7 +22,7 @@ def channel_weights(graph: Graph, node: Node) -> ChannelWeights:
 
 
 def terms_of_convolution(graph: Graph, node: Node) -> int:
-    """The products that each result adds up; of a transposed one, without strides."""
+    """Return the products that each result adds up; of a transposed one, without strides."""
     weights = channel_weights(graph, node)
     outputs = weights.shape[weights.letters.index("O")]
     return math.prod(weights.shape) // (outputs * (weights.groups if weights.transposed else 1))

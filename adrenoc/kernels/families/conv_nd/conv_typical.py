@@ -19,7 +19,7 @@ from adrenoc.kernels.families.shared.typical import (
 
 
 def typical_convolution(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
-    """The sums of a convolution of any rank, transposed ones too, away from borders."""
+    """Return the sums of a convolution of any rank, transposed ones too, away from borders."""
     layout, by_channel = str(node.attrs["data_layout"]), channel_weights(run.graph, node)
     letters, groups, by_group = by_channel.letters, by_channel.groups, by_channel.split_by_group
     channels = run.graph.tensors[node.inputs[0]].shape[layout.index("C")]

@@ -146,7 +146,7 @@ class _Tile:
         self.columns = last - self._first + 1
 
     def columns_of_thread(self, builder: KernelBuilder, gx: Expr) -> tuple[Expr, list[Expr]]:
-        """The input column of tap 0, and the phase of each output column."""
+        """Return the input column of tap 0, and the phase of each output column."""
         stride, pad = self._geometry.strides[1], self._geometry.padding[1]
         if self._all:
             return gx + iconst(self._first), [iconst(p) for p in range(stride)]
@@ -154,19 +154,19 @@ class _Tile:
         return builder.let(floordiv(at, stride), "c"), [builder.let(floormod(at, stride), "px")]
 
     def is_filler(self, phase: int, tap: int) -> bool:
-        """Whether a tap is one of the zeros that fill up a phase."""
+        """Return whether a tap is one of the zeros that fill up a phase."""
         stride = self._geometry.strides[1]
         return self._all and phase + stride * tap >= self._geometry.kernel[1]
 
     def out_column(self, gx: Expr, index: int) -> Expr:
-        """Where the output column `index` of the thread lies."""
+        """Return where the output column `index` of the thread lies."""
         if not self._all:
             return gx
         stride, pad = self._geometry.strides[1], self._geometry.padding[1]
         return gx * iconst(stride) + iconst(index + self._first * stride - pad)
 
     def guard_column(self, column: Expr) -> Expr | None:
-        """The test that a column needs; None where all columns exist."""
+        """Return the test that a column needs; None where all columns exist."""
         stride, pad = self._geometry.strides[1], self._geometry.padding[1]
         if not self._all:
             return None

@@ -59,7 +59,7 @@ def conv2d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def transposed_geometry(graph: Graph, node: Node) -> TransposedGeometry:
-    """The geometry that Relax's attributes state."""
+    """Return the geometry that Relax's attributes state."""
     shape, layout = graph.tensors[node.inputs[1]].shape, str(node.attrs["kernel_layout"])
     by_letter = dict(zip(layout, shape, strict=True))
     taps, dilation = (by_letter.get("H", 1), by_letter["W"]), node.attrs["dilation"]
@@ -72,7 +72,7 @@ def transposed_geometry(graph: Graph, node: Node) -> TransposedGeometry:
 
 
 def phases_of(geometry: TransposedGeometry) -> Phases:
-    """The phases of a transposed convolution."""
+    """Return the phases of a transposed convolution."""
     return Phases(strides=geometry.strides, padding=geometry.padding, taps=geometry.taps)
 
 
@@ -87,7 +87,7 @@ def least_phase_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
 def _work(
     graph: Graph, node: Node, phases: Phases, options: CompileOptions
 ) -> tuple[ConvWork, int]:
-    """The convolution that makes all phases, and how many output blocks one of them has."""
+    """Return the convolution that makes all phases, and how many output blocks one of them has."""
     out = graph.operand(node.output).extents
     work = conv_work(graph, node, ConvGeometry(kernel=phases.taps), options)
     return replace(work, out=phases.grid(out)), out.blocks
@@ -96,7 +96,7 @@ def _work(
 def phase_candidates(
     work: ConvWork, phases: Phases, of_phase: int, limits: Limits, costs: Cost
 ) -> Iterator[ConvTile]:
-    """The tiles that suit the extents, whose threads begin to read at one place."""
+    """Yield the tiles that suit the extents, whose threads begin to read at one place."""
     apart = not (phases.alike(0) and phases.alike(1))
     for tile in local_candidates(work, limits, costs):
         if not apart or of_phase % tile.out_blocks == 0:
@@ -104,7 +104,7 @@ def phase_candidates(
 
 
 def _convolve_by_phases(context: RuleContext, node: Node, phases: Phases, oihw: Pack) -> KernelCall:
-    """A convolution that makes the output's pixels of all phases."""
+    """Return a convolution that makes the output's pixels of all phases."""
     work, of_phase = _work(context.graph, node, phases, context.options)
     machine = context.machine
     tile = context.choose(

@@ -105,7 +105,8 @@ def depthwise(
 
 
 def rolls(geometry: ConvGeometry, tap_dtype: str | None) -> bool:
-    """Whether a loop over kernel rows stays one: the addresses of bytes take registers, too."""
+    """Return whether a loop over kernel rows stays one: the addresses of bytes take registers,
+    too."""
     return tap_dtype is not None or geometry.kernel[0] > UNROLLED_ROWS
 
 
@@ -163,7 +164,7 @@ class TapSums:
     """Whether compilers are asked to keep the loop over kernel rows."""
 
     def zeros(self) -> Registers:
-        """The sums before the first product."""
+        """Return the sums before the first product."""
         sums = self.builder.registers(self.rows * self.pixels)
         sums.fill(0.0)
         return sums
@@ -177,7 +178,7 @@ class TapSums:
         return pixel * tap + total
 
     def rectangle(self, n: Expr, block: Expr, row0: Expr, col0: Expr, first_tap: Expr) -> Registers:
-        """The sums, row by row; the input that they need begins at (row0, col0)."""
+        """Return the sums, row by row; the input that they need begins at (row0, col0)."""
         builder, geometry = self.builder, self.geometry
         sums = self.zeros()
         if self.rows == 1:
@@ -233,7 +234,7 @@ def _rows_read(geometry: ConvGeometry, rows: int) -> dict[int, list[tuple[int, i
 
 
 def _bring(run: RunTaps, taps: int, blocks: int, images: int, group: tuple[int, int, int]) -> Taps:
-    """The taps of the work-group's blocks, in local memory."""
+    """Return the taps of the work-group's blocks, in local memory."""
     builder, weight, kind = run.builder, run.run, run.kind
     wx, wy, wz = group
     shared = builder.allocate_shared(wz * taps, dtype=kind)

@@ -48,7 +48,7 @@ def depthwise_rule(
     work: ConvWork,
     oihw: Callable[[np.ndarray], np.ndarray],
 ) -> KernelCall:
-    """A convolution of each channel by itself, with weights that `oihw` orders.
+    """Return a convolution of each channel by itself, with weights that `oihw` orders.
 
     In float whatever the preset: see `adrenoc/kernels/families/depthwise/depthwise.py`.
     """
@@ -74,7 +74,7 @@ def depthwise_rule(
 def _dot_rule(
     context: RuleContext, node: Node, work: ConvWork, oihw: Oihw, machine: Machine
 ) -> KernelCall:
-    """The same of bytes, which dot products take as they are."""
+    """Return the same of bytes, which dot products take as they are."""
     family = "depthwise_dot"
     words = replace(work, storage_bytes=1, words=context.limits.dot_instructions)
     tiles = score_tiles(words, context.limits, machine)
@@ -114,7 +114,7 @@ def blocks_held(taps: int, limits: Limits) -> int:
 
 @lru_cache(maxsize=MOST_KNOWN)
 def score_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[DepthwiseTile]:
-    """The tiles that suit the extents, each with its estimate."""
+    """Return the tiles that suit the extents, each with its estimate."""
     return Scored(
         lambda: candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),
@@ -122,7 +122,7 @@ def score_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[Dept
 
 
 def candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[DepthwiseTile]:
-    """The tiles that suit the extents."""
+    """Return the tiles that suit the extents."""
     shapes = list(_shapes(work, limits, costs))
     names = ("rows", "pixels", "width", "height", "depth")
     rows, pixels, *group = np.array(shapes, dtype=np.int64).reshape(-1, len(names)).T
@@ -205,7 +205,7 @@ def estimate_clocks(work: ConvWork, tile: DepthwiseTile, machine: Machine) -> Co
 
 
 def _bytes(work: ConvWork) -> int:
-    """What memory has to move: the input, the output and the taps."""
+    """Return what memory has to move: the input, the output and the taps."""
     e, geometry = work.out, work.geometry
     pixels = e.n * e.h * e.w * (1 + math.prod(geometry.strides)) * work.storage_bytes
     return (pixels + math.prod(geometry.kernel) * bytes_of(ACCUMULATOR)) * e.blocks * LANES

@@ -124,7 +124,8 @@ class _Kernel:
         self.window = tile.window(x.extents.blocks)
 
     def _first(self, span: Span, number: Expr, hint: str) -> Expr:
-        """The first row or column below the rectangle, which may lie outside of the image."""
+        """Return the first row or column below the rectangle, which may lie outside of the
+        image."""
         return self.b.share(number * iconst(span.step) - iconst(span.padding), hint)
 
     # Weights, taps and zeros
@@ -182,11 +183,11 @@ class _Kernel:
                     yield array, done, count, builder.let(texel, "t")
 
     def _clamp_thread(self, count: int) -> Expr:
-        """The thread's number, or the last of so many."""
+        """Return the thread's number, or the last of so many."""
         return minimum(self.thread, iconst(count - 1)) if count < self.threads else self.thread
 
     def _existing(self, block: Expr) -> Expr:
-        """A block of the result that is there; what is made of another is not stored."""
+        """Return a block of the result that is there; what is made of another is not stored."""
         last = self.out.extents.blocks
         return minimum(block, iconst(last - 1)) if last % self.blocks else block
 
@@ -232,7 +233,7 @@ class _Kernel:
         builder.barrier()
 
     def _first_computed(self, span: Span, first: Expr, hint: str) -> Expr:
-        """The first row or column that is computed."""
+        """Return the first row or column that is computed."""
         inside = maximum(first, iconst(0)) if span.padding else first
         if span.shifted:
             inside = minimum(inside, iconst(span.extent - span.computed))
@@ -278,7 +279,7 @@ class _Kernel:
                     sums[at] = sums[at] + partial[at]
 
     def _source(self, in_block: Expr) -> Expr:
-        """An input block that is there: the weights of others are zero."""
+        """Return an input block that is there: the weights of others are zero."""
         blocks = self.x.extents.blocks
         return in_block if self.window == blocks else minimum(in_block, iconst(blocks - 1))
 
@@ -349,7 +350,8 @@ class _Kernel:
                 self._write(epilogue, block, top, left, sums, inside_too)
 
     def _sums(self, block: Expr, row: Expr, col: Expr) -> Registers:
-        """The sums of taps of some pixels of a block; the first is at a place of the rectangle."""
+        """Return the sums of taps of some pixels of a block; the first is at a place of the
+        rectangle."""
         builder, tile, across = self.b, self.tile, self.region.across.read
         sy, sx = self.depthwise.strides
         base = (

@@ -103,7 +103,7 @@ class Span:
     def from_extents(
         extent: int, out: int, made: Column, kernel: int, stride: int, dilation: int, padding: int
     ) -> Span:
-        """The span of work-groups that make `made` of `out` rows or columns each."""
+        """Return the span of work-groups that make `made` of `out` rows or columns each."""
         reach = (kernel - 1) * dilation + 1
 
         def count_needed(made: int) -> tuple[int, ...]:
@@ -143,7 +143,7 @@ class Region:
     def from_geometry(
         geometry: ConvGeometry, source: Extents, out: Extents, rows: Column, columns: Column
     ) -> Region:
-        """The region that so many rows and columns of the output need."""
+        """Return the region that so many rows and columns of the output need."""
         (kh, kw), (sy, sx), (dy, dx) = geometry.kernel, geometry.strides, geometry.dilation
         top, left = geometry.padding
         return Region(

@@ -35,7 +35,7 @@ EXPANSION = "expand_depthwise_conv2d"
 
 
 def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
-    """A 1x1 convolution of the first input by the second, then a depthwise one by the third.
+    """Return a 1x1 convolution of the first input by the second, then a depthwise one by the third.
 
     Its attributes are those that `joined` describes.
     """
@@ -82,7 +82,7 @@ def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> ExpansionWork:
-    """What a cost model needs of such a node."""
+    """Return what a cost model needs of such a node."""
     source = graph.operand(node.inputs[0])
     pointwise = pointwise_work(graph, node, options)
     return ExpansionWork(
@@ -99,5 +99,5 @@ def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> Expansi
 
 
 def expanding_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
-    """The first part of such a node by itself."""
+    """Return the first part of such a node by itself."""
     return replace(pointwise_work(graph, node, options), out=node.attrs["between"].extents)

@@ -66,7 +66,7 @@ class ExpansionWork:
         return 2 if self.half else FLOAT_BYTES
 
     def region(self, tile: ExpansionTile) -> Region:
-        """The wide pixels that a work-group keeps."""
+        """Return the wide pixels that a work-group keeps."""
         return Region.from_geometry(self.depthwise, self.source, self.out, tile.rows, tile.columns)
 
 
@@ -83,7 +83,7 @@ _ACTIONS = (
 
 
 def candidates(work: ExpansionWork, limits: Limits, costs: Cost) -> TileTable[ExpansionTile]:
-    """The tiles that suit the extents and fit local memory."""
+    """Return the tiles that suit the extents and fit local memory."""
     rows = list(_rows(work, limits, costs))
     columns = np.array(rows, dtype=np.int64).reshape(-1, len(_ACTIONS) + 1).T
     ones = np.ones(len(rows), dtype=np.int64)
@@ -207,7 +207,7 @@ class _Counts:
 
 @lru_cache(maxsize=MOST_KNOWN)
 def score_tiles(work: ExpansionWork, limits: Limits, machine: Machine) -> Scored[ExpansionTile]:
-    """The tiles that suit the extents, each with its estimate."""
+    """Return the tiles that suit the extents, each with its estimate."""
     return Scored(
         lambda: candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine, limits),
@@ -251,7 +251,8 @@ def estimate_clocks(
 
 
 def brings_texels(work: ExpansionWork, machine: Machine) -> bool:
-    """Whether weights and taps are read as texels: then a thread never waits for a buffer."""
+    """Return whether weights and taps are read as texels: then a thread never waits for a
+    buffer."""
     return work.textures and machine.texel_weights
 
 
@@ -353,7 +354,7 @@ def _registers_of_output(work: ExpansionWork, tile: ExpansionTile, cost: Expansi
 
 
 def _bytes(work: ExpansionWork) -> int:
-    """What memory has to move: the input, the output, weights and taps."""
+    """Return what memory has to move: the input, the output, weights and taps."""
     source, out = work.source, work.out
     vectors = source.n * source.h * source.w * source.blocks
     vectors += out.n * out.h * out.w * out.blocks + source.blocks * LANES * out.blocks

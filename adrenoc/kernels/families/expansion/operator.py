@@ -18,7 +18,8 @@ from adrenoc.kernels.families.shared.operator import Kind, made_by_passes
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
-    """A weight of the first convolution counts for each wide pixel, a tap for each output."""
+    """Return a weight of the first convolution counts for each wide pixel, a tap for each
+    output."""
     between = node.attrs["between"]
     wide = math.prod(between.shape) // between.extents.c
     weights, taps = (size_of(graph, name) for name in node.inputs[1:3])

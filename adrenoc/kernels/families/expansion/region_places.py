@@ -12,7 +12,7 @@ from adrenoc.kernels.families.expansion.expansion_plan import Region
 def places_of(
     builder: KernelBuilder, region: Region, first: Expr, row: Expr, col: Expr, pixels: int
 ) -> list[Expr]:
-    """The places of so many pixels from (row, col) of the rectangle on, in a block.
+    """Return the places of so many pixels from (row, col) of the rectangle on, in a block.
 
     `first` is the place of its pixel (0, 0).  What is not in the rectangle goes to a place that
     nobody reads: to leave it out takes branches.
@@ -32,7 +32,7 @@ def places_of(
 
 
 def _is_inside(region: Region, row: Expr, col: Expr) -> Expr:
-    """Whether a pixel lies in the rectangle, where some may not."""
+    """Return whether a pixel lies in the rectangle, where some may not."""
     tests = []
     for span, at in ((region.down, row), (region.across, col)):
         if span.shifted:

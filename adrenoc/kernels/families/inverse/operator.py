@@ -38,7 +38,8 @@ def _follows_batch(batch: Batch, node: Node) -> Along | None:
 
 
 def _operations(graph: Graph, node: Node) -> int:
-    """A multiplication and a subtraction for each element, of it and the identity, a column."""
+    """Return a multiplication and a subtraction for each element, of it and the identity, a
+    column."""
     shape = graph.tensors[node.output].shape
     return 2 * 2 * int(np.prod(shape)) * shape[-1]
 

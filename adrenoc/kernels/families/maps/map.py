@@ -114,7 +114,7 @@ class _Fold:
     def run(
         self, evaluator: Evaluator, value_at: Callable[[list[tuple[Expr, Expr]]], Expr]
     ) -> Expr:
-        """The folded value; `value_at` evaluates the body with the loop variables bound."""
+        """Return the folded value; `value_at` evaluates the body with the loop variables bound."""
         if not self._body.reduced:
             return value_at([])
         with ExitStack() as loops:

@@ -160,7 +160,8 @@ def _reads(
     block: Expr,
     in_block: Expr,
 ) -> tuple[list[Expr], _Columns]:
-    """A texel of each vector, and the weights of its channels: all are asked for, none awaited."""
+    """Return a texel of each vector, and the weights of its channels: all are asked for, none
+    awaited."""
     x, norm = operands.x, operands.norm
     in_block = builder.let(in_block, "kb")
     first = builder.let(in_block * iconst(LANES), "k")
@@ -185,7 +186,7 @@ def _reads(
 def _norm(
     builder: KernelBuilder, squares: Registers, vectors: list[Expr], gains: Expr
 ) -> list[Expr]:
-    """The vectors times the gains of a norm, whose squares are added up."""
+    """Return the vectors times the gains of a norm, whose squares are added up."""
     for p, vector in enumerate(vectors):
         squares[p] = squares[p] + vector * vector
     return [builder.let(vector * gains, "x") for vector in vectors]

@@ -58,7 +58,7 @@ class GemvWork:
 
 
 def suits_gemv(out: Extents) -> bool:
-    """Whether a product has few enough vectors."""
+    """Return whether a product has few enough vectors."""
     return out.n * out.h * out.w <= MAX_PIXELS
 
 
@@ -111,7 +111,7 @@ def gemv_rule(
 
 
 def work_of(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
-    """The extents of a product of few vectors."""
+    """Return the extents of a product of few vectors."""
     out, form = graph.operand(node.output).extents, read_form(node)
     return GemvWork(
         vectors=out.n * out.h * out.w,
@@ -133,7 +133,8 @@ def _read_blocks(e: Extents, node: Node) -> int:
 def _dot_rule(
     context: RuleContext, node: Node, family: str, work: GemvWork, oihw: Oihw
 ) -> KernelCall:
-    """The same of bytes: a step takes sixteen inputs, and reads as many bytes as four floats."""
+    """Return the same of bytes: a step takes sixteen inputs, and reads as many bytes as four
+    floats."""
     x_name, weight_name = node.inputs[:2]
     machine, limits = context.machine, context.limits
     tiles = candidates(work, limits, machine.cost)

@@ -19,7 +19,7 @@ _MOST_PRODUCTS = 1 << 19
 
 
 def typical_product(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
-    """The sums of a product, by a constant matrix or of two that are computed."""
+    """Return the sums of a product, by a constant matrix or of two that are computed."""
     terms = run.graph.tensors[node.inputs[0]].shape[-1]
     if run.graph.tensors[node.inputs[1]].value is None:
         return _multiply_matrices(data, run.numbers(node.inputs[1]), terms)
@@ -38,7 +38,7 @@ def typical_product(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray
 
 
 def _multiply_matrices(left: np.ndarray, right: np.ndarray, terms: int) -> np.ndarray:
-    """The product of two matrices, or stacks of them, that are both computed."""
+    """Return the product of two matrices, or stacks of them, that are both computed."""
     if min(left.ndim, right.ndim) < 3:
         raise NotKnownError
     if left.shape[-1] == right.shape[-2] == 1:

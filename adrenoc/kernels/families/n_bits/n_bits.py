@@ -142,7 +142,7 @@ def n_bits(
 
 
 def _keep_within(builder: KernelBuilder, number: Expr, count: int) -> Expr:
-    """A number that exists: threads beyond the last repeat it."""
+    """Return a number that exists: threads beyond the last repeat it."""
     return builder.let(minimum(number, iconst(count - 1)), "at")
 
 
@@ -220,7 +220,7 @@ class _Thread:
                     self._add_word(matrix, (s, r), word, tokens, step)
 
     def fold(self, team: Team) -> list[list[list[Expr]]]:
-        """The sums of all members, by token, by block, by matrix."""
+        """Return the sums of all members, by token, by block, by matrix."""
         builder, norm = self._builder, self._operands.norm
         count = len(self._places) * len(self._blocks) * len(self._operands.weights)
         values = [self._sums[i] for i in range(count)]
@@ -250,7 +250,7 @@ class _Thread:
         return self._builder.let(load_vector(matrix.words.buffer, at, 0, "uint32"), "word")
 
     def _tokens(self, step: Expr) -> list[tuple[list[Expr], Expr]]:
-        """A word's numbers of each token, each divided by its place there; and their sum."""
+        """Return a word's numbers of each token, each divided by its place there; and their sum."""
         builder, norm = self._builder, self._operands.norm
         texels_a_word = self._operands.weights[0].word_inputs // LANES
         blocks = [step * iconst(texels_a_word) + iconst(i) for i in range(texels_a_word)]
@@ -330,6 +330,7 @@ def pack_blocks(values: np.ndarray) -> np.ndarray:
 
 
 def _fill_block(rows: np.ndarray) -> np.ndarray:
-    """The rows with zeros behind them, a multiple of four; without a copy where they are that."""
+    """Return the rows with zeros behind them, a multiple of four; without a copy where they are
+    that."""
     lacking = -len(rows) % LANES
     return np.pad(rows, ((0, lacking), (0, 0))) if lacking else np.ascontiguousarray(rows)

@@ -54,7 +54,7 @@ class DotWork:
 
 
 def rounding_of(graph: Graph, node: Node) -> Rounding:
-    """How the tokens of a product by weights of few bits would be rounded."""
+    """Return how the tokens of a product by weights of few bits would be rounded."""
     return Rounding(
         inputs=graph.tensors[node.inputs[0]].shape[-1],
         block=int(node.attrs["block"]),
@@ -64,7 +64,7 @@ def rounding_of(graph: Graph, node: Node) -> Rounding:
 
 
 def dot_work(graph: Graph, node: Node, rounding: Rounding, costs: CostModel) -> DotWork:
-    """What estimates need of a product, before its tokens are rounded or after."""
+    """Return what estimates need of a product, before its tokens are rounded or after."""
     conv = replace(
         matrix_work(graph, node, costs.options),
         in_blocks=rounding.first_beside,
@@ -116,7 +116,7 @@ def least_matrix_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
 
 @lru_cache(maxsize=MOST_KNOWN)
 def score_dot_tiles(work: DotWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
-    """The tiles of the product of rounded tokens, each with its estimate."""
+    """Return the tiles of the product of rounded tokens, each with its estimate."""
     return Scored(
         lambda: dot_candidates(work, limits, machine.cost),
         lambda tile: dot_clocks(work, tile, machine),

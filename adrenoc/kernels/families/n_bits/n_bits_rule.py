@@ -102,7 +102,7 @@ def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def work_of(graph: Graph, node: Node, options: CompileOptions) -> NBitsWork:
-    """The extents of a product of few tokens."""
+    """Return the extents of a product of few tokens."""
     e, inputs = graph.operand(node.output).extents, word_inputs(int(node.attrs["bits"]))
     return NBitsWork(
         tokens=e.n * e.h * e.w,
@@ -119,7 +119,8 @@ def work_of(graph: Graph, node: Node, options: CompileOptions) -> NBitsWork:
 
 
 def suits_few(out: Extents, cost: Cost) -> bool:
-    """Whether a product has so few tokens that opening its weights for some at a time wins."""
+    """Return whether a product has so few tokens that opening its weights for some at a time
+    wins."""
     return out.n * out.h * out.w <= cost.n_bits.few_tokens
 
 
@@ -135,7 +136,7 @@ def _matrix_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def matrix_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
-    """A product of many tokens as the 1x1 convolution that it is."""
+    """Return a product of many tokens as the 1x1 convolution that it is."""
     return replace(pointwise_work(graph, node, options), textures=False)
 
 
@@ -143,7 +144,7 @@ def matrix_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
 def score_matrix_tiles(
     work: ConvWork, limits: Limits, machine: Machine, bits: int
 ) -> Scored[ConvTile]:
-    """The tiles of a product of many tokens, each with its estimate."""
+    """Return the tiles of a product of many tokens, each with its estimate."""
     return Scored(
         lambda: matrix_candidates(work, limits, machine.cost, bits),
         lambda tile: matrix_clocks(work, tile, machine, bits),
@@ -311,7 +312,7 @@ def estimate_clocks(work: NBitsWork, tile: NBitsTile, machine: Machine) -> float
 
 
 def fold_visits(splits: int) -> float:
-    """How often a wave goes to local memory for each value that a team of so many folds.
+    """Return how often a wave goes to local memory for each value that a team of so many folds.
 
     Every wave with a member that folds goes there for all of its threads.
     """

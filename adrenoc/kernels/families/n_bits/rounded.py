@@ -81,7 +81,7 @@ class Rounding:
 
 
 def explain_not_rounded(inputs: int, block: int) -> str:
-    """Why products of this form have no kernel of dot products, if so."""
+    """Return why products of this form have no kernel of dot products, if so."""
     if block != SIXTEEN and block % MOST_GROUP:
         return f"blocks of {block} inputs, expected 16 or whole groups of {MOST_GROUP}"
     if inputs % block:
@@ -164,5 +164,5 @@ def _read_as_word(number: Expr) -> Expr:
 
 
 def mask_of_bytes(bits: int) -> int:
-    """The numbers of a word that stand at the low end of its bytes."""
+    """Return the numbers of a word that stand at the low end of its bytes."""
     return sum(((1 << bits) - 1) << at for at in range(0, WORD_BITS, BYTE_BITS))

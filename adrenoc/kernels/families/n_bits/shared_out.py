@@ -28,7 +28,7 @@ def find_block(kernel: LocalConv, of_group: Expr) -> Expr:
 
 
 def place_weights(kernel: LocalConv, of_group: Expr) -> Expr:
-    """Where its weights begin among those of an input block in local memory."""
+    """Return where its weights begin among those of an input block in local memory."""
     blocks = kernel.tile.out_blocks
     band = floordiv(of_group, blocks) * iconst(LANES * blocks)
     return band + floormod(of_group, blocks)

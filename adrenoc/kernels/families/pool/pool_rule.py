@@ -21,7 +21,7 @@ from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, Rule
 
 
 def pool_rule(context: RuleContext, node: Node) -> KernelCall:
-    """A max or average pool over rows and columns, or over columns alone (`max_pool1d`)."""
+    """Return a max or average pool over rows and columns, or over columns alone (`max_pool1d`)."""
     geometry = pool_geometry(node.attrs)
     kernel = context.kernel(node, node.op)
     x = kernel.input(node.inputs[0])
@@ -35,7 +35,8 @@ def pool_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def adaptive_avg_pool_rule(context: RuleContext, node: Node) -> KernelCall:
-    """An average to a given size: a mean over H and W, or a pool of equal or unequal windows."""
+    """Return an average to a given size: a mean over H and W, or a pool of equal or unequal
+    windows."""
     kernel = context.kernel(node, node.op)
     x = kernel.input(node.inputs[0])
     out, epilogue = kernel.output()
@@ -61,7 +62,7 @@ def _reduce(kernel: NodeKernel, kind: str, x: Access, out: Access, epilogue: Epi
 
 
 def pool_geometry(attrs: Mapping[str, Any]) -> PoolGeometry:
-    """The windows that Relax's attributes state, of a 1-D or a 2-D pool."""
+    """Return the windows that Relax's attributes state, of a 1-D or a 2-D pool."""
     axes = len(attrs["pool_size"])
     windows = [
         Window(

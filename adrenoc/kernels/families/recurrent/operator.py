@@ -48,7 +48,7 @@ def _wants_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout 
 
 
 def _typical(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:
-    """What lies between minus one and one, but for rectified states and the last cell."""
+    """Return what lies between minus one and one, but for rectified states and the last cell."""
     return one_of(run.graph.tensors[node.output].shape)
 
 

@@ -181,7 +181,7 @@ class _Sequence:
             builder.barrier()
 
     def _finish(self, step: Expr, block: Expr, sums: Sequence[Expr], before: Expr) -> Expr:
-        """The new state of a block; an LSTM's new cell is put in its place."""
+        """Return the new state of a block; an LSTM's new cell is put in its place."""
         o, builder = self._o, self._builder
         cell = o.cell
         if cell.kind == "RNN":
@@ -211,7 +211,7 @@ class _Sequence:
     def _products(
         self, held: SharedArray, offset: Expr, block: Expr, gates: range
     ) -> Sequence[Expr]:
-        """The sums of some gates of a block over all of a vector in local memory."""
+        """Return the sums of some gates of a block over all of a vector in local memory."""
         builder, o, tile = self._builder, self._o, self._tile
         sums = builder.registers(len(gates), dtype=ACCUMULATOR)
         sums.fill(0.0)
@@ -232,7 +232,7 @@ class _Sequence:
         return self._team.fold(builder, values, [plus] * len(values), held=self._held)
 
     def _input(self, step: Expr, block: Expr, gate: int) -> Expr:
-        """What the input of a step adds to a gate."""
+        """Return what the input of a step adds to a gate."""
         at = block + iconst(gate * self._o.blocks)
         return self._read(self._o.projected, [self._batch, step], at)
 
@@ -253,7 +253,7 @@ class _Sequence:
         return n, block, h, w
 
     def _each_block(self) -> Iterator[Expr]:
-        """The blocks of this thread's team, one after the other."""
+        """Yield the blocks of this thread's team, one after the other."""
         if self._rounds == 1:
             yield self._team.index
             return
@@ -262,7 +262,7 @@ class _Sequence:
             yield self._builder.let(first, "block")
 
     def _may_write(self, block: Expr) -> Expr | None:
-        """Whether this thread writes for its team; None: always."""
+        """Return whether this thread writes for its team; None: always."""
         is_first = self._team.member == iconst(0) if self._tile.splits > 1 else None
         if self._o.blocks % self._tile.teams == 0:
             return is_first

@@ -24,17 +24,17 @@ from adrenoc.kernels.weights import pack_blocked
 
 
 def is_rms_norm(node: Node) -> bool:
-    """Whether a node divides by the root of a mean square, and takes no mean off."""
+    """Return whether a node divides by the root of a mean square, and takes no mean off."""
     return node.op == "rms_norm"
 
 
 def is_layer_norm(node: Node) -> bool:
-    """Whether a node takes the mean off and divides by the deviation, along stated axes."""
+    """Return whether a node takes the mean off and divides by the deviation, along stated axes."""
     return node.op == "layer_norm"
 
 
 def norm_clocks(graph: Graph, node: Node, costs: CostModel) -> float:
-    """The least clocks of a norm's own kernel, its launch included."""
+    """Return the least clocks of a norm's own kernel, its launch included."""
     spec, machine = graph.operand(node.inputs[0]), costs.machine
     geometry, _ = _geometry_of(node, spec)
     work, element = _work_of(geometry, spec.extents), bytes_of(spec.dtype)
@@ -60,7 +60,7 @@ def norm_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def _geometry_of(node: Node, spec: OperandSpec) -> tuple[NormGeometry, list[int]]:
-    """What shares its statistics, and the axes along which factors and offsets differ."""
+    """Return what shares its statistics, and the axes along which factors and offsets differ."""
     roles, rank = spec.roles.roles, len(spec.shape)
     axes = [a % rank for a in node.attrs["axes"]]
     groups = 1
@@ -100,7 +100,7 @@ def _work_of(geometry: NormGeometry, extents: Extents) -> RowWork:
 def _affine(
     kernel: NodeKernel, node: Node, position: int, switch: str, axes: list[int], neutral: float
 ) -> Affine | None:
-    """The packed gamma or beta, None where the norm has none or it changes nothing."""
+    """Return the packed gamma or beta, None where the norm has none or it changes nothing."""
     stated = 2 if node.op == "rms_norm" else 3
     if position >= stated or not node.attrs.get(switch, True):
         return None
@@ -118,6 +118,6 @@ def _affine(
 
 
 def _pack_factor(value: np.ndarray, shape: list[int], axes: list[int], roles: str) -> np.ndarray:
-    """A factor over `axes`, in their stated order, packed as a tensor of these roles."""
+    """Return a factor over `axes`, in their stated order, packed as a tensor of these roles."""
     stated = value.reshape([shape[a] for a in axes])
     return pack_blocked(stated.transpose(np.argsort(axes)).reshape(shape), roles, False)

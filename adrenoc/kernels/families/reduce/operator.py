@@ -59,7 +59,7 @@ def _refuses_group_norm(node: Node, tensors: Mapping[str, Tensor]) -> str | None
 
 
 def kept_by_reduction(roles: str, axes: Sequence[int] | None) -> str:
-    """The letters that are left when a reduction drops `axes` (None: all)."""
+    """Return the letters that are left when a reduction drops `axes` (None: all)."""
     rank = len(roles)
     dropped = range(rank) if axes is None else [a % rank for a in axes]
     return "".join(role for axis, role in enumerate(roles) if axis not in dropped)

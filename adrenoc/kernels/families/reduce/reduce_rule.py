@@ -29,7 +29,7 @@ def reduce_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def pick_reduction_tile(kernel: NodeKernel, axes: Sequence[int], x: Access, out: Access) -> RowTile:
-    """How many threads share a texel of the result."""
+    """Return how many threads share a texel of the result."""
     roles = "".join(r for a, r in enumerate(x.spec.roles.roles) if a in axes and r != "1")
     source, result = x.extents, out.extents
     by_role = {"N": source.n, "C": source.blocks, "H": source.h, "W": source.w}

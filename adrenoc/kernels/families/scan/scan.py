@@ -115,7 +115,7 @@ def _fold_members_before(builder: KernelBuilder, team: Team, what: Scan, folded:
 
 
 def _lane_by_lane(builder: KernelBuilder, what: Scan, before: Registers, value: Expr) -> Expr:
-    """The results of a texel of four rows; `before` is brought up to it."""
+    """Return the results of a texel of four rows; `before` is brought up to it."""
     excluded = builder.let(before[0], "before")
     included = builder.let(what.combine(excluded, value), "total")
     before[0] = included
@@ -123,7 +123,7 @@ def _lane_by_lane(builder: KernelBuilder, what: Scan, before: Registers, value: 
 
 
 def _scan_lanes(builder: KernelBuilder, what: Scan, before: Registers, value: Expr) -> Expr:
-    """The results of a texel that lies along its row; `before` is brought up to it."""
+    """Return the results of a texel that lies along its row; `before` is brought up to it."""
     totals = [builder.let(lane(before[0], 0), "before")]
     for i in range(LANES):
         totals.append(builder.let(what.combine(totals[-1], lane(value, i)), "total"))

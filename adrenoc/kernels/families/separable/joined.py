@@ -58,7 +58,7 @@ def finish_operations(_graph: Graph, node: Node) -> int:
 
 
 def depthwise_geometry(graph: Graph, node: Node, taps: str) -> ConvGeometry:
-    """The geometry of the depthwise part, whose taps are the tensor of that name."""
+    """Return the geometry of the depthwise part, whose taps are the tensor of that name."""
     letters = str(node.attrs["kernel_layout"])
     by_letter = dict(zip(letters, graph.tensors[taps].shape, strict=True))
     return geometry_of(node.attrs, (by_letter["H"], by_letter["W"]))

@@ -152,11 +152,11 @@ class _SeparableConv(LocalConv):
                     yield held, done, count, builder.let(texel, "t")
 
     def _clamp_thread(self, count: int) -> Expr:
-        """The thread's number, or the last of so many."""
+        """Return the thread's number, or the last of so many."""
         return minimum(self.thread, iconst(count - 1)) if count < self.threads else self.thread
 
     def row(self, in_block: Expr, row: Expr) -> dict[int, Expr]:
-        """The depthwise convolution's results at the thread's pixels."""
+        """Return the depthwise convolution's results at the thread's pixels."""
         builder, pixels = self.b, self.tile.pixels
         # TVM puts an expression that only has a name into each place that uses it.
         held = builder.registers(pixels, dtype=self.dtype)

@@ -26,7 +26,7 @@ SEPARABLE = "separable_conv2d"
 
 
 def separable_rule(context: RuleContext, node: Node) -> KernelCall:
-    """A depthwise convolution of the first input by the second, then a 1x1 one by the third.
+    """Return a depthwise convolution of the first input by the second, then a 1x1 one by the third.
 
     Its attributes are those that `joined` describes.
     """
@@ -55,7 +55,7 @@ def separable_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def separable_work(graph: Graph, node: Node, options: CompileOptions) -> SeparableWork:
-    """What a cost model needs of such a node."""
+    """Return what a cost model needs of such a node."""
     return SeparableWork(
         depthwise=depthwise_geometry(graph, node, node.inputs[1]),
         source=graph.operand(node.inputs[0]).extents,

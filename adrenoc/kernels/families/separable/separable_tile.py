@@ -72,7 +72,7 @@ _SHAPE = ("pixels", "out_blocks", "width", "height", "bands", "split_k")
 
 
 def candidates(work: SeparableWork, limits: Limits, costs: Cost) -> TileTable[SeparableTile]:
-    """The tiles that suit the extents."""
+    """Return the tiles that suit the extents."""
     shapes, cost = list(_shapes(work, limits, costs)), costs.separable
     ways: dict[int, tuple[bool, ...]] = {}
     for pixels in cost.pixels:
@@ -170,7 +170,7 @@ def local_bytes(work: SeparableWork, tile: SeparableTile) -> Column:
 
 @lru_cache(maxsize=MOST_KNOWN)
 def score_tiles(work: SeparableWork, limits: Limits, machine: Machine) -> Scored[SeparableTile]:
-    """The tiles that suit the extents, each with its estimate."""
+    """Return the tiles that suit the extents, each with its estimate."""
     return Scored(
         lambda: candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine, limits),
@@ -258,7 +258,7 @@ def _registers(work: SeparableWork, tile: SeparableTile, texels: Column, costs: 
 
 
 def _bytes(work: SeparableWork, tile: SeparableTile) -> Column:
-    """What memory has to move: the input, the output, weights and taps."""
+    """Return what memory has to move: the input, the output, weights and taps."""
     source, out, of_one = work.source, work.pointwise.out, work.pointwise.storage_bytes
     vectors = source.n * source.h * source.w * source.blocks
     vectors += out.n * out.h * out.w * out.blocks

@@ -28,7 +28,7 @@ class Batch:
     along: Mapping[str, Along]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor."""
+        """Return the shape of a tensor."""
         return self.graph.tensors[name].shape
 
 

@@ -45,7 +45,7 @@ class ChannelWeights:
         return self._largest(axis=1)
 
     def _largest(self, axis: int) -> np.ndarray | None:
-        """What is zero altogether is of no size, and counts as one."""
+        """Return what is zero altogether is of no size, and counts as one."""
         if self.value is None:
             return None
         rest = tuple(a for a, letter in enumerate(self.letters) if letter not in "IO")

@@ -22,7 +22,7 @@ from adrenoc.kernels.weights import fill_rows
 
 
 def has_texel_weights(work: ConvWork, machine: Machine) -> bool:
-    """Whether weights are read as texels: then a thread never waits for a buffer.
+    """Return whether weights are read as texels: then a thread never waits for a buffer.
 
     Beside bytes, and beside an image that lies in a buffer, it would have to.
     """
@@ -54,7 +54,8 @@ def declare_run(
 
 
 def is_texels(run: Access) -> bool:
-    """Whether a run has rows of texels, so that a load gives one vector whatever the dtype."""
+    """Return whether a run has rows of texels, so that a load gives one vector whatever the
+    dtype."""
     return isinstance(run, BlockedAccess)
 
 

@@ -97,7 +97,7 @@ class RuleContext:
         candidates: Iterable[T],
         estimate: Callable[[T], float],
     ) -> T:
-        """The schedule of a node's kernel: from the tuning log, else by the estimate."""
+        """Return the schedule of a node's kernel: from the tuning log, else by the estimate."""
         work = signature(self.graph, node, self.options)
         return self.schedules.choose(family, node.name, work, candidates, estimate)
 
@@ -114,7 +114,7 @@ class RuleContext:
         return NodeKernel(context=self, node=node, builder=builder)
 
     def _pick_group(self, node: Node, family: str, extents: Threads) -> Threads:
-        """The work-group of a kernel that leaves it to its builder."""
+        """Return the work-group of a kernel that leaves it to its builder."""
         work = signature(self.graph, node, self.options)
         usual = pick_work_group(extents, self.limits)
         return self.schedules.choose_group(family, node.name, work, extents, usual)
@@ -128,7 +128,7 @@ class RuleContext:
         transform: Matrix | None = None,
         dtype: str | None = None,
     ) -> tuple[str, OperandSpec]:
-        """A constant of the graph, packed by `pack` to `[layers, rows, cols, 4]`.
+        """Return a constant of the graph, packed by `pack` to `[layers, rows, cols, 4]`.
 
         `prepare` orders it or computes with it in full precision; then it is rounded, and
         `transform` is what Winograd's algorithm makes of it.  It goes to a texture if the target
@@ -177,7 +177,7 @@ class RuleContext:
         dtype: str | None = None,
         transform: Matrix | None = None,
     ) -> tuple[str, OperandSpec]:
-        """A constant of the graph, prepared, rounded for storage, packed to a flat buffer.
+        """Return a constant of the graph, prepared, rounded for storage, packed to a flat buffer.
 
         `dtype` is that of its elements if not that of all storage.
         """
@@ -194,7 +194,8 @@ class RuleContext:
     def _pack(
         self, name: str, pack: Pack, prepare: Pack, dtype: str, transform: Matrix | None
     ) -> tuple[np.ndarray, Packing]:
-        """A constant of the graph in its own order, and how to bring other numbers into it."""
+        """Return a constant of the graph in its own order, and how to bring other numbers into
+        it."""
         # Packing moves and never computes: rounded first, it moves half the bytes.
         constant = self._constant(name)
         value = spill(pack(self._round_constant(name, prepare(constant), dtype, transform)))
@@ -214,7 +215,8 @@ class RuleContext:
     def _round_constant(
         self, name: str, value: np.ndarray, dtype: str, transform: Matrix | None = None
     ) -> np.ndarray:
-        """A constant in the dtype that it is stored in; what becomes infinite is a Decision."""
+        """Return a constant in the dtype that it is stored in; what becomes infinite is a
+        Decision."""
         stored = round_constant(value, dtype, transform)
         if stored.lost:
             self.log.add(
@@ -275,7 +277,7 @@ class NodeKernel:
         return self.accesses[name]
 
     def input_or_prologue(self) -> Access:
-        """The first input, or what the prologue computes in its place."""
+        """Return the first input, or what the prologue computes in its place."""
         x = self.input(self.node.inputs[0])
         self.reads_prologue = True
         if self.node.prologue is None:
@@ -378,7 +380,8 @@ class NodeKernel:
 
 
 def _spec_of_stored(graph: Graph, owner: str, stored: Iterable[str]) -> OperandSpec:
-    """A memory as what is stored counts it: axes of a state may play other roles than before."""
+    """Return a memory as what is stored counts it: axes of a state may play other roles than
+    before."""
     spec, layouts = graph.operand(owner), {graph.operand(name).layout for name in stored}
     plain = spec.memory is Memory.PLAIN and len(layouts) == 1
     return replace(spec, layout=layouts.pop()) if plain else spec

@@ -35,7 +35,7 @@ def _columns(pixels: int, stride: int, taps: int, dilation: int) -> tuple[int, .
 
 
 def is_depthwise(graph: Graph, node: Node) -> bool:
-    """Whether each channel of a convolution's output is made of one channel of its own."""
+    """Return whether each channel of a convolution's output is made of one channel of its own."""
     out_channels, per_in, _, _ = _extents(
         graph.tensors[node.inputs[1]].shape, str(node.attrs["kernel_layout"])
     )
@@ -44,14 +44,14 @@ def is_depthwise(graph: Graph, node: Node) -> bool:
 
 
 def conv_geometry(graph: Graph, node: Node) -> ConvGeometry:
-    """The geometry of a two-dimensional convolution."""
+    """Return the geometry of a two-dimensional convolution."""
     shape = graph.tensors[node.inputs[1]].shape
     _, _, kh, kw = _extents(shape, str(node.attrs["kernel_layout"]))
     return geometry_of(node.attrs, (kh, kw))
 
 
 def geometry_of(attrs: Mapping[str, Any], kernel: tuple[int, int]) -> ConvGeometry:
-    """The geometry that Relax's attributes state."""
+    """Return the geometry that Relax's attributes state."""
     top, left = attrs["padding"][0], attrs["padding"][1]
     return ConvGeometry(
         kernel=kernel,

@@ -36,7 +36,7 @@ class ConvWeights(Protocol):
     """Weights of the output blocks that a thread makes."""
 
     def row(self, tap: Expr, column: Expr) -> list[Expr]:
-        """A vector of four output channels for each block of the thread.
+        """Return a vector of four output channels for each block of the thread.
 
         `column` is the input channel within the window of the output block.
         """
@@ -100,7 +100,7 @@ class UniformWeights:
 
 
 def unpack_texels(builder: KernelBuilder, words: Expr) -> list[Expr]:
-    """What `load_vector` gave, as vectors of four: two for half arithmetic, else one."""
+    """Return what `load_vector` gave, as vectors of four: two for half arithmetic, else one."""
     if builder.compute != "float16":
         return [builder.let(words, "k")]
     halves = builder.let(_reinterpret_as_float16(words, HALVES_A_LOAD), "k")
@@ -111,7 +111,7 @@ def unpack_texels(builder: KernelBuilder, words: Expr) -> list[Expr]:
 
 
 def _constant_part(index: Expr) -> tuple[Expr, int]:
-    """An index as what changes and what is added to it."""
+    """Return an index as what changes and what is added to it."""
     if isinstance(index, tirx.Add) and const_int(index.b) is not None:
         return index.a, const_int(index.b) or 0
     fixed = const_int(index)
@@ -119,7 +119,7 @@ def _constant_part(index: Expr) -> tuple[Expr, int]:
 
 
 def _reinterpret_as_float16(words: Expr, lanes: int) -> Expr:
-    """The same bits as `lanes` halves."""
+    """Return the same bits as `lanes` halves."""
     return tirx.call_pure_extern(f"float16x{lanes}", f"as_half{lanes}", words)
 
 

@@ -53,7 +53,7 @@ class ConvWork:
         return len(self.geometry.columns(pixels)) if rows is None else rows.count
 
     def image_rows(self, pixels: int) -> RowPlan | None:
-        """How a thread of so many pixels reads the image; None where it is none."""
+        """Return how a thread of so many pixels reads the image; None where it is none."""
         if self.image is None:
             return None
         return RowPlan.from_image(self.image, self.geometry, self.out, pixels)
@@ -74,7 +74,7 @@ class ConvWork:
 def conv_work(
     graph: Graph, node: Node, geometry: ConvGeometry, options: CompileOptions
 ) -> ConvWork:
-    """What a cost model needs of a convolution."""
+    """Return what a cost model needs of a convolution."""
     out = graph.operand(node.output).extents
     source = graph.operand(node.inputs[0])
     in_channels = source.extents.c
@@ -95,7 +95,7 @@ def conv_work(
 
 
 def pointwise_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
-    """What it needs of a node that is a 1x1 convolution, beside other things."""
+    """Return what it needs of a node that is a 1x1 convolution, beside other things."""
     return conv_work(graph, node, ConvGeometry(kernel=(1, 1)), options)
 
 

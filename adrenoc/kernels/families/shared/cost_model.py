@@ -20,7 +20,7 @@ class CostModel:
 
     @staticmethod
     def from_target(options: CompileOptions, target: Target) -> CostModel:
-        """The cost model of a target's figures."""
+        """Return the cost model of a target's figures."""
         machine = Machine.from_performance(target.performance, target.cost)
         return CostModel(options=options, limits=target.limits, machine=machine)
 

@@ -12,7 +12,7 @@ SOFTMAX_OPERATIONS = 5
 
 
 def size_of(graph: Graph, name: str) -> int:
-    """The number of elements of a tensor."""
+    """Return the number of elements of a tensor."""
     return math.prod(graph.tensors[name].shape)
 
 
@@ -22,12 +22,12 @@ def inputs_per_result(graph: Graph, node: Node) -> int:
 
 
 def positions_of(graph: Graph, name: str) -> int:
-    """The number of elements of one channel of a placed tensor."""
+    """Return the number of elements of one channel of a placed tensor."""
     return size_of(graph, name) // graph.operand(name).extents.c
 
 
 def count_per_input_element(operations: int) -> Counts:
-    """The operations of a node that does so many for each element of its first input."""
+    """Return the operations of a node that does so many for each element of its first input."""
 
     def count(graph: Graph, node: Node) -> int:
         return operations * size_of(graph, node.inputs[0])
@@ -36,10 +36,10 @@ def count_per_input_element(operations: int) -> Counts:
 
 
 def count_per_output_position(graph: Graph, node: Node) -> int:
-    """The multiply-adds of a node that uses each weight once for each output position."""
+    """Return the multiply-adds of a node that uses each weight once for each output position."""
     return size_of(graph, node.inputs[1]) * positions_of(graph, node.output)
 
 
 def count_per_input_position(graph: Graph, node: Node) -> int:
-    """The multiply-adds of a node that uses each weight once for each input position."""
+    """Return the multiply-adds of a node that uses each weight once for each input position."""
     return size_of(graph, node.inputs[1]) * positions_of(graph, node.inputs[0])

@@ -15,7 +15,8 @@ SIXTEEN = WORDS * LANES
 
 
 def pack_rest(weight: np.ndarray, low: int) -> np.ndarray:
-    """What `low` adds to the sums of each output channel, int32, padded to blocks of four."""
+    """Return what `low` adds to the sums of each output channel, int32, padded to blocks of
+    four."""
     sums = weight.astype(np.int64).sum(axis=(1, 2, 3)) * low
     padded = np.zeros(-(-len(sums) // LANES) * LANES, np.int32)
     padded[: len(sums)] = sums
@@ -23,7 +24,7 @@ def pack_rest(weight: np.ndarray, low: int) -> np.ndarray:
 
 
 def fits_bytes(weight: np.ndarray) -> bool:
-    """Whether weights are whole numbers that a signed byte holds."""
+    """Return whether weights are whole numbers that a signed byte holds."""
     low, high = np.iinfo(np.int8).min, np.iinfo(np.int8).max
     whole = np.array_equal(weight, np.rint(weight))
     return bool(whole and weight.min(initial=0) >= low and weight.max(initial=0) <= high)
@@ -36,7 +37,7 @@ MOST_PRODUCTS = 65536
 
 
 def suits_dot(context: RuleContext, node: Node, oihw: Oihw, refused: str = "") -> bool:
-    """Whether an operator reads bytes, and its weights are such that integers do.
+    """Return whether an operator reads bytes, and its weights are such that integers do.
 
     `refused` says why its kernel would not do all the same.
     """

@@ -64,7 +64,7 @@ class RowPlan:
     def from_image(
         spec: OperandSpec, geometry: ConvGeometry, out: Extents, pixels: int
     ) -> RowPlan | None:
-        """The plan of a convolution; None where the image lies in another order."""
+        """Return the plan of a convolution; None where the image lies in another order."""
         strides, e = _strides(spec.roles, spec.shape), spec.extents
         planar = e.w == 1 or strides["W"] == 1
         beside = (e.c == 1 or strides["C"] == 1) and (e.w == 1 or strides["W"] == e.c)
@@ -101,7 +101,7 @@ class RowPlan:
                 yield from (Load(n, Reach.EITHER) for n in numbers)
 
     def _reach(self, at: int) -> Reach:
-        """How four numbers lie, where they can be loaded together."""
+        """Return how four numbers lie, where they can be loaded together."""
         end = at + LANES
         if at >= 0 and self.last + end <= self.width:
             return Reach.WITHIN

@@ -35,7 +35,7 @@ class IntegerBias:
     values: np.ndarray | None = None
 
     def operand(self, kernel: NodeKernel, family: str, low: int, oihw: Oihw) -> Access:
-        """The constant of `rest`, as the kernel's next argument."""
+        """Return the constant of `rest`, as the kernel's next argument."""
         kind = f"{family}_rest{-low}{self.name}"
         name = self.node.inputs[1]
         return kernel.flat(name, kind, lambda w: self.rest(w, low), oihw, "float32")
@@ -97,7 +97,8 @@ def _source(body: Body, load: Any) -> str:
 
 
 def _read_whole_constants(graph: Graph, node: Node, load: Any, name: str) -> np.ndarray | None:
-    """The values of a constant of whole numbers, one an output channel; None if it is another."""
+    """Return the values of a constant of whole numbers, one an output channel; None if it is
+    another."""
     tensor = graph.tensors.get(name)
     value = None if tensor is None else tensor.value
     spec = graph.operand(node.output)

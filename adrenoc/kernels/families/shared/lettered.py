@@ -12,7 +12,8 @@ _LETTERS = ("NCHW", "NHWC", "NCW", "NWC")
 
 
 def letters_refused(node: Node, key: str) -> str | None:
-    """Why the layouts that attribute `key` and `out_layout` name cannot be read or written."""
+    """Return why the layouts that attribute `key` and `out_layout` name cannot be read or
+    written."""
     layout: Any = node.attrs[key]
     out = str(node.attrs["out_layout"] or layout)
     if str(layout) not in _LETTERS or out not in _LETTERS:
@@ -21,7 +22,7 @@ def letters_refused(node: Node, key: str) -> str | None:
 
 
 def wants_letters(key: str) -> WantsLayout:
-    """The first input in the layout that attribute `key` names."""
+    """Return the first input in the layout that attribute `key` names."""
 
     def want(node: Node, position: int, _shape: tuple[int, ...]) -> Layout | None:
         return Layout(str(node.attrs[key])) if position == 0 else None
@@ -30,7 +31,7 @@ def wants_letters(key: str) -> WantsLayout:
 
 
 def makes_letters(key: str) -> MakesLayout:
-    """The output in the layout `out_layout`, or in that of the input where it names none."""
+    """Return the output in the layout `out_layout`, or in that of the input where it names none."""
 
     def make(node: Node, _shape: tuple[int, ...], _source: Layout | None) -> Layout:
         return Layout(str(node.attrs["out_layout"] or node.attrs[key]))

@@ -69,7 +69,7 @@ class Machine:
 
     @staticmethod
     def from_performance(performance: Performance, cost: Cost) -> Machine:
-        """The machine of a target's figures and of the cost table that it names."""
+        """Return the machine of a target's figures and of the cost table that it names."""
         p, u = performance, cost.unstated
         processors = (p.compute_units or u.compute_units) * (
             p.micro_sps_per_compute_unit or u.micro_sps_per_compute_unit
@@ -93,8 +93,8 @@ class Machine:
         )
 
     def end_doubt(self) -> tuple[Machine, Machine]:
-        """The same where wide reads of local memory take longer, and where they do not; itself
-        twice where that is known."""
+        """Return the same where wide reads of local memory take longer, and where they do not;
+        itself twice where that is known."""
         if not 0.0 < self.cost.pipes.local_by_width < 1.0:
             return self, self
         sure = (replace(self.cost.pipes, local_by_width=share) for share in (1.0, 0.0))

@@ -83,7 +83,7 @@ class MixedParts(Access):
         self._mixed = mixed
 
     def _share_powers(self, member: Expr, threads: int) -> SharedArray:
-        """What each part of each head is multiplied by, in local memory."""
+        """Return what each part of each head is multiplied by, in local memory."""
         builder, e = self._builder, self._parts.extents
         scores_at, zero = iconst(e.blocks - 1), iconst(0)
         shares = builder.allocate_shared(e.w * e.n, dtype=ACCUMULATOR)
@@ -131,13 +131,13 @@ class MixedParts(Access):
 
 
 def token_of(parts: Extents) -> Extents:
-    """The extents of the token whose numbers are in so many parts."""
+    """Return the extents of the token whose numbers are in so many parts."""
     return Extents(1, (parts.blocks - 1) * LANES * parts.w, 1, 1)
 
 
 def mix_clocks(parts: int, blocks: int, threads: int, machine: Machine) -> tuple[float, float]:
-    """What the mix of so many blocks adds in a group of so many threads: how long each wave keeps
-    the busiest pipe, and how long one takes alone."""
+    """Return what the mix of so many blocks adds in a group of so many threads: how long each wave
+    keeps the busiest pipe, and how long one takes alone."""
     if not parts:
         return 0.0, 0.0
     cost, rates = machine.cost.n_bits, machine.cost.pipes

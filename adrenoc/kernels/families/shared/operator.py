@@ -191,7 +191,7 @@ def made_by_passes(
     operations: Counts = no_operations,
     channel_sums: ChannelSums | None = None,
 ) -> Operator:
-    """An operator that fusion makes of others when all tensors have their places already."""
+    """Return an operator that fusion makes of others when all tensors have their places already."""
     return Operator(
         name=name,
         kind=kind,

@@ -31,7 +31,8 @@ class Rounded:
 
 
 def round_constant(constant: np.ndarray, dtype: str, transform: Matrix | None = None) -> Rounded:
-    """A constant as `dtype`, or what `transform` makes of its filters once they are of that dtype.
+    """Return a constant as `dtype`, or what `transform` makes of its filters once they are of that
+    dtype.
 
     What is rounded first is what a direct convolution multiplies by: a bundle for several GPUs
     holds it once for both.

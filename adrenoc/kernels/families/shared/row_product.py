@@ -51,7 +51,7 @@ class Form:
 
 
 def read_form(node: Node) -> Form:
-    """The inputs behind the tokens."""
+    """Return the inputs behind the tokens."""
     width = 1
     if node.op in (N_BITS, N_BITS_DOT):
         width = 2 + bool(node.attrs["zeros"])
@@ -87,7 +87,7 @@ def parts_read(graph: Graph, node: Node) -> int:
 
 
 def declare_token(kernel: NodeKernel, node: Node) -> Access:
-    """What is multiplied: tokens, or the mix of one's parts."""
+    """Return what is multiplied: tokens, or the mix of one's parts."""
     x = kernel.input(node.inputs[0])
     if not node.attrs.get(JOINED):
         return x
@@ -111,7 +111,8 @@ class RowNorm:
     epsilon: float
 
     def scale(self, builder: KernelBuilder, squares: Expr, channels: int) -> Expr:
-        """What a token of so many channels is multiplied by, of the sums of squares by lane."""
+        """Return what a token of so many channels is multiplied by, of the sums of squares by
+        lane."""
         squares = builder.let(squares, "squares")
         mean = sum_lanes(squares) / fconst(channels, ACCUMULATOR)
         root = tirx.sqrt(mean + fconst(self.epsilon, ACCUMULATOR))
@@ -119,7 +120,7 @@ class RowNorm:
 
 
 def declare_norm(kernel: NodeKernel, node: Node) -> RowNorm | None:
-    """The norm that a product computes, None where it has none."""
+    """Return the norm that a product computes, None where it has none."""
     form = read_form(node)
     if not form.gains:
         return None
@@ -128,7 +129,8 @@ def declare_norm(kernel: NodeKernel, node: Node) -> RowNorm | None:
 
 
 def declare_gate(kernel: NodeKernel, node: Node) -> Finished | None:
-    """What makes the gate of the second matrix's products, None where there is one matrix."""
+    """Return what makes the gate of the second matrix's products, None where there is one
+    matrix."""
     if not node.attrs.get(GATED):
         return None
     body = node.parts.get(GATE)
@@ -142,8 +144,8 @@ def declare_gate(kernel: NodeKernel, node: Node) -> Finished | None:
 def give_gate(
     finish: Finished | None, place: tuple[Expr, Expr, Expr, Expr], others: Sequence[Expr]
 ) -> dict[str, Expr]:
-    """What an epilogue reads beside a product at (n, block, h, w): the gate there, if there is
-    one."""
+    """Return what an epilogue reads beside a product at (n, block, h, w): the gate there, if there
+    is one."""
     if finish is None or not others:
         return {}
     return {Node.BESIDE: finish.value(*place, others[0])}

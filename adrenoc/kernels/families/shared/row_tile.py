@@ -52,7 +52,7 @@ class RowWork:
 
 
 def pick_row_tile(context: RuleContext, node: Node, family: str, work: RowWork) -> RowTile:
-    """The schedule with the least estimate, or what the tuning log says."""
+    """Return the schedule with the least estimate, or what the tuning log says."""
     machine = context.machine
     storage_bytes = bytes_of(context.options.storage_dtype)
     return context.choose(

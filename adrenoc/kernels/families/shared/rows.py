@@ -47,7 +47,7 @@ class RowTile:
 
 
 def rows_along(extents: Extents, role: str) -> tuple[int, int, int]:
-    """How many rows along a role there are, in x, y, z."""
+    """Return how many rows along a role there are, in x, y, z."""
     e = extents
     blocks = 1 if role == "C" else e.blocks
     return (
@@ -60,7 +60,7 @@ def rows_along(extents: Extents, role: str) -> tuple[int, int, int]:
 def start_of_row(
     builder: KernelBuilder, tile: RowTile, x: Access, role: str
 ) -> tuple[Position, Team]:
-    """The first texel of the thread's row along a role, and those that share the row."""
+    """Return the first texel of the thread's row along a role, and those that share the row."""
     blocks = 1 if role == "C" else x.extents.blocks
     w, h, z, team = row_threads(builder, rows_along(x.extents, role), tile)
     if blocks == 1:
@@ -71,7 +71,7 @@ def start_of_row(
 def row_threads(
     builder: KernelBuilder, rows: tuple[int, int, int], tile: RowTile
 ) -> tuple[Expr, Expr, Expr, Team]:
-    """A thread or a team for each of the rows in x, y, z; returns its place and its team.
+    """Return a thread or a team for each of the rows in x, y, z; returns its place and its team.
 
     Teams beyond the last row repeat one that exists: `builder.inside` says who stores.
     """
@@ -95,7 +95,7 @@ def row_threads(
 
 
 def _existing(builder: KernelBuilder, row: Expr, count: int, a_group: int) -> Expr:
-    """A row's number, or the last row's where there are more threads than rows."""
+    """Return a row's number, or the last row's where there are more threads than rows."""
     return builder.let(minimum(row, iconst(count - 1)), "line") if count % a_group else row
 
 

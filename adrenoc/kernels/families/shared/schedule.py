@@ -71,7 +71,7 @@ class Schedules:
         candidates: Iterable[T],
         estimate: Callable[[T], float],
     ) -> T:
-        """The tuned candidate, else the one with the least estimate (any unit).
+        """Return the tuned candidate, else the one with the least estimate (any unit).
 
         Raises:
             TargetError: there is no candidate.
@@ -91,7 +91,8 @@ class Schedules:
         extents: tuple[int, int, int],
         usual: tuple[int, int, int],
     ) -> tuple[int, int, int]:
-        """The work-group of a kernel without other choices: `usual` where nothing was measured."""
+        """Return the work-group of a kernel without other choices: `usual` where nothing was
+        measured."""
         groups = work_groups(extents, usual, self.limits, self.cost)
         tiles = [WorkGroup(work_group=group) for group in groups]
 
@@ -143,7 +144,7 @@ class Schedules:
         )
 
     def refusal(self, digest: str, tile: Tile) -> str | None:
-        """Why the target cannot run this schedule; None if it can."""
+        """Return why the target cannot run this schedule; None if it can."""
         if tile.work_group is not None and tile.work_group in self.tuning.banned:
             return f"work-groups of {_format_group(tile.work_group)} are on the target's ban list"
         refused = self.tuning.refused.get(digest)
@@ -191,7 +192,7 @@ class _Allowed(Sequence[T]):
 
 
 def refusal(tile: Tile, limits: Limits) -> str | None:
-    """Why a target of these limits cannot run this schedule; None if it can."""
+    """Return why a target of these limits cannot run this schedule; None if it can."""
     return None if tile.work_group is None else limits.refuse_group(tile.work_group)
 
 
@@ -201,7 +202,7 @@ def work_groups(
     limits: Limits,
     cost: WorkGroupCost,
 ) -> Iterator[tuple[int, int, int]]:
-    """The usual work-group, then others that suit the extents: powers of two a side."""
+    """Yield the usual work-group, then others that suit the extents: powers of two a side."""
     yield usual
     most = min(cost.most_threads, limits.max_work_group_size)
     fewest = min(cost.fewest_threads, math.prod(extents))
@@ -218,13 +219,13 @@ def threads_started(extents: tuple[int, int, int], group: tuple[int, int, int]) 
 
 
 def actions_of(tile: Tile) -> dict[str, Any]:
-    """The schedule as JSON values: what a tuning log stores."""
+    """Return the schedule as JSON values: what a tuning log stores."""
     actions: dict[str, Any] = plain(tile)
     return actions
 
 
 def is_of(tile: Any, actions: Actions) -> bool:
-    """Whether these are the tile's actions; one that a log does not name has its default.
+    """Return whether these are the tile's actions; one that a log does not name has its default.
 
     So a log outlives a family that learns something new.
     """

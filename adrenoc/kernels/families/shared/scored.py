@@ -46,7 +46,7 @@ class Scored(Generic[T]):
         return dict(zip(tiles, estimates.tolist(), strict=True))
 
     def alone(self, tile: T) -> float:
-        """The estimate of one tile, without those of others."""
+        """Return the estimate of one tile, without those of others."""
         return float(self._estimate(tile))
 
     @property
@@ -56,7 +56,7 @@ class Scored(Generic[T]):
         return float(estimates.min()) if len(estimates) else math.inf
 
     def rank(self) -> Iterator[T]:
-        """The candidates, the best first; of equals those that come first."""
+        """Return the candidates, the best first; of equals those that come first."""
         tiles, estimates = self._searched
         return (tiles[place] for place in np.argsort(estimates, kind="stable").tolist())
 

@@ -67,7 +67,7 @@ def _tensor(graph: Graph, name: str) -> list[Any]:
 
 
 def _expression(graph: Graph, node: Node, body: Body) -> list[Any]:
-    """The expression under canonical names, what each source is, and what is folded."""
+    """Return the expression under canonical names, what each source is, and what is folded."""
     places: dict[str, Any] = {name: i for i, name in enumerate(node.inputs)}
     known = {**places, Node.RESULT: "result", Node.BESIDE: "beside"}
     sources = [
@@ -77,7 +77,7 @@ def _expression(graph: Graph, node: Node, body: Body) -> list[Any]:
 
 
 def _number_names(text: str) -> str:
-    """The text with its own names numbered in the order in which they appear."""
+    """Return the text with its own names numbered in the order in which they appear."""
     names: dict[str, str] = {}
 
     def rename(match: re.Match[str]) -> str:

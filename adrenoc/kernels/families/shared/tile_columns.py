@@ -25,40 +25,40 @@ Column = Any
 
 
 def larger(first: Column, second: Column) -> Column:
-    """The larger of two numbers."""
+    """Return the larger of two numbers."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return np.maximum(first, second)
     return max(first, second)
 
 
 def smaller(first: Column, second: Column) -> Column:
-    """The smaller of two numbers."""
+    """Return the smaller of two numbers."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return np.minimum(first, second)
     return min(first, second)
 
 
 def choose(condition: Column, then: Column, other: Column) -> Column:
-    """The first where the condition holds, else the other; both are made for every tile."""
+    """Return the first where the condition holds, else the other; both are made for every tile."""
     if isinstance(condition, np.ndarray):
         return np.where(condition, then, other)
     return then if condition else other
 
 
 def round_up(number: Column) -> Column:
-    """The least whole number that is not below."""
+    """Return the least whole number that is not below."""
     if isinstance(number, np.ndarray):
         return np.ceil(number).astype(np.int64)
     return math.ceil(number)
 
 
 def round_down(number: Column) -> Column:
-    """The whole part of a number that is not negative."""
+    """Return the whole part of a number that is not negative."""
     return number.astype(np.int64) if isinstance(number, np.ndarray) else int(number)
 
 
 def look_up(numbers: Column, function: Callable[[int], Any]) -> Column:
-    """What `function` says of a whole number; it is asked once for each that differs."""
+    """Return what `function` says of a whole number; it is asked once for each that differs."""
     if not isinstance(numbers, np.ndarray):
         return function(numbers)
     # `np.unique` would load NumPy's masked arrays, as long a work as a hundred such tables.
@@ -68,7 +68,7 @@ def look_up(numbers: Column, function: Callable[[int], Any]) -> Column:
 
 
 def is_one(actions: Column, wanted: object) -> Column:
-    """Whether an action that is no number is this one."""
+    """Return whether an action that is no number is this one."""
     if isinstance(actions, np.ndarray):
         return np.array([action is wanted for action in actions.tolist()], dtype=bool)
     return actions is wanted
@@ -94,7 +94,7 @@ class TileTable(Sequence[T]):
         return self._kind(**self._actions)
 
     def estimate(self, estimate: Callable[[T], Column]) -> np.ndarray:
-        """What `estimate` makes of each tile."""
+        """Return what `estimate` makes of each tile."""
         if not self._count:
             return np.empty(0)
         return np.broadcast_to(np.asarray(estimate(self.columns), dtype=np.float64), self._count)
@@ -128,7 +128,7 @@ class TileTable(Sequence[T]):
         return self._kind(**{name: _pick(value, 0) for name, value in one.items()})
 
     def _map_columns(self, change: Callable[[np.ndarray], Any]) -> dict[str, Any]:
-        """The actions, with what `change` makes of each array."""
+        """Return the actions, with what `change` makes of each array."""
 
         def change_all(value: Any) -> Any:
             if isinstance(value, tuple):
@@ -145,7 +145,7 @@ class TileTables(Sequence[T]):
         self._tables = tables
 
     def estimate(self, estimate: Callable[[T], Column]) -> np.ndarray:
-        """What `estimate` makes of each tile, asked once a table."""
+        """Return what `estimate` makes of each tile, asked once a table."""
         return np.concatenate([np.empty(0), *(table.estimate(estimate) for table in self._tables)])
 
     def __len__(self) -> int:

@@ -52,7 +52,7 @@ def one_of(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def weights_of(run: TypicalRun, node: Node) -> np.ndarray:
-    """The constant weights of a node, its second input."""
+    """Return the constant weights of a node, its second input."""
     value = run.graph.tensors[node.inputs[1]].value
     if value is None or value.size > _LOOKED_AT or value.dtype.kind not in "fiu":
         raise NotKnownError
@@ -60,7 +60,7 @@ def weights_of(run: TypicalRun, node: Node) -> np.ndarray:
 
 
 def middle(array: np.ndarray, *, keep: int, also: int = -1) -> np.ndarray:
-    """The array, with one element alone of the axes other than those."""
+    """Return the array, with one element alone of the axes other than those."""
     held = (0, keep + 1, also + 1) if also >= 0 else (0, keep + 1)
     return array[
         tuple(
@@ -88,7 +88,7 @@ def sums_of_terms(sums: np.ndarray, squares: np.ndarray, *, alike: bool) -> np.n
 
 
 def have_one_sign(weights: np.ndarray) -> bool:
-    """Whether no weight has another sign than the others, which no chance brings about."""
+    """Return whether no weight has another sign than the others, which no chance brings about."""
     first = weights.reshape(-1)[:ROWS]
     if first.min() < 0 < first.max() or weights.size < _FEW:
         return False

@@ -15,12 +15,13 @@ from adrenoc.kernels.families.winograd.winograd_rule import multiply_rule, pixel
 
 
 def _count_plane_products(graph: Graph, node: Node) -> int:
-    """A matrix product for each plane of the tiles: [in, planes, tiles] to [out, planes, tiles]."""
+    """Return a matrix product for each plane of the tiles: [in, planes, tiles] to [out, planes,
+    tiles]."""
     return size_of(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
 
 
 def _count_tile_products(graph: Graph, node: Node) -> int:
-    """The same of a convolution whose tiles no memory holds."""
+    """Return the same of a convolution whose tiles no memory holds."""
     tiling = node.attrs["tiling"]
     source, out = graph.operand(node.inputs[0]).extents.c, graph.operand(node.output).extents.c
     return int(source * out * tiling.planes * tiling.tiles)

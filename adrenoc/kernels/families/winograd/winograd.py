@@ -137,7 +137,7 @@ def transform_to_pixels(
 
 
 def _growth(tiling: Tiling, stored: Access) -> int:
-    """How many times smaller a tensor between the transforms holds its numbers."""
+    """Return how many times smaller a tensor between the transforms holds its numbers."""
     return tiling.transform.growth if stored.spec.dtype == "float16" else 1
 
 

@@ -179,7 +179,7 @@ class _Kernel:
             builder.barrier()
 
     def _rows(self) -> list[_Row]:
-        """The rows of transformed tiles that this thread makes in each chunk."""
+        """Return the rows of transformed tiles that this thread makes in each chunk."""
         builder, tile, side = self.b, self.tile, self.side
         transform = self.tiling.transform.input_transform
         first, second, sign = zip(*map(two_terms, transform), strict=True)
@@ -215,7 +215,7 @@ class _Kernel:
         return rows
 
     def _read(self, row: _Row, start: Expr) -> list[tuple[Expr, Expr]]:
-        """The texels of two rows of inputs, column by column."""
+        """Return the texels of two rows of inputs, column by column."""
         builder = self.b
         block = start + row.block
         if self.window != self.x.extents.blocks:
@@ -351,7 +351,7 @@ class _Kernel:
                     epilogue.write(n, block, y, left + iconst(j), pixel)
 
     def _test_inside(self, tile: Expr, block: Expr, y: Expr) -> Expr | None:
-        """Whether such pixels exist; None where all do."""
+        """Return whether such pixels exist; None where all do."""
         e = self.out.extents
         tests = []
         if self.tiling.tiles % self.tile.group_tiles:
@@ -363,7 +363,7 @@ class _Kernel:
         return reduce(lambda a, b: a & b, tests) if tests else None
 
     def _sum(self, band: Expr, u: Expr, v: int, at: Expr) -> Expr:
-        """The sum of one plane of a tile, of all splits."""
+        """Return the sum of one plane of a tile, of all splits."""
         tile = self.tile
         plane = band * iconst(self.planes) + u * iconst(self.side) + iconst(v)
         first = plane * iconst(tile.group_tiles) + at

@@ -64,7 +64,7 @@ def winograd_conv_rule(context: RuleContext, node: Node) -> KernelCall:
 def score_tiles(
     work: ConvWork, tiling: Tiling, limits: Limits, machine: Machine, textures: bool
 ) -> Scored[WinogradTile]:
-    """The tiles of this one kernel, each with its estimate."""
+    """Return the tiles of this one kernel, each with its estimate."""
     as_texels = textures and machine.texel_weights
     return Scored(
         lambda: conv_candidates(work, tiling, limits, machine.cost, textures=as_texels),
@@ -73,7 +73,7 @@ def score_tiles(
 
 
 def whole_clocks(node: Node, work: ConvWork, costs: CostModel) -> float:
-    """The least estimate of a node that is this one kernel."""
+    """Return the least estimate of a node that is this one kernel."""
     tiling, textures = node.attrs["tiling"], costs.options.textures
     return score_tiles(work, tiling, costs.limits, costs.machine, textures).least
 
@@ -81,7 +81,7 @@ def whole_clocks(node: Node, work: ConvWork, costs: CostModel) -> float:
 def conv_candidates(
     work: ConvWork, tiling: Tiling, limits: Limits, costs: Cost, *, textures: bool
 ) -> Iterator[WinogradTile]:
-    """The tiles that suit the extents of a convolution."""
+    """Yield the tiles that suit the extents of a convolution."""
     own = (Route.TEXTURE, Route.BUFFER) if textures else (Route.BUFFER,)
     cost, wave = costs.winograd_conv, costs.pipes.wave_threads
     most = min(cost.most_threads, limits.max_work_group_size)
@@ -116,7 +116,7 @@ def conv_candidates(
 def _suits(
     work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: WinogradConvCost, limits: Limits
 ) -> bool:
-    """Whether splits, local memory and threads come out well."""
+    """Return whether splits, local memory and threads come out well."""
     if tile.chunk % (tile.split_k * tile.unroll) or tile.chunk > work.in_blocks:
         return False
     if whole_k_steps(work.in_blocks, tile.chunk) > cost.most_padding * work.in_blocks:
@@ -193,14 +193,14 @@ def conv_clocks(
 
 
 def _instructions(work: ConvWork, costs: Cost) -> tuple[WinogradInstructions, WinogradInstructions]:
-    """What takes slots, and what of it takes the arithmetic pipe."""
+    """Return what takes slots, and what of it takes the arithmetic pipe."""
     if work.half:
         return costs.winograd_slots_half, costs.winograd_alu_half
     return costs.winograd_slots_float, costs.winograd_alu_float
 
 
 def _brings_texels(work: ConvWork, tile: WinogradTile, machine: Machine) -> bool:
-    """Whether weights come to local memory as texels."""
+    """Return whether weights come to local memory as texels."""
     return tile.route is Route.LOCAL and has_texel_weights(work, machine)
 
 
@@ -243,7 +243,7 @@ def _registers(work: ConvWork, tiling: Tiling, tile: WinogradTile, cost: Winogra
 
 
 def _bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> int:
-    """What memory has to move: weights of whole work-groups, the input and the output."""
+    """Return what memory has to move: weights of whole work-groups, the input and the output."""
     e = work.out
     weights = (
         tiling.planes

@@ -9,7 +9,7 @@ from adrenoc.base.tvmapi import Expr, fconst, iconst, select, tirx
 
 
 def two_terms(row: Sequence[Fraction]) -> tuple[int, int, int]:
-    """A row of the transform as `a + sign * b`: a, b, sign."""
+    """Return a row of the transform as `a + sign * b`: a, b, sign."""
     first, second = sorted((u for u, c in enumerate(row) if c), key=lambda u: row[u], reverse=True)
     return first, second, int(row[second])
 
@@ -24,7 +24,7 @@ def quotient(number: Expr, by: int) -> Expr:
 
 
 def remainder(number: Expr, by: int) -> Expr:
-    """What `quotient` leaves.
+    """Return what `quotient` leaves.
 
     Before -> after:
         t0 % 6 + (6 & t0 % 6 >> 31)    t0 % 6
@@ -33,7 +33,7 @@ def remainder(number: Expr, by: int) -> Expr:
 
 
 def pick(index: Expr, values: Sequence[int]) -> Expr:
-    """The value at an index that is not known while compiling."""
+    """Return the value at an index that is not known while compiling."""
     return _select_value(index, [iconst(value) for value in values])
 
 

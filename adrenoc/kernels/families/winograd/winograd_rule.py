@@ -82,14 +82,14 @@ def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
-    """The multiplication of a 3x3 convolution, as a convolution of one tap."""
+    """Return the multiplication of a 3x3 convolution, as a convolution of one tap."""
     out = Extents(1, work.out.c, tiling.planes, tiling.tiles)
     return replace(work, geometry=_POINT, out=out, weight_sets=tiling.planes)
 
 
 @lru_cache(maxsize=MOST_KNOWN)
 def score_multiply_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
-    """The tiles of the multiplication, each with its estimate."""
+    """Return the tiles of the multiplication, each with its estimate."""
     return Scored(
         lambda: multiply_candidates(work, limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),

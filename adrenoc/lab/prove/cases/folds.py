@@ -17,7 +17,7 @@ def _pool(net: Net, *, op: str, shape: tuple[int, ...], **attrs: Any) -> str:
 
 
 def _pick_largest(net: Net) -> str:
-    """The largest of numbers that a half cannot hold: rounding shows."""
+    """Return the largest of numbers that a half cannot hold: rounding shows."""
     values = net.values(1, 9, 6, 10) * np.float32(1.0001) + np.float32(2.0)
     return net("MaxPool", net.feed(values), kernel_shape=[2, 2], strides=[2, 2])
 

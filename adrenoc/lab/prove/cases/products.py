@@ -17,7 +17,7 @@ def _dense(net: Net, *, rows: int, depth: int, columns: int) -> str:
 
 
 def _multiply_normed(net: Net) -> str:
-    """A layer norm that two products compute, of numbers far from zero."""
+    """Return a layer norm that two products compute, of numbers far from zero."""
     x = net("Add", net("Relu", net.input(41, 72)), net.const(8.0))
     gains, offsets = net.weight(72, around=1.0), net.weight(72)
     norm = net("LayerNormalization", x, gains, offsets, axis=-1, epsilon=1e-3)

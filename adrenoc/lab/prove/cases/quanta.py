@@ -39,7 +39,7 @@ def _bias(net: Net, count: int, step: float) -> str:
 
 
 def _step_of_sums(terms: int, unit: float) -> float:
-    """A power of two of units, so that sums of so many products mostly fit a byte."""
+    """Return a power of two of units, so that sums of so many products mostly fit a byte."""
     likely = STEPS * _LARGEST * math.sqrt(terms)
     return unit * 2.0 ** max(2, math.ceil(math.log2(likely / _HALF_RANGE)))
 
@@ -61,7 +61,8 @@ def _product(net: Net, *, rows: int, depth: int, columns: int) -> str:
 
 
 def _product_of_few_bits(net: Net, *, depth: int, bits: int, block: int, zeros: bool) -> str:
-    """A product of many tokens, which bytes hold exactly: of each group the largest is 127."""
+    """Return a product of many tokens, which bytes hold exactly: of each group the largest is
+    127."""
     rows, columns, group = 251, 262, min(block, 32)
     whole = np.rint(net.values(rows, depth // group, group) * 127)
     whole[..., -1] = 127

@@ -31,7 +31,8 @@ class Blame:
 
 
 def blame(kernels: Sequence[FittedKernel], cost: Cost, keys: Iterable[Key]) -> Blame | None:
-    """The constant whose change alone makes the best choices; None where none makes better ones.
+    """Return the constant whose change alone makes the best choices; None where none makes better
+    ones.
 
     Of those with the same regret it is the one with which estimates are nearest to the times.
     """

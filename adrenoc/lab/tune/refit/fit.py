@@ -54,7 +54,8 @@ class Fitted:
 
 
 def constants_to_fit(tables: Iterable[str] | None = None) -> tuple[Key, ...]:
-    """The constants that are costs, of all tables or of some: every float that is no bound."""
+    """Return the constants that are costs, of all tables or of some: every float that is no
+    bound."""
     keys = []
     for family, record in families().items():
         if family in NEVER or (tables is not None and family not in tables):
@@ -106,7 +107,7 @@ def fit_cost(
 
 
 def value_of(cost: Cost, key: Key) -> float:
-    """The value of a constant."""
+    """Return the value of a constant."""
     family, name = key
     return float(getattr(getattr(cost, family), name))
 
@@ -141,7 +142,7 @@ class _Search:
         return moved
 
     def _compute_losses(self, values: dict[Key, float], numbers: Sequence[int]) -> list[float]:
-        """What is made small of each kernel, where these have changed."""
+        """Return what is made small of each kernel, where these have changed."""
         cost = replace_values(self._cost, values)
         losses = list(self._losses)
         for number in numbers:
@@ -155,7 +156,7 @@ class _Search:
 
 
 def loss_of(estimates: Sequence[float], times: Sequence[float]) -> float:
-    """How far the estimates of one kernel are from its times."""
+    """Return how far the estimates of one kernel are from its times."""
     if not all(map(math.isfinite, estimates)):
         return math.inf
     least = min(times)
@@ -169,7 +170,8 @@ def loss_of(estimates: Sequence[float], times: Sequence[float]) -> float:
 def that_matter(
     kernels: Sequence[FittedKernel], cost: Cost, keys: Iterable[Key]
 ) -> dict[Key, tuple[int, ...]]:
-    """The constants that some estimate depends on, each with the numbers of kernels that may.
+    """Return the constants that some estimate depends on, each with the numbers of kernels that
+    may.
 
     Which constant counts depends on the others (the busiest pipe does), so a kernel that depends on
     one of a table may depend on all of that table.

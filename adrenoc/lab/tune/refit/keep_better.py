@@ -54,14 +54,14 @@ def keep_better(
 
 
 def put_back(fitted: Fitted, cost: Cost) -> Fitted:
-    """A fit of which nothing is taken: the constants are those that were there."""
+    """Return a fit of which nothing is taken: the constants are those that were there."""
     return replace(
         fitted, cost=cost, changed=(), after=fitted.before, kept_after=fitted.kept_before
     )
 
 
 def tables_of(changed: Sequence[tuple[Key, float, float]]) -> str:
-    """The tables that changed values are of, for people."""
+    """Return the tables that changed values are of, for people."""
     return ", ".join(dict.fromkeys(f"cost.{family}" for (family, _), _, _ in changed))
 
 
@@ -90,7 +90,7 @@ def _put_tables_back(judge: _Judge, values: Values) -> tuple[Values, tuple[Decis
 
 
 def _fitted_with(values: Values, fitted: Fitted, judge: _Judge) -> Fitted:
-    """What was fitted with these values alone."""
+    """Return what was fitted with these values alone."""
     if len(values) == len(fitted.changed):
         return fitted
     cost = replace_values(judge.cost, dict(values))
@@ -110,7 +110,7 @@ def _chooses_better(fitted: Fitted) -> bool:
 
 
 def _is_confirmed(fitted: Fitted) -> bool:
-    """Whether it chooses better, and no worse on kernels that it has not seen."""
+    """Return whether it chooses better, and no worse on kernels that it has not seen."""
     is_no_worse = fitted.kept_after.regret <= fitted.kept_before.regret
     return bool(fitted.kept_after.kernels) and is_no_worse and _chooses_better(fitted)
 

@@ -32,7 +32,7 @@ class FittedKernel:
     times_ms: tuple[float, ...]
 
     def estimates_ms(self, cost: Cost) -> tuple[float, ...]:
-        """The time of each schedule by a cost model of these constants."""
+        """Return the time of each schedule by a cost model of these constants."""
         estimate = self._estimate(cost)
         clock = self.plan.target.performance.clock_mhz or cost.unstated.clock_mhz
         return tuple(estimate(tile) / (clock * CLOCKS_A_MS) for tile in self.tiles)
@@ -62,7 +62,7 @@ class FittedKernel:
 def collect_kernels(
     plans: Iterable[tuple[str, TunePlan]], rows: Iterable[Measurement]
 ) -> tuple[FittedKernel, ...]:
-    """The kernels of planned layers that a table has at least two schedules of.
+    """Return the kernels of planned layers that a table has at least two schedules of.
 
     `plans` are those of the table's layers, each with the layer's name.  A schedule that the family
     no longer offers, and a time that is there twice, are left out; so are kernels that choose
@@ -122,7 +122,7 @@ class _Asking(Schedules):
 
 
 def replace_values(cost: Cost, values: dict[tuple[str, str], float]) -> Cost:
-    """The constants with others in the place of some, by (family, key)."""
+    """Return the constants with others in the place of some, by (family, key)."""
     tables: dict[str, dict[str, float]] = {}
     for (family, key), value in values.items():
         tables.setdefault(family, {})[key] = value

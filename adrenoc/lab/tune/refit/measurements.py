@@ -43,7 +43,7 @@ COLUMNS = tuple(field.name for field in fields(Measurement))
 
 
 def read_measurements(path: Path) -> tuple[Measurement, ...]:
-    """The rows of a table.
+    """Return the rows of a table.
 
     Raises:
         TuningLogError: the file cannot be read, or a row is not one.

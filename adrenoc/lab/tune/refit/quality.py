@@ -32,7 +32,7 @@ class Quality:
 
 
 def quality_of(kernels: Iterable[FittedKernel], cost: Cost) -> Quality:
-    """How well constants choose among the schedules that were measured."""
+    """Return how well constants choose among the schedules that were measured."""
     regrets, ranks, scales = [], [], []
     for kernel in kernels:
         estimates = kernel.estimates_ms(cost)
@@ -49,7 +49,7 @@ def quality_of(kernels: Iterable[FittedKernel], cost: Cost) -> Quality:
 
 
 def regret_of(estimates: Sequence[float], times: Sequence[float]) -> float:
-    """The time of the chosen schedule over the least time."""
+    """Return the time of the chosen schedule over the least time."""
     chosen = min(range(len(times)), key=lambda number: estimates[number])
     return times[chosen] / min(times)
 

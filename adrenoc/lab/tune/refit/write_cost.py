@@ -7,7 +7,7 @@ from adrenoc.target.cost.read import UNKNOWN
 
 
 def cost_toml(fitted: Fitted, source: str, *, within: str = "cost.") -> str:
-    """The constants that were changed, over their base.
+    """Return the constants that were changed, over their base.
 
     `source` says what they were fitted to, with the date and the command.  `within` is "cost." in
     the file of a GPU, and empty in one of `targets/cost/`.

@@ -24,7 +24,7 @@ _STUDIOS = (Path.home() / "android-studio", Path("/opt/android-studio"))
 
 
 def find_javac() -> str:
-    """The Java compiler: of JAVA_HOME, on the PATH, or Android Studio's.
+    """Return the Java compiler: of JAVA_HOME, on the PATH, or Android Studio's.
 
     Raises:
         DependencyError: there is none.
@@ -44,7 +44,7 @@ def find_javac() -> str:
 
 
 def compile_classes() -> Mapping[str, bytes]:
-    """The class files by their path in classes.jar; equal sources give equal bytes.
+    """Return the class files by their path in classes.jar; equal sources give equal bytes.
 
     Raises:
         DependencyError: there is no Java compiler.

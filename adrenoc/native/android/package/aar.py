@@ -92,7 +92,7 @@ class Runtimes:
 
 
 def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Runtimes:
-    """The runtimes that these bundles need, one an ABI.
+    """Return the runtimes that these bundles need, one an ABI.
 
     Raises:
         BundleError: a bundle is not for Android, or no runtime is for its machine.
@@ -136,7 +136,8 @@ def check_for_android(bundles: Sequence[Bundle]) -> None:
 
 
 def name_models(bundles: Sequence[Bundle]) -> tuple[AppModel, ...]:
-    """A name for each bundle that no other has; those that would share one get a digest each.
+    """Return a name for each bundle that no other has; those that would share one get a digest
+    each.
 
     Raises:
         BundleError: two of them are the same bundle.
@@ -181,7 +182,7 @@ def write_aar(bundle: Bundle, runtimes: Sequence[Runtime], output: Path) -> Pack
 
 
 def runtime_content(runtimes: Runtimes) -> dict[str, bytes]:
-    """The files of an archive with the runtime alone."""
+    """Return the files of an archive with the runtime alone."""
     content = _frame("org.adrenoc.runtime", runtimes.api, _OPENCL)
     content["classes.jar"] = _jar(compile_classes())
     content["proguard.txt"] = _PROGUARD.encode()
@@ -196,13 +197,14 @@ def runtime_content(runtimes: Runtimes) -> dict[str, bytes]:
 
 
 def model_content(model: AppModel, api: int, scratch: Path) -> dict[str, bytes]:
-    """The files of an archive with a model alone, which needs that of the runtime beside it."""
+    """Return the files of an archive with a model alone, which needs that of the runtime beside
+    it."""
     namespace = f"org.adrenoc.model.{model.identifier}"
     return {**_frame(namespace, api, ""), **_model_assets(model, scratch)}
 
 
 def archive(content: Mapping[str, bytes]) -> bytes:
-    """An archive of these files; equal files give equal bytes."""
+    """Return an archive of these files; equal files give equal bytes."""
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w") as written:
         for path, data in sorted(content.items()):
@@ -211,7 +213,7 @@ def archive(content: Mapping[str, bytes]) -> bytes:
 
 
 def _frame(namespace: str, api: int, application: str) -> dict[str, bytes]:
-    """What every archive has to have."""
+    """Return what every archive has to have."""
     return {
         "AndroidManifest.xml": _manifest(namespace, api, application),
         "classes.jar": _jar({}),
@@ -233,7 +235,7 @@ def _model_assets(model: AppModel, scratch: Path) -> dict[str, bytes]:
 
 
 def _prefab(runtimes: Runtimes) -> dict[str, bytes]:
-    """The libraries in the form in which Android builds give them to CMake."""
+    """Return the libraries in the form in which Android builds give them to CMake."""
     module = "prefab/modules/adrenoc_runtime"
     package = {"schema_version": 2, "name": "adrenoc", "dependencies": []}
     content = {

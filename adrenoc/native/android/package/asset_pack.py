@@ -106,7 +106,7 @@ def _tell_left(edition: Edition) -> Decision:
 
 
 def _find_chips() -> dict[str, tuple[str, ...]]:
-    """The chips that carry each GPU, as they call themselves."""
+    """Return the chips that carry each GPU, as they call themselves."""
     found: dict[str, list[str]] = {}
     for target in list_targets():
         if target.soc is not None and _CHIP.fullmatch(target.soc.name):
@@ -141,7 +141,7 @@ def _group(gpu: str) -> str:
 def _write_model(
     model: AppModel, groups: dict[str, tuple[str, ...]], output: Path
 ) -> list[tuple[str, int]]:
-    """The part of each group, and the whole bundle for all others."""
+    """Return the part of each group, and the whole bundle for all others."""
     bundle, name = model.bundle, model.asset.partition(".adrenoc")[0]
     written = []
     with scratch_folder_for(output / PACK) as scratch:

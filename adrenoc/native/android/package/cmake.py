@@ -80,7 +80,7 @@ def write_cmake_package(bundle: Bundle, runtime: Runtime, output: Path) -> Packe
 
 
 def cmake_quoted(text: str) -> str:
-    """A bracket argument, in which CMake reads nothing but the text itself."""
+    """Return a bracket argument, in which CMake reads nothing but the text itself."""
     equals = ""
     while f"]{equals}]" in f"{text}]":
         equals += "="

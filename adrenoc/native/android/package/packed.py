@@ -24,7 +24,7 @@ class Packed:
 
 
 def abi_of(runtime: Runtime) -> str:
-    """The ABI of Android that a runtime is for.
+    """Return the ABI of Android that a runtime is for.
 
     Raises:
         LinkError: it was not built for Android.

@@ -69,7 +69,7 @@ class Coordinates:
         return f"{self.group}:{self.artifact}:{self.version}"
 
     def path(self, suffix: str) -> str:
-        """Where its file of this kind lies."""
+        """Return where its file of this kind lies."""
         folder = f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}"
         return f"{folder}/{self.artifact}-{self.version}.{suffix}"
 

@@ -46,6 +46,6 @@ def write_sample(bundles: Sequence[Bundle], runtimes: Sequence[Runtime], output:
 
 
 def _quote(text: str) -> str:
-    """A string of Kotlin that means the text itself."""
+    """Return a string of Kotlin that means the text itself."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return f'"{escaped}"'
