@@ -71,7 +71,7 @@ def check_model(
     if refused is None:
         return verdict
     # What planning again came to says more than the first plan.
-    kept = (sentence for sentence in verdict.broken if "--max-memory-mib" not in sentence)
+    kept = (sentence for sentence in verdict.broken if "--limit memory-mib" not in sentence)
     return replace(verdict, broken=(*kept, refused))
 
 

@@ -168,7 +168,7 @@ def _builders() -> Finding:
 
 def _phones() -> list[Finding]:
     """What is to say of adb, and of each phone that it lists."""
-    needed_for = "run --adb, devices"
+    needed_for = "run --on adb, device list"
     try:
         phones = list_phones(timeout_s=_ADB_SECONDS)
     except AdrenocError as error:

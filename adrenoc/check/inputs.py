@@ -38,7 +38,7 @@ class ImageOptions:
     def __post_init__(self) -> None:
         if self.layout not in ("", "NCHW", "NHWC"):
             raise InputError(
-                f"--layout is '{self.layout}'; expected NCHW or NHWC", hint="--layout NCHW"
+                f"the layout is '{self.layout}'; expected NCHW or NHWC", hint="leave it out"
             )
         if not self.std or not all(self.std) or not all(map(math.isfinite, self.std)):
             raise InputError(

@@ -230,7 +230,7 @@ def _too_much_memory(policy: Policy, nodes: Nodes, totals: Totals, memory: Memor
     if limit is None or plan.peak_bytes <= limit * MIB:
         return ""
     return (
-        f"{plan.peak_bytes / MIB:.1f} MiB of GPU memory, --max-memory-mib allows {limit}: "
+        f"{plan.peak_bytes / MIB:.1f} MiB of GPU memory, --limit memory-mib allows {limit}: "
         f"{plan.param_bytes / MIB:.1f} MiB constants, {plan.slot_bytes / MIB:.1f} MiB for "
         f"intermediate tensors (most are alive at {memory.live_tensor})"
     )
@@ -241,18 +241,18 @@ def _too_slow(policy: Policy, nodes: Nodes, totals: Totals, memory: MemoryVerdic
     if limit is None:
         return ""
     if time_us is None:
-        return "the time cannot be estimated, the target states no rate: --max-time-ms needs a GPU"
+        return "the time cannot be estimated, the target states no rate; --limit time-ms needs one"
     if time_us <= limit * 1000:
         return ""
     slowest = max(nodes, key=lambda node: node.time_us or 0.0)
     return (
-        f"at least {time_us / 1000:.3g} ms, --max-time-ms allows {limit:g}: the longest is "
+        f"at least {time_us / 1000:.3g} ms, --limit time-ms allows {limit:g}: the longest is "
         f"{(slowest.time_us or 0.0) / 1000:.3g} ms at {slowest.tensor} ({slowest.bound})"
     )
 
 
 def _flag(option: str) -> str:
-    return "--" + option.replace("_", "-")
+    return "--limit " + option.removeprefix("max_").replace("_", "-")
 
 
 _CHECKS = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
+
+from adrenoc.cli.guarded import wants_json
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
     from adrenoc.device.place import Place
 
 
-def bench_decoder(bundle: Bundle, decoder: Decoder, place: Place, *, as_json: bool) -> None:
+def bench_decoder(bundle: Bundle, decoder: Decoder, place: Place) -> int:
     """Measure a loaded decoder, and show what was found."""
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.bundle.buckets import open_buckets
@@ -21,12 +24,9 @@ def bench_decoder(bundle: Bundle, decoder: Decoder, place: Place, *, as_json: bo
 
     parts = [part.manifest.inputs for part in open_buckets(bundle)]
     lengths = sorted(spec.shape[-1] for specs in parts for spec in specs if spec.name == TOKENS)
-    if as_json:
-        console.print_json(measure_decoder(decoder, place, lengths, SilentReporter().note))
-        return
-    with console.ConsoleReporter() as reporter:
+    with nullcontext(SilentReporter()) if wants_json() else console.ConsoleReporter() as reporter:
         found = measure_decoder(decoder, place, lengths, reporter.note)
-    _show(bundle.manifest.name, found)
+    return console.tell(found, lambda: _show(bundle.manifest.name, found))
 
 
 def _show(name: str, found: DecoderBench) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
+from adrenoc.cli.guarded import Command, InputPath, wants_json
+from adrenoc.cli.options import junit_option
+from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.base.reporter import Reporter
@@ -15,50 +19,44 @@ if TYPE_CHECKING:
     from adrenoc.project.worker_pool import CommandResult
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Given:
+    project: Path = argument(type=InputPath(), default=Path("adrenoc.toml"))
+    locked: bool = option(
+        "--locked",
+        is_flag=True,
+        help="Fail, and say what, where anything would differ from adrenoc.lock.",
+    )
+    accept: bool = option(
+        "--accept", is_flag=True, help="Take what grew beyond the gates `grow`, and lock that."
+    )
+    jobs: int = option(
+        "--jobs",
+        type=click.IntRange(1, 256),
+        default=2,
+        show_default=True,
+        help="Compilations side by side, some 0.5 GB each.",
+    )
+    junit: Path | None = junit_option("The bundles")
+    annotations: bool = option(
+        "--annotations",
+        is_flag=True,
+        help="Print what is wrong in the form that GitHub shows beside a change.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.locked and self.accept:
+            raise click.UsageError("--locked takes nothing new: no --accept")
+
+
 @click.command("build", cls=Command)
-@click.argument("project", type=InputPath(), default=Path("adrenoc.toml"))
-@click.option(
-    "--locked",
-    is_flag=True,
-    help="Fail, and say what, where anything would differ from adrenoc.lock.",
-)
-@click.option(
-    "--accept", is_flag=True, help="Take what grew beyond the gates `grow`, and lock that."
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 256),
-    default=2,
-    show_default=True,
-    help="Compilations side by side, some 0.5 GB each.",
-)
-@click.option(
-    "--junit",
-    type=OutputPath(is_file=True),
-    metavar="FILE",
-    help="The bundles as JUnit's XML, for continuous integration.",
-)
-@click.option(
-    "--annotations",
-    is_flag=True,
-    help="Print what is wrong in the form that GitHub shows beside a change.",
-)
-@click.pass_context
-def build_command(
-    ctx: click.Context,
-    project: Path,
-    locked: bool,
-    accept: bool,
-    jobs: int,
-    junit: Path | None,
-    annotations: bool,
-) -> None:
+@give_options(_Given)
+def build_command(given: _Given) -> int:
     """Compile all models of PROJECT, an adrenoc.toml, and lock what came of them.
 
     The file lists models with devices, presets, shapes, policies, logs and gates; adrenoc.lock
     beside it has digests of all that was read and made.
     """
-    as_json = wants_json()
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
@@ -67,10 +65,8 @@ def build_command(
     from adrenoc.project.project_file import read_project
     from adrenoc.project.worker_pool import open_workers
 
-    if locked and accept:
-        raise click.UsageError("--locked takes nothing new: no --accept")
-    read = read_project(project)
-    options = BuildOptions(locked=locked, accept=accept, jobs=jobs)
+    read, quiet = read_project(given.project), wants_json()
+    options = BuildOptions(locked=given.locked, accept=given.accept, jobs=given.jobs)
 
     def work(reporter: Reporter) -> BuildResult:
         with open_workers() as run:
@@ -81,26 +77,24 @@ def build_command(
                 progress=lambda name, said: _report(reporter, name, said),
             )
 
-    if as_json:
-        result = work(SilentReporter())
-    else:
-        with console.ConsoleReporter() as reporter:
-            count = console.count_of(len(read.recipes), "bundle")
-            reporter.heading(str(project), f"{count}, {jobs} at a time")
-            result = work(reporter)
-    if junit is not None:
-        write_atomically(junit, build_junit(result))
-    console.print_json(result) if as_json else _show(result)
-    if annotations:
+    with nullcontext(SilentReporter()) if quiet else console.ConsoleReporter() as reporter:
+        count = console.count_of(len(read.recipes), "bundle")
+        if isinstance(reporter, console.ConsoleReporter):
+            reporter.heading(str(given.project), f"{count}, {given.jobs} at a time")
+        result = work(reporter)
+    if given.junit is not None:
+        write_atomically(given.junit, build_junit(result))
+    console.tell(result, lambda: _show(result))
+    if given.annotations:
         from adrenoc.cli.terminal import say, say_aside
 
-        for line in list_annotations(result, project):
-            (say_aside if as_json else say)(line)
-    if result.bad:
-        code = _exit_code(result.bad)
-        if not as_json:
-            _tell(result)
-        ctx.exit(code)
+        for line in list_annotations(result, given.project):
+            (say_aside if quiet else say)(line)
+    if not result.bad:
+        return 0
+    if not quiet:
+        _tell(result)
+    return _exit_code(result.bad)
 
 
 def _report(reporter: Reporter, name: str, said: CommandResult) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.durations import DurationParam
-from adrenoc.cli.guarded import HeavyCommand, OutputPath, wants_json
+from adrenoc.cli.guarded import HeavyCommand, wants_json
 from adrenoc.cli.model_params import TargetParam
-from adrenoc.cli.options import preset_option
-from adrenoc.cli.place_options import place_options
+from adrenoc.cli.options import html_option, output_option
+from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_s
+from adrenoc.cli.records import give_options, option
 from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
 
 if TYPE_CHECKING:
@@ -30,130 +31,90 @@ _BUDGET_S, _VALIDATION_S = 300.0, 1200.0
 _OUTPUT = Path("device.toml")
 
 
-@click.command("calibrate", cls=HeavyCommand)
-@place_options()
-@click.option(
-    "--device",
-    "listed",
-    type=TargetParam(),
-    default=None,
-    metavar="DEVICE",
-    help="The device to compare with and to build on, and with --validate to validate.  "
-    "[default: what it calls itself]",
-)
-@click.option(
-    "--budget",
-    "budget_s",
-    type=DurationParam(),
-    metavar="TIME",
-    help="Stop after so long; the most important is measured first.  [default: 5m; with "
-    "--validate 20m]",
-)
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="PART",
-    help="Measure what has PART in its name alone, such as local; may be repeated.",
-)
-@click.option(
-    "--validate",
-    is_flag=True,
-    help="Measure schedules of 30 layers, and tell how well the cost model chooses; without "
-    "--device that of the file that is written first.",
-)
-@click.option(
-    "--fit",
-    is_flag=True,
-    help="With --validate: fit the cost model's constants to what was measured, and write them "
-    "into the target file.",
-)
-@preset_option()
-@click.option(
-    "-o",
-    "--output",
-    type=OutputPath(is_file=True),
-    metavar="FILE",
-    help="The target file, for --device FILE.  [default: device.toml]",
-)
-@click.option(
-    "--html",
-    "page",
-    type=OutputPath(is_file=True),
-    metavar="FILE",
-    help="The report with its drawings as one HTML file.",
-)
-@resume_option()
-def calibrate_command(
-    listed: Target | None,
-    budget_s: float | None,
-    only: tuple[str, ...],
-    validate: bool,
-    fit: bool,
-    preset: str | None,
-    output: Path | None,
-    page: Path | None,
-    resume_file: Path | None,
-    **where: Any,
-) -> None:
-    """Measure a device with small kernels, and write a target file of it.
-
-    `adrenoc compile MODEL --device FILE` then reckons with what was measured.
-    """
-    as_json = wants_json()
-    from adrenoc.base.files.outputs import check_file_can_be_written
-    from adrenoc.cli import console
-    from adrenoc.cli.place_options import choose_place, reach
-    from adrenoc.device import remote
-    from adrenoc.target.own_file import check_output_name
-
-    asked = _Asked(
-        cl_device=where["cl_device"],
-        limit_s=min(where["timeout_s"], 20.0),
-        budget_s=budget_s or (_VALIDATION_S if validate else _BUDGET_S),
-        listed=listed,
-        only=only,
-        validate=validate,
-        fit=fit,
-        preset=preset,
-        output=output or _OUTPUT,
-        quiet=as_json,
-    )
-    if budget_s is not None and not 0 < budget_s <= _MOST_BUDGET_S:
-        raise click.UsageError("--budget is to be above 0 and at most 1h")
-    _check_words(asked, output, resume_file)
-    if asked.writes:
-        check_output_name(asked.output)
-        check_file_can_be_written(asked.output)
-    place, resume = choose_place(**where), open_resume(resume_file)
-    with reach(place) as address:
-        done = _calibrate(asked, address, resume) if asked.calibrates else None
-        validation = _validate(asked, address) if validate else None
-        fitted = None
-        if validation is not None and fit:
-            fitted = _fit_and_write(asked, validation, address)
-        tells_next = asked.writes and not asked.quiet
-        is_like_here = tells_next and (address is None or remote.is_like_here(address))
-    _report(asked, done, validation, fitted, page)
-    finish_resumed(resume, "measures", quiet=as_json)
-    if tells_next:
-        file = quote_word(f"host:{asked.output}" if is_like_here else str(asked.output))
-        console.print_fields([("next", f"adrenoc compile MODEL --device {file}")])
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
     """What the command line asks for."""
 
-    cl_device: str
-    limit_s: float
-    budget_s: float
-    listed: Target | None
-    only: tuple[str, ...]
-    validate: bool
-    fit: bool
-    preset: str | None
-    output: Path
-    quiet: bool
+    place: PlaceChoice = place_option()
+    listed: Target | None = option(
+        "--device",
+        type=TargetParam(),
+        metavar="DEVICE",
+        help="The device to compare with and to build on, and with --validate to validate.  "
+        "[default: what it calls itself]",
+    )
+    asked_s: float | None = option(
+        "--budget",
+        type=DurationParam(),
+        metavar="TIME",
+        help="Stop after so long; the most important is measured first.  [default: 5m; with "
+        "--validate 20m]",
+    )
+    only: tuple[str, ...] = option(
+        "--only",
+        multiple=True,
+        metavar="PART",
+        help="Measure what has PART in its name alone, such as local; may be repeated.",
+    )
+    validate: bool = option(
+        "--validate",
+        is_flag=True,
+        help="Measure schedules of 30 layers, and tell how well the cost model chooses; without "
+        "--device that of the file that is written first.",
+    )
+    fit: bool = option(
+        "--fit",
+        is_flag=True,
+        help="With --validate: fit the cost model's constants to what was measured, and write them "
+        "into the target file.",
+    )
+    named: Path | None = output_option(
+        "The target file, for --device FILE.  [default: device.toml]",
+    )
+    page: Path | None = html_option("The report with its drawings")
+    resume_file: Path | None = resume_option()
+
+    def __post_init__(self) -> None:
+        from adrenoc.lab.calibrate.session import pick_measures
+
+        if self.asked_s is not None and not 0 < self.asked_s <= _MOST_BUDGET_S:
+            raise click.UsageError("--budget is to be above 0 and at most 1h")
+        if self.fit and not self.validate:
+            raise click.UsageError("--fit goes with --validate")
+        if self.resume_file is not None and self.validate:
+            raise click.UsageError("--resume goes without --validate")
+        if self.named is not None and not self.writes:
+            raise click.UsageError(
+                "--validate --device without --fit writes no target file, so --output has no use"
+            )
+        found: object = pick_measures(self.only)
+        kind = "measure"
+        if self.validate:
+            from adrenoc.lab.calibrate.validate.table import wanted_rows
+
+            found, kind = wanted_rows(self.only), "layer"
+        if not found:
+            raise click.UsageError(f"no {kind} has {' or '.join(self.only)} in its name")
+
+    @property
+    def output(self) -> Path:
+        """The target file."""
+        return self.named or _OUTPUT
+
+    @property
+    def budget_s(self) -> float:
+        """How long it may take."""
+        return self.asked_s or (_VALIDATION_S if self.validate else _BUDGET_S)
+
+    @property
+    def cl_device(self) -> str:
+        """The OpenCL device there."""
+        return self.place.cl_device
+
+    @property
+    def limit_s(self) -> float:
+        """How long one measure may take."""
+        return timeout_s(20.0)
 
     @property
     def calibrates(self) -> bool:
@@ -166,31 +127,35 @@ class _Asked:
         return self.calibrates or self.fit
 
 
-def _check_words(asked: _Asked, output: Path | None, resume_file: Path | None) -> None:
-    """Refuse options that do not go with each other.
+@click.command("calibrate", cls=HeavyCommand)
+@give_options(_Asked)
+def calibrate_command(asked: _Asked) -> None:
+    """Measure a device with small kernels, and write a target file of it.
 
-    Raises:
-        UsageError: naming them.
+    `adrenoc compile MODEL --device FILE` then reckons with what was measured.
     """
-    from adrenoc.lab.calibrate.session import pick_measures
+    from adrenoc.base.files.outputs import check_file_can_be_written
+    from adrenoc.cli import console
+    from adrenoc.device import remote
+    from adrenoc.target.own_file import check_output_name
 
-    for name, given in (("--preset", asked.preset is not None), ("--fit", asked.fit)):
-        if given and not asked.validate:
-            raise click.UsageError(f"{name} goes with --validate")
-    if resume_file is not None and asked.validate:
-        raise click.UsageError("--resume goes without --validate")
-    if output is not None and not asked.writes:
-        raise click.UsageError(
-            "--validate --device without --fit writes no target file, so --output has no use"
-        )
-    found: object = pick_measures(asked.only)
-    named = "measure"
-    if asked.validate:
-        from adrenoc.lab.calibrate.validate.table import wanted_rows
-
-        found, named = wanted_rows(asked.only), "layer"
-    if not found:
-        raise click.UsageError(f"no {named} has {' or '.join(asked.only)} in its name")
+    if asked.writes:
+        check_output_name(asked.output)
+        check_file_can_be_written(asked.output)
+    resume = open_resume(asked.resume_file)
+    with reach(asked.place) as address:
+        done = _calibrate(asked, address, resume) if asked.calibrates else None
+        validation = _validate(asked, address) if asked.validate else None
+        fitted = None
+        if validation is not None and asked.fit:
+            fitted = _fit_and_write(asked, validation, address)
+        tells_next = asked.writes and not wants_json()
+        is_like_here = tells_next and (address is None or remote.is_like_here(address))
+    _report(asked, done, validation, fitted)
+    finish_resumed(resume, "measures")
+    if tells_next:
+        file = quote_word(f"host:{asked.output}" if is_like_here else str(asked.output))
+        console.print_fields([("next", f"adrenoc compile MODEL --device {file}")])
 
 
 def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> Calibration:
@@ -207,7 +172,7 @@ def _calibrate(asked: _Asked, address: RemoteAddress | None, resume: Resume) -> 
         only=() if asked.validate else asked.only,
         resume=resume,
     )
-    done = run_calibration(request, say=RowProgress(quiet=asked.quiet).say)
+    done = run_calibration(request, say=RowProgress(quiet=wants_json()).say)
     _write_target(asked.output, done.toml)
     return done
 
@@ -228,10 +193,10 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
         budget_s=asked.budget_s,
         limit_s=asked.limit_s,
         target=target,
-        options=resolve_options(target, preset=asked.preset).options,
+        options=resolve_options(target).options,
         rows=wanted_rows(asked.only),
     )
-    return run_validation(request, say=console.print_progress if asked.quiet else say_layer)
+    return run_validation(request, say=console.print_progress if wants_json() else say_layer)
 
 
 def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress | None) -> Fit:
@@ -270,35 +235,32 @@ def _write_target(path: Path, text: str) -> None:
 
 
 def _report(
-    asked: _Asked,
-    done: Calibration | None,
-    validation: Validation | None,
-    fitted: Fit | None,
-    page: Path | None,
+    asked: _Asked, done: Calibration | None, validation: Validation | None, fitted: Fit | None
 ) -> None:
     """Write the page, and tell what was found."""
     from adrenoc.cli import console
     from adrenoc.cli.show_calibration import plain_calibration, show_calibration
     from adrenoc.cli.show_validation import plain_fit, plain_validation, show_fit, show_validation
 
-    if page is not None:
-        _write_page(page, done, validation)
-    if asked.quiet:
-        told = {} if done is None else plain_calibration(done, asked.output)
+    if asked.page is not None:
+        _write_page(asked.page, done, validation)
+
+    def show() -> None:
+        if done is not None:
+            show_calibration(done, asked.output)
         if validation is not None:
-            told["validation"] = plain_validation(validation)
+            show_validation(validation)
         if fitted is not None:
-            told["fit"] = {**plain_fit(fitted), "target_file": str(asked.output)}
-        console.print_json(told)
-        return
-    if done is not None:
-        show_calibration(done, asked.output)
+            show_fit(fitted)
+        if asked.page is not None:
+            console.print_fields([("report", str(asked.page))])
+
+    told = {} if done is None else plain_calibration(done, asked.output)
     if validation is not None:
-        show_validation(validation)
+        told["validation"] = plain_validation(validation)
     if fitted is not None:
-        show_fit(fitted)
-    if page is not None:
-        console.print_fields([("report", str(page))])
+        told["fit"] = {**plain_fit(fitted), "target_file": str(asked.output)}
+    console.tell(told, show)
 
 
 def _write_page(path: Path, done: Calibration | None, validation: Validation | None) -> None:

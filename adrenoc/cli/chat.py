@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
-from adrenoc.cli.options import FiniteRange
-from adrenoc.cli.place_options import choose_place, place_options
+from adrenoc.cli.options import FiniteRange, seed_option
+from adrenoc.cli.place_options import PlaceChoice, place_option
+from adrenoc.cli.records import argument, give_options, option
 from adrenoc.cli.terminal import say_aside, say_json
 
 if TYPE_CHECKING:
@@ -32,46 +33,53 @@ _HELP = """\
 /exit          end; so do Ctrl-D and Ctrl-C"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Chat:
+    path: Path = argument(type=InputPath(), metavar="BUNDLE")
+    system: str | None = option(
+        "--system", metavar="TEXT", help="What the model is told before all."
+    )
+    most: int = option(
+        "--max-tokens",
+        type=click.IntRange(min=0),
+        default=0,
+        help="The most tokens of an answer; 0 is all that the context has room for.  [default: 0]",
+    )
+    temperature: float | None = option(
+        "--temperature",
+        type=FiniteRange(min=0.0, max=100.0),
+        help="Draw tokens by --seed; 0 takes the likeliest.  [default: what the model's makers "
+        "say]",
+    )
+    stops: tuple[str, ...] = option(
+        "--stop", multiple=True, metavar="TEXT", help="End an answer before TEXT."
+    )
+    seed: int = seed_option("Of what is drawn.")
+    place: PlaceChoice = place_option()
+
+
 @click.command("chat", cls=HeavyCommand)
-@click.argument("path", type=InputPath(), metavar="BUNDLE")
-@click.option("--system", metavar="TEXT", help="What the model is told before all.")
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(min=0),
-    default=0,
-    help="The most tokens of an answer; 0 is all that the context has room for.  [default: 0]",
-)
-@click.option(
-    "--temperature",
-    type=FiniteRange(min=0.0, max=100.0),
-    help="Draw tokens by --seed; 0 takes the likeliest.  [default: what the model's makers say]",
-)
-@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="End an answer before TEXT.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of what is drawn.")
-@place_options()
-def chat_command(
-    path: Path,
-    system: str | None,
-    max_tokens: int,
-    temperature: float | None,
-    stops: tuple[str, ...],
-    seed: int,
-    **where: Any,
-) -> None:
+@give_options(_Chat)
+def chat_command(given: _Chat) -> None:
     """Talk with a language model.
 
     Each line is a message, and /help lists what else a line may say.  From turn to turn the model
     reads what its caches do not hold yet.  With --json each answer is a line with what it took.
 
     \b
-    adrenoc compile SmolLM2-135M-Instruct --dtype q4 -o chat.adrenoc
-    adrenoc chat chat.adrenoc --adb
+    adrenoc compile SmolLM2-135M-Instruct/onnx/model_q4.onnx -o chat.adrenoc
+    adrenoc chat chat.adrenoc --on adb
     """
-    as_json = wants_json()
-    with open_talker(path, where, most=max_tokens, temperature=temperature, seed=seed) as talker:
+    with open_talker(
+        given.path,
+        given.place,
+        most=given.most,
+        temperature=given.temperature,
+        seed=given.seed,
+    ) as talker:
         for note in talker.decoder.notes:
             say_aside(note)
-        talk = _Talk(talker, stops, system or "", as_json)
+        talk = _Talk(talker, given.stops, given.system or "", wants_json())
         for line in _lines(talker.bundle):
             if not talk.take(line):
                 break
@@ -94,14 +102,14 @@ class Talker:
 @contextmanager
 def open_talker(
     path: Path,
-    where: Mapping[str, Any],
+    place: PlaceChoice,
     *,
     most: int = 0,
     temperature: float | None = None,
     seed: int = 0,
     needs_template: bool = True,
 ) -> Iterator[Talker]:
-    """Load a bundle at the place that the options `where` name.
+    """Load a bundle at a place.
 
     `temperature` None is what the model's makers say.
 
@@ -116,7 +124,6 @@ def open_talker(
     from adrenoc.device.generate import Decoder, Sampling, Wish, check_is_decoder
     from adrenoc.device.tokenizer import Tokenizer
 
-    choice = choose_place(**where)
     bundle = open_bundle(path)
     check_is_decoder(bundle)
     has_template = bundle.file(CHAT).is_file()
@@ -139,8 +146,8 @@ def open_talker(
         seed=seed,
     )
     wish = Wish(most=most, ends=bundle.manifest.end_tokens, sampling=sampling)
-    with reach_place(bundle, choice) as place:
-        decoder = Decoder(place, bundle)
+    with reach_place(bundle, place) as there:
+        decoder = Decoder(there, bundle)
         yield Talker(
             bundle=bundle,
             decoder=decoder,

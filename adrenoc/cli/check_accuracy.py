@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.decoder_options import int8_prompts_option
-from adrenoc.cli.entry_options import entry_options
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import TargetParam
 from adrenoc.cli.options import (
     FiniteRange,
-    effort_option,
+    ModelOptions,
+    html_option,
     inputs_option,
-    model_explorer_option,
-    path_argument,
+    output_option,
     seed_option,
-    shape_option,
+    settings_option,
 )
+from adrenoc.cli.records import give_options, option
 
 if TYPE_CHECKING:
+    from adrenoc.base.reporter import Reporter
     from adrenoc.check.accuracy.passage import Wording
     from adrenoc.check.accuracy.result import (
         AccuracyReport,
@@ -31,227 +31,186 @@ if TYPE_CHECKING:
         PresetAccuracy,
         Remedy,
     )
-    from adrenoc.importers.entry import Entry
     from adrenoc.target.target import Target
 
 _WORST_LAYERS = 8
 
 
-@click.command("check-accuracy", cls=HeavyCommand)
-@path_argument("model")
-@click.option(
-    "--device",
-    "target",
-    type=TargetParam(),
-    default="host",
-    show_default=True,
-    metavar="DEVICE",
-    help="Whose kernels to examine; they run here: host, host:a750.",
-)
-@click.option(
-    "--preset",
-    type=click.Choice(("mixed", "fp16", "both")),
-    default="both",
-    show_default=True,
-    help="What to examine.",
-)
-@inputs_option(
-    "Sets of inputs: .npz files, or .npy files for a model with one input.  [default: random]"
-)
-@shape_option()
-@entry_options()
-@seed_option("For random inputs.")
-@click.option(
-    "--tolerance",
-    type=FiniteRange(min=0.0, min_open=True),
-    default=1e-2,
-    show_default=True,
-    help="Largest error over the range of an output.",
-)
-@effort_option()
-@int8_prompts_option()
-@click.option(
-    "--cl-device", default="", help="OpenCL device: a number or a part of its name.  [default: any]"
-)
-@click.option(
-    "-o",
-    "--output",
-    type=OutputPath(is_file=True),
-    metavar="POLICY.json",
-    help="Write the policy there, for compile --precision-policy; needs one --preset.",
-)
-@click.option(
-    "--point",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Take policy N of the list in place of what meets --tolerance; needs one --preset.",
-)
-@click.option(
-    "--text",
-    type=InputPath(),
-    metavar="FILE",
-    help="Of a decoder: text to predict, token by token.  [default: seeded token numbers]",
-)
-@click.option(
-    "--tokenizer",
-    type=InputPath(),
-    metavar="FILE",
-    help="Of --text: the model's tokenizer.json.  [default: the one beside the model]",
-)
-@click.option(
-    "--tokens",
-    type=click.IntRange(min=2),
-    metavar="N",
-    help="Of a decoder: take the first N tokens.  [default: 32]",
-)
-@click.option(
-    "--source",
-    type=InputPath(),
-    metavar="BETTER.onnx",
-    help="Of a decoder: the same with more bits.  Tells how far MODEL is from it, and by which "
-    "weights; what halves do is another question, and is not looked at.",
-)
-@click.option(
-    "--source-tolerance",
-    type=FiniteRange(min=0.0, min_open=True),
-    metavar="NATS",
-    help="Of --source: largest divergence of the predictions, the mean of all tokens.  "
-    "[default: 0.01]",
-)
-@click.option(
-    "--mended",
-    type=OutputPath(is_file=True),
-    metavar="FILE.onnx",
-    help="Of --source: write MODEL there with the fewest of its worst weights taken from BETTER "
-    "that hold the tolerance.",
-)
-@click.option("--all", "show_all", is_flag=True, help="List every layer, not only the worst.")
-@click.option(
-    "--html",
-    type=OutputPath(is_file=True),
-    metavar="FILE",
-    help="Write a report: the error along the network, and each layer's own, the worst first.",
-)
-@model_explorer_option("what each layer adds to the error, and the error so far")
-@click.pass_context
-def check_accuracy_command(
-    ctx: click.Context,
-    model: Path,
-    target: Target,
-    preset: str,
-    folder: Path | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    seed: int,
-    tolerance: float,
-    effort: float,
-    int8_prompts: bool | None,
-    cl_device: str,
-    output: Path | None,
-    point: int | None,
-    text: Path | None,
-    tokenizer: Path | None,
-    tokens: int | None,
-    source: Path | None,
-    source_tolerance: float | None,
-    mended: Path | None,
-    show_all: bool,
-    html: Path | None,
-    explorer: Path | None,
-    entry: Entry,
-) -> None:
-    """Compare each layer of MODEL in half precision with the reference, and find a remedy."""
-    as_json = wants_json()
-    _check_one_preset(preset, output, point)
-    if source is not None:
-        from adrenoc.cli.show_source import compare_source
+@dataclass(frozen=True, kw_only=True)
+class _Examined(ModelOptions):
+    target: Target = option(
+        "--device",
+        type=TargetParam(),
+        default="host",
+        show_default=True,
+        metavar="DEVICE",
+        help="Whose kernels to examine; they run here: host, host:a750.",
+    )
+    preset: str = option(
+        "--preset",
+        type=click.Choice(("mixed", "fp16", "both")),
+        default="both",
+        show_default=True,
+        help="What to examine.",
+    )
+    settings: dict[str, Any] = settings_option(
+        "int8_prompts=true, or signature=NAME of a TFLite file (adrenoc presets).",
+        *("int8_prompts", "signature"),
+    )
+    folder: Path | None = inputs_option(
+        "Sets of inputs: .npz files, or .npy files for a model with one input.  [default: random]"
+    )
+    seed: int = seed_option("For random inputs.")
+    tolerance: float = option(
+        "--tolerance",
+        type=FiniteRange(min=0.0, min_open=True),
+        default=1e-2,
+        show_default=True,
+        help="Largest error over the range of an output; with --source largest divergence of the "
+        "predictions in nats, the mean of all tokens.",
+    )
+    effort: float = option(
+        "--effort",
+        type=FiniteRange(min=0.0, max=1000.0),
+        default=1.0,
+        show_default=True,
+        help="How much work the search for a policy may do, counted and not timed: 1 is some ten "
+        "minutes of one core.",
+    )
+    output: Path | None = output_option(
+        "Write the policy there, for compile --precision-policy; needs one --preset.",
+        metavar="POLICY.json",
+    )
+    point: int | None = option(
+        "--point",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Take policy N of the list in place of what meets --tolerance; needs one --preset.",
+    )
+    text: Path | None = option(
+        "--text",
+        type=InputPath(),
+        metavar="FILE",
+        help="Of a decoder: text to predict, token by token, by the tokenizer.json beside MODEL.  "
+        "[default: seeded token numbers]",
+    )
+    tokens: int | None = option(
+        "--tokens",
+        type=click.IntRange(min=2),
+        metavar="N",
+        help="Of a decoder: take the first N tokens.  [default: 32]",
+    )
+    source: Path | None = option(
+        "--source",
+        type=InputPath(),
+        metavar="BETTER.onnx",
+        help="Of a decoder: the same with more bits.  Tells how far MODEL is from it, and by which "
+        "weights; what halves do is another question, and is not looked at.",
+    )
+    mended: Path | None = option(
+        "--mended",
+        type=OutputPath(is_file=True),
+        metavar="FILE.onnx",
+        help="Of --source: write MODEL there with the fewest of its worst weights taken from "
+        "BETTER that hold the tolerance.",
+    )
+    html: Path | None = html_option(
+        "Write a report: the error along the network, and each layer's own, the worst first"
+    )
 
-        asked, words = (source, mended, source_tolerance), _word(text, tokenizer, tokens)
-        ctx.exit(compare_source(model, asked, words, seed, all_=show_all, as_json=as_json))
-    if mended is not None or source_tolerance is not None:
-        raise click.UsageError("--mended and --source-tolerance are for --source")
-    _check_target(target)
+    def __post_init__(self) -> None:
+        if self.preset == "both" and self.output is not None:
+            raise click.UsageError(
+                "-o takes the policy of one preset: --preset mixed or --preset fp16"
+            )
+        if self.preset == "both" and self.point is not None:
+            raise click.UsageError("--point is of one list: --preset mixed or --preset fp16")
+        if self.mended is not None and self.source is None:
+            raise click.UsageError("--mended is for --source")
+
+    @property
+    def wording(self) -> Wording | None:
+        """What a decoder is examined on, None where nothing was asked for."""
+        from adrenoc.check.accuracy.passage import USUAL_TOKENS, Wording
+
+        if self.text is None and self.tokens is None:
+            return None
+        return Wording(text=self.text, most=self.tokens or USUAL_TOKENS)
+
+
+@click.command("check-accuracy", cls=HeavyCommand)
+@give_options(_Examined)
+def check_accuracy_command(given: _Examined) -> int:
+    """Compare each layer of MODEL in half precision with the reference, and find a remedy.
+
+    The worst layers are shown; --html and --json hold all.
+    """
     from adrenoc.base.errors import CheckFailedError
     from adrenoc.base.reporter import SilentReporter
-    from adrenoc.check.accuracy.examine import check_accuracy
-    from adrenoc.check.inputs import input_files
-    from adrenoc.cli.console import ConsoleReporter
-
-    arguments: dict[str, Any] = {
-        "target": target,
-        "presets": ("mixed", "fp16") if preset == "both" else (preset,),
-        "files": () if folder is None else input_files(folder),
-        "shapes": shapes,
-        "seed": seed,
-        "tolerance": tolerance,
-        "cl_device": cl_device,
-        "effort": effort,
-        "int8_prompts": bool(int8_prompts),
-        "point": point,
-        "entry": entry,
-        "wording": _word(text, tokenizer, tokens),
-    }
-    with nullcontext(SilentReporter()) if as_json else ConsoleReporter() as reporter:
-        report = check_accuracy(model, reporter=reporter, **arguments)
-    _tell(report, output, (html, explorer), show_all=show_all, as_json=as_json)
-    ctx.exit(0 if report.passed else CheckFailedError.exit_code)
-
-
-def _check_one_preset(preset: str, output: Path | None, point: int | None) -> None:
-    if output is not None and preset == "both":
-        raise click.UsageError("-o takes the policy of one preset: --preset mixed or --preset fp16")
-    if point is not None and preset == "both":
-        raise click.UsageError("--point is of one list: --preset mixed or --preset fp16")
-
-
-def _tell(
-    report: AccuracyReport,
-    output: Path | None,
-    views: tuple[Path | None, Path | None],
-    *,
-    show_all: bool,
-    as_json: bool,
-) -> None:
-    """Write what was asked for, the policy and the views, and show the report."""
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import finite
 
-    if output is not None:
-        _write(report, output)
-    written = _write_views(report, *views)
-    if as_json:
-        console.print_json(finite(asdict(report)))
-    else:
-        _show(report, output, show_all)
-        console.print_fields([("written", str(path)) for path in written])
+    quiet = wants_json()
+    with nullcontext(SilentReporter()) if quiet else console.ConsoleReporter() as reporter:
+        if given.source is not None:
+            from adrenoc.check.source.compare import compare_with_source
+            from adrenoc.cli.show_source import show_source
+
+            source = compare_with_source(
+                given.model,
+                given.source,
+                wording=given.wording,
+                seed=given.seed,
+                tolerance=given.tolerance,
+                mended=given.mended,
+                reporter=reporter,
+            )
+            passed, plain = source.passed, asdict(source)
+        else:
+            report = _examine(given, reporter)
+            passed, plain = report.passed, asdict(report)
+
+    def show() -> None:
+        if given.source is not None:
+            show_source(source, given.mended)
+            return
+        _show(report, given.output)
+        if given.html is not None:
+            console.print_fields([("written", str(given.html))])
+
+    console.tell(finite(plain), show)
+    return 0 if passed else CheckFailedError.exit_code
 
 
-def _word(text: Path | None, tokenizer: Path | None, tokens: int | None) -> Wording | None:
-    """What a decoder is examined on, None where nothing was asked for."""
-    from adrenoc.check.accuracy.passage import USUAL_TOKENS, Wording
+def _examine(given: _Examined, reporter: Reporter) -> AccuracyReport:
+    """Examine the model, and write the policy and the page that were asked for."""
+    from adrenoc.base.files.outputs import write_atomically
+    from adrenoc.check.accuracy.examine import check_accuracy
+    from adrenoc.check.inputs import input_files
 
-    if tokenizer is not None and text is None:
-        raise click.UsageError("--tokenizer is for --text")
-    if text is None and tokens is None:
-        return None
-    return Wording(text=text, tokenizer=tokenizer, most=tokens or USUAL_TOKENS)
-
-
-def _write_views(
-    report: AccuracyReport, html: Path | None, explorer: Path | None
-) -> tuple[Path, ...]:
-    """The page and the node data that were asked for; the files that were written."""
-    written: tuple[Path, ...] = ()
-    if html is not None:
-        from adrenoc.base.files.outputs import write_atomically
+    _check_target(given.target)
+    report = check_accuracy(
+        given.model,
+        reporter=reporter,
+        target=given.target,
+        presets=("mixed", "fp16") if given.preset == "both" else (given.preset,),
+        files=() if given.folder is None else input_files(given.folder),
+        shapes=given.shapes,
+        seed=given.seed,
+        tolerance=given.tolerance,
+        effort=given.effort,
+        int8_prompts=bool(given.settings.get("int8_prompts")),
+        point=given.point,
+        entry=given.entry,
+        wording=given.wording,
+    )
+    if given.output is not None:
+        _write(report, given.output)
+    if given.html is not None:
         from adrenoc.pages.accuracy_page import accuracy_html
 
-        write_atomically(html, accuracy_html(report))
-        written += (html,)
-    if explorer is not None:
-        from adrenoc.pages.node_data import figures_of_accuracy, write_node_data
-
-        written += write_node_data(explorer, figures_of_accuracy(report))
-    return written
+        write_atomically(given.html, accuracy_html(report))
+    return report
 
 
 def _check_target(target: Target) -> None:
@@ -287,7 +246,7 @@ def _write(report: AccuracyReport, path: Path) -> None:
     write_policy(policy, path)
 
 
-def _show(report: AccuracyReport, output: Path | None, show_all: bool) -> None:
+def _show(report: AccuracyReport, output: Path | None) -> None:
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import count_samples, show_decoder_layers
 
@@ -296,7 +255,7 @@ def _show(report: AccuracyReport, output: Path | None, show_all: bool) -> None:
         about = f"on {report.device}, {count_samples(report)}"
         console.print_title(f"{report.model} in {found.preset}", about)
         show_decoder_layers(found)
-        shown = found.layers if show_all else _worth_showing(found)
+        shown = _worth_showing(found)
         columns = ("layer", "operators", "largest", "own error", "error so far")
         console.print_table(columns, [_layer_row(layer) for layer in shown], right=columns[2:])
         for layer in found.suspects:

@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.guarded import Command, wants_json
-from adrenoc.cli.options import path_argument
+from adrenoc.cli.guarded import Command, InputPath
+from adrenoc.cli.records import argument, give_options
 
 if TYPE_CHECKING:
-    from adrenoc.pages.run_diff import TimeChange
+    from adrenoc.pages.run_diff import RunDiff, TimeChange
 
 _TOP = 10
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Compared:
+    before: Path = argument(type=InputPath())
+    after: Path = argument(type=InputPath())
+
+
 @click.command("compare", cls=Command)
-@path_argument("before")
-@path_argument("after")
-def compare_command(before: Path, after: Path) -> None:
+@give_options(_Compared)
+def compare_command(given: _Compared) -> int:
     """Compare two runs, of which BEFORE and AFTER hold what `adrenoc run --json` printed.
 
     Times with their spread; a verdict only where device, driver, clock and the runs allow one.
     """
-    as_json = wants_json()
     from adrenoc.cli import console
-    from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, compare_runs
+    from adrenoc.pages.run_diff import compare_runs
 
-    diff = compare_runs(before, after)
-    if as_json:
-        console.print_json(diff)
-        return
-    console.print_title(f"{before} → {after}")
+    diff = compare_runs(given.before, given.after)
+
+    def show() -> None:
+        console.print_title(f"{given.before} → {given.after}")
+        _show(diff)
+
+    return console.tell(diff, show)
+
+
+def _show(diff: RunDiff) -> None:
+    from adrenoc.cli import console
+    from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN
+
     _print_times(diff.times)
     if len(diff.spread_ms) == 2:
         shown = [f"{console.ms(low)} to {console.ms(high)}" for low, high in diff.spread_ms]

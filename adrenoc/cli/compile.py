@@ -2,341 +2,323 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.decoder_options import decoder_options
+from adrenoc.cli.device_sets import check_devices, plan_editions, split_set
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
+from adrenoc.cli.model_params import ShapeRangeParam, TargetParam
 from adrenoc.cli.options import (
-    accuracy_options,
-    clml_options,
-    memory_option,
-    model_options,
+    DEVICE_HELP,
+    FiniteRange,
+    ModelOptions,
+    context_option,
+    inputs_option,
+    output_option,
     policy_of,
+    shape_option,
 )
-from adrenoc.cli.write_views import trace_time
+from adrenoc.cli.records import give_options, option
+from adrenoc.target.system import SYSTEMS
 
 if TYPE_CHECKING:
     from adrenoc.base.decision import Decision
     from adrenoc.base.reporter import Reporter
-    from adrenoc.check.accuracy.accuracy_plans import Wanted
     from adrenoc.check.accuracy.result import AccuracyPlan
+    from adrenoc.cli.plan_shapes import ShapePlan
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.compile.make import Made
-    from adrenoc.importers.entry import Entry
-    from adrenoc.ir.options import CompileOptions
-    from adrenoc.target.device_set import DeviceSet
+    from adrenoc.ir.options import CompileOptions, ResolvedOptions
+    from adrenoc.ir.precision_policy import PrecisionPolicy
+    from adrenoc.target.device_set import DeviceSet, SetMember
     from adrenoc.target.target import Target
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Compiled(ModelOptions):
+    target: Target | DeviceSet = option(  # type: ignore[assignment]
+        "--device",
+        type=TargetParam(sets=True),
+        default="adreno",
+        show_default=True,
+        metavar="DEVICE",
+        help=f"{DEVICE_HELP}; several between commas, `all`, or a file of [[device]] go into one "
+        "bundle.",
+    )
+    shapes: tuple[tuple[str, tuple[int, ...]] | ShapeRange, ...] = shape_option(  # type: ignore[assignment]
+        "Shape of an input with dynamic dimensions, ranges too (1..8, 64..256/64, 1|4); repeat it "
+        "for more inputs.",
+        type=ShapeRangeParam(),
+    )
+    system: str | None = option(
+        "--os",
+        type=click.Choice(SYSTEMS),
+        help="The system of the device; linux is for boards and laptops with a Snapdragon, arm64.  "
+        "[default: android]",
+    )
+    output: Path | None = output_option(
+        "Where the bundle goes, a file where it ends in .tar.  [default: MODEL's name with "
+        ".adrenoc, here]",
+        type=OutputPath(),
+        metavar="PATH",
+    )
+    no_cache: bool = option(
+        "--no-cache", is_flag=True, help="Neither read nor write the compile cache."
+    )
+    verbose: bool = option("--verbose", is_flag=True, help="Show the stages of each phase, too.")
+    explain: bool = option(
+        "--explain", is_flag=True, help="Show where options come from, and all decisions."
+    )
+    dump_dir: Path | None = option(
+        "--dump-dir",
+        type=OutputPath(is_folder=True),
+        metavar="DIR",
+        help="Write the IR after each stage there, under the stage's name.",
+    )
+    stop_after: str | None = option(
+        "--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle."
+    )
+    policy_file: Path | None = option(
+        "--precision-policy",
+        type=InputPath(),
+        metavar="FILE",
+        help="Keep the tensors in float32 that adrenoc check-accuracy found.",
+    )
+    accuracy: float | None = option(
+        "--accuracy",
+        type=FiniteRange(min=0.0, min_open=True),
+        metavar="TOL",
+        help="Keep what it takes in float32 for an error of at most TOL of each output's range; "
+        "runs the kernels and the reference here.",
+    )
+    folder: Path | None = inputs_option(
+        "For --accuracy: sets of inputs, .npz or .npy files.  [default: random]"
+    )
+    clml: str | None = option(
+        "--clml",
+        type=click.Choice(("auto", "all", "off")),
+        help="Offload to Qualcomm's OpenCL ML: what wins after its copies, all it can, or "
+        "nothing.  [default: off]",
+    )
+    tuning_log: str | None = option(
+        "--tuning-log",
+        type=InputPath(as_text=True),
+        metavar="FILE",
+        help="Take the schedules that `adrenoc tune run` measured.",
+    )
+    context: int | None = context_option()
+    prefill: str | None = option(
+        "--prefill",
+        metavar="N,N,...",
+        help="Of a decoder: tokens of a prompt that one run takes.  [default: 16,128]",
+    )
+    tokenizer: Path | None = option(
+        "--tokenizer",
+        type=InputPath(),
+        metavar="FILE",
+        help="Of a decoder: the tokenizer.json that goes into the bundle.  [default: the one "
+        "beside MODEL, or in its container]",
+    )
+    kept: tuple[str, ...] = option(
+        "--state",
+        multiple=True,
+        metavar="PAST=PRESENT",
+        help="Keep an output as the next run's input, in one memory; a * stands for many.  "
+        "`none`: keep nothing.  [default: what exporters' names say]",
+    )
+    fallback: str | None = option(
+        "--fallback",
+        type=click.Choice(("cpu",)),
+        help="Of an int8 model, also carry code for the phone's CPU: the C API computes by it "
+        "where there is no OpenCL device, or it refuses the kernels.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.accuracy is None and self.folder is not None:
+            raise click.UsageError("--inputs is for --accuracy TOL")
+        if self.accuracy is not None:
+            if self.policy_file is not None:
+                raise click.UsageError(
+                    "--accuracy finds a policy of its own: no --precision-policy"
+                )
+            if self.clml not in (None, "off"):
+                raise click.UsageError(
+                    "--accuracy pins tensors that a region of OpenCL ML would hide"
+                )
+            if self.stop_after is not None:
+                raise click.UsageError("--accuracy is for whole compilations: no --stop-after")
+        if self.fallback is not None and self.stop_after is not None:
+            raise click.UsageError("--fallback cpu is a part of bundles: no --stop-after")
+        check_devices(len(self.devices[1]), self.stop_after, self.fallback, self.dump_dir)
+
+    @cached_property
+    def devices(self) -> tuple[Target, tuple[SetMember, ...]]:
+        """What all devices have in common, and those with kernels of their own.
+
+        Raises:
+            click.UsageError: --os is for phones and boards.
+        """
+        from adrenoc.target.device_set import put_on_system
+
+        if self.system is None:
+            return split_set(self.target)
+        common, _ = split_set(self.target)
+        if common.host:
+            raise click.UsageError("--os is for GPUs of Snapdragons: --device adreno")
+        return split_set(put_on_system(self.target, self.system))
+
+    @cached_property
+    def shaped(self) -> ShapePlan:
+        """The choices of shapes and what is kept from run to run.
+
+        Raises:
+            click.UsageError: options that do not go together.
+        """
+        from adrenoc.cli.plan_shapes import plan_shapes
+
+        shaped = plan_shapes(
+            self.model,
+            self.shapes,
+            (self.context, self.prefill),
+            self.kept,
+            accurate=self.accuracy is not None,
+            entry=self.entry,
+            tokenizer=self.tokenizer,
+        )
+        if self.fallback is not None and shaped.states:
+            raise click.UsageError("--fallback cpu keeps no states: --state none")
+        if self.fallback is not None and len(shaped.buckets) > 1:
+            raise click.UsageError(
+                "--fallback cpu is for one choice of shapes: no ranges with --shape"
+            )
+        return shaped
+
+    def said(self, policy: PrecisionPolicy | None) -> dict[str, Any]:
+        """Return what the command line says of the compilation; None is what it leaves."""
+        return {
+            **self.settings,
+            "float32_tensors": policy.float32_tensors if policy else None,
+            **self.shaped.options_of(self.shaped.buckets[-1]),
+            "end_tokens": self.shaped.ends or None,
+            "clml": self.clml,
+            "tuning_log": self.tuning_log,
+        }
+
+
 @click.command("compile", cls=HeavyCommand)
-@model_options(sets=True, ranges=True, systems=True)
-@click.option(
-    "-o",
-    "--output",
-    type=OutputPath(),
-    metavar="PATH",
-    help="Where the bundle goes.  [default: MODEL's name with .adrenoc, here]",
-)
-@click.option("--tar", is_flag=True, help="Write the bundle as one tar file.")
-@click.option("--no-cache", is_flag=True, help="Neither read nor write the compile cache.")
-@click.option("--verbose", is_flag=True, help="Show the stages of each phase, too.")
-@click.option("--explain", is_flag=True, help="Show where options come from, and all decisions.")
-@click.option(
-    "--dump-dir",
-    type=OutputPath(is_folder=True),
-    metavar="DIR",
-    help="Write the IR after each stage there, under the stage's name.",
-)
-@click.option(
-    "--precision-policy",
-    "policy_file",
-    type=InputPath(),
-    metavar="FILE",
-    help="Keep the tensors in float32 that adrenoc check-accuracy found.",
-)
-@accuracy_options()
-@click.option(
-    "--forbid",
-    type=click.Choice(("buffer", "cpu")),
-    multiple=True,
-    help="Fail where an operator would go there instead of to a texture; may be repeated.",
-)
-@click.option(
-    "--winograd/--no-winograd",
-    default=None,
-    help="Split 3x3 convolutions into Winograd's transforms where that is estimated to win.  "
-    "[default: --winograd]",
-)
-@clml_options()
-@click.option(
-    "--tuning-log",
-    type=InputPath(as_text=True),
-    metavar="FILE",
-    help="Take the schedules that `adrenoc tune run` measured.",
-)
-@memory_option()
-@click.option(
-    "--pool-textures/--no-pool-textures",
-    default=None,
-    help="Make textures from parts of one buffer, where the driver can: less memory, and images "
-    "that are linear.  [default: --no-pool-textures]",
-)
-@decoder_options()
-@click.option(
-    "--time-trace",
-    type=OutputPath(is_file=True),
-    metavar="FILE",
-    help="Write what takes the compiler's time, a section for each stage, kernel and file, for "
-    "ui.perfetto.dev or chrome://tracing.",
-)
-@click.option("--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle.")
-@click.option(
-    "--ndk",
-    type=InputPath(as_text=True),
-    metavar="DIR",
-    help="An Android NDK to link with.  [default: ANDROID_NDK_HOME, else any lld]",
-)
-@click.option(
-    "--fallback",
-    type=click.Choice(("cpu",)),
-    help="Of an int8 model, also carry code for the phone's CPU: the C API computes by it where "
-    "there is no OpenCL device, or it refuses the kernels.",
-)
-@click.pass_context
-def compile_command(
-    ctx: click.Context,
-    model: Path,
-    target: Target | DeviceSet,
-    preset: str | None,
-    shapes: tuple[tuple[str, tuple[int, ...]] | ShapeRange, ...],
-    output: Path | None,
-    tar: bool,
-    no_cache: bool,
-    verbose: bool,
-    explain: bool,
-    dump_dir: Path | None,
-    forbid: tuple[str, ...],
-    policy_file: Path | None,
-    accuracy: float | None,
-    folder: Path | None,
-    seed: int,
-    effort: float,
-    max_memory_mib: int | None,
-    pool_textures: bool | None,
-    winograd: bool | None,
-    clml: str | None,
-    clml_version: int | None,
-    tuning_log: str | None,
-    context: int | None,
-    prefill: str | None,
-    tokenizer: Path | None,
-    int8_prompts: bool | None,
-    kept: tuple[str, ...],
-    time_trace: Path | None,
-    stop_after: str | None,
-    ndk: str | None,
-    fallback: str | None,
-    entry: Entry,
-) -> None:
+@give_options(_Compiled)
+def compile_command(given: _Compiled) -> None:
     """Compile MODEL (.onnx or .tflite) into a bundle for a DEVICE.
 
     For several (adreno:660,adreno:750, or `all`) the bundle has kernels of each, and common ones.
     Microcontrollers and CPUs have `adrenoc firmware compile`.
     """
-    as_json = wants_json()
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
-    from adrenoc.cli.device_sets import check_devices, plan_editions, split_set
-    from adrenoc.cli.plan_shapes import plan_shapes
-    from adrenoc.cli.show_accuracy import show_plan
+    from adrenoc.cli.show_accuracy import finite, show_plan
     from adrenoc.cli.show_made import show_made, show_options
-    from adrenoc.compile.make import default_output, make_bundle
+    from adrenoc.cli.write_views import trace_time
     from adrenoc.ir.options import resolve_options
 
-    target, members = split_set(target)
-    check_devices(len(members), stop_after, fallback, dump_dir)
-    _check_accuracy_options(accuracy, policy_file, folder, clml, stop_after)
-    shaped = plan_shapes(
-        model,
-        shapes,
-        (context, prefill),
-        kept,
-        accurate=accuracy is not None,
-        entry=entry,
-        tokenizer=tokenizer,
-    )
-    _check_fallback(fallback, len(shaped.buckets), stop_after, kept=bool(shaped.states))
-    policy = policy_of(policy_file, model, preset)
-    own_preset = policy.preset if policy else preset
-    said: dict[str, Any] = {
-        "float32_tensors": policy.float32_tensors if policy else None,
-        **shaped.options_of(shaped.buckets[-1]),
-        "end_tokens": shaped.ends or None,
-        "forbid": forbid or None,
-        "max_memory_mib": max_memory_mib,
-        "pool_textures": pool_textures,
-        "int8_prompts": int8_prompts,
-        "winograd": winograd,
-        "clml": clml,
-        "clml_version": clml_version,
-        "tuning_log": tuning_log,
-        "ndk": ndk,
-    }
-    resolved = resolve_options(target, preset=own_preset, command_line=said)
-
-    plan: AccuracyPlan | None = None
-
-    def compile_all(reporter: Reporter) -> Made | None:
-        nonlocal plan
-        options = resolved.options
-        decisions: tuple[Decision, ...] = shaped.decisions
-        if accuracy is not None:
-            plan, options, decisions = _meet(
-                model,
-                target,
-                resolved.options,
-                _make_wanted(accuracy, folder, seed, effort),
-                reporter,
-                use_cache=not no_cache,
-            )
-        if stop_after is not None:
-            _run_until(stop_after, model, target, resolved.options, reporter, dump_dir)
-            return None
-        return make_bundle(
-            model,
-            target=target,
-            options=options,
-            output=output or default_output(model, tar=tar),
-            reporter=reporter,
-            buckets=shaped.buckets if len(shaped.buckets) > 1 else (),
-            tar=tar,
-            use_cache=not no_cache,
-            dump_dir=dump_dir,
-            chosen_before=decisions,
-            with_fallback=fallback is not None,
-            words=shaped.words,
-            editions=plan_editions(members, own_preset, said, options.float32_tensors),
-        )
-
-    work = trace_time(compile_all, time_trace)
-    if as_json:
-        made = work(SilentReporter())
+    target, _ = given.devices
+    policy = policy_of(given.policy_file, given.model, given.preset)
+    preset = policy.preset if policy else given.preset
+    resolved = resolve_options(target, preset=preset, command_line=given.said(policy))
+    job = trace_time(lambda reporter: _compile(given, resolved, preset, policy, reporter))
+    if wants_json():
+        made, plan = job(SilentReporter())
         if made is None:
-            console.print_json({"stopped_after": stop_after})
+            console.print_json({"stopped_after": given.stop_after})
             return
-        _print_json(made, plan, dict(resolved.origins) if explain else None)
+        more: dict[str, Any] = {"origins": dict(resolved.origins)} if given.explain else {}
+        if plan is not None:
+            more["accuracy"] = finite(asdict(plan))
+        console.print_json({**vars(made), **more})
         return
-    if explain:
+    if given.explain:
         show_options(resolved)
-    with console.ConsoleReporter(verbose=verbose) as reporter:
-        reporter.heading(model.name, f"for {target.name}, preset {resolved.options.preset}")
-        made = work(reporter)
+    with console.ConsoleReporter(verbose=given.verbose) as reporter:
+        reporter.heading(given.model.name, f"for {target.name}, preset {resolved.options.preset}")
+        made, plan = job(reporter)
     if made is None:
-        console.print_title(f"stopped after {stop_after}", "no bundle was written")
+        console.print_title(f"stopped after {given.stop_after}", "no bundle was written")
         return
-    show_made(made, explain=explain)
+    show_made(made, explain=given.explain)
     if plan is not None:
         show_plan(plan)
 
 
-def _print_json(made: Made, plan: AccuracyPlan | None, origins: dict[str, str] | None) -> None:
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import finite
-
-    more: dict[str, Any] = {} if origins is None else {"origins": origins}
-    if plan is not None:
-        more["accuracy"] = finite(asdict(plan))
-    console.print_json({**vars(made), **more} if more else made)
-
-
-def _run_until(
-    stop_after: str,
-    model: Path,
-    target: Target,
-    options: CompileOptions,
+def _compile(
+    given: _Compiled,
+    resolved: ResolvedOptions,
+    preset: str | None,
+    policy: PrecisionPolicy | None,
     reporter: Reporter,
-    dump_dir: Path | None,
-) -> None:
-    from adrenoc.compile.pipeline import State, run_stages
+) -> tuple[Made | None, AccuracyPlan | None]:
+    """Make the bundle, or stop before; with the plan for a tolerance where one is asked for."""
+    from adrenoc.compile.make import default_output, make_bundle
 
-    start = State(model=model, target=target, options=options)
-    run_stages(start, reporter=reporter, dump_dir=dump_dir, stop_after=stop_after)
+    target, members = given.devices
+    shaped, options = given.shaped, resolved.options
+    decisions, plan = shaped.decisions, None
+    if given.accuracy is not None:
+        plan, options, decisions = _meet(given, target, options, reporter)
+    if given.stop_after is not None:
+        from adrenoc.compile.pipeline import State, run_stages
 
-
-def _check_accuracy_options(
-    accuracy: float | None,
-    policy_file: Path | None,
-    folder: Path | None,
-    clml: str | None,
-    stop_after: str | None,
-) -> None:
-    """Refuse what does not go together."""
-    if accuracy is None:
-        if folder is not None:
-            raise click.UsageError("--inputs is for --accuracy TOL")
-        return
-    if policy_file is not None:
-        raise click.UsageError("--accuracy finds a policy of its own: no --precision-policy")
-    if clml not in (None, "off"):
-        raise click.UsageError("--accuracy pins tensors that a region of OpenCL ML would hide")
-    if stop_after is not None:
-        raise click.UsageError("--accuracy is for whole compilations: no --stop-after")
-
-
-def _check_fallback(
-    fallback: str | None, choices: int, stop_after: str | None, *, kept: bool
-) -> None:
-    """Refuse what does not go together."""
-    if fallback is None:
-        return
-    if kept:
-        raise click.UsageError("--fallback cpu keeps no states: --state none")
-    if choices > 1:
-        raise click.UsageError("--fallback cpu is for one choice of shapes: no ranges with --shape")
-    if stop_after is not None:
-        raise click.UsageError("--fallback cpu is a part of bundles: no --stop-after")
-
-
-def _make_wanted(tolerance: float, folder: Path | None, seed: int, effort: float) -> Wanted:
-    from adrenoc.check.accuracy.accuracy_plans import Wanted
-    from adrenoc.check.inputs import input_files
-
-    files = () if folder is None else input_files(folder)
-    return Wanted(tolerance=tolerance, files=files, seed=seed, effort=effort)
+        start = State(model=given.model, target=target, options=options)
+        run_stages(start, reporter=reporter, dump_dir=given.dump_dir, stop_after=given.stop_after)
+        return None, None
+    output = given.output or default_output(given.model)
+    made = make_bundle(
+        given.model,
+        target=target,
+        options=options,
+        output=output,
+        reporter=reporter,
+        buckets=shaped.buckets if len(shaped.buckets) > 1 else (),
+        tar=output.suffix == ".tar",
+        use_cache=not given.no_cache,
+        dump_dir=given.dump_dir,
+        chosen_before=decisions,
+        with_fallback=given.fallback is not None,
+        words=shaped.words,
+        editions=plan_editions(members, preset, given.said(policy), options.float32_tensors),
+    )
+    return made, plan
 
 
 def _meet(
-    model: Path,
-    target: Target,
-    options: CompileOptions,
-    wanted: Wanted,
-    reporter: Reporter,
-    *,
-    use_cache: bool,
+    given: _Compiled, target: Target, options: CompileOptions, reporter: Reporter
 ) -> tuple[AccuracyPlan, CompileOptions, tuple[Decision, ...]]:
     """The plan for a tolerance, the options with what it keeps, and its decisions."""
     from adrenoc.check.accuracy.accuracy_plans import (
+        Wanted,
         decisions_of,
         place_of,
         read_plan,
         write_plan,
     )
+    from adrenoc.check.inputs import input_files
 
-    place = place_of(model, target, options, wanted)
-    plan = read_plan(place) if use_cache else None
+    assert given.accuracy is not None
+    files = () if given.folder is None else input_files(given.folder)
+    wanted = Wanted(tolerance=given.accuracy, files=files)
+    place = place_of(given.model, target, options, wanted)
+    plan = None if given.no_cache else read_plan(place)
     if plan is not None:
         reporter.note("the search for accuracy was done before; it comes from the cache")
     else:
         from adrenoc.check.accuracy.meet import meet_accuracy
 
         plan = meet_accuracy(
-            model, target=target, options=options, wanted=wanted, reporter=reporter
+            given.model, target=target, options=options, wanted=wanted, reporter=reporter
         )
-        if use_cache:
+        if not given.no_cache:
             write_plan(place, plan, reporter)
     chosen = replace(options, float32_tensors=tuple(sorted(plan.float32_tensors)))
     return plan, chosen, decisions_of(plan)

@@ -2,107 +2,77 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import Command, wants_json
-from adrenoc.cli.options import MOST_SECONDS, FiniteRange
-from adrenoc.cli.place_options import runtime_option
+from adrenoc.cli.guarded import Command
+from adrenoc.cli.place_options import HERE, PlaceChoice, PlaceParam, reach, timeout_s
+from adrenoc.cli.records import give_options, option
 
 if TYPE_CHECKING:
-    from adrenoc.cli.place_options import PlaceChoice
     from adrenoc.device.adb import AdbDevice
     from adrenoc.device.find import TrackedDevice
 
 _COLUMNS = ("GPU", "driver", "facts")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Listed:
+    place: PlaceChoice = option(
+        "--on",
+        type=PlaceParam(),
+        default=HERE,
+        metavar="PLACE",
+        help="Ask one for its OpenCL devices: adb:SERIAL, a phone, or [KEY@]HOST:PORT, a server; "
+        "or list the servers of TVM's tracker: tracker:HOST:PORT.  [default: list phones]",
+    )
+
+
 @click.command("list", cls=Command)
-@click.option("--tracker", metavar="HOST:PORT", help="List the servers that TVM's tracker knows.")
-@click.option("--rpc", "server", metavar="HOST:PORT", help="Ask this server for its devices.")
-@click.option(
-    "--adb", metavar="SERIAL", help="Ask the phone of this serial number for its OpenCL devices."
-)
-@runtime_option()
-@click.option("--key", default="", help="The key that the server asks for.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=FiniteRange(min=0.1, max=MOST_SECONDS),
-    default=5.0,
-    show_default=True,
-    help="Seconds to wait for any answer.",
-)
-def devices_command(
-    tracker: str | None,
-    server: str | None,
-    adb: str | None,
-    runtime: Path | None,
-    key: str,
-    timeout_s: float,
-) -> None:
+@give_options(_Listed)
+def devices_command(given: _Listed) -> int:
     """List phones that are connected by adb, the servers of a tracker, or what one of them has.
 
     The OpenCL devices of this machine are shown by `adrenoc doctor`.
     """
-    as_json = wants_json()
     from adrenoc.cli import console
-    from adrenoc.cli.place_options import choose_place
     from adrenoc.device.find import find_tracked
     from adrenoc.device.tracker import HostPort
 
-    if sum(place is not None for place in (tracker, server, adb)) > 1:
-        raise click.UsageError("--rpc, --tracker and --adb name different places")
-    if server is not None or adb is not None:
-        place = choose_place(
-            cl_device="",
-            server=server,
-            tracker=None,
-            adb=adb,
-            runtime=runtime,
-            key=key,
-            timeout_s=timeout_s,
-        )
-        _describe(place, as_json=as_json)
-        return
-    if tracker is not None:
-        example = "adrenoc device list --tracker 127.0.0.1:9190"
-        where = HostPort.parse(tracker, what="the tracker", example=example)
-        tracked = find_tracked(where, timeout_s=timeout_s)
-        if as_json:
-            console.print_json({"tracker": tracked})
-            return
-        _show_tracked(tracked)
-        return
+    place, wait_s = given.place, timeout_s(5.0)
+    if place.tracker and not place.key:
+        example = "adrenoc device list --on tracker:127.0.0.1:9190"
+        where = HostPort.parse(place.tracker, what="the tracker", example=example)
+        tracked = find_tracked(where, timeout_s=wait_s)
+        return console.tell({"tracker": tracked}, lambda: _show_tracked(tracked))
+    if place.is_remote:
+        return _describe(place, wait_s)
     from adrenoc.device.adb import list_devices
 
-    phones = list_devices(timeout_s=timeout_s)
-    if as_json:
-        console.print_json({"adb": phones})
-        return
-    _show_phones(phones)
+    phones = list_devices(timeout_s=wait_s)
+    return console.tell({"adb": phones}, lambda: _show_phones(phones))
 
 
-def _describe(place: PlaceChoice, *, as_json: bool) -> None:
+def _describe(place: PlaceChoice, wait_s: float) -> int:
     """One server, or a server of ours on a phone: what runs there, and its OpenCL devices."""
     from adrenoc.cli import console
-    from adrenoc.cli.place_options import reach
     from adrenoc.device.remote import describe
 
-    with reach(place) as address:
+    with reach(place, wait_s) as address:
         assert address is not None
         found = describe(address)
-    if as_json:
-        console.print_json({"server": found})
-        return
-    count = console.count_of(len(found.devices), "OpenCL device")
-    console.print_title(
-        place.adb or found.where, f"{found.machine}, adrenoc {found.version}, {count}"
-    )
-    if found.devices:
-        console.print_table(_COLUMNS, [_facts(device) for device in found.devices])
+
+    def show() -> None:
+        count = console.count_of(len(found.devices), "OpenCL device")
+        console.print_title(
+            place.adb or found.where, f"{found.machine}, adrenoc {found.version}, {count}"
+        )
+        if found.devices:
+            console.print_table(_COLUMNS, [_facts(device) for device in found.devices])
+
+    return console.tell({"server": found}, show)
 
 
 def _facts(facts: dict[str, Any]) -> tuple[str, str, str]:

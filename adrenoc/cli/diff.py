@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand, OutputPath, wants_json
-from adrenoc.cli.model_params import TargetParam
-from adrenoc.cli.options import (
-    device_option,
-    path_argument,
-    preset_option,
-)
+from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
+from adrenoc.cli.model_params import PresetParam, TargetParam
+from adrenoc.cli.options import html_option
+from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -28,85 +25,83 @@ _TOP = 10
 _MODELS = (".onnx", ".tflite")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Compared:
+    before: Path = argument(type=InputPath())
+    after: Path = argument(type=InputPath())
+    targets: tuple[Target, ...] = option(
+        "--device",
+        type=TargetParam(),
+        multiple=True,
+        default=("adreno",),
+        show_default=True,
+        metavar="DEVICE",
+        help="What models are compiled for, as of compile; twice: BEFORE's, then AFTER's.",
+    )
+    presets: tuple[str, ...] = option(
+        "--preset",
+        type=PresetParam(),
+        multiple=True,
+        metavar="PRESET",
+        help="A named set of options for models; twice: BEFORE's, then AFTER's.  [default: mixed]",
+    )
+    gates: tuple[str, ...] = option(
+        "--fail-on",
+        multiple=True,
+        metavar="GATE[=TOLERANCE],...",
+        help="Fail where one grew: kernels, copies, launches, memory, size, time; by more than a "
+        "tolerance, such as size=1%, memory=2MiB or time=30us.",
+    )
+    show_all: bool = option("--all", is_flag=True, help="List every change, not only the first.")
+    html: Path | None = html_option("Write a page with the kernels side by side")
+
+    def __post_init__(self) -> None:
+        if len(self.targets) > 2 or len(self.presets) > 2:
+            raise click.UsageError("--device and --preset are of BEFORE and AFTER: two at most")
+
+
 @click.command("diff", cls=HeavyCommand)
-@path_argument("before")
-@path_argument("after")
-@device_option()
-@preset_option()
-@click.option(
-    "--to-device",
-    type=TargetParam(),
-    metavar="DEVICE",
-    help="Of AFTER, where that is a model.  [default: --device]",
-)
-@click.option(
-    "--to-preset", metavar="PRESET", help="Of AFTER, where that is a model.  [default: --preset]"
-)
-@click.option(
-    "--fail-on",
-    "gates",
-    multiple=True,
-    metavar="GATE[=TOLERANCE],...",
-    help="Fail where one grew: kernels, copies, launches, memory, size, time; by more than a "
-    "tolerance, such as size=1%, memory=2MiB or time=30us.",
-)
-@click.option("--all", "show_all", is_flag=True, help="List every change, not only the first.")
-@click.option(
-    "--html",
-    type=OutputPath(is_file=True),
-    metavar="FILE",
-    help="Write a page with the kernels side by side: one file, for any browser.",
-)
-@click.pass_context
-def diff_command(
-    ctx: click.Context,
-    before: Path,
-    after: Path,
-    target: Target,
-    preset: str | None,
-    to_device: Target | None,
-    to_preset: str | None,
-    gates: tuple[str, ...],
-    show_all: bool,
-    html: Path | None,
-) -> None:
+@give_options(_Compared)
+def diff_command(given: _Compared) -> int:
     """Say what changed from BEFORE to AFTER: two bundles, or models, which are compiled for it.
 
     Kernels, nodes, precision, memory, launches, copies, estimated time, size, decisions.
     """
-    as_json = wants_json()
     from adrenoc.base.errors import PolicyError
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.bundle.gates import parse_gates
     from adrenoc.cli import console
     from adrenoc.pages.bundle_diff import diff_bundles
 
-    wanted: tuple[Gate, ...] = tuple(gate for text in gates for gate in parse_gates(text))
+    before, after, html = given.before, given.after, given.html
+    wanted: tuple[Gate, ...] = tuple(gate for text in given.gates for gate in parse_gates(text))
+    presets = given.presets or (None,)
     with ExitStack() as stack:
-        old = stack.enter_context(_open(before, target, preset, quiet=as_json))
-        now = to_device or target, to_preset or preset
-        new = stack.enter_context(_open(after, *now, quiet=as_json))
+        old = stack.enter_context(_open(before, given.targets[0], presets[0]))
+        new = stack.enter_context(_open(after, given.targets[-1], presets[-1]))
         diff = diff_bundles(old, new, gates=wanted)
         if html is not None:
             from adrenoc.pages.diff_page import diff_html
 
             write_atomically(html, diff_html(diff, old, new).encode())
-    if as_json:
-        console.print_json(diff)
-        ctx.exit(PolicyError.exit_code if diff.broken else 0)
-    _show(diff, show_all=show_all)
-    if html is not None:
-        console.print_fields([("report", str(html))])
+
+    def show() -> None:
+        _show(diff, show_all=given.show_all)
+        if html is not None:
+            console.print_fields([("report", str(html))])
+
+    error = None
     if diff.broken:
-        raise PolicyError(
+        error = PolicyError(
             f"{after} breaks {len(diff.broken)} of the gates that were given: "
             + "; ".join(diff.broken),
             hint=f"adrenoc diff {before} {after} --all",
         )
+    return console.tell(diff, show, error=error)
 
 
 @contextmanager
-def _open(path: Path, target: Target, preset: str | None, *, quiet: bool) -> Iterator[Bundle]:
+def _open(path: Path, target: Target, preset: str | None) -> Iterator[Bundle]:
     """The bundle at `path`, or what a model there is compiled to, for as long as the block runs."""
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli.view import refuse_firmware
@@ -125,7 +120,7 @@ def _open(path: Path, target: Target, preset: str | None, *, quiet: bool) -> Ite
     with TemporaryFolder("bundle") as folder:
         output = folder / f"{path.stem}.adrenoc"
         wanted: dict[str, Any] = {"target": target, "options": options, "output": output}
-        if quiet:
+        if wants_json():
             make_bundle(path, reporter=SilentReporter(), **wanted)
         else:
             with ConsoleReporter() as reporter:

@@ -85,7 +85,6 @@ class _Compiled(_Planned):
     with_object: bool = option(
         "--object", is_flag=True, help="For microcontrollers: a compiled model.o too."
     )
-    explain: bool = option("--explain", is_flag=True, help="Show all layers and decisions.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,14 +116,8 @@ def compile_firmware_command(given: _Compiled) -> int:
             model, core, output, with_object=given.with_object, wishes=given.wishes
         )
 
-    def show() -> None:
-        _show_made(made, core)
-        if given.explain:
-            _show_layers(made.firmware)
-            _show_decisions(made.firmware)
-
     told = {"path": str(made.path), "time_ms": made.time_ms}
-    return console.tell({**plain_firmware(made.firmware), **told}, show)
+    return console.tell({**plain_firmware(made.firmware), **told}, lambda: _show_made(made, core))
 
 
 def _show_made(made: MadeFirmware, core: Core) -> None:
@@ -136,7 +129,7 @@ def _show_made(made: MadeFirmware, core: Core) -> None:
     where = "" if core.name == "cpu:host" else "  (under QEMU)"
     console.print_fields(
         [
-            ("layers", f"{len(firmware.layers)} (--explain lists them)"),
+            ("layers", f"{len(firmware.layers)} (adrenoc inspect lists them)"),
             ("weights" if core.is_processor else "flash", _constants(firmware)),
             ("RAM", ram_text(firmware)),
             ("next", f"adrenoc firmware run {quote_word(made.path)} --check MODEL{where}"),

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+
+from adrenoc.cli.guarded import wants_json
 
 if TYPE_CHECKING:
     import numpy as np
 
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.check.generation import TokenCheck
-    from adrenoc.check.inputs import InputFile
     from adrenoc.cli.generate_options import Asked
     from adrenoc.cli.place_options import PlaceChoice
+    from adrenoc.cli.run import RunGiven
     from adrenoc.device.generate import Decoder, Wish
     from adrenoc.device.place import Place
     from adrenoc.device.tokenizer import Tokenizer
@@ -44,85 +46,70 @@ class Generated:
 
 _DRAWN = 8
 """Tokens of a prompt that nobody gave."""
-_TAKEN = (
-    *("bundle", "prompt", "tokenizer", "prompt_ids", "max_tokens", "temperature", "top_k", "top_p"),
-    *("encoders", "files"),
-    *("bench", "seed", "reference", "tolerance", "keep_programs", "qualcomm_programs", "as_json"),
-)
-"""Parameters of `run` that generating takes, beside those of the place."""
+_TAKEN = {
+    *("bundle", "prompt", "ids", "bench", "most", "temperature", "top_k", "top_p", "encoders"),
+    *("files", "seed", "place", "reference", "tolerance"),
+}
+"""Fields of the options of `run` that generating takes."""
 
 
-def run_if_decoder(
-    ctx: click.Context,
-    path: Path,
-    asked: Asked,
-    files: Sequence[InputFile],
-    checked: tuple[int, Path | None, float | None],
-    where: Mapping[str, Any],
-    kept: tuple[bool, bool],
-    *,
-    as_json: bool,
-) -> bool:
-    """Whether a decoder was asked for, and the bundle at `path` has generated tokens.
-
-    `files` are inputs of its encoders and its own; `checked` are the seed, the model to compare
-    with and the tolerance; `where` the options of the place, `kept` those of built kernels.
+def run_if_decoder(given: RunGiven) -> int | None:
+    """Have a decoder generate tokens where that is asked for; None where it is not.
 
     Raises:
         click.UsageError: options that do not go together.
         CheckFailedError: the tokens are not those of the model.
     """
-    from adrenoc.cli.place_options import choose_place, programs_of
+    from adrenoc.cli.place_options import choose_programs
 
-    seed, reference, tolerance = checked
+    asked, reference, fed = given.asked, given.reference, None
     asked.check(reference)
-    fed = None
-    if not asked.is_for_decoder and reference is not None and ctx.params["steps"] is None:
-        asked, fed = _draw_prompt(path, asked, seed)
+    if not asked.is_for_decoder and reference is not None and given.steps is None:
+        asked, fed = _draw_prompt(given.bundle, asked, given.seed)
     if not asked.is_for_decoder:
-        return False
+        return None
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli.encoders import Offer, run_encoders
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
 
-    _refuse_others(ctx, {*_TAKEN, *where, *(["repeat"] if fed else [])}, asked.option)
-    choice = choose_place(**where)
-    bundle = open_bundle(path)
+    _refuse_others({*_TAKEN, *(["repeat"] if fed else [])}, asked.option)
+    quiet = wants_json()
+    bundle = open_bundle(given.bundle)
     check_is_decoder(bundle)
     tokenizer = _open_tokenizer(bundle, asked)
     prompt = _read_prompt(bundle, asked, tokenizer)
     wish = Wish(
         most=asked.most,
         ends=bundle.manifest.end_tokens,
-        sampling=asked.sampling(seed),
+        sampling=asked.sampling(given.seed),
         with_logits=reference is not None,
     )
-    offer = Offer(files)
-    with reach_place(bundle, choice) as place:
+    offer = Offer(given.files)
+    with reach_place(bundle, given.place) as place:
         run_encoders(place, asked.encoders, offer, prompt)
-        given = offer.take(bundle, other_inputs(bundle), is_last=True)
-        decoder = Decoder(place, bundle, programs_of(choice, *kept), given=given)
+        inputs = offer.take(bundle, other_inputs(bundle), is_last=True)
+        decoder = Decoder(place, bundle, choose_programs(given.place), given=inputs)
         if asked.bench:
             from adrenoc.cli.bench_decoder import bench_decoder
 
-            bench_decoder(bundle, decoder, place, as_json=as_json)
-            return True
-        said = _Said(tokenizer, shown=not as_json)
+            return bench_decoder(bundle, decoder, place)
+        said = _Said(tokenizer, shown=not quiet)
         result, logits = _generate(decoder, prompt, wish, said)
         result = replace(result, fed=fed)
     check = None
     if reference is not None:
-        check = _check(bundle, reference, (prompt, given), result, logits, tolerance)
-    _tell(ctx, decoder, result, check, len(prompt), as_json=as_json)
-    return True
+        began = prompt, inputs
+        check = _check(bundle, reference, began, result, logits, given.tolerance)
+    return _tell(decoder, result, check, len(prompt))
 
 
-def _refuse_others(ctx: click.Context, allowed: Collection[str], what: str) -> None:
+def _refuse_others(allowed: Collection[str], what: str) -> None:
     """Refuse options that mean nothing with `what`, which asks for a decoder.
 
     Raises:
         click.UsageError: one was given.
     """
+    ctx = click.get_current_context()
     for param in ctx.command.params:
         given = ctx.get_parameter_source(param.name or "")
         if given is click.core.ParameterSource.COMMANDLINE and param.name not in allowed:
@@ -168,7 +155,7 @@ def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
 
 
 def _open_tokenizer(bundle: Bundle, asked: Asked) -> Tokenizer | None:
-    """The tokeniser of a text: the one that was given, or the bundle's own.
+    """The bundle's tokeniser, where there is a text.
 
     Raises:
         click.UsageError: there is none.
@@ -178,11 +165,11 @@ def _open_tokenizer(bundle: Bundle, asked: Asked) -> Tokenizer | None:
     from adrenoc.bundle.bundle import TOKENIZER
     from adrenoc.device.tokenizer import Tokenizer
 
-    path = asked.tokenizer or bundle.file(TOKENIZER)
+    path = bundle.file(TOKENIZER)
     if not path.is_file():
         raise click.UsageError(
-            f"--prompt needs --tokenizer FILE, as {bundle.path} has no {TOKENIZER}; adrenoc "
-            "compile puts one into it that lies beside the model"
+            f"--prompt needs a tokenizer, and {bundle.path} has no {TOKENIZER}; adrenoc compile "
+            "puts one into it that lies beside the model, or that --tokenizer names"
         )
     return Tokenizer(path)
 
@@ -308,31 +295,22 @@ def _check(
     return replace(check, in_float32=is_float32(*dtypes))
 
 
-def _tell(
-    ctx: click.Context,
-    decoder: Decoder,
-    result: Generated,
-    check: TokenCheck | None,
-    prompt: int,
-    *,
-    as_json: bool,
-) -> None:
+def _tell(decoder: Decoder, result: Generated, check: TokenCheck | None, prompt: int) -> int:
     from adrenoc.base.errors import CheckFailedError
     from adrenoc.cli import console
 
-    if as_json:
-        more = {} if check is None else {"check": {**asdict(check), "passed": check.passed}}
-        plain = asdict(result)
-        told = {"notes": decoder.notes} if decoder.notes else {}
-        console.print_json({**{k: v for k, v in plain.items() if v is not None}, **told, **more})
-        if check is not None and not check.passed:
-            ctx.exit(CheckFailedError.exit_code)
-        return
-    _show(decoder.rows, result, check, prompt)
-    if decoder.notes:
-        console.print_fields([("note", note) for note in decoder.notes])
-    if check is not None:
-        check.raise_if_failed()
+    def show() -> None:
+        _show(decoder.rows, result, check, prompt)
+        if decoder.notes:
+            console.print_fields([("note", note) for note in decoder.notes])
+        if check is not None:
+            check.raise_if_failed()
+
+    told = {name: value for name, value in asdict(result).items() if value is not None}
+    told |= {"notes": decoder.notes} if decoder.notes else {}
+    told |= {} if check is None else {"check": {**asdict(check), "passed": check.passed}}
+    console.tell(told, show)
+    return 0 if check is None or check.passed else CheckFailedError.exit_code
 
 
 def _show(rows: int, result: Generated, checked: TokenCheck | None, prompt: int) -> None:

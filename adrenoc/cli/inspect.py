@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,25 +11,30 @@ from typing import TYPE_CHECKING
 import click
 
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.cli.guarded import Command, wants_json
-from adrenoc.cli.options import path_argument
+from adrenoc.cli.guarded import Command, InputPath
+from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.bundle.manifest import FileEntry, TensorSpec
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Inspected:
+    bundle: Path = argument(type=InputPath())
+    kernel: str | None = option(
+        "--kernel", metavar="NAME", help="Print the source of one kernel and nothing else."
+    )
+
+
 @click.command("inspect", cls=Command)
-@path_argument("bundle")
-@click.option("--kernel", metavar="NAME", help="Print the source of one kernel and nothing else.")
-@click.pass_context
-def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None) -> None:
+@give_options(_Inspected)
+def inspect_command(given: _Inspected) -> None:
     """Show what is in BUNDLE.
 
     Inputs and outputs, target and options, kernels, memory, versions, digests; of a folder for a
     core its layers and what they take.
     """
-    as_json = wants_json()
     from adrenoc.base.text.printable import printable
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.bundle.editions import read_editions
@@ -38,18 +44,16 @@ def inspect_command(ctx: click.Context, bundle: Path, kernel: str | None) -> Non
     from adrenoc.cli.terminal import say
     from adrenoc.cli.view import refuse_firmware
 
-    if kernel is None and inspect_if_firmware(bundle):
+    if given.kernel is None and inspect_if_firmware(given.bundle):
         return
-    refuse_firmware(bundle)
-    opened = open_bundle(bundle)
-    if kernel is not None:
-        say(printable(_source(opened, kernel), lines=True))
-    elif as_json:
-        editions = read_editions(opened)
-        more = {"editions": editions} if editions else {}
-        console.print_json({**to_plain(opened.manifest), **more})
-    else:
-        _show(opened)
+    refuse_firmware(given.bundle)
+    opened = open_bundle(given.bundle)
+    if given.kernel is not None:
+        say(printable(_source(opened, given.kernel), lines=True))
+        return
+    editions = read_editions(opened)
+    more = {"editions": editions} if editions else {}
+    console.tell({**to_plain(opened.manifest), **more}, lambda: _show(opened))
 
 
 def _source(bundle: Bundle, name: str) -> str:

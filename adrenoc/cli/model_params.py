@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,29 +31,46 @@ class TargetParam(ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Target | Core | DeviceSet:
-        """Look the name up."""
-        from adrenoc.base.errors import TargetError
-        from adrenoc.firmware.mcu.core import is_core, load_core
-        from adrenoc.target.device_set import DeviceSet, is_device_set, load_device_set
-        from adrenoc.target.own_file import own_path
-        from adrenoc.target.target import Target, load_target
+        """Look the name up; behind a + stands the report of a driver to do without."""
+        from adrenoc.target.device_report import read_report
+        from adrenoc.target.device_set import DeviceSet, apply_report_to
+        from adrenoc.target.target import Target
 
         if isinstance(value, Target | DeviceSet):
             return value
-        if is_device_set(value):
+        name, plus, file = value.rpartition("+")
+        if not plus or not file.endswith(".json"):
+            return self._load(value)
+        report = Path(file)
+        return apply_report_to(self._load(name), read_report(report), report)
+
+    def _load(self, name: str) -> Target | DeviceSet:
+        """Look a name up.
+
+        Raises:
+            TargetError: there is no such device, or none that the command takes.
+        """
+        from adrenoc.base.errors import TargetError
+        from adrenoc.firmware.mcu.core import is_core, load_core
+        from adrenoc.target.device_set import find_device_set
+        from adrenoc.target.own_file import own_path
+        from adrenoc.target.target import load_target
+
+        several = find_device_set(name)
+        if several is not None:
             if self.sets:
-                return load_device_set(value)
+                return several
             raise TargetError(
-                f'"{value}" names several devices; this command is for one',
+                f'"{name}" names several devices; this command is for one',
                 hint="name one, such as --device adreno:750; adrenoc compile takes several",
             )
-        if own_path(value) is not None or not is_core(value):
-            return load_target(value)
-        core = load_core(value)
-        raise TargetError(
-            f"{core.name} is no GPU; this command is for GPUs",
-            hint=f"adrenoc firmware compile MODEL --device {core.name}",
-        )
+        if own_path(name) is None and is_core(name):
+            core = load_core(name)
+            raise TargetError(
+                f"{core.name} is no GPU; this command is for GPUs",
+                hint=f"adrenoc firmware compile MODEL --device {core.name}",
+            )
+        return load_target(name)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

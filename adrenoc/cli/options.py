@@ -1,39 +1,30 @@
-"""Options that commands share, and the types of their values."""
+"""Records of options that commands share, and the types of their values."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from adrenoc.cli.entry_options import entry_options
 from adrenoc.cli.guarded import InputPath, OutputPath
-from adrenoc.cli.model_params import (
-    ParamType,
-    PresetParam,
-    ShapeParam,
-    ShapeRangeParam,
-    TargetParam,
-)
-from adrenoc.target.system import SYSTEMS
+from adrenoc.cli.model_params import FixedParam, ParamType, PresetParam, ShapeParam, TargetParam
+from adrenoc.cli.records import argument, option
+from adrenoc.cli.settings import SettingParam
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile
+    from adrenoc.importers.entry import Entry
     from adrenoc.ir.precision_policy import PrecisionPolicy
-    from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-MOST_SECONDS = 1e6
-"""The most seconds that any wait may be told to last: clocks and sockets of systems take no
-infinity."""
+DEVICE_HELP = (
+    "What to compile for: adreno, adreno:750, adreno:sm8650, host (adrenoc targets), or a target "
+    "file of your own, FILE.toml.  DEVICE+REPORT.json does without what adrenoc device verify "
+    "found wrong"
+)
 
 
 class FiniteRange(click.FloatRange):
@@ -80,109 +71,156 @@ class InputParam(ParamType):
         return value if isinstance(value, InputFile) else InputFile.parse(value)
 
 
-def path_argument(name: str, *, replaced: bool = False) -> Decorator:
-    """A file or folder that commands read; whether it exists is for the layers below to say."""
-    return click.argument(name, type=InputPath(replaced=replaced))
-
-
-_REPORT, _SET, _SYSTEM = "adrenoc.device_report", "adrenoc.device_set", "adrenoc.system"
-"""Where a command keeps these files until its device is read."""
-
-
-def device_option(*, sets: bool = False) -> Decorator:
-    """`--device`: what to compile for.
-
-    With it goes `--device-report`, what the driver was found to get wrong: the device that the
-    command gets does without that.  With `sets` it may be several devices (a DeviceSet), which
-    `--device-set` has from a file.
-    """
-    several = "; several between commas, or `all`, go into one bundle" if sets else ""
-    report = click.option(
-        "--device-report",
-        type=InputPath(),
-        is_eager=True,  # read before the device
-        expose_value=False,
-        callback=lambda ctx, _, path: ctx.meta.update({_REPORT: path}),
-        metavar="FILE",
-        help="Do without what adrenoc device verify found wrong on the device.",
+def preset_option() -> Any:
+    """Declare a field as a named set of options."""
+    return option(
+        "--preset",
+        type=PresetParam(),
+        metavar="PRESET",
+        help="A named set of options (adrenoc presets).  [default: mixed]",
     )
-    device = click.option(
+
+
+def shape_option(text: str, **declared: Any) -> Any:
+    """Declare a field as shapes of inputs."""
+    usual = {"type": ShapeParam(), "multiple": True, "metavar": "NAME:D,D,..."}
+    return option("--shape", help=text, **{**usual, **declared})
+
+
+def seed_option(text: str) -> Any:
+    """Declare a field as what random numbers begin from."""
+    kind = click.IntRange(0, 2**64 - 1)
+    return option("--seed", type=kind, default=0, show_default=True, help=text)
+
+
+def inputs_option(text: str) -> Any:
+    """Declare a field as a folder of sets of inputs."""
+    kind = InputPath(pattern="*.np[yz]")
+    return option("--inputs", type=kind, metavar="FOLDER", help=text)
+
+
+def output_option(text: str, **declared: Any) -> Any:
+    """Declare a field as the file or folder that a command writes."""
+    usual = {"type": OutputPath(is_file=True), "metavar": "FILE"}
+    return option("-o", "--output", help=text, **{**usual, **declared})
+
+
+def html_option(text: str) -> Any:
+    """Declare a field as the page of a result."""
+    kind = OutputPath(is_file=True)
+    return option("--html", type=kind, metavar="FILE", help=f"{text}: one file, for any browser.")
+
+
+def junit_option(what: str) -> Any:
+    """Declare a field as a result for continuous integration."""
+    return option(
+        "--junit",
+        type=OutputPath(is_file=True),
+        metavar="FILE",
+        help=f"{what} as JUnit's XML, for continuous integration.",
+    )
+
+
+def settings_option(text: str, *names: str) -> Any:
+    """Declare a field as options that presets set too: all, or those `names`."""
+    return option(
+        "--set",
+        type=SettingParam(*names),
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=lambda _ctx, _param, settings: dict(settings),
+        help=text,
+    )
+
+
+def context_option(more: str = "") -> Any:
+    """Declare a field as the rows of a decoder's caches; `more` is what else is to be known."""
+    return option(
+        "--context",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help=f"Of a decoder with caches: their rows{more}.  [default: genai_config.json's, 4096 at "
+        "most]",
+    )
+
+
+def tolerance_option() -> Any:
+    """Declare a field as the largest error of a run."""
+    return option(
+        "--tolerance",
+        type=FiniteRange(min=0.0),
+        help="Largest error over the output's range.  [default: 1e-4 in fp32, else 1e-2]",
+    )
+
+
+def repeat_option() -> Any:
+    """Declare a field as the number of timed runs."""
+    return option(
+        "--repeat", type=click.IntRange(min=1), default=10, show_default=True, help="Runs to time."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """A model, what to compile it for, how, and for which shapes."""
+
+    path: Path = argument(type=InputPath(), metavar="MODEL")
+    target: Target = option(
         "--device",
-        "target",
-        type=TargetParam(sets=sets),
-        callback=lambda ctx, _, target: _apply_system(
-            _apply_report(_read_set(ctx, target), ctx.meta.get(_REPORT)), ctx.meta.get(_SYSTEM)
-        ),
+        type=TargetParam(),
         default="adreno",
         show_default=True,
         metavar="DEVICE",
-        help=f"What to compile for: adreno, adreno:750, adreno:sm8650, host "
-        f"(adrenoc targets), or a target file of your own, FILE.toml{several}.",
+        help=f"{DEVICE_HELP}.",
     )
-    if not sets:
-        return join_options(device, report)
-    listed = click.option(
-        "--device-set",
-        type=InputPath(),
-        is_eager=True,
-        expose_value=False,
-        callback=lambda ctx, _, path: ctx.meta.update({_SET: path}),
-        metavar="FILE",
-        help="Several devices for one bundle, as [[device]] with target, and report for one "
-        "driver, list them.",
+    preset: str | None = preset_option()
+    settings: dict[str, Any] = settings_option(
+        "An option that presets set too, such as winograd=false, pool_textures=true or "
+        "signature=NAME (adrenoc presets lists them); repeat it for more."
     )
-    return join_options(device, listed, report)
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = shape_option(
+        "Shape of an input with dynamic dimensions; repeat it for more inputs."
+    )
+    fixed: tuple[tuple[str, str], ...] = option(
+        "--fix",
+        type=FixedParam(),
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Make an input that is a setting a constant, as a rate or a flag; an If on it is "
+        "decided.  Repeat it for more inputs.",
+    )
 
+    @property
+    def model(self) -> Path:
+        """The model file: of a folder of models, the usual one.
 
-AnyTarget: TypeAlias = "Target | DeviceSet"
+        Raises:
+            ModelNotFoundError, OptionError: see `choose_model`.
+        """
+        from adrenoc.importers.model_folders import choose_model
 
+        return choose_model(self.path)
 
-def _read_set(ctx: click.Context, target: AnyTarget) -> AnyTarget:
-    """The devices of `--device-set`, in place of `--device`."""
-    path: Path | None = ctx.meta.get(_SET)
-    if path is None:
-        return target
-    if ctx.get_parameter_source("target") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--device and --device-set exclude each other")
-    from adrenoc.target.device_set import read_device_set
+    @property
+    def entry(self) -> Entry:
+        """How the model is entered."""
+        from adrenoc.importers.entry import Entry
 
-    return read_device_set(path)
+        return Entry(fixed=self.fixed, signature=self.settings.get("signature", ""))
 
+    @property
+    def asked_words(self) -> str:
+        """The options that tell which kernels there are, as they are typed."""
+        from adrenoc.base.text.spelling import quote_word
+        from adrenoc.ir.options import show_setting
 
-def _apply_report(target: AnyTarget, report: Path | None) -> AnyTarget:
-    """The target without what a report says that its driver gets wrong.
-
-    Of several that of the report's GPU is then for its driver alone.
-
-    Raises:
-        TargetError: the report is damaged, or of another GPU.
-    """
-    if report is None:
-        return target
-    from adrenoc.target.device_report import apply_report, read_report
-    from adrenoc.target.device_set import DeviceSet, add_report
-
-    if isinstance(target, DeviceSet):
-        return add_report(target, read_report(report), report)
-    return apply_report(target, read_report(report), report)
-
-
-def _apply_system(target: AnyTarget, system: str | None) -> AnyTarget:
-    """The target with its CPU part for a system that was named.
-
-    Raises:
-        click.UsageError: it is not for a phone's or a board's GPU.
-    """
-    if system is None:
-        return target
-    from adrenoc.target.device_set import DeviceSet, put_on_system
-    from adrenoc.target.target import Target
-
-    if isinstance(target, DeviceSet) and not target.common.host:
-        return put_on_system(target, system)
-    if isinstance(target, Target) and not target.host:
-        return put_on_system(target, system)
-    raise click.UsageError("--os is for GPUs of Snapdragons: --device adreno")
+        words = [f"--preset {self.preset}"] if self.preset is not None else []
+        for name, setting in self.settings.items():
+            words.append(f"--set {quote_word(f'{name}={show_setting(setting)}')}")
+        for name, dims in self.shapes:
+            words.append(f"--shape {quote_word(f'{name}:' + ','.join(map(str, dims)))}")
+        words += [f"--fix {quote_word(f'{name}={text}')}" for name, text in self.fixed]
+        return "".join(f" {word}" for word in words)
 
 
 def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPolicy | None:
@@ -200,157 +238,3 @@ def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPo
     digest = find_model_files(model).sha256()
     check_policy(policy, path, model=model, sha256=digest, preset=preset)
     return policy
-
-
-def preset_option() -> Decorator:
-    """`--preset`: a named set of options."""
-    return click.option(
-        "--preset",
-        type=PresetParam(),
-        metavar="PRESET",
-        help="A named set of options (adrenoc presets).  [default: mixed]",
-    )
-
-
-def shape_option(text: str = "", *, ranges: bool = False) -> Decorator:
-    """`--shape`: of inputs with dynamic dimensions, with `ranges` a range of shapes too."""
-    more = ", ranges too (1..8, 64..256/64, 1|4)" if ranges else ""
-    usual = f"Shape of an input with dynamic dimensions{more}; repeat it for more inputs."
-    return click.option(
-        "--shape",
-        "shapes",
-        type=ShapeRangeParam() if ranges else ShapeParam(),
-        multiple=True,
-        metavar="NAME:D,D,...",
-        help=text or usual,
-    )
-
-
-def model_options(*, sets: bool = False, ranges: bool = False, systems: bool = False) -> Decorator:
-    """A model, what to compile it for, how, and for which shapes."""
-    asked = device_option(sets=sets), preset_option(), shape_option(ranges=ranges)
-    system = [_system_option()] if systems else []
-    return join_options(path_argument("model"), *asked, *system, entry_options())
-
-
-def _system_option() -> Decorator:
-    """`--os`: the system of the device, which the command's target is then for."""
-    return click.option(
-        "--os",
-        "system",
-        type=click.Choice(SYSTEMS),
-        is_eager=True,  # read before the device
-        expose_value=False,
-        callback=lambda ctx, _, system: ctx.meta.update({_SYSTEM: system}),
-        help="The system of the device; linux is for boards and laptops with a Snapdragon, arm64.  "
-        "[default: android]",
-    )
-
-
-def join_options(*options: Decorator) -> Decorator:
-    """Options as one, listed in this order."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
-def give_record(record: type[Any]) -> Decorator:
-    """Hand a command its options as one `record`, a dataclass with a field for each of them."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def run(ctx: click.Context, /, **given: Any) -> Any:
-            return command(ctx, record(**given))
-
-        return run
-
-    return decorate
-
-
-def seed_option(text: str, *, default: int = 0) -> Decorator:
-    """`--seed`: what random numbers begin from."""
-    kind = click.IntRange(0, 2**64 - 1)
-    return click.option("--seed", type=kind, default=default, show_default=True, help=text)
-
-
-def inputs_option(text: str) -> Decorator:
-    """`--inputs`: a folder of sets of inputs."""
-    kind = InputPath(pattern="*.np[yz]")
-    return click.option("--inputs", "folder", type=kind, metavar="FOLDER", help=text)
-
-
-_MOST_EFFORT = 1000.0
-_MOST_MIB = 1 << 30
-
-
-def effort_option(before: str = "") -> Decorator:
-    """`--effort`: how far a search for a policy goes."""
-    first = "how" if before else "How"
-    return click.option(
-        "--effort",
-        type=FiniteRange(min=0.0, max=_MOST_EFFORT),
-        default=1.0,
-        show_default=True,
-        help=f"{before}{first} much work the search for a policy may do, counted and not timed: "
-        "1 is some ten minutes of one core.",
-    )
-
-
-def accuracy_options() -> Decorator:
-    """`--accuracy` and what it takes: an error to stay within, on what, and how much work."""
-    tolerance = click.option(
-        "--accuracy",
-        type=FiniteRange(min=0.0, min_open=True),
-        metavar="TOL",
-        help="Keep what it takes in float32 for an error of at most TOL of each output's range; "
-        "runs the kernels and the reference here.",
-    )
-    return join_options(
-        tolerance,
-        inputs_option("For --accuracy: sets of inputs, .npz or .npy files.  [default: random]"),
-        seed_option("For --accuracy: random inputs."),
-        effort_option("For --accuracy: "),
-    )
-
-
-def clml_options() -> Decorator:
-    """`--clml` and `--clml-version`: what goes to Qualcomm's OpenCL ML library."""
-    mode = click.option(
-        "--clml",
-        type=click.Choice(("auto", "all", "off")),
-        help="Offload to Qualcomm's OpenCL ML: what wins after its copies, all it can, or "
-        "nothing.  [default: off]",
-    )
-    version = click.option(
-        "--clml-version",
-        type=int,
-        metavar="N",
-        help="The CLML interface of the device, 1 to 5.  [default: the target's, else 3]",
-    )
-    return join_options(mode, version)
-
-
-def memory_option() -> Decorator:
-    """`--max-memory-mib`: what the GPU may hold while the model runs."""
-    return click.option(
-        "--max-memory-mib",
-        type=click.IntRange(min=1, max=_MOST_MIB),
-        metavar="M",
-        help="GPU memory to stay within: beyond it, plan again or fail.",
-    )
-
-
-def model_explorer_option(what: str) -> Decorator:
-    """`--model-explorer`: figures to show over the plain model."""
-    return click.option(
-        "--model-explorer",
-        "explorer",
-        type=OutputPath(is_file=True),
-        metavar="FILE.json",
-        help=f"Write {what} as node data for Model Explorer, by tensor: a file a figure, "
-        "FILE.FIGURE.json.",
-    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from adrenoc.cli.guarded import Command, InputPath, OutputPath, wants_json
+from adrenoc.cli.guarded import Command, InputPath, OutputPath
+from adrenoc.cli.options import output_option
+from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
@@ -17,55 +20,63 @@ if TYPE_CHECKING:
 _ARCHIVE = ".aar"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Packed:
+    bundles: tuple[Path, ...] = argument(
+        type=InputPath(), nargs=-1, required=True, metavar="BUNDLE..."
+    )
+    form: str = option(
+        "--as",
+        type=click.Choice(("aar", "cmake", "asset-pack")),
+        required=True,
+        help="aar: archives for Android builds.  cmake: a folder for find_package(adrenoc).  "
+        "asset-pack: bundles for several GPUs as an asset pack, of which Play gives each phone the "
+        "part for its GPU, and the runtime as an archive.",
+    )
+    folders: tuple[Path, ...] = option(
+        "--runtime",
+        type=InputPath(),
+        multiple=True,
+        metavar="DIR",
+        help="A runtime (adrenoc runtime build -o DIR); of archives one for each ABI.  "
+        "[default: built]",
+    )
+    output: Path = output_option(
+        "OUT.aar: one archive with the runtime and one bundle.  Else a folder: of archives a Maven "
+        "repository with the runtime and each bundle apart, for apps of several models.",
+        type=OutputPath(),
+        required=True,
+        metavar="OUT",
+    )
+    sample: Path | None = option(
+        "--sample",
+        type=OutputPath(),
+        metavar="DIR",
+        help="With --as aar: write a small app for Android Studio there, which runs the bundles.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.form == "cmake" and len(self.folders) > 1:
+            raise click.UsageError("--as cmake takes one --runtime")
+        if self.form == "cmake" and self.sample is not None:
+            raise click.UsageError("--sample goes with --as aar; a CMake package brings its own")
+        if self.form == "asset-pack" and (self.is_archive or self.sample is not None):
+            raise click.UsageError("--as asset-pack goes with -o FOLDER, without --sample")
+        if len(self.bundles) > 1 and (self.form == "cmake" or self.is_archive):
+            raise click.UsageError(
+                "several bundles go into a folder of archives: --as aar -o FOLDER, without .aar"
+            )
+
+    @property
+    def is_archive(self) -> bool:
+        """Whether all goes into one file."""
+        return self.form != "cmake" and self.output.suffix == _ARCHIVE
+
+
 @click.command("package", cls=Command)
-@click.argument(
-    "bundles",
-    type=InputPath(),
-    nargs=-1,
-    required=True,
-    metavar="BUNDLE...",
-)
-@click.option("--aar", "form", flag_value="aar", help="Archives for Android builds.")
-@click.option("--cmake", "form", flag_value="cmake", help="A folder for find_package(adrenoc).")
-@click.option(
-    "--runtime",
-    "folders",
-    type=InputPath(),
-    multiple=True,
-    metavar="DIR",
-    help="A runtime (adrenoc runtime build -o DIR); for --aar one for each ABI.  [default: built]",
-)
-@click.option(
-    "--output",
-    "-o",
-    type=OutputPath(),
-    required=True,
-    metavar="OUT",
-    help="OUT.aar: one archive with the runtime and one bundle.  With --aar a folder: a Maven "
-    "repository with the runtime and each bundle apart, for apps of several models.",
-)
-@click.option(
-    "--sample",
-    type=OutputPath(),
-    metavar="DIR",
-    help="With --aar: write a small app for Android Studio there, which runs the bundles.",
-)
-@click.option(
-    "--split",
-    is_flag=True,
-    help="With --aar -o FOLDER: bundles for several GPUs go into an asset pack, of which Play "
-    "gives each phone the part for its GPU, and the runtime into an archive.",
-)
-def package_command(
-    bundles: tuple[Path, ...],
-    form: str | None,
-    folders: tuple[Path, ...],
-    output: Path,
-    sample: Path | None,
-    split: bool,
-) -> None:
+@give_options(_Packed)
+def package_command(given: _Packed) -> int:
     """Put bundles and the runtime into packages for an app."""
-    as_json = wants_json()
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.native.android.java.classes import find_javac
@@ -74,36 +85,35 @@ def package_command(
     from adrenoc.native.android.package.repository import RUNTIME, write_repository
     from adrenoc.native.android.package.sample import write_sample
 
-    _check_usage(form, bundles, folders, output, sample)
-    _check_split(form, output, sample, split=split)
-    _check_outputs(form, output, sample)
-    opened = [open_bundle(bundle) for bundle in bundles]
-    if form == "aar":
+    output, sample = given.output, given.sample
+    _check_outputs(given)
+    opened = [open_bundle(bundle) for bundle in given.bundles]
+    if given.form != "cmake":
         check_for_android(opened)
         find_javac()  # before a runtime is built, which takes minutes
-    runtimes = _runtimes(opened, folders)
+    runtimes = _runtimes(opened, given.folders)
+    if given.form == "asset-pack":
+        return _package_split(opened, runtimes, output)
     coordinates: list[str] = []
-    if form == "cmake":
+    if given.form == "cmake":
         packed = write_cmake_package(opened[0], runtimes[0], output)
-    elif output.suffix == _ARCHIVE:
+    elif given.is_archive:
         packed = write_aar(opened[0], runtimes, output)
-    elif split:
-        _package_split(opened, runtimes, output, as_json=as_json)
-        return
     else:
         repository = write_repository(opened, runtimes, output)
         packed = repository.packed
         coordinates = [str(one) for one in (RUNTIME, *repository.models)]
     if sample is not None:
         write_sample(opened, runtimes, sample)
-    if as_json:
-        told = {"path": str(packed.path), "files": dict(packed.files)}
-        console.print_json({**told, "coordinates": coordinates})
-        return
-    _show_files(packed)
-    if coordinates:
-        console.blank()
-        console.print_fields([("dependencies", ", ".join(coordinates))])
+
+    def show() -> None:
+        _show_files(packed)
+        if coordinates:
+            console.blank()
+            console.print_fields([("dependencies", ", ".join(coordinates))])
+
+    told = {"path": str(packed.path), "files": dict(packed.files), "coordinates": coordinates}
+    return console.tell(told, show)
 
 
 def _show_files(packed: Packed) -> None:
@@ -117,9 +127,7 @@ def _show_files(packed: Packed) -> None:
     )
 
 
-def _package_split(
-    bundles: list[Bundle], runtimes: list[Runtime], output: Path, *, as_json: bool
-) -> None:
+def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path) -> int:
     """The runtime as an archive, and the bundles as an asset pack."""
     from adrenoc.cli import console
     from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_asset_pack
@@ -129,51 +137,26 @@ def _package_split(
     split = write_asset_pack(bundles, output)
     written = write_runtime(bundles, runtimes, output)
     packed = Packed(path=output, files=(*split.packed.files, *written))
-    if as_json:
-        told = {"path": str(output), "files": dict(packed.files), "decisions": split.decisions}
-        console.print_json({**told, "coordinates": [str(RUNTIME)]})
-        return
-    _show_files(packed)
-    console.blank()
-    console.print_fields(
-        [
-            ("dependencies", str(RUNTIME)),
-            ("settings.gradle.kts", f'include(":{PACK}"), with its projectDir'),
-            ("gradle.properties", "android.experimental.enableDeviceTargetingConfigApi=true"),
-            ("android {}", f'assetPacks += ":{PACK}"'),
-            ("  bundle {}", f'deviceTargetingConfig = file("{TARGETING}")'),
-            ("    deviceGroup {}", 'enableSplit = true; defaultGroup = "other"'),
-            *(("note", f"{d.subject}: {d.taken}, {d.reason}") for d in split.decisions),
-        ]
-    )
+    told = {"path": str(output), "files": dict(packed.files), "decisions": split.decisions}
+
+    def show() -> None:
+        _show_files(packed)
+        console.blank()
+        console.print_fields(rows)
+
+    rows = [
+        ("dependencies", str(RUNTIME)),
+        ("settings.gradle.kts", f'include(":{PACK}"), with its projectDir'),
+        ("gradle.properties", "android.experimental.enableDeviceTargetingConfigApi=true"),
+        ("android {}", f'assetPacks += ":{PACK}"'),
+        ("  bundle {}", f'deviceTargetingConfig = file("{TARGETING}")'),
+        ("    deviceGroup {}", 'enableSplit = true; defaultGroup = "other"'),
+        *(("note", f"{d.subject}: {d.taken}, {d.reason}") for d in split.decisions),
+    ]
+    return console.tell({**told, "coordinates": [str(RUNTIME)]}, show)
 
 
-def _check_split(form: str | None, output: Path, sample: Path | None, *, split: bool) -> None:
-    if split and (form != "aar" or output.suffix == _ARCHIVE or sample is not None):
-        raise click.UsageError("--split goes with --aar -o FOLDER, without --sample")
-
-
-def _check_usage(
-    form: str | None,
-    bundles: tuple[Path, ...],
-    folders: tuple[Path, ...],
-    output: Path,
-    sample: Path | None,
-) -> None:
-    if form is None:
-        raise click.UsageError("say which: --aar or --cmake")
-    if form == "cmake":
-        if len(folders) > 1:
-            raise click.UsageError("--cmake takes one --runtime")
-        if sample is not None:
-            raise click.UsageError("--sample goes with --aar; a CMake package brings its own")
-    if len(bundles) > 1 and (form == "cmake" or output.suffix == _ARCHIVE):
-        raise click.UsageError(
-            "several bundles go into a folder of archives: --aar -o FOLDER, without .aar"
-        )
-
-
-def _check_outputs(form: str | None, output: Path, sample: Path | None) -> None:
+def _check_outputs(given: _Packed) -> None:
     """Look at what is to be written before a runtime is built, which takes minutes."""
     from adrenoc.base.files.outputs import (
         check_file_can_be_written,
@@ -183,14 +166,14 @@ def _check_outputs(form: str | None, output: Path, sample: Path | None) -> None:
     from adrenoc.native.android.package.cmake import CMAKE_FOLDER
     from adrenoc.native.android.package.sample import SAMPLE_FOLDER
 
-    if sample is not None:
-        check_folder_can_be_replaced(sample, SAMPLE_FOLDER)
-    if form == "cmake":
-        check_folder_can_be_replaced(output, CMAKE_FOLDER)
-    elif output.suffix == _ARCHIVE:
-        check_file_can_be_written(output)
+    if given.sample is not None:
+        check_folder_can_be_replaced(given.sample, SAMPLE_FOLDER)
+    if given.form == "cmake":
+        check_folder_can_be_replaced(given.output, CMAKE_FOLDER)
+    elif given.is_archive:
+        check_file_can_be_written(given.output)
     else:
-        check_folder_can_be_made(output)
+        check_folder_can_be_made(given.output)
 
 
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:

@@ -1,153 +1,162 @@
-"""Options that say where a bundle runs: a device here, a server, a server of a tracker, a phone."""
+"""`--on`: where a bundle runs: a device here, a server, a server of a tracker, a phone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from adrenoc.base.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
-from adrenoc.cli.guarded import InputPath
-from adrenoc.cli.options import MOST_SECONDS, Decorator, FiniteRange, join_options
+from adrenoc.cli.model_params import ParamType
+from adrenoc.cli.records import option
 
 if TYPE_CHECKING:
     from adrenoc.device.remote import RemoteAddress
     from adrenoc.device.result import ProgramOptions
 
-_RUNTIME = click.option(
-    "--runtime",
-    type=InputPath(),
-    metavar="DIR",
-    help="The runtime for the phone (adrenoc runtime build -o DIR).  [default: built]",
-)
-_OPTIONS = (
-    click.option(
-        "--cl-device",
-        default="",
-        metavar="NUMBER|NAME",
-        help="OpenCL device (adrenoc doctor).  [default: the first with images]",
-    ),
-    click.option(
-        "--rpc",
-        "server",
-        metavar="HOST:PORT",
-        help="Run on the machine where `adrenoc runtime serve` runs.",
-    ),
-    click.option(
-        "--tracker",
-        metavar="HOST:PORT",
-        help="Run on a server of the kind --key that TVM's tracker there knows.",
-    ),
-    click.option(
-        "--adb",
-        is_flag=False,
-        flag_value="",
-        default=None,
-        metavar="[SERIAL]",
-        help="Run on the phone that is connected by adb, or on that of this serial number.",
-    ),
-    _RUNTIME,
-    click.option(
-        "--key",
-        default="",
-        help="The key that the server asks for; with --tracker the kind of device.",
-    ),
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=FiniteRange(min=0.1, max=MOST_SECONDS),
-        default=60.0,
-        show_default=True,
-        help="Seconds to wait for any answer of the server.",
-    ),
-)
+_ADB, _TRACKER, _OPENCL = "adb", "tracker:", "opencl:"
+MOST_SECONDS = 1e6
+"""The most seconds that any wait may be told to last: clocks and sockets of systems take no
+infinity."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceChoice:
-    """What the options say: `cl_device` of this machine, of the server at `address`, or of a phone.
+    """What `--on` says: `cl_device` of this machine, of the server at `where`, or of a phone.
 
-    `adb` is the phone's serial number, empty for the only one and None for no phone; `runtime` is
-    what is to run there.
+    A server asks for `key`; of a tracker, that is the kind of device.  `adb` is the phone's serial
+    number, empty for the only one and None for no phone.
     """
 
-    cl_device: str
-    address: RemoteAddress | None = None
+    text: str = ""
+    cl_device: str = ""
+    where: str = ""
+    tracker: str = ""
+    key: str = ""
     adb: str | None = None
-    runtime: Path | None = None
-    timeout_s: float = 60.0
 
     @property
     def is_remote(self) -> bool:
         """Whether it is another machine."""
-        return self.address is not None or self.adb is not None
+        return bool(self.where or self.tracker) or self.adb is not None
+
+    def address(self, timeout_s: float) -> RemoteAddress | None:
+        """Return where a server is, and how long to wait for it; None of others.
+
+        Raises:
+            OptionError: an address is of another form.
+            click.UsageError: a tracker is named without a kind of device.
+        """
+        from adrenoc.device.remote import RemoteAddress
+
+        if self.where:
+            return RemoteAddress.server(self.where, key=self.key, timeout_s=timeout_s)
+        if not self.tracker:
+            return None
+        if not self.key:
+            raise click.UsageError(
+                f"--on {self.text} needs a kind of device: tracker:KIND@HOST:PORT"
+            )
+        return RemoteAddress.tracker(self.tracker, key=self.key, timeout_s=timeout_s)
 
 
-def runtime_option() -> Decorator:
-    """`--runtime`, for commands whose devices are named in other ways."""
-    return _RUNTIME
+HERE = PlaceChoice()
 
 
-def place_options() -> Decorator:
-    """`--cl-device`, `--rpc`, `--tracker`, `--adb`, `--runtime`, `--key` and `--timeout`."""
-    return join_options(*_OPTIONS)
+class PlaceParam(ParamType):
+    """`adb[:SERIAL]`, `[KEY@]HOST:PORT`, `tracker:KIND@HOST:PORT` or `opencl:NUMBER|NAME`."""
+
+    name = "place"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> PlaceChoice:
+        """Tell which of them it is; addresses are read where they are used."""
+        if isinstance(value, PlaceChoice):
+            return value
+        kind, _, serial = value.partition(":")
+        if kind == _ADB and "@" not in value:
+            return PlaceChoice(text=value, adb=serial)
+        if value.startswith(_OPENCL):
+            return PlaceChoice(text=value, cl_device=value.removeprefix(_OPENCL))
+        key, _, where = value.removeprefix(_TRACKER).rpartition("@")
+        where, _, cl_device = where.partition("/")
+        tracked = value.startswith(_TRACKER)
+        return PlaceChoice(
+            text=value,
+            where="" if tracked else where or ":",
+            tracker=where or ":" if tracked else "",
+            key=key,
+            cl_device=cl_device,
+        )
 
 
-def choose_place(
-    *,
-    cl_device: str,
-    server: str | None,
-    tracker: str | None,
-    adb: str | None,
-    runtime: Path | None,
-    key: str,
-    timeout_s: float,
-) -> PlaceChoice:
-    """Read the options of `place_options`.
+_FORMS = (
+    "adb or adb:SERIAL, a phone; [KEY@]HOST:PORT, where `adrenoc runtime serve` runs; "
+    "tracker:KIND@HOST:PORT, a server that TVM's tracker knows; opencl:NUMBER or opencl:NAME, a "
+    "device here (adrenoc doctor)"
+)
 
-    Raises:
-        OptionError: an address is of another form.
-        click.UsageError: two places are named, or a tracker without a kind of device.
-    """
-    from adrenoc.device.remote import RemoteAddress
 
-    if sum(place is not None for place in (server, tracker, adb)) > 1:
-        raise click.UsageError("--rpc, --tracker and --adb name different places")
-    address = None
-    if server is not None:
-        address = RemoteAddress.server(server, key=key, timeout_s=timeout_s)
-    elif tracker is not None:
-        if not key:
-            raise click.UsageError("--tracker needs --key, the kind of device")
-        address = RemoteAddress.tracker(tracker, key=key, timeout_s=timeout_s)
-    return PlaceChoice(
-        cl_device=cl_device, address=address, adb=adb, runtime=runtime, timeout_s=timeout_s
+def place_option() -> Any:
+    """Declare a field as the place where a command works."""
+    return option(
+        "--on",
+        type=PlaceParam(),
+        default=HERE,
+        metavar="PLACE",
+        help=f"Where to run: {_FORMS}.  [default: here, on the first with images]",
     )
 
 
+def places_option(text: str) -> Any:
+    """Declare a field as the places where a command works side by side."""
+    return option(
+        "--on",
+        type=PlaceParam(),
+        multiple=True,
+        metavar="PLACE",
+        help=f"{text}; may be repeated: {_FORMS}.",
+    )
+
+
+def timeout_s(usual: float = 60.0) -> float:
+    """Return how long to wait for any answer (s).
+
+    Raises:
+        OptionError: ADRENOC_TIMEOUT says no such time.
+    """
+    from adrenoc.base.host.variables import read_number
+
+    return read_number("ADRENOC_TIMEOUT", usual, least=0.1, most=MOST_SECONDS)
+
+
 @contextmanager
-def reach(place: PlaceChoice) -> Iterator[RemoteAddress | None]:
+def reach(place: PlaceChoice, wait_s: float | None = None) -> Iterator[RemoteAddress | None]:
     """The address of the place while the block runs; starts a server on a phone, None is here.
 
     Raises:
         AdbError: no such phone, or it does not run our server.
         DependencyError: adbutils, or what builds the runtime, is missing.
     """
+    wait_s = timeout_s() if wait_s is None else wait_s
     if place.adb is None:
-        yield place.address
+        yield place.address(wait_s)
         return
+    from adrenoc.base.host.variables import read_path
     from adrenoc.cli import console
     from adrenoc.device.adb import adb_server, pick_device
     from adrenoc.native.android.runtime_build import build_runtime
 
-    phone = pick_device(place.adb, timeout_s=place.timeout_s)
+    phone = pick_device(place.adb, timeout_s=wait_s)
     with console.ConsoleReporter() as reporter:
-        runtime = place.runtime or build_runtime(abi=phone.abi, reporter=reporter).folder
-    with adb_server(phone, runtime, timeout_s=place.timeout_s) as address:
+        runtime = (
+            read_path("ADRENOC_RUNTIME") or build_runtime(abi=phone.abi, reporter=reporter).folder
+        )
+    with adb_server(phone, runtime, timeout_s=wait_s) as address:
         yield address
 
 
@@ -168,10 +177,16 @@ def program_folder(place: PlaceChoice) -> str:
     return spell_native_path(folder, hint=OTHER_CACHE_FOLDER)
 
 
-def programs_of(place: PlaceChoice, keep: bool, qualcomm_rule: bool) -> ProgramOptions | None:
-    """How built kernels are kept for the next run; None where they are not."""
+def choose_programs(place: PlaceChoice) -> ProgramOptions | None:
+    """Return how built kernels are kept for the next run; None where they are not.
+
+    Raises:
+        OptionError: ADRENOC_PROGRAM_CACHE says no such way.
+    """
+    from adrenoc.base.host.variables import read_choice
     from adrenoc.device.result import ProgramOptions
 
-    if not keep:
+    way = read_choice("ADRENOC_PROGRAM_CACHE", "off", "qualcomm")
+    if way == "off":
         return None
-    return ProgramOptions(folder=program_folder(place), qualcomm_rule=qualcomm_rule)
+    return ProgramOptions(folder=program_folder(place), qualcomm_rule=way == "qualcomm")

@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand, wants_json
-from adrenoc.cli.options import path_argument, seed_option
+from adrenoc.cli.guarded import HeavyCommand, InputPath
+from adrenoc.cli.records import argument, give_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Proven:
+    bundle: Path = argument(type=InputPath(replaced=True))
+    model: Path = argument(type=InputPath())
 
 
 @click.command("prove", cls=HeavyCommand)
-@path_argument("bundle", replaced=True)
-@path_argument("model")
-@seed_option("Seed of the inputs.")
-def prove_command(bundle: Path, model: Path, seed: int) -> None:
+@give_options(_Proven)
+def prove_command(given: _Proven) -> int:
     """Put inputs and what MODEL makes of them into BUNDLE, for `adrenoc_verify` in an app.
 
     On a phone that nobody has tried, an app then asks once whether the driver computes the model
     rightly, and falls back where it does not.
     """
-    as_json = wants_json()
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.lab.prove.proof import put_proof
 
-    opened = open_bundle(bundle)
-    proof = put_proof(opened, model, seed=seed)
+    opened = open_bundle(given.bundle)
+    proof = put_proof(opened, given.model, seed=0)
     size = len(proof.to_json().encode("utf-8"))
-    if as_json:
-        told = {"bundle": str(bundle), "bytes": size, "values": proof.values}
-        console.print_json({**told, "reference": proof.reference, "left_out": proof.left_out})
-        return
-    console.print_title(opened.manifest.name, f"with numbers of {proof.reference}")
-    fields = [
-        ("compared", f"{proof.values} numbers{_tell_shapes(len(proof.trials))}"),
-        ("in the bundle", console.size(size)),
-    ]
-    fields += [("left out", what) for what in proof.left_out]
-    fields.append(("next", "adrenoc_verify of adrenoc.h, in an app"))
-    console.print_fields(fields)
+
+    def show() -> None:
+        console.print_title(opened.manifest.name, f"with numbers of {proof.reference}")
+        fields = [
+            ("compared", f"{proof.values} numbers{_tell_shapes(len(proof.trials))}"),
+            ("in the bundle", console.size(size)),
+        ]
+        fields += [("left out", what) for what in proof.left_out]
+        fields.append(("next", "adrenoc_verify of adrenoc.h, in an app"))
+        console.print_fields(fields)
+
+    told = {"bundle": str(given.bundle), "bytes": size, "values": proof.values}
+    more = {"reference": proof.reference, "left_out": proof.left_out}
+    return console.tell({**told, **more}, show)
 
 
 def _tell_shapes(count: int) -> str:

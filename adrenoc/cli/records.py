@@ -14,13 +14,14 @@ together is refused by the record's `__post_init__`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+T = TypeVar("T")
 _DECLARED, _RECORD = "declared", "record"
 
 
@@ -53,6 +54,17 @@ def give_options(record: type[Any]) -> Callable[[Callable[..., Any]], Callable[.
         return declared
 
     return decorate
+
+
+def read_words(record: type[T], words: Sequence[str]) -> T:
+    """Read words of a command line as one `record`.
+
+    Raises:
+        click.UsageError: they are no options of it.
+    """
+    command = click.command(add_help_option=False)(give_options(record)(lambda given: given))
+    read: T = command.main([*words], standalone_mode=False)
+    return read
 
 
 def _list_decorators(record: type[Any]) -> Iterator[Callable[..., Any]]:

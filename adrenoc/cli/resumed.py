@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from adrenoc.cli.guarded import OutputPath
+from adrenoc.cli.guarded import OutputPath, wants_json
+from adrenoc.cli.records import option
 
 if TYPE_CHECKING:
     from adrenoc.base.files.resume import Resume
 
 
-def resume_option() -> Callable[[Any], Any]:
-    """`--resume FILE`, as `resume_file`: a path or None."""
-    return click.option(
+def resume_option() -> Any:
+    """Declare a field as where a command keeps what it has done."""
+    return option(
         "--resume",
-        "resume_file",
         type=OutputPath(is_file=True),
         metavar="FILE",
         help="Keep there what was done so far, and go on from it if the command was killed; FILE "
@@ -37,13 +34,13 @@ def open_resume(path: Path | None) -> Resume:
     return Resume(path)
 
 
-def finish_resumed(resume: Resume, pieces: str, *, quiet: bool) -> None:
+def finish_resumed(resume: Resume, pieces: str) -> None:
     """Tell what was done before, and remove the file."""
     from adrenoc.cli import console
 
     if resume.taken:
         told = f"{resume.taken} {pieces} are of before the command was interrupted"
-        if quiet:
+        if wants_json():
             console.print_progress("resumed", told)
         else:
             console.print_fields([("resumed", told)])

@@ -3,249 +3,202 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from adrenoc.cli.durations import SustainParam
 from adrenoc.cli.generate import run_if_decoder
-from adrenoc.cli.generate_options import generate_options, take_asked
-from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
+from adrenoc.cli.generate_options import Asked
+from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
-    MOST_SECONDS,
-    FiniteRange,
     InputParam,
     NumbersParam,
-    path_argument,
+    repeat_option,
     seed_option,
     shape_option,
+    tolerance_option,
 )
-from adrenoc.cli.place_options import (
-    PlaceChoice,
-    choose_place,
-    place_options,
-    programs_of,
-    reach,
-)
-from adrenoc.cli.rounding_floor import check_floor, measure_floor, plain_floor, show_floor
+from adrenoc.cli.place_options import PlaceChoice, choose_programs, place_option, reach
+from adrenoc.cli.records import argument, give_options, group_of, option
 from adrenoc.cli.view import refuse_firmware
-from adrenoc.cli.write_views import take_views, view_options, write_run_views
+from adrenoc.cli.write_views import RunViews, write_run_views
 
 if TYPE_CHECKING:
     import numpy as np
 
     from adrenoc.bundle.bundle import Bundle
-    from adrenoc.check.inputs import InputFile
+    from adrenoc.check.accuracy.result import Floor
+    from adrenoc.check.inputs import ImageOptions, InputFile
+    from adrenoc.cli.steps import Steps
     from adrenoc.device.result import RunOptions, RunResult
+
+_HINTS, _LEVELS = ("clock", "priority"), ("low", "normal", "high")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunGiven:
+    """What `run` is told."""
+
+    bundle: Path = argument(type=InputPath())
+    files: tuple[InputFile, ...] = option(
+        "--input",
+        type=InputParam(),
+        multiple=True,
+        metavar="[NAME=]FILE",
+        help="An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers; with "
+        "--check four sets of them]",
+    )
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = shape_option(
+        "Shape of a random input, for a bundle of several shapes.  [default: the largest]"
+    )
+    seed: int = seed_option("Seed of random inputs.")
+    steps: int | None = option(
+        "--steps",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Of a bundle that keeps states: N runs from zeros on; inputs and outputs hold all of "
+        "them along a first axis.",
+    )
+    mean: tuple[float, ...] | None = option(
+        "--mean", type=NumbersParam(), help="Subtract from image values (0 to 1)."
+    )
+    std: tuple[float, ...] | None = option(
+        "--std", type=NumbersParam(), help="Divide image values by this after that."
+    )
+    place: PlaceChoice = place_option()
+    repeat: int = repeat_option()
+    sustain: tuple[float, float] = option(
+        "--sustain",
+        type=SustainParam(),
+        default=(0.0, 0.0),
+        metavar="TIME[/PAUSE]",
+        help="Then run for that long (60s), with pauses between runs (60s/33ms), and compare the "
+        "end with the begin.",
+    )
+    profile: bool = option("--profile", is_flag=True, help="Show the time of each kernel.")
+    views: RunViews = group_of(RunViews)
+    hints: tuple[str, ...] = option(
+        "--hint",
+        type=click.Choice([f"{what}={how}" for what in _HINTS for how in _LEVELS]),
+        multiple=True,
+        metavar="NAME=LEVEL",
+        help="Ask a Qualcomm driver for a clock (clock=low, normal or high), or to let others go "
+        "first, or this (priority=...); may be repeated.  [default: the driver decides]",
+    )
+    threads: int | None = option(
+        "--threads",
+        type=click.IntRange(1, 8),
+        metavar="N",
+        help="Of the CPU, for bundles that carry its code.  [default: as many as it has]",
+    )
+    reference: Path | None = option(
+        "--check",
+        type=InputPath(),
+        metavar="MODEL",
+        help="Compare with what onnxruntime or LiteRT computes from MODEL.",
+    )
+    with_floor: bool = option(
+        "--rounding-floor",
+        is_flag=True,
+        help="With --check: also what rounding alone costs on these inputs, to tell a defect.",
+    )
+    layers_of: Path | None = option(
+        "--check-layers",
+        type=InputPath(),
+        metavar="MODEL",
+        help="Compare every layer with MODEL's, and name the first bad one.",
+    )
+    tolerance: float | None = tolerance_option()
+    asked: Asked = group_of(Asked)
+    save: Path | None = option(
+        "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
+    )
+
+    def __post_init__(self) -> None:
+        if self.with_floor and self.reference is None:
+            raise click.UsageError("--rounding-floor is for --check MODEL")
+        if self.steps is not None and (self.layers_of is not None or self.with_floor):
+            raise click.UsageError(
+                "--steps goes with --check alone: a layer or a floor is of one run"
+            )
+
+    @property
+    def image(self) -> ImageOptions:
+        """How an image becomes an input."""
+        from adrenoc.check.inputs import ImageOptions
+
+        return ImageOptions(mean=self.mean or (0.0,), std=self.std or (1.0,))
+
+    @property
+    def options(self) -> RunOptions:
+        """How the bundle runs.
+
+        Raises:
+            OptionError: a variable of the environment says what it cannot.
+        """
+        from adrenoc.base.host.variables import read_choice
+        from adrenoc.device.result import RunOptions
+
+        hints = dict(hint.split("=") for hint in self.hints)
+        return RunOptions(
+            device=self.place.cl_device,
+            repeat=self.repeat,
+            sustain_s=self.sustain[0],
+            pause_ms=self.sustain[1] * 1000,
+            profile=self.profile or self.views.need_profile,
+            recording=read_choice("ADRENOC_RECORD", "off") or "best",
+            programs=choose_programs(self.place),
+            perf_hint=hints.get("clock", ""),
+            priority=hints.get("priority", ""),
+            threads=self.threads or 0,
+        )
 
 
 @click.command("run", cls=HeavyCommand)
-@path_argument("bundle")
-@click.option(
-    "--input",
-    "files",
-    type=InputParam(),
-    multiple=True,
-    metavar="[NAME=]FILE",
-    help="An input: .npy, .npz, an image or raw bytes.  [default: seeded random numbers; with "
-    "--check four sets of them]",
-)
-@shape_option("Shape of a random input, for a bundle of several shapes.  [default: the largest]")
-@seed_option("Seed of random inputs.")
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Of a bundle that keeps states: N runs from zeros on; inputs and outputs hold all of them "
-    "along a first axis.",
-)
-@click.option("--mean", type=NumbersParam(), help="Subtract from image values (0 to 1).")
-@click.option("--std", type=NumbersParam(), help="Divide image values by this after that.")
-@click.option(
-    "--layout",
-    type=click.Choice(["NCHW", "NHWC"]),
-    help="How an image lies in the input.  [default: by the extents]",
-)
-@place_options()
-@click.option(
-    "--repeat",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Warm runs to time.",
-)
-@click.option(
-    "--sustain",
-    "sustain_s",
-    type=FiniteRange(min=0, max=MOST_SECONDS),
-    default=0.0,
-    metavar="SECONDS",
-    help="Then run for that long, and compare the end with the begin.",
-)
-@click.option(
-    "--pause",
-    "pause_ms",
-    type=FiniteRange(min=0, max=MOST_SECONDS),
-    default=0.0,
-    metavar="MS",
-    help="Pause between the runs of --sustain.",
-)
-@click.option(
-    "--baseline",
-    type=InputPath(),
-    metavar="FILE.json",
-    help="Compare the times with a run whose --json output is there.",
-)
-@click.option("--profile", is_flag=True, help="Show the time of each kernel.")
-@view_options()
-@click.option(
-    "--program-cache/--no-program-cache",
-    "keep_programs",
-    default=True,
-    help="Keep built kernels for the next run.  [default: keep]",
-)
-@click.option(
-    "--no-record",
-    is_flag=True,
-    help="Launch each run's kernels anew by TVM's virtual machine.",
-)
-@click.option(
-    "--qualcomm-programs",
-    is_flag=True,
-    help="Use kernels that an older Qualcomm driver built, or one of the same branch.",
-)
-@click.option(
-    "--perf-hint",
-    type=click.Choice(["low", "normal", "high"]),
-    help="Ask the driver for a clock, by cl_qcom_perf_hint.  [default: the driver decides]",
-)
-@click.option(
-    "--priority",
-    type=click.Choice(["low", "normal", "high"]),
-    help="Ask the driver to let others go first, or this.  [default: the driver decides]",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1, 8),
-    metavar="N",
-    help="Of the CPU, for bundles that carry its code.  [default: as many as it has]",
-)
-@click.option(
-    "--check",
-    "reference",
-    type=InputPath(),
-    metavar="MODEL",
-    help="Compare with what onnxruntime or LiteRT computes from MODEL.",
-)
-@click.option(
-    "--rounding-floor",
-    "with_floor",
-    is_flag=True,
-    help="With --check: also what rounding alone costs on these inputs, to tell a defect.",
-)
-@click.option(
-    "--check-layers",
-    "layers_of",
-    type=InputPath(),
-    metavar="MODEL",
-    help="Compare every layer with MODEL's, and name the first bad one.",
-)
-@click.option(
-    "--tolerance",
-    type=FiniteRange(min=0.0),
-    help="Largest error over the output's range.  [default: 1e-4 in fp32, else 1e-2]",
-)
-@generate_options()
-@click.option(
-    "--save", type=OutputPath(is_file=True), metavar="FILE.npz", help="Write the outputs there."
-)
-@click.pass_context
-def run_command(
-    ctx: click.Context,
-    /,
-    bundle: Path,
-    files: tuple[InputFile, ...],
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    seed: int,
-    steps: int | None,
-    mean: tuple[float, ...] | None,
-    std: tuple[float, ...] | None,
-    layout: str | None,
-    repeat: int,
-    sustain_s: float,
-    pause_ms: float,
-    baseline: Path | None,
-    profile: bool,
-    keep_programs: bool,
-    no_record: bool,
-    qualcomm_programs: bool,
-    perf_hint: str | None,
-    priority: str | None,
-    threads: int | None,
-    reference: Path | None,
-    with_floor: bool,
-    layers_of: Path | None,
-    tolerance: float | None,
-    save: Path | None,
-    **where: Any,
-) -> None:
+@give_options(RunGiven)
+def run_command(given: RunGiven) -> int:
     """Run BUNDLE on an OpenCL device of this machine or of a server, time it and check it."""
-    as_json = wants_json()
-    asked, views = take_asked(where), take_views(where)
-    by, kept = (seed, reference, tolerance), (keep_programs, qualcomm_programs)
-    refuse_firmware(bundle)
-    if run_if_decoder(ctx, bundle, asked, files, by, where, kept, as_json=as_json):
-        return
+    refuse_firmware(given.bundle)
+    code = run_if_decoder(given)
+    return _run_and_check(given) if code is None else code
+
+
+def _run_and_check(given: RunGiven) -> int:
+    """Run a bundle that is no decoder, compare, write and show; return the exit code."""
     from adrenoc.base.errors import CheckFailedError
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.check.inputs import ImageOptions
     from adrenoc.cli import console
+    from adrenoc.cli.show_accuracy import finite, floor_text
     from adrenoc.cli.show_run import plain_run, show_run
-    from adrenoc.cli.steps import check_steps, draw_steps
-    from adrenoc.device.baseline import compare_with, read_baseline
-    from adrenoc.device.result import RunOptions
+    from adrenoc.cli.steps import draw_steps
 
-    check_floor(with_floor, reference)
-    check_steps(steps, layers_of, with_floor=with_floor)
-    place = choose_place(**where)
-    before = None if baseline is None else read_baseline(baseline)
-    opened = open_bundle(bundle)
+    reference, layers_of = given.reference, given.layers_of
+    opened = open_bundle(given.bundle)
     several = draw_steps(
         opened,
-        files,
-        shapes,
-        steps,
+        given.files,
+        given.shapes,
+        given.steps,
         model=reference or layers_of,
-        seed=seed,
-        image=ImageOptions(mean=mean or (0.0,), std=std or (1.0,), layout=layout or ""),
+        seed=given.seed,
+        image=given.image,
         trial=reference is not None and layers_of is None,
     )
-    inputs = several.first
     if reference is not None:
         several = several.run_reference(reference, opened.kept_states)
-    options = RunOptions(
-        device=place.cl_device,
-        repeat=repeat,
-        sustain_s=sustain_s,
-        pause_ms=pause_ms,
-        profile=profile or views.need_profile,
-        recording="off" if no_record else "best",
-        programs=programs_of(place, keep_programs, qualcomm_programs),
-        perf_hint=perf_hint or "",
-        priority=priority or "",
-        threads=threads or 0,
-    )
-    whole = _run(opened, place, inputs, options, save=save, steps=several.later)
-    result = several.take_first(whole, save)
-    compared = None if before is None else compare_with(before, result)
-    limit = _default_tolerance(opened) if tolerance is None else tolerance
+    options = given.options
+    whole = _run(opened, given.place, several.first, options, save=given.save, steps=several.later)
+    result = several.take_first(whole, given.save)
+    limit = _default_tolerance(opened) if given.tolerance is None else given.tolerance
     checked = several.judge(reference, opened, whole.outputs, tolerance=limit)
     once = replace(options, repeat=1, warmup=0, sustain_s=0.0, profile=False)
     if not _in_float32(opened):
 
         def run_again(sets: Sequence[Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
-            return _run(opened, place, sets[0], once, save=None, steps=sets[1:]).outputs
+            return _run(opened, given.place, sets[0], once, save=None, steps=sets[1:]).outputs
 
         checked = several.sweep(reference, checked, run_again)
     if layers_of is not None:
@@ -256,23 +209,46 @@ def run_command(
                 opened,
                 layers_of,
                 several.named,
-                run=lambda made: _run(made, place, inputs, once, save=None).outputs,
+                run=lambda made: _run(made, given.place, several.first, once, save=None).outputs,
                 tolerance=limit,
                 reporter=reporter,
             )
         checked = layers.result
-    written = write_run_views(opened, result, views, checked)
-    floor = measure_floor(with_floor, opened, reference, several, result)
-    if as_json:
-        console.print_json({**plain_run(result, checked, compared), **plain_floor(floor)})
-        ctx.exit(CheckFailedError.exit_code if checked and not checked.passed else 0)
-    show_run(opened, result, checked, compared)
-    console.print_fields([("written", str(path)) for path in written])
-    show_floor(floor)
-    if layers_of is not None:
-        layers.raise_if_failed(in_float32=_in_float32(opened))
-    elif checked is not None:
-        checked.raise_if_failed(in_float32=_in_float32(opened))
+    written = write_run_views(opened, result, given.views, checked)
+    floor = _measure_floor(given, opened, several, result) if given.with_floor else None
+
+    def show() -> None:
+        show_run(opened, result, checked)
+        console.print_fields([("written", str(path)) for path in written])
+        if floor is not None:
+            console.print_fields([("rounding floor", floor_text(floor))])
+        if layers_of is not None:
+            layers.raise_if_failed(in_float32=_in_float32(opened))
+        elif checked is not None:
+            checked.raise_if_failed(in_float32=_in_float32(opened))
+
+    told: dict[str, Any] = plain_run(result, checked)
+    if floor is not None:
+        told["rounding_floor"] = finite(asdict(floor))
+    console.tell(told, show)
+    return CheckFailedError.exit_code if checked and not checked.passed else 0
+
+
+def _measure_floor(given: RunGiven, bundle: Bundle, several: Steps, result: RunResult) -> Floor:
+    """The floor on the first inputs."""
+    from adrenoc.check.accuracy.bundle_floor import floor_of_bundle
+    from adrenoc.cli import console
+
+    assert given.reference is not None
+    with console.ConsoleReporter() as reporter:
+        return floor_of_bundle(
+            bundle,
+            given.reference,
+            inputs=several.named,
+            outputs=result.outputs,
+            expected=several.expected[0],
+            reporter=reporter,
+        )
 
 
 def _run(

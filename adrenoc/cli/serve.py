@@ -2,13 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
 from adrenoc.cli.guarded import HeavyCommand, wants_json
-from adrenoc.cli.options import MOST_SECONDS, FiniteRange
+from adrenoc.cli.place_options import MOST_SECONDS
+from adrenoc.cli.records import give_options, option
 
 
-def check_reach(host: str, *, key: str, has_tracker: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """Where a server listens, and who may come."""
+
+    host: str = option(
+        "--host",
+        default="127.0.0.1",
+        show_default=True,
+        help="The address to listen on; 0.0.0.0 for all.  A peer can run any code here.",
+    )
+    port: int = option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=9090,
+        show_default=True,
+        help="The port; 0 takes any free one.",
+    )
+    key: str = option(
+        "--key",
+        default="",
+        help="What peers have to know; with --tracker the kind of device.",
+    )
+    tracker: str | None = option(
+        "--tracker",
+        metavar="HOST:PORT",
+        help="Offer this server at TVM's tracker there, as a device of the kind --key.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.tracker is not None and not self.key:
+            raise click.UsageError("--tracker needs --key, the name of this kind of device")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The same, as `adrenoc_rpc` takes it."""
+        said = {"--host": self.host, "--port": str(self.port), "--key": self.key}
+        said["--tracker"] = self.tracker or ""
+        return tuple(word for name, value in said.items() if value for word in (name, value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opened(Served):
+    is_open: bool = option(
+        "--open",
+        is_flag=True,
+        help="Listen beyond this machine without --key: whoever reaches the port runs code here.",
+    )
+
+
+def check_reach(served: Served) -> None:
     """Refuse an address at which more than this machine would reach a server without a secret.
 
     Raises:
@@ -16,113 +68,55 @@ def check_reach(host: str, *, key: str, has_tracker: bool) -> None:
     """
     from adrenoc.device.serve import is_loopback
 
-    if is_loopback(host) or (key and not has_tracker):
+    if is_loopback(served.host) or (served.key and not served.tracker):
         return
     mend = "name a --key"
-    if has_tracker:
+    if served.tracker:
         mend = (
             "a tracker gives the key to whoever asks; leave --host out and lead both ports "
             "through ssh (docs/how-to/phones.md)"
         )
     raise click.UsageError(
-        f"--host {host} lets anybody who reaches it run any code here: {mend}, or say --open to "
-        "`adrenoc runtime serve` where nobody else is"
+        f"--host {served.host} lets anybody who reaches it run any code here: {mend}, or say "
+        "--open to `adrenoc runtime serve` where nobody else is"
     )
 
 
 @click.command("serve", cls=HeavyCommand)
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="The address to listen on; 0.0.0.0 for all.  A peer can run any code here.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=9090,
-    show_default=True,
-    help="The port; 0 takes any free one.",
-)
-@click.option(
-    "--key", default="", help="What peers have to know; with --tracker the kind of device."
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=FiniteRange(min=0, max=MOST_SECONDS),
-    default=600.0,
-    show_default=True,
-    help="Seconds until a session is stopped; 0 for never.",
-)
-@click.option(
-    "--tracker",
-    metavar="HOST:PORT",
-    help="Offer this server at TVM's tracker there, as a device of the kind --key.",
-)
-@click.option(
-    "--advertise",
-    "advertised",
-    default="",
-    metavar="ADDRESS",
-    help="Where clients of the tracker reach this server.  [default: as the tracker sees it]",
-)
-@click.option(
-    "--max-message",
-    "max_message_mib",
-    type=click.IntRange(1, 1 << 20),
-    default=1024,
-    show_default=True,
-    help="Longest message of a peer in MiB; a longer one ends its session.",
-)
-@click.option(
-    "--open",
-    "is_open",
-    is_flag=True,
-    help="Listen beyond this machine without --key: whoever reaches the port runs code here.",
-)
-def serve_command(
-    host: str,
-    port: int,
-    key: str,
-    timeout_s: float,
-    tracker: str | None,
-    advertised: str,
-    max_message_mib: int,
-    is_open: bool,
-) -> None:
-    """Serve TVM's RPC protocol until interrupted, for `adrenoc run BUNDLE --rpc HOST:PORT`.
+@give_options(_Opened)
+def serve_command(given: _Opened) -> None:
+    """Serve TVM's RPC protocol until interrupted, for `adrenoc run BUNDLE --on HOST:PORT`.
 
     A peer can run any code here: listen to this machine alone unless the network is yours.  Bundles
     and built kernels are kept in the cache folder, so that they are sent and built once.
     """
-    as_json = wants_json()
     from adrenoc.base.files.read import cache_folder
+    from adrenoc.base.host.variables import read_number, read_variable
     from adrenoc.cli import console
     from adrenoc.device.serve import RpcServer, ServeOptions, is_loopback
     from adrenoc.device.tracker import HostPort
 
-    if not is_open:
-        check_reach(host, key=key, has_tracker=tracker is not None)
+    host, key, tracker = given.host, given.key, given.tracker
+    if not given.is_open:
+        check_reach(given)
     where = None
     if tracker is not None:
-        if not key:
-            raise click.UsageError("--tracker needs --key, the name of this kind of device")
         example = "adrenoc runtime serve --tracker 127.0.0.1:9190 --key adreno"
         where = HostPort.parse(tracker, what="the tracker", example=example)
+    mib = read_number("ADRENOC_MAX_MESSAGE", 1024.0, least=1.0, most=float(1 << 20))
     server = RpcServer(
         ServeOptions(
             host=host,
-            port=port,
+            port=given.port,
             key=key,
             tracker=where,
-            advertised=advertised,
-            session_s=timeout_s,
+            advertised=read_variable("ADRENOC_ADVERTISE"),
+            session_s=read_number("ADRENOC_SESSION", 600.0, least=0.0, most=MOST_SECONDS),
             store=cache_folder() / "served",
-            max_message_bytes=max_message_mib << 20,
+            max_message_bytes=int(mib) << 20,
         )
     )
-    if as_json:
+    if wants_json():
         console.print_json({"host": host, "port": server.port})
     else:
         console.print_title("serve", f"listening on {host}:{server.port}")

@@ -148,7 +148,7 @@ def _winograd(memory: MemoryVerdict) -> list[tuple[str, str]]:
             "",
             f"{console.size(memory.winograd_bytes)} of the constants are weights transformed for "
             f"Winograd's algorithm, {console.size(memory.plain_bytes)} as they are: adrenoc "
-            f"compile --no-winograd saves {console.size(saved)}",
+            f"compile --set winograd=false saves {console.size(saved)}",
         )
     ]
 

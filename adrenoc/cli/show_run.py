@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
-    from adrenoc.device.baseline import Comparison
     from adrenoc.device.compare import CheckResult
     from adrenoc.device.result import LaunchReport, RegionRun, RunResult
 
 _SHOWN_KERNELS = 20
 
 
-def plain_run(
-    result: RunResult, checked: CheckResult | None, compared: Comparison | None = None
-) -> dict[str, object]:
+def plain_run(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
     """A result as plain data for `--json`."""
     outputs = {
         name: {"shape": array.shape, "dtype": str(array.dtype)}
@@ -39,8 +36,6 @@ def plain_run(
         "kernels": result.kernels,
         "nodes": result.nodes,
     }
-    if compared is not None:
-        plain["baseline"] = compared
     if checked is not None:
         plain["check"] = {
             "passed": checked.passed,
@@ -52,12 +47,7 @@ def plain_run(
     return plain
 
 
-def show_run(
-    bundle: Bundle,
-    result: RunResult,
-    checked: CheckResult | None,
-    compared: Comparison | None = None,
-) -> None:
+def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> None:
     """Show a result to people."""
     from adrenoc.bundle.talk import how_to_talk, is_decoder
     from adrenoc.cli import console
@@ -82,7 +72,7 @@ def show_run(
         ],
         right=("load", "build", "first", "cold", "p50", "p90", "p99", "runs"),
     )
-    _show_circumstances(result, compared)
+    _show_circumstances(result)
     if result.regions:
         _show_regions(result)
     if result.nodes:
@@ -139,7 +129,7 @@ def _show_check(checked: CheckResult) -> None:
     )
 
 
-def _show_circumstances(result: RunResult, compared: Comparison | None) -> None:
+def _show_circumstances(result: RunResult) -> None:
     from adrenoc.cli import console
 
     fields = []
@@ -162,13 +152,6 @@ def _show_circumstances(result: RunResult, compared: Comparison | None) -> None:
         fields.append(("launching", _launching_text(launching)))
     fields += [("driver", str(hint)) for hint in result.hints]
     fields += [("GPU", str(state)) for state in result.gpu]
-    if compared is not None:
-        said = f"{compared.speedup:.2f} times as fast ({console.ms(compared.baseline_p50_ms)})"
-        if compared.unknown:
-            said += f", if at the same clock: {compared.unknown}"
-        if compared.not_comparable:
-            said = f"not comparable: {compared.not_comparable}"
-        fields.append(("baseline", said))
     fields += [("note", note) for note in result.notes]
     if fields:
         console.blank()

@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from adrenoc.check.accuracy.passage import Wording
     from adrenoc.check.source.compare import SourceReport
 
-_USUAL_NATS = 0.01
 _WORST = 12
 
 
-def compare_source(
-    model: Path,
-    asked: tuple[Path, Path | None, float | None],
-    wording: Wording | None,
-    seed: int,
-    *,
-    all_: bool,
-    as_json: bool,
-) -> int:
-    """Compare, show, and give the exit code; `asked` are the source, where to write what is mended,
-    and the tolerance."""
-    from adrenoc.base.errors import CheckFailedError
-    from adrenoc.base.reporter import SilentReporter
-    from adrenoc.check.source.compare import compare_with_source
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import finite
-
-    source, mended, tolerance = asked
-    arguments: dict[str, Any] = {
-        "wording": wording,
-        "seed": seed,
-        "tolerance": tolerance or _USUAL_NATS,
-        "mended": mended,
-    }
-    if as_json:
-        report = compare_with_source(model, source, reporter=SilentReporter(), **arguments)
-        console.print_json(finite(asdict(report)))
-    else:
-        with console.ConsoleReporter() as reporter:
-            report = compare_with_source(model, source, reporter=reporter, **arguments)
-        _show(report, mended, all_)
-    return 0 if report.passed else CheckFailedError.exit_code
-
-
-def _show(report: SourceReport, mended: Path | None, all_: bool) -> None:
+def show_source(report: SourceReport, mended: Path | None) -> None:
+    """Show how far a decoder is from its source, and what was mended."""
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import list_score
 
@@ -56,7 +20,7 @@ def _show(report: SourceReport, mended: Path | None, all_: bool) -> None:
     about = f"{console.count_of(report.score.tokens, 'token')} ({report.passage})"
     console.print_title(f"{report.model} beside {report.source}", about)
     ranked = sorted(report.products, key=lambda product: -product.error)
-    shown = ranked if all_ else ranked[:_WORST]
+    shown = ranked[:_WORST]
     rows = [
         (
             console.short(product.name),

@@ -149,16 +149,6 @@ def _leave_out_variables(bundle: Bundle, outputs: Arrays, expected: Arrays) -> A
     return {name: array for name, array in outputs.items() if name not in hidden}
 
 
-def check_steps(count: int | None, layers_of: Path | None, *, with_floor: bool) -> None:
-    """Refuse what does not go together.
-
-    Raises:
-        click.UsageError: it compares what is of one run.
-    """
-    if count is not None and (layers_of is not None or with_floor):
-        raise click.UsageError("--steps goes with --check alone: a layer or a floor is of one run")
-
-
 def draw_steps(
     bundle: Bundle,
     files: Sequence[InputFile],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adrenoc.cli.guarded import Command, wants_json
+from adrenoc.cli.guarded import Command
 from adrenoc.cli.model_params import DeviceParam
 
 if TYPE_CHECKING:
@@ -16,35 +16,29 @@ if TYPE_CHECKING:
 
 @click.command("targets", cls=Command)
 @click.argument("device", type=DeviceParam(), required=False)
-def targets_command(device: Target | Core | None) -> None:
+def targets_command(device: Target | Core | None) -> int:
     """List the devices to compile for, or the facts of one DEVICE."""
-    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.firmware.mcu.core import Core, core_names, load_core
     from adrenoc.target.target import list_targets
 
     if isinstance(device, Core):
-        if as_json:
-            console.print_json(_core_facts(device))
-        else:
-            _show_core(device)
-        return
+        core = device
+        return console.tell(_core_facts(core), lambda: _show_core(core))
     if device is not None:
-        if as_json:
-            whole = {"cost": device.cost, "cost_sources": dict(device.cost_sources)}
-            console.print_json({**_facts(device), **whole})
-        else:
-            _show_one(device)
-        return
+        target = device
+        whole = {"cost": target.cost, "cost_sources": dict(target.cost_sources)}
+        return console.tell({**_facts(target), **whole}, lambda: _show_one(target))
     targets = list_targets()
     cores = [load_core(name) for name in core_names()]
-    if as_json:
-        console.print_json([*map(_facts, targets), *map(_core_facts, cores)])
-    else:
+
+    def show() -> None:
         _show_all(targets)
         console.blank()
         rows = [(core.name, core.title, core.facts.arithmetic) for core in cores]
         console.print_table(("for int8 networks", "what it is", "arithmetic"), rows)
+
+    return console.tell([*map(_facts, targets), *map(_core_facts, cores)], show)
 
 
 def _core_facts(core: Core) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.firmware import CoreModel
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
-from adrenoc.cli.options import MOST_SECONDS, FiniteRange
+from adrenoc.cli.place_options import timeout_s
 from adrenoc.cli.records import give_options, group_of, option
 
 if TYPE_CHECKING:
@@ -37,13 +37,6 @@ class TuningBudget:
         default=0.0,
         metavar="TIME",
         help="Stop after so long, and what is in flight then: 30m.",
-    )
-    limit_s: float = option(
-        "--timeout",
-        type=FiniteRange(min=1, max=MOST_SECONDS),
-        default=20.0,
-        show_default=True,
-        help="Seconds that one schedule may take on the device.",
     )
     output: Path | None = option(
         "-o",
@@ -103,8 +96,8 @@ def tune_firmware_command(given: _Tuned) -> None:
 
     def board() -> Board:
         if given.executor is not None:
-            return ExecutorBoard(given.executor, limit_s=wanted.limit_s)
-        return EmulatedBoard(core, limit_s=wanted.limit_s)
+            return ExecutorBoard(given.executor, limit_s=timeout_s(20.0))
+        return EmulatedBoard(core, limit_s=timeout_s(20.0))
 
     if wants_json():
         observer = JsonObserver()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from adrenoc.cli.guarded import Group, InputPath, OutputPath, wants_json
+from adrenoc.cli.guarded import Group, InputPath, OutputPath
 
 
 @click.group("log", cls=Group)
@@ -26,27 +26,27 @@ _OUTPUT = click.option(
 
 @tune_log_command.command("show")
 @click.argument("log", type=InputPath())
-def show_command(log: Path) -> None:
+def show_command(log: Path) -> int:
     """Say what LOG holds, by GPU."""
-    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.ir.tuning_log import read_log
     from adrenoc.lab.tune.merge import summaries
 
     rows = summaries(read_log(log))
-    if as_json:
-        console.print_json(rows)
-        return
-    console.print_title(str(log))
-    console.print_table(
-        ("GPU", "kernels", "best is untuned", "trials", "failed", "devices"),
-        [
-            (r.gpu, str(r.kernels), str(r.untuned), str(r.trials), str(r.failed), s)
-            for r in rows
-            for s in (", ".join(r.devices) or "none",)
-        ],
-        right=("kernels", "best is untuned", "trials", "failed"),
-    )
+
+    def show() -> None:
+        console.print_title(str(log))
+        console.print_table(
+            ("GPU", "kernels", "best is untuned", "trials", "failed", "devices"),
+            [
+                (r.gpu, str(r.kernels), str(r.untuned), str(r.trials), str(r.failed), s)
+                for r in rows
+                for s in (", ".join(r.devices) or "none",)
+            ],
+            right=("kernels", "best is untuned", "trials", "failed"),
+        )
+
+    return console.tell(rows, show)
 
 
 @tune_log_command.command("merge")
@@ -54,14 +54,13 @@ def show_command(log: Path) -> None:
 @_OUTPUT
 def merge_command(logs: tuple[Path, ...], output: Path) -> None:
     """Write all trials of LOGS into one log, equal ones once."""
-    as_json = wants_json()
     from adrenoc.ir.tuning_log import read_log
     from adrenoc.lab.tune.merge import merge, write_log
 
     read = [read_log(path) for path in logs]
     merged = merge(read)
     write_log(output, merged)
-    _say(output, sum(len(log) for log in read), len(merged), as_json=as_json)
+    _say(output, sum(len(log) for log in read), len(merged))
 
 
 @tune_log_command.command("prune")
@@ -69,50 +68,48 @@ def merge_command(logs: tuple[Path, ...], output: Path) -> None:
 @_OUTPUT
 def prune_command(log: Path, output: Path) -> None:
     """Keep of LOG the best and the untuned schedule of each kernel, and failures."""
-    as_json = wants_json()
     from adrenoc.ir.tuning_log import read_log
     from adrenoc.lab.tune.merge import prune, write_log
 
     trials = read_log(log)
     kept = prune(trials)
     write_log(output, kept)
-    _say(output, len(trials), len(kept), as_json=as_json)
+    _say(output, len(trials), len(kept))
 
 
 @tune_log_command.command("diff")
 @click.argument("first", type=InputPath())
 @click.argument("second", type=InputPath())
-def diff_command(first: Path, second: Path) -> None:
+def diff_command(first: Path, second: Path) -> int:
     """Show the kernels for which FIRST and SECOND have other schedules."""
-    as_json = wants_json()
     from adrenoc.cli import console
     from adrenoc.ir.tuning_log import Trial, actions_key, read_log
     from adrenoc.lab.tune.merge import differences
 
     found = differences(read_log(first), read_log(second))
-    if as_json:
-        console.print_json(found)
-        return
 
     def format_trial(trial: Trial | None) -> str:
         if trial is None:
             return "none"
         return f"{console.ms(trial.median_us / 1000)}  {actions_key(trial.actions)}"
 
-    console.print_table(
-        ("kernel", "family", str(first), str(second), "gain"),
-        [
-            (
-                d.kernel,
-                d.family,
-                format_trial(d.first),
-                format_trial(d.second),
-                f"{d.gain:.2f} x" if d.gain else "",
-            )
-            for d in found
-        ],
-        right=("gain",),
-    )
+    def show() -> None:
+        console.print_table(
+            ("kernel", "family", str(first), str(second), "gain"),
+            [
+                (
+                    d.kernel,
+                    d.family,
+                    format_trial(d.first),
+                    format_trial(d.second),
+                    f"{d.gain:.2f} x" if d.gain else "",
+                )
+                for d in found
+            ],
+            right=("gain",),
+        )
+
+    return console.tell(found, show)
 
 
 @tune_log_command.command("export")
@@ -136,10 +133,10 @@ def export_command(log: Path, form: str) -> None:
     say(printable(format_csv(trials) if form == "csv" else format_bans(trials), lines=True), end="")
 
 
-def _say(output: Path, before: int, after: int, *, as_json: bool) -> None:
+def _say(output: Path, before: int, after: int) -> None:
     from adrenoc.cli import console
 
-    if as_json:
-        console.print_json({"log": output, "read": before, "written": after})
-    else:
-        console.print_verdict(True, f"{output}: {after} of {before} trials")
+    console.tell(
+        {"log": output, "read": before, "written": after},
+        lambda: console.print_verdict(True, f"{output}: {after} of {before} trials"),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,108 +10,93 @@ import click
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.durations import DurationParam
-from adrenoc.cli.guarded import HeavyCommand, OutputPath, wants_json
+from adrenoc.cli.guarded import HeavyCommand, wants_json
 from adrenoc.cli.model_params import TargetParam
-from adrenoc.cli.place_options import place_options
+from adrenoc.cli.options import output_option
+from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_s
+from adrenoc.cli.records import give_options, option
 from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
 
 if TYPE_CHECKING:
+    from adrenoc.base.errors import CheckFailedError
     from adrenoc.lab.prove.verify_device import Verification
     from adrenoc.target.target import Target
 
 _PRECISIONS = ("mixed", "fp32", "fp16")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Verified:
+    place: PlaceChoice = place_option()
+    listed: Target | None = option(
+        "--device",
+        type=TargetParam(),
+        metavar="DEVICE",
+        help="The device whose kernels to verify.  [default: what it calls itself]",
+    )
+    budget_s: float = option(
+        "--budget",
+        type=DurationParam(),
+        default="10m",
+        show_default=True,
+        metavar="TIME",
+        help="How long to look for what helps, where something is wrong.",
+    )
+    precisions: tuple[str, ...] = option(
+        "--precision",
+        type=click.Choice(_PRECISIONS),
+        multiple=True,
+        help="Verify this alone; may be repeated.  [default: all that the device has]",
+    )
+    only: tuple[str, ...] = option(
+        "--only",
+        multiple=True,
+        metavar="PART",
+        help="Verify cases with PART in their names alone, such as conv2d; may be repeated.",
+    )
+    output: Path = output_option(
+        "The report, for --device DEVICE+FILE.", default=Path("device.json"), show_default=True
+    )
+    resume_file: Path | None = resume_option()
+
+
 @click.command("verify", cls=HeavyCommand)
-@place_options()
-@click.option(
-    "--device",
-    "listed",
-    type=TargetParam(),
-    default=None,
-    metavar="DEVICE",
-    help="The device whose kernels to verify.  [default: what it calls itself]",
-)
-@click.option(
-    "--budget",
-    "budget_s",
-    type=DurationParam(),
-    default="10m",
-    show_default=True,
-    metavar="TIME",
-    help="How long to look for what helps, where something is wrong.",
-)
-@click.option(
-    "--precision",
-    "precisions",
-    type=click.Choice(_PRECISIONS),
-    multiple=True,
-    help="Verify this alone; may be repeated.  [default: all that the device has]",
-)
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="PART",
-    help="Verify cases with PART in their names alone, such as conv2d; may be repeated.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=OutputPath(is_file=True),
-    default=Path("device.json"),
-    show_default=True,
-    metavar="FILE",
-    help="The report, for --device-report FILE.",
-)
-@resume_option()
-@click.pass_context
-def verify_device_command(
-    ctx: click.Context,
-    /,
-    listed: Target | None,
-    budget_s: float,
-    precisions: tuple[str, ...],
-    only: tuple[str, ...],
-    output: Path,
-    resume_file: Path | None,
-    **where: Any,
-) -> None:
+@give_options(_Verified)
+def verify_device_command(given: _Verified) -> int:
     """Run every kernel family on a device, and hold each result against the reference.
 
     What goes wrong is tried again in simpler forms.  What helps is written to a report, and
-    `adrenoc compile MODEL --device-report FILE` does without it.
+    `adrenoc compile MODEL --device DEVICE+FILE` does without it.
     """
-    as_json = wants_json()
-    from adrenoc.base.errors import CheckFailedError
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.cli import console
-    from adrenoc.cli.place_options import choose_place, reach
     from adrenoc.lab.prove.session import VerifyRequest, pick_cases, run_verification
     from adrenoc.target.device_report import report_json
 
-    if not pick_cases(only):
-        raise click.UsageError(f"no case has {' or '.join(only)} in its name")
-    place, resume = choose_place(**where), open_resume(resume_file)
-    with reach(place) as address:
+    if not pick_cases(given.only):
+        raise click.UsageError(f"no case has {' or '.join(given.only)} in its name")
+    resume = open_resume(given.resume_file)
+    with reach(given.place) as address:
         request = VerifyRequest(
             place=address,
-            cl_device=place.cl_device,
-            limit_s=place.timeout_s,
-            budget_s=budget_s,
-            listed=listed,
-            only=only,
-            precisions=precisions,
+            cl_device=given.place.cl_device,
+            limit_s=timeout_s(),
+            budget_s=given.budget_s,
+            listed=given.listed,
+            only=given.only,
+            precisions=given.precisions,
             resume=resume,
         )
-        done = run_verification(request, say=console.print_progress if as_json else _say)
-    write_atomically(output, report_json(done.report))
-    if as_json:  # one object, whatever it says
-        console.print_json(_plain(done, output))
-        finish_resumed(resume, "runs of suites", quiet=as_json)
-        ctx.exit(0 if done.report.is_right else CheckFailedError.exit_code)
-    _show(done, output)
-    finish_resumed(resume, "runs of suites", quiet=as_json)
-    _raise_if_wrong(done)
+        done = run_verification(request, say=console.print_progress if wants_json() else _say)
+    write_atomically(given.output, report_json(done.report))
+
+    def show() -> None:
+        _show(done, given.output)
+        finish_resumed(resume, "runs of suites")
+
+    code = console.tell(_plain(done, given.output), show, error=find_wrong(done))
+    finish_resumed(resume, "runs of suites")
+    return code
 
 
 def _say(what: str, told: str) -> None:
@@ -144,29 +130,31 @@ def _show(done: Verification, output: Path) -> None:
 
 
 def _next(done: Verification, output: Path) -> str:
-    option = f" --device-report {quote_word(output)}" if done.report.quirks else ""
-    return f"adrenoc compile MODEL --device {done.target.option}{option}"
+    device = done.target.option + (f"+{output}" if done.report.quirks else "")
+    return f"adrenoc compile MODEL --device {quote_word(device)}"
 
 
-def _raise_if_wrong(done: Verification) -> None:
+def find_wrong(done: Verification) -> CheckFailedError | None:
+    """Return what the command ends with, None where all is right."""
     from adrenoc.base.errors import CheckFailedError
 
     if done.is_cut:
-        raise CheckFailedError(
+        return CheckFailedError(
             f"{len(done.left)} cases are wrong on {done.device.name}, and the --budget was spent "
             f"before all was tried; the first: {done.left[0]}",
             hint="adrenoc device verify --budget 1h, or --only with a part of a case's name",
         )
     if done.left:
-        raise CheckFailedError(
+        return CheckFailedError(
             f"{len(done.left)} cases stay wrong on {done.device.name}, whatever is left out; the "
             f"first: {done.left[0]}",
             hint="send the report with the driver's name; --device host --preset fp32 runs here",
         )
     if not done.report.is_right:
         failed = "; ".join(done.report.failed_once) or "too many cases of it failed"
-        raise CheckFailedError(
+        return CheckFailedError(
             f"a suite could not be judged on {done.device.name}: {failed}",
-            hint="adrenoc device verify --timeout 600 where it is only slow, or --only with a part "
-            "of a case's name",
+            hint="ADRENOC_TIMEOUT=600 adrenoc device verify where it is only slow, or --only with "
+            "a part of a case's name",
         )
+    return None

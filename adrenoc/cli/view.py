@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.cli.guarded import Command, OutputPath, wants_json
-from adrenoc.cli.options import path_argument
+from adrenoc.cli.guarded import Command, InputPath
+from adrenoc.cli.options import output_option
+from adrenoc.cli.records import argument, give_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Viewed:
+    bundle: Path = argument(type=InputPath())
+    output: Path | None = output_option("Write the page there, and open nothing.")
 
 
 @click.command("view", cls=Command)
-@path_argument("bundle")
-@click.option(
-    "-o",
-    "--output",
-    type=OutputPath(is_file=True),
-    metavar="FILE",
-    help="Write the page there, and open nothing.",
-)
-def view_command(bundle: Path, output: Path | None) -> None:
+@give_options(_Viewed)
+def view_command(given: _Viewed) -> int:
     """Show the report of BUNDLE in the browser: a file, no server.
 
     Figures, what each launch costs, kernels with their texts, memory, decisions.
     """
-    as_json = wants_json()
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.pages.bundle_page import bundle_html
 
-    refuse_firmware(bundle)
-    opened = open_bundle(bundle)
-    html = bundle_html(opened).encode()
-    path = output or _kept_page(opened.manifest.name)
-    write_atomically(path, html)
-    shown = output is None and _show_in_browser(path)
-    if as_json:
-        console.print_json({"report": str(path), "opened": shown})
-        return
-    console.print_fields([("report", str(path))])
-    if output is None and not shown:
-        console.print_fields([("", "no browser could be started here: open the file yourself")])
+    refuse_firmware(given.bundle)
+    opened = open_bundle(given.bundle)
+    path = given.output or _kept_page(opened.manifest.name)
+    write_atomically(path, bundle_html(opened).encode())
+    shown = given.output is None and _show_in_browser(path)
+
+    def show() -> None:
+        console.print_fields([("report", str(path))])
+        if given.output is None and not shown:
+            console.print_fields([("", "no browser could be started here: open the file yourself")])
+
+    return console.tell({"report": str(path), "opened": shown}, show)
 
 
 def _kept_page(name: str) -> Path:

@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from adrenoc.cli.guarded import HeavyCommand, wants_json
-from adrenoc.cli.options import path_argument
-from adrenoc.cli.place_options import choose_place, place_options, program_folder, reach
+from adrenoc.cli.guarded import HeavyCommand, InputPath
+from adrenoc.cli.place_options import (
+    PlaceChoice,
+    choose_programs,
+    place_option,
+    program_folder,
+    reach,
+)
+from adrenoc.cli.records import argument, give_options, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Warmed:
+    bundle: Path = argument(type=InputPath(replaced=True))
+    place: PlaceChoice = place_option()
+    embed: bool = option(
+        "--embed", is_flag=True, help="Put them into the bundle, for devices with the same driver."
+    )
 
 
 @click.command("warm", cls=HeavyCommand)
-@path_argument("bundle", replaced=True)
-@place_options()
-@click.option(
-    "--embed", is_flag=True, help="Put them into the bundle, for devices with the same driver."
-)
-@click.option(
-    "--qualcomm-programs",
-    is_flag=True,
-    help="Use kernels that an older Qualcomm driver built, or one of the same branch.",
-)
-def warm_command(bundle: Path, embed: bool, qualcomm_programs: bool, **where: Any) -> None:
+@give_options(_Warmed)
+def warm_command(given: _Warmed) -> int:
     """Build the kernels of BUNDLE for a device, and keep them for the next start."""
-    as_json = wants_json()
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.device.result import ProgramOptions
     from adrenoc.device.warm import warm
 
-    place = choose_place(**where)
-    opened = open_bundle(bundle)
-    with reach(place) as address:
+    opened = open_bundle(given.bundle)
+    usual = ProgramOptions(folder=program_folder(given.place))
+    with reach(given.place) as address:
         warmed = warm(
             opened,
-            device=place.cl_device,
+            device=given.place.cl_device,
             address=address,
-            programs=ProgramOptions(folder=program_folder(place), qualcomm_rule=qualcomm_programs),
-            embed=embed,
+            programs=choose_programs(given.place) or usual,
+            embed=given.embed,
         )
-    if as_json:
-        console.print_json(warmed)
-        return
-    console.print_title(opened.manifest.name, f"on {warmed.device}, driver {warmed.driver}")
-    programs = warmed.programs
-    fields = [
-        ("kernels", f"{programs.misses} built, {programs.hits} were there"),
-        ("time", console.ms(warmed.build_ms)),
-    ]
-    if embed:
-        fields.append(("in the bundle", console.size(warmed.embedded_bytes)))
-    fields += [("note", note) for note in (*warmed.notes, *programs.notes())]
-    console.print_fields(fields)
+
+    def show() -> None:
+        console.print_title(opened.manifest.name, f"on {warmed.device}, driver {warmed.driver}")
+        programs = warmed.programs
+        fields = [
+            ("kernels", f"{programs.misses} built, {programs.hits} were there"),
+            ("time", console.ms(warmed.build_ms)),
+        ]
+        if given.embed:
+            fields.append(("in the bundle", console.size(warmed.embedded_bytes)))
+        fields += [("note", note) for note in (*warmed.notes, *programs.notes())]
+        console.print_fields(fields)
+
+    return console.tell(warmed, show)

@@ -60,9 +60,9 @@ class Made:
         return sum(entry.bytes for entry in self.manifest.files)
 
 
-def default_output(model: Path, *, tar: bool) -> Path:
-    """Where a bundle goes when nobody says: `NAME.adrenoc` or `NAME.adrenoc.tar` here."""
-    return Path(model.stem + SUFFIX + (".tar" if tar else ""))
+def default_output(model: Path) -> Path:
+    """Where a bundle goes when nobody says: `NAME.adrenoc` here."""
+    return Path(model.stem + SUFFIX)
 
 
 def make_bundle(

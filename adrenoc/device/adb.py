@@ -144,7 +144,7 @@ def pick_device(serial: str, *, timeout_s: float) -> AdbDevice:
             hint="connect a phone with USB debugging switched on; adb devices lists it",
         )
     if len(fitting) > 1:
-        raise AdbError(f"adb has more than one device: {listed}", hint="name one: --adb SERIAL")
+        raise AdbError(f"adb has more than one device: {listed}", hint="name one: --on adb:SERIAL")
     if not fitting[0].is_ready or fitting[0].is_too_old:
         raise AdbError(
             f"the device {fitting[0].serial} cannot be used: {fitting[0].trouble}",

@@ -75,7 +75,7 @@ def device_failure(
         return DeviceError(f"{where}: {sentence}", hint=SMALLER_GROUPS.format(model="MODEL"))
     return DeviceError(
         f"{where} failed: {sentence}",
-        hint="adrenoc doctor, or choose another device with --cl-device",
+        hint="adrenoc doctor, or choose another device with --on opencl:NAME",
     )
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 SMALLER_GROUPS = (
-    "adrenoc device verify -o device.json, then adrenoc compile {model} --device-report "
-    "device.json makes smaller work-groups"
+    "adrenoc device verify -o device.json, then adrenoc compile {model} --device "
+    "DEVICE+device.json makes smaller work-groups"
 )
 """The next command where a device takes fewer threads a group than a kernel has."""
 _TEXTURE = "global.texture"
@@ -97,7 +97,7 @@ def check_device(bundle: Bundle, facts: Mapping[str, Any], *, where: str) -> Non
             hint=SMALLER_GROUPS.format(model=model)
             if threads
             else f"adrenoc compile {model} for this device (adrenoc targets), or choose another "
-            "device with --cl-device",
+            "device with --on opencl:NAME",
         )
 
 

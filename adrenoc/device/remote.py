@@ -68,7 +68,7 @@ class RemoteAddress:
             OptionError: it is of another form.
         """
         where = HostPort.parse(
-            text, what="the server", example="adrenoc run BUNDLE --rpc 127.0.0.1:9090"
+            text, what="the server", example="adrenoc run BUNDLE --on 127.0.0.1:9090"
         )
         return RemoteAddress(where=where, key=key, timeout_s=timeout_s)
 
@@ -80,7 +80,7 @@ class RemoteAddress:
             OptionError: it is of another form.
         """
         where = HostPort.parse(
-            text, what="the tracker", example="adrenoc run BUNDLE --tracker 127.0.0.1:9190 --key K"
+            text, what="the tracker", example="adrenoc run BUNDLE --on tracker:K@127.0.0.1:9190"
         )
         return RemoteAddress(where=where, key=key, tracked=True, timeout_s=timeout_s)
 
@@ -268,7 +268,7 @@ def _type_errors(where: HostPort, address: RemoteAddress, line: Line) -> Iterato
         raise RemoteError(
             f"the server at {where} left or did not answer within {address.timeout_s:.0f} s "
             f"(after {ms_since(started) / 1000:.1f} s: {why})",
-            hint=f"{told}; --timeout SECONDS waits longer",
+            hint=f"{told}; ADRENOC_TIMEOUT=SECONDS waits longer",
         ) from error
 
 

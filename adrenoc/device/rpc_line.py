@@ -132,7 +132,7 @@ def _connect(where: HostPort, key: str, timeout_s: float, session_s: float) -> s
             f"the server at {where} left or did not answer within {timeout_s:.0f} s "
             f"(after {time.monotonic() - started:.1f} s: {error.strerror or error})",
             hint="look at the server's output (it serves one client at a time); "
-            "--timeout SECONDS waits longer",
+            "ADRENOC_TIMEOUT=SECONDS waits longer",
         ) from error
     except RemoteError:
         server.close()
@@ -148,7 +148,7 @@ def _greet(server: socket.socket, where: HostPort, key: str, end: float, session
     if magic == MISMATCH:
         raise RemoteError(
             f'the server at {where} does not take the key "{key}"',
-            hint="adrenoc run --rpc HOST:PORT --key KEY with the key of the server",
+            hint="adrenoc run --on KEY@HOST:PORT with the key of the server",
         )
     length = struct.unpack("<i", _receive(server, 4, end))[0] if magic == MAGIC else -1
     if not 0 <= length <= _LONGEST_KEY:

@@ -54,7 +54,7 @@ class Tokenizer:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"the tokenizer {path} cannot be read: {error}",
-                hint="--tokenizer takes the tokenizer.json that lies beside the model",
+                hint="adrenoc compile --tokenizer takes the tokenizer.json of the model",
             ) from error
         self._path = path
         self._process = subprocess.Popen(

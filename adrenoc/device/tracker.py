@@ -113,7 +113,7 @@ class Tracker:
         except TimeoutError as error:
             raise RemoteError(
                 f'the tracker at {self._address} has no free server with the key "{key}"',
-                hint="adrenoc device list --tracker HOST:PORT lists them; --timeout SECONDS waits",
+                hint="adrenoc device list --on tracker:HOST:PORT lists them",
             ) from error
         match answer:
             case [0, [str(host), int(port), str(session_key)]] if 0 < port < 65536:

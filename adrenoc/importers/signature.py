@@ -62,8 +62,8 @@ def read_signature(model: Path, key: str = "") -> Signature:
     if files.format == "onnx":
         if key:
             raise OptionError(
-                f"--signature {key} is of TFLite files; {model} is ONNX, and has one graph",
-                hint="leave --signature out",
+                f"the signature {key} is of TFLite files; {model} is ONNX, and has one graph",
+                hint="leave signature= out",
             )
         return _of_onnx(files.paths[0])
     from adrenoc.importers.tflite.file import read_tflite

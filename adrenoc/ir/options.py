@@ -43,6 +43,28 @@ SWITCHES = (
     "int8_prompts",
 )
 """Options that are true or false."""
+SETTINGS = {
+    "storage_dtype": "the dtype of tensors between kernels and of weights: float16 or float32",
+    "compute_dtype": "the dtype of long products: float16 or float32",
+    "textures": "tensors lie in textures where they fit (true), else all in buffers",
+    "winograd": "3x3 convolutions are split into Winograd's transforms where that wins (true)",
+    "pool_textures": "textures are parts of one buffer, where the driver can: less memory, and "
+    "images that are linear (false)",
+    "int8_prompts": "of a decoder: tokens of prompts are rounded to 8 bits, where the GPU has dot "
+    "products and weights have 2, 4 or 8 bits: faster prompts, less exact (false)",
+    "native_functions": "kernels that store halves use the GPU's own exponentials (true)",
+    "keep_float32": "what has no licence for halves stays in float32 (true)",
+    "signature": "of a TFLite file with several signatures: which (the first graph's)",
+    "forbid": "fail where an operator would go there instead of to a texture: buffer, cpu",
+    "max_memory_mib": "GPU memory to stay within: beyond it, plan again or fail",
+    "clml_version": "the CLML interface of the device, 1 to 5 (the target's, else 3)",
+    "android_api": "the oldest Android API level that the library loads on (24)",
+    "ndk": "an Android NDK to link with (ANDROID_NDK_HOME, else any lld)",
+    "check_ir": "check after each stage that the IR holds what the stage promises (false)",
+}
+"""What `--set` may say as presets do, and what it means; in brackets what holds where nothing is
+said."""
+
 UNTOLD_WHERE_EMPTY = ("states", "caches", "recurrent", "slack", "end_tokens", "fixed", "signature")
 """Options that are not told of where they are empty."""
 
@@ -332,6 +354,22 @@ def resolve_options(
             "or --preset fp32",
         )
     return ResolvedOptions(options=options, origins=tuple(origins.items()))
+
+
+def read_setting(name: str, text: str) -> Any:
+    """Read the text of one of `SETTINGS` as what the option holds; a wrong text stays as it is."""
+    if name in SWITCHES:
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if name in ("clml_version", "max_memory_mib", "android_api"):
+        return int(text) if is_extent(text) else text
+    return tuple(text.split(",")) if name == "forbid" else text
+
+
+def show_setting(value: Any) -> str:
+    """Return a value as it is typed."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def is_extent(text: str) -> bool:

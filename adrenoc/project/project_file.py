@@ -27,6 +27,7 @@ from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.gates import Gate, parse_gates
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.importers.model_folders import choose_model
+from adrenoc.ir.options import SETTINGS, show_setting
 from adrenoc.target.own_file import is_for_host, own_path
 
 PROJECT_SUFFIX = ".toml"
@@ -80,10 +81,9 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class _Model(Settings):
-    """A model: a file, or a folder of `onnx/model*.onnx`, of which `dtype` picks the file."""
+    """A model: a file, or a folder of `onnx/model*.onnx`."""
 
     file: str
-    dtype: str = ""
     name: str = ""
     gates: Limits = field(default_factory=Limits)
 
@@ -197,7 +197,7 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
     own = {name: getattr(model, name) for name in said if getattr(model, name) is not None}
     settings: dict[str, Any] = {**said, **own}
     devices = settings["devices"] or (_DEVICE,)
-    place = choose_model(root / model.file, model.dtype)
+    place = choose_model(root / model.file)
     named = Path(model.file) if place == root / model.file else (root / model.file).resolve()
     name = bundle_name(model.name or named.stem)
     limits, gates = _join_limits(file.gates, model.gates)
@@ -243,7 +243,8 @@ def _resolve_device(recipe: Recipe, word: str) -> str:
     return f"host:{path}" if is_for_host(word) else str(path)
 
 
-_FILES = ("precision_policy", "tuning_log", "device_report", "inputs")
+_REPORT = "device_report"
+_FILES = ("precision_policy", "tuning_log", _REPORT, "inputs")
 
 
 def _join_limits(whole: Limits, own: Limits) -> tuple[Limits, tuple[Gate, ...]]:
@@ -257,15 +258,14 @@ def _words(settings: dict[str, Any], device: str) -> tuple[str, ...]:
     """Options of `adrenoc compile`; files are left to `resolve_words`."""
     words = ["--device", device]
     for name, value in settings.items():
-        option = f"--{name.replace('_', '-')}"
-        if name in ("devices", *_FILES) or value is None:
+        if name in ("devices", "tar", *_FILES) or value is None:
             continue
-        if name in ("shapes", "fix", "forbid"):
-            words += [word for one in value for word in (option.removesuffix("s"), one)]
-        elif isinstance(value, bool):
-            words += [option] if value else ["--no-winograd"] if name == "winograd" else []
+        if name in ("shapes", "fix"):
+            words += [word for one in value for word in (f"--{name.removesuffix('s')}", one)]
+        elif name in SETTINGS:
+            words += ["--set", f"{name}={show_setting(value)}"]
         else:
-            words += [option, str(value)]
+            words += [f"--{name}", str(value)]
     return tuple(words)
 
 
@@ -273,10 +273,12 @@ def resolve_words(recipe: Recipe) -> tuple[str, ...]:
     """The whole command line of `adrenoc compile`, from whichever folder."""
     words = list(recipe.words)
     words[1] = ",".join(_resolve_device(recipe, word) for word in words[1].split(","))
+    if _REPORT in recipe.reads:
+        words[1] += f"+{recipe.reads[_REPORT]}"
     files = [
         word
         for key in _FILES
-        if key in recipe.reads
+        if key in recipe.reads and key != _REPORT
         for word in (f"--{key.replace('_', '-')}", str(recipe.reads[key]))
     ]
     ends = ("--output", str(recipe.output), "--json")

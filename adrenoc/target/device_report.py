@@ -129,8 +129,8 @@ def apply_report(target: Target, report: DeviceReport, path: Path) -> Target:
         raise TargetError(
             f"the device report {path} is of Adreno {report.device.gpu.upper()}, expected one of "
             f"Adreno {listed.upper()}, which --device {target.name} is",
-            hint=f"adrenoc compile MODEL --device {load_listed(report.device.gpu).name} "
-            f"--device-report {quote_word(path)}",
+            hint="adrenoc compile MODEL --device "
+            + quote_word(f"{load_listed(report.device.gpu).name}+{path}"),
         )
     if not report.quirks:
         return target
@@ -140,7 +140,7 @@ def apply_report(target: Target, report: DeviceReport, path: Path) -> Target:
         path=path,
         name=f"{stem}_as_reported.toml",
         text=text,
-        device=f"{target.option} --device-report {path}",
+        device=f"{target.option}+{path}",
     )
     return load_own_target(file, host=target.host)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
@@ -83,8 +84,25 @@ def put_on_system(target: Target | DeviceSet, system: str) -> Target | DeviceSet
 
 
 def is_device_set(text: str) -> bool:
-    """Whether what `--device` says is several devices."""
+    """Whether what `--device` says is several devices by their names."""
     return "," in text or text.strip().rpartition(":")[2] == ALL
+
+
+def find_device_set(text: str) -> DeviceSet | None:
+    """Return the devices between commas, or those of a file of them; None of a single device.
+
+    Raises:
+        TargetError: see `load_device_set` and `read_device_set`.
+    """
+    if is_device_set(text):
+        return load_device_set(text)
+    path = own_path(text)
+    if path is None or is_for_host(text):
+        return None
+    with suppress(OSError, ValueError):  # which the reader of one device tells of
+        if "device" in read_toml(path):
+            return read_device_set(path)
+    return None
 
 
 def load_device_set(text: str) -> DeviceSet:
@@ -158,6 +176,27 @@ def report_on(member: SetMember, report: DeviceReport, path: Path) -> SetMember:
     return replace(member, target=target, driver=report.device.driver)
 
 
+@overload
+def apply_report_to(target: Target, report: DeviceReport, path: Path) -> Target: ...
+@overload
+def apply_report_to(target: DeviceSet, report: DeviceReport, path: Path) -> DeviceSet: ...
+
+
+def apply_report_to(
+    target: Target | DeviceSet, report: DeviceReport, path: Path
+) -> Target | DeviceSet:
+    """Return the target without what a report says that its driver gets wrong.
+
+    Of several that of the report's GPU is then for its driver alone.
+
+    Raises:
+        TargetError: the report is of another GPU, or a quirk says what none can say.
+    """
+    if isinstance(target, DeviceSet):
+        return add_report(target, report, path)
+    return apply_report(target, report, path)
+
+
 def add_report(devices: DeviceSet, report: DeviceReport, path: Path) -> DeviceSet:
     """A set that has kernels for the driver of a report, too.
 
@@ -169,7 +208,7 @@ def add_report(devices: DeviceSet, report: DeviceReport, path: Path) -> DeviceSe
             own = report_on(member, report, path)
             return make_device_set([*devices.members, own])
     named = load_listed(report.device.gpu).name
-    alone = f"{named} --device-report {quote_word(path)}"
+    alone = quote_word(f"{named}+{path}")
     raise TargetError(
         f"the device report {path} is of {report.device.gpu.upper() or report.device.name}, "
         f"expected one of {', '.join(member.gpu.upper() for member in devices.members)}",

@@ -53,7 +53,7 @@ def main() -> int:
         for preset in options.presets.split(","):
             for mode in options.modes.split(","):
                 with tempfile.TemporaryDirectory(prefix="adrenoc-clml-") as folder:
-                    given = ("--device", options.device, "--clml-version", options.version)
+                    given = ("--device", options.device, "--set", f"clml_version={options.version}")
                     row, bad = verify(model, preset, mode, given, Path(folder))
                 print("| " + " | ".join(row) + " |", flush=True)
                 failed |= bad

@@ -50,7 +50,7 @@ def compiled(model: Path, folder: Path) -> Path:
 
 def run(bundle: Path, model: Path, where: list[str], repeat: int) -> tuple[str, bool]:
     command = [*ADRENOC, "run", str(bundle), *where, "--check", str(model), "--json"]
-    command += ["--repeat", str(repeat), "--timeout", "300"]
+    command += ["--repeat", str(repeat)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     told = json.loads(done.stdout)
     if "error" in told:
@@ -70,7 +70,7 @@ def run(bundle: Path, model: Path, where: list[str], repeat: int) -> tuple[str, 
 @contextmanager
 def direct() -> Iterator[list[str]]:
     with python_server() as (_, port):
-        yield ["--rpc", f"127.0.0.1:{port}"]
+        yield ["--on", f"127.0.0.1:{port}"]
 
 
 @contextmanager
@@ -78,13 +78,13 @@ def tracked() -> Iterator[list[str]]:
     with tvm_process("rpc_tracker") as port:
         where = f"127.0.0.1:{port}"
         with python_server("--tracker", where, "--key", KEY):
-            yield ["--tracker", where, "--key", KEY]
+            yield ["--on", f"tracker:{KEY}@{where}"]
 
 
 @contextmanager
 def of_tvm() -> Iterator[list[str]]:
     with tvm_server() as port:
-        yield ["--rpc", f"127.0.0.1:{port}"]
+        yield ["--on", f"127.0.0.1:{port}"]
 
 
 SERVERS = {"adrenoc runtime serve": direct, "TVM's tracker": tracked, "TVM's server": of_tvm}

@@ -202,7 +202,7 @@ def test_an_older_bundle_survives_a_failure(
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("form", [(), ("--tar",)], ids=["folder", "tar"])
+@pytest.mark.parametrize("form", [(), ("-o", "model.adrenoc.tar")], ids=["folder", "tar"])
 def test_a_disk_that_fills_up(folder: Path, form: tuple[str, ...]) -> None:
     """A process that may not write files above 256 KiB meets the end of the disk in earnest."""
     weights = np.random.default_rng(0).standard_normal((256, 256, 3, 3)).astype("float32")

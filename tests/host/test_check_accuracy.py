@@ -213,7 +213,9 @@ def test_rounded_tokens_are_examined_where_that_is_asked_for(
     (rounded,) = _examined(model, "mixed", int8_prompts=True).presets
     assert plain.passed and rounded.passed
     assert rounded.error > 3 * plain.error
-    told = _run("check-accuracy", model, "--preset", "mixed", "--int8-prompts", "--json")
+    told = _run(
+        "check-accuracy", model, "--preset", "mixed", "--set", "int8_prompts=true", "--json"
+    )
     (kept,) = _examined(model, "mixed", int8_prompts=True, keep_float32=True).presets
     assert json.loads(told.stdout)["presets"][0]["error"] == kept.error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,10 +140,9 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
     for words, message in (
         (["--prompt-ids", "3,900"], "the token 900, expected 0 to 96"),
         (["--prompt-ids", "3;4"], "no list of token numbers"),
-        (["--prompt-ids", "3", "--rpc", "127.0.0.1:1"], "no server at 127.0.0.1:1"),
+        (["--prompt-ids", "3", "--on", "127.0.0.1:1"], "no server at 127.0.0.1:1"),
         (["--prompt-ids", "3", "--bench"], "exclude each other"),
         (["--prompt", "a"], "adrenoc compile puts one into it"),
-        (["--tokenizer", str(model)], "--tokenizer is for --prompt"),
         (["--bench", "--temperature", "1"], "are for --prompt and --prompt-ids"),
         (["--prompt-ids", ",".join(["1"] * 301)], "no room for 1 more"),
         (["--prompt-ids", "3", "--top-k", "4"], "--temperature above 0"),
@@ -234,8 +234,9 @@ def test_the_benchmark(qwen: tuple[Path, Bundle]) -> None:
 
 
 def test_text(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
-    tokenizer = write_tokenizer(tmp_path / "tokenizer.json", QWEN.vocabulary)
-    run = ["run", str(qwen[1].path), "--tokenizer", str(tokenizer), "--prompt", "w3 w5 w7"]
+    talks = shutil.copytree(qwen[1].path, tmp_path / "talks.adrenoc")
+    tokenizer = write_tokenizer(talks / "tokenizer.json", QWEN.vocabulary)
+    run = ["run", str(talks), "--prompt", "w3 w5 w7"]
     done = CliRunner().invoke(cli, [*run, "--max-tokens", "6", "--json"])
     assert done.exit_code == 0, done.output
     said = json.loads(done.output)

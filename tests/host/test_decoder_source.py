@@ -63,7 +63,7 @@ def logits_of(model: Path) -> np.ndarray:
 def test_the_one_product_that_is_off_is_found_and_taken(device: Any, tmp_path: Path) -> None:
     model, source = write(tmp_path / "shipped"), write(tmp_path / "source")
     name, mended = spoil(model), model.with_name("mended.onnx")
-    code, said = compare(model, source, "--mended", mended, "--source-tolerance", 1e-4)
+    code, said = compare(model, source, "--mended", mended, "--tolerance", 1e-4)
     assert code == 0
     errors = {product["name"]: product["error"] for product in said["products"]}
     assert errors.pop(name) == pytest.approx(0.25, rel=1e-4)
@@ -94,7 +94,7 @@ def test_sources_of_other_forms_mend_four_bits(tmp_path: Path, more: dict[str, A
     model = write(tmp_path / "shipped", bits=4)
     source = write(tmp_path / "source", **more)
     mended = model.with_name("mended.onnx")
-    code, said = compare(model, source, "--mended", mended, "--source-tolerance", 0.02)
+    code, said = compare(model, source, "--mended", mended, "--tolerance", 0.02)
     assert code == 0
     assert said["apart"] == []
     assert said["score"]["divergence"] > 0.02

@@ -43,10 +43,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["folder", "tar"])
 def bundle(request: pytest.FixtureRequest, model: Path) -> Bundle:
-    output = model.with_name(f"{request.param}.adrenoc")
+    suffix = ".tar" if request.param == "tar" else ""
+    output = model.with_name(f"{request.param}.adrenoc{suffix}")
     command = ["compile", str(model), "--device", "host", "--preset", "fp32", "--no-cache"]
     command += ["--shape", "x:1|4,3,8|12,9", "-o", str(output)]
-    result = CliRunner().invoke(cli, command + (["--tar"] if request.param == "tar" else []))
+    result = CliRunner().invoke(cli, command)
     assert result.exit_code == 0, result.output
     return open_bundle(output)
 

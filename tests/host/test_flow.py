@@ -160,7 +160,7 @@ def test_the_tar_form_holds_the_same(
     model = models["mixed_small"]
     compile_command = ("compile", model, "--device", "host", "--preset", "fp32", "--no-cache")
     _json(capsys, *compile_command)
-    _json(capsys, *compile_command, "--tar")
+    _json(capsys, *compile_command, "-o", "mixed_small.adrenoc.tar")
     with tarfile.open("mixed_small.adrenoc.tar") as tar:
         packed = {member.name: tar.extractfile(member).read() for member in tar}
     folder = _contents(tmp_path / "mixed_small.adrenoc")

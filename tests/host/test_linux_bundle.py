@@ -65,7 +65,7 @@ def test_no_archive_for_android_takes_it(
 ) -> None:
     bundle = tmp_path / "b"
     assert main(["compile", str(model), "--os", "linux", "-o", str(bundle)]) == 0
-    code = main(["package", str(bundle), "--aar", "-o", str(tmp_path / "r")])
+    code = main(["package", str(bundle), "--as", "aar", "-o", str(tmp_path / "r")])
     assert code == BundleError.exit_code
     assert f"was compiled for Linux ({TRIPLE}), expected one for Android" in capsys.readouterr().err
 

@@ -224,7 +224,15 @@ def test_a_driver_without_images_of_buffers_takes_images_of_their_own(
     layer: Path, tmp_path: Path, device: Any
 ) -> None:
     path, bundle = write(_falling(), tmp_path), tmp_path / "net.adrenoc"
-    command = ["compile", str(path), "--device", "host", "--pool-textures", "--no-cache"]
+    command = [
+        "compile",
+        str(path),
+        "--device",
+        "host",
+        "--set",
+        "pool_textures=true",
+        "--no-cache",
+    ]
     assert main([*command, "-o", str(bundle)]) == 0
     run = [sys.executable, "-m", "adrenoc", "run", str(bundle), "--check", str(path), "--json"]
     told = {}

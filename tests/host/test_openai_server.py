@@ -177,8 +177,9 @@ def test_a_body_that_is_none_gets_a_sentence(url: str, body: bytes) -> None:
     assert status in (400, 413) and answer["error"]["message"]
 
 
-def test_a_token_is_asked_for(bundle: Bundle) -> None:
-    with serve(bundle, "--token", "secret") as url:
+def test_a_token_is_asked_for(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADRENOC_TOKEN", "secret")
+    with serve(bundle) as url:
         right, wrong = (openai.OpenAI(base_url=url, api_key=key) for key in ("secret", "other"))
         assert right.models.list().data
         with pytest.raises(openai.AuthenticationError):
@@ -191,7 +192,7 @@ def test_others_are_let_in_by_a_token_alone(
     bundle: Bundle, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", "--openai", str(bundle.path), "--host", "0.0.0.0"]) == 2
-    assert "they need a --token" in capsys.readouterr().err
+    assert "ADRENOC_TOKEN" in capsys.readouterr().err
 
 
 def test_a_taken_port_is_told(bundle: Bundle, url: str, capsys: pytest.CaptureFixture[str]) -> None:

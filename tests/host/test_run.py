@@ -150,8 +150,12 @@ def test_runs_are_repeated_in_each_way(bundle: Path, recording: str) -> None:
         assert launching.api_calls == launching.launches
 
 
-def test_what_is_said_of_launches(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(bundle), "--no-record", "--json"]) == 0
+def test_what_is_said_of_launches(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADRENOC_RECORD", "off")
+    assert main(["run", str(bundle), "--json"]) == 0
+    monkeypatch.delenv("ADRENOC_RECORD")
     told = json.loads(capsys.readouterr().out)["launching"]
     assert told["mode"] == "the virtual machine"
     assert told["reason"] == "it was not asked for"

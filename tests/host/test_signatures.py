@@ -65,7 +65,7 @@ TWO = {"double": 2.0, "triple": 3.0}
 @pytest.mark.parametrize("key", TWO)
 def test_a_signature_is_compiled(tmp_path: Path, key: str) -> None:
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
-    call("compile", str(model), "--device", "host", "--signature", key, "-o", str(bundle))
+    call("compile", str(model), "--device", "host", "--set", f"signature={key}", "-o", str(bundle))
     manifest = open_bundle(bundle).manifest
     assert [spec.name for spec in manifest.inputs] == [f"{key}_x:0"]
     assert manifest.options.values["signature"] == key
@@ -78,7 +78,7 @@ def test_a_signature_is_compiled(tmp_path: Path, key: str) -> None:
 
 def test_the_first_is_told(tmp_path: Path) -> None:
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
-    line = "the signature 'double', double: the file has others: 'triple'; --signature triple"
+    line = "the signature 'double', double: the file has others: 'triple'; --set signature=triple"
     for words in (
         ("compile", str(model), "--device", "host", "-o", str(bundle)),
         ("inspect", str(bundle)),
@@ -95,7 +95,7 @@ def test_of_one_signature_nothing_is_told(tmp_path: Path) -> None:
 
 def test_an_unknown_signature(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = write_scales(tmp_path / "m.tflite", TWO)
-    assert main(["compile", str(model), "--signature", "tripel"]) == OptionError.exit_code
+    assert main(["compile", str(model), "--set", "signature=tripel"]) == OptionError.exit_code
     said = capfd.readouterr().err
     assert "did you mean" in said
     assert "its signatures are 'double', 'triple'" in said

@@ -5,6 +5,7 @@ Where it does not matter how a driver goes wrong, a bench that knows what is rig
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from adrenoc.base.errors import CheckFailedError, DeviceError, DeviceMemoryError, RemoteError
-from adrenoc.cli.verify_device import _raise_if_wrong
+from adrenoc.cli.verify_device import find_wrong
 from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.prove.cases.table import CASES
 from adrenoc.lab.prove.examine import GoneError, SuiteRuns
@@ -62,7 +63,7 @@ def test_a_process_that_fails_while_kernels_are_built_keeps_its_code(
     titles = tuple(case.title for case in CASES if case.family == "conv2d")
     request = _request(*titles)
     made = make_suite(pick_suites(request, load_target("host"))[0], load_target("host"), tmp_path)
-    command = [sys.executable, "-m", "adrenoc", "run", str(made.bundle.path), "--no-program-cache"]
+    command = [sys.executable, "-m", "adrenoc", "run", str(made.bundle.path)]
     with misbehaving(layer, "fail|clCreateImage|0|-4"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "clCreateImage failed" in done.stderr
@@ -85,7 +86,7 @@ def test_a_work_group_that_is_too_large(order: str, said: str, layer: Path, tmp_
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == (DeviceError.exit_code if said else 0), done.stderr
     assert said in done.stderr
-    assert ("--device-report" in done.stderr) == bool(said)
+    assert ("DEVICE+device.json" in done.stderr) == bool(said)
 
 
 def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
@@ -261,8 +262,9 @@ def test_what_fails_as_a_whole_each_time_is_not_right(tmp_path: Path) -> None:
     assert not done.report.is_right and not done.findings
     (told, *_) = done.report.failed_once
     assert told == "no memory left; each time that all cases run, and not in parts"
-    with pytest.raises(CheckFailedError, match=r"could not be judged on .*: no memory left; each"):
-        _raise_if_wrong(done)
+    wrong = find_wrong(done)
+    assert isinstance(wrong, CheckFailedError)
+    assert re.search(r"could not be judged on .*: no memory left; each", wrong.message)
 
 
 def test_what_fails_is_split_down_to_its_case(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.hostile.outputs import PATHS, PLACES, TEXTS
 from tests.unit.fake_compiled import make_bundle_folder
 
 _USAGE = Case.codes | {2}
-_NOWHERE = ("--rpc", "127.0.0.1:1", "--timeout", "5")
+_NOWHERE = ("--on", "127.0.0.1:1")
 """A server that nobody is at."""
 _HUGE = "9" * 400
 _WORDS = ("", " ", "-1", "0", "nan", "inf", "1e999", _HUGE, "0x10", "\x1b[2J", "½", "1,,2", ",")
@@ -100,7 +100,7 @@ REPORT: dict[str, Any] = {
 
 
 def _device_reports() -> Iterator[Case]:
-    command = ("check", "model.onnx", "--device", "adreno:750", "--device-report", "t.json")
+    command = ("check", "model.onnx", "--device", "adreno:750+t.json")
     texts = {kind: _put("t.json", content) for kind, content in TEXTS.items()}
     made = {kind: _put("t.json", plain) for kind, plain in _variants(REPORT)}
     special = {kind: _special(kind, "t.json") for kind in SPECIAL}
@@ -153,7 +153,7 @@ def _read_reports() -> Iterator[Case]:
 
 
 def _fleets() -> Iterator[Case]:
-    run = ("device", "fleet", "model.onnx", *_NOWHERE, "--patience", "0s")
+    run = ("device", "fleet", "model.onnx", *_NOWHERE)
     for kind, content in TEXTS.items():
         yield Case(
             family="fleets",
@@ -174,7 +174,7 @@ def _fleets() -> Iterator[Case]:
             family="fleets",
             name=f"a model: {kind}",
             make=_special(kind, "m.onnx"),
-            command=("device", "fleet", "m.onnx", *_NOWHERE, "--patience", "0s"),
+            command=("device", "fleet", "m.onnx", *_NOWHERE),
             makes=("fleet",),
         )
     for where in (
@@ -195,12 +195,8 @@ def _fleets() -> Iterator[Case]:
                 "device",
                 "fleet",
                 "model.onnx",
-                "--rpc",
+                "--on",
                 where,
-                "--timeout",
-                "1",
-                "--patience",
-                "0s",
             ),
             codes=_USAGE | {0},  # a device that is away is a row
             makes=("fleet",),
@@ -211,14 +207,14 @@ def _fleets() -> Iterator[Case]:
     yield Case(
         family="fleets",
         name="a server twice",
-        command=("device", "fleet", "model.onnx", *_NOWHERE[:2], *_NOWHERE, "--patience", "0s"),
+        command=("device", "fleet", "model.onnx", *_NOWHERE, *_NOWHERE),
         codes=_USAGE | {0},
         makes=("fleet",),
     )
     yield Case(
         family="fleets",
         name="a model twice",
-        command=("device", "fleet", "model.onnx", "model.onnx", *_NOWHERE, "--patience", "0s"),
+        command=("device", "fleet", "model.onnx", "model.onnx", *_NOWHERE),
         codes=_USAGE | {0},
         makes=("fleet",),
     )
@@ -230,15 +226,13 @@ def _places() -> Iterator[Case]:
         "calibrate --html": ("device", "calibrate", *_NOWHERE, "-o", "t.toml", "--html"),
         "calibrate --validate": ("device", "calibrate", "--validate", *_NOWHERE, "-o"),
         "verify-device": ("device", "verify", *_NOWHERE, "-o"),
-        "fleet": ("device", "fleet", "model.onnx", *_NOWHERE, "--patience", "0s", "-o"),
-        "fleet --html": ("device", "fleet", "model.onnx", *_NOWHERE, "--patience", "0s", "--html"),
+        "fleet": ("device", "fleet", "model.onnx", *_NOWHERE, "-o"),
+        "fleet --html": ("device", "fleet", "model.onnx", *_NOWHERE, "--html"),
         "fleet --junit": (
             "device",
             "fleet",
             "model.onnx",
             *_NOWHERE,
-            "--patience",
-            "0s",
             "--junit",
         ),
         "report": ("device", "report", "r.json", "-o"),
@@ -273,31 +267,27 @@ def _words() -> Iterator[Case]:
         "calibrate --budget": ("device", "calibrate", *_NOWHERE, "--budget"),
         "calibrate --only": ("device", "calibrate", *_NOWHERE, "--only"),
         "calibrate --device": ("device", "calibrate", *_NOWHERE, "--device"),
-        "calibrate --preset": ("device", "calibrate", "--validate", *_NOWHERE, "--preset"),
         "verify-device --budget": ("device", "verify", *_NOWHERE, "--budget"),
         "verify-device --only": ("device", "verify", *_NOWHERE, "--only"),
         "verify-device --precision": ("device", "verify", *_NOWHERE, "--precision"),
         "verify-device --device": ("device", "verify", *_NOWHERE, "--device"),
-        "fleet --limit": ("device", "fleet", "model.onnx", *_NOWHERE, "--limit"),
         "fleet --jobs": ("device", "fleet", "model.onnx", *_NOWHERE, "--jobs"),
         "fleet --do": ("device", "fleet", "model.onnx", *_NOWHERE, "--do"),
-        "fleet --slower-than": ("device", "fleet", "model.onnx", *_NOWHERE, "--slower-than"),
         "run --prompt-ids": ("run", "b", "--prompt-ids"),
         "run --max-tokens": ("run", "b", "--prompt-ids", "1", "--max-tokens"),
         "compile --context": ("compile", "model.onnx", "-o", "o", "--context"),
         "compile --prefill": ("compile", "model.onnx", "-o", "o", "--prefill"),
-        "prove --seed": ("prove", "b", "model.onnx", "--seed"),
     }
     for name, command in words.items():
         for word in _WORDS:
-            patience = ("--patience", "0s") if "fleet" in command else ()
+            is_fleet = "fleet" in command
             yield Case(
                 family="words of measurements",
                 name=f"{name} {word[:12]!r}",
                 make=lambda folder: make_bundle_folder(folder / "b"),
-                command=(*command, word, *patience),
-                codes=_USAGE | ({0} if patience else set()),
-                makes=("fleet",) if patience else (),
+                command=(*command, word),
+                codes=_USAGE | ({0} if is_fleet else set()),
+                makes=("fleet",) if is_fleet else (),
             )
 
 

@@ -138,7 +138,7 @@ def _folders() -> Iterator[Case]:
             codes=_KEPT,
         )
     for command in (
-        ("package", "fw", "--aar", "-o", "x.aar"),
+        ("package", "fw", "--as", "aar", "-o", "x.aar"),
         ("device", "warm", "fw"),
         ("compile", "model.onnx", "-o", "fw"),
         ("firmware", "compile", "model.onnx", "--device", CORE),

@@ -47,11 +47,11 @@ _FIRST = (
     ("inspect", "b"),
     ("inspect", "b", "--json"),
     ("compile", "model.onnx", "--device", "host", "-o", "out"),
-    ("compile", "model.onnx", "--tar", "-o", "out.tar"),
+    ("compile", "model.onnx", "-o", "out.tar"),
     ("tune", "run", "model.onnx", "--offline"),
     ("tune", "log", "show", "model.onnx"),
-    ("run", "b", "--rpc", "x"),
-    ("device", "list", "--tracker", "x"),
+    ("run", "b", "--on", "x"),
+    ("device", "list", "--on", "tracker:x"),
 )
 _HANG_S = WAIT_S
 _TICK_S = 0.005

@@ -55,6 +55,8 @@ class Judge:
             "ADRENOC_CACHE_DIR": str(cache),
             "TMPDIR": str(temporary),
             "HOME": str(folder),
+            "ADRENOC_TIMEOUT": "3",
+            "ADRENOC_FLEET_PATIENCE": "0",
             **{
                 name: value and value.replace("{work}", str(work)).replace("{port}", str(port))
                 for name, value in case.environment.items()

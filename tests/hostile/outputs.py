@@ -77,7 +77,6 @@ PATHS = {
 }
 COMMANDS: dict[str, tuple[str, ...]] = {
     "compile": ("compile", "model.onnx", "-o"),
-    "compile --tar": ("compile", "model.onnx", "--tar", "-o"),
     "check --html": ("check", "model.onnx", "--html"),
     "tune": ("tune", "run", "model.onnx", "--offline", "-o"),
     "check-accuracy": (
@@ -172,7 +171,7 @@ def _texts() -> Iterator[Case]:
         "policy": ("compile", "model.onnx", "--precision-policy", "t.json"),
         "tuning log": ("tune", "log", "show", "t.json"),
         "tuning log to compile with": ("compile", "model.onnx", "--tuning-log", "t.json"),
-        "baseline": ("run", "b", "--baseline", "t.json"),
+        "baseline": ("compare", "t.json", "t.json"),
         "log to prune": ("tune", "log", "prune", "t.json", "-o", "out"),
     }
     for name, command in commands.items():

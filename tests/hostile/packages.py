@@ -74,7 +74,7 @@ def _kits() -> Iterator[Case]:
             family="folders of tools",
             name=f"an NDK with {name}",
             make=make,
-            command=("compile", "model.onnx", "--ndk", "ndk", "--no-cache", "-o", "out"),
+            command=("compile", "model.onnx", "--set", "ndk=ndk", "--no-cache", "-o", "out"),
             makes=("out",),
             codes=ENDED,
         )
@@ -105,7 +105,7 @@ def _kits() -> Iterator[Case]:
         yield Case(
             family="folders of tools",
             name=f"an NDK that is {name}",
-            command=("compile", "model.onnx", "--ndk", place, "-o", "out"),
+            command=("compile", "model.onnx", "--set", f"ndk={place}", "-o", "out"),
             codes=ENDED | {2},
             makes=("out",),
         )
@@ -151,19 +151,19 @@ def _runtimes() -> Iterator[Case]:
         for name in ("libadrenoc_runtime.so", "NOTICE", "adrenoc.h"):
             makes[f"{name}: {kind}"] = _runtime(_replaced(name, SPECIAL[kind]))
     for name, make in makes.items():
-        for form in ("--aar", "--cmake"):
+        for form in ("aar", "cmake"):
             yield Case(
                 family="runtimes of others",
                 name=f"{name}, {form}",
                 make=make,
-                command=("package", "b", form, "--runtime", "r", "-o", "out"),
+                command=("package", "b", "--as", form, "--runtime", "r", "-o", "out"),
             )
     for place in ("/", "model.onnx", "nowhere", "b", "/proc/self/fd", "n" * 5000):
         yield Case(
             family="runtimes of others",
             name=f"--runtime {place[:20]}",
             make=_runtime(lambda r: None),
-            command=("package", "b", "--aar", "--runtime", place, "-o", "out.aar"),
+            command=("package", "b", "--as", "aar", "--runtime", place, "-o", "out.aar"),
             codes=ENDED | {2},
         )
 
@@ -171,10 +171,10 @@ def _runtimes() -> Iterator[Case]:
 def _places() -> Iterator[Case]:
     """Every other command that writes, and every place."""
     commands = {
-        "package --aar": ("package", "b", "--aar", "-o"),
-        "package --cmake": ("package", "b", "--cmake", "-o"),
-        "package --sample": ("package", "b", "--aar", "-o", "new", "--sample"),
-        "run --save": ("run", "b", "--rpc", "127.0.0.1:1", "--timeout", "1", "--save"),
+        "package --as aar": ("package", "b", "--as", "aar", "-o"),
+        "package --as cmake": ("package", "b", "--as", "cmake", "-o"),
+        "package --sample": ("package", "b", "--as", "aar", "-o", "new", "--sample"),
+        "run --save": ("run", "b", "--on", "127.0.0.1:1", "--save"),
         "tune-log merge": ("tune", "log", "merge", "l.json", "-o"),
         "runtime build": ("runtime", "build", "-o"),
         "runtime install-unit": ("runtime", "install-unit", "--runtime", "new", "-o"),

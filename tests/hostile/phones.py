@@ -13,7 +13,7 @@ from tests.hostile.models import NAMES
 Serve = Callable[[socket.socket], None]
 
 _CODES = frozenset({0, 30})
-_RUN = ("run", "b", "--adb", "--runtime", "r", "--timeout", "2")
+_RUN = ("run", "b", "--on", "adb")
 
 
 def _block(text: bytes) -> bytes:
@@ -94,14 +94,18 @@ _SERVERS: dict[str, Serve] = {
 
 def cases() -> Iterator[Case]:
     for name, serve in _SERVERS.items():
-        for command in (("device", "list", "--timeout", "2"), ("device", "list", "--json"), _RUN):
+        for command in (("device", "list", "--json"), _RUN):
             yield Case(
                 family="adb servers",
                 name=f"{name}, {' '.join(command[:3])}",
                 make=_made,
                 command=command,
                 codes=_CODES if command != _RUN else Case.codes,
-                environment={"ANDROID_ADB_SERVER_PORT": "{port}", "PATH": "/nowhere"},
+                environment={
+                    "ANDROID_ADB_SERVER_PORT": "{port}",
+                    "PATH": "/nowhere",
+                    "ADRENOC_RUNTIME": "r",
+                },
                 serve=serve,
             )
     # One that is empty counts as unset; adb's own server is started by none of these.

@@ -14,11 +14,11 @@ from tests.mcu.networks import keywords
 
 _COMMANDS: dict[str, tuple[str, ...]] = {
     "compile": ("compile", "model.onnx"),
-    "compile --tar": ("compile", "model.onnx", "--tar"),
+    "compile to a tar": ("compile", "model.onnx", "-o", "model.adrenoc.tar"),
     "check": ("check", "model.onnx", "--html", "r.html"),
     "tune": ("tune", "run", "model.onnx", "--offline", "--trials", "4"),
     "inspect": ("inspect", "b"),
-    "package": ("package", "b", "--aar", "-o", "p"),
+    "package": ("package", "b", "--as", "aar", "-o", "p"),
     "tune-log": ("tune", "log", "merge", "l.json", "-o", "m.json"),
     "firmware": ("firmware", "compile", "k.tflite", "--device", CORE),
     "dumps": ("compile", "model.onnx", "--stop-after", "import", "--dump-dir", "d"),
@@ -93,7 +93,7 @@ def _rights() -> Iterator[Case]:
     }.items():
         for command in (
             ("inspect", "b"),
-            ("package", "b", "--aar", "-o", "p"),
+            ("package", "b", "--as", "aar", "-o", "p"),
             ("device", "warm", "b"),
         ):
             yield Case(
@@ -164,19 +164,19 @@ def _below() -> Iterator[Case]:
         ("inspect", "c/x"),
         ("run", "c/x"),
         ("device", "warm", "c/x"),
-        ("package", "c/x", "--aar", "-o", "p"),
-        ("package", "b", "--cmake", "-o", "p", "--runtime", "c/x"),
-        ("package", "b", "--cmake", "-o", "c/x"),
-        ("package", "b", "--aar", "-o", "c/x.aar"),
-        ("package", "b", "--aar", "-o", "p", "--sample", "c/x"),
+        ("package", "c/x", "--as", "aar", "-o", "p"),
+        ("package", "b", "--as", "cmake", "-o", "p", "--runtime", "c/x"),
+        ("package", "b", "--as", "cmake", "-o", "c/x"),
+        ("package", "b", "--as", "aar", "-o", "c/x.aar"),
+        ("package", "b", "--as", "aar", "-o", "p", "--sample", "c/x"),
         ("compile", "model.onnx", "-o", "c/x"),
-        ("compile", "model.onnx", "--tar", "-o", "c/x"),
+        ("compile", "model.onnx", "-o", "c/x.tar"),
         ("compile", "model.onnx", "--precision-policy", "c/x"),
         ("compile", "model.onnx", "--tuning-log", "c/x"),
         ("compile", "model.onnx", "--device", "c/x"),
         ("compile", "model.onnx", "--device", "c/x.toml"),
-        ("compile", "model.onnx", "--ndk", "c/x", "--no-cache"),
-        ("compile", "model.onnx", "--ndk", "c", "--no-cache"),
+        ("compile", "model.onnx", "--set", "ndk=c/x", "--no-cache"),
+        ("compile", "model.onnx", "--set", "ndk=c", "--no-cache"),
         ("compile", "model.onnx", "--stop-after", "import", "--dump-dir", "c/x"),
         ("compile", "model.onnx", "--device", "host", "--accuracy", "1", "--inputs", "c/x"),
         ("check", "model.onnx", "--html", "c/x"),
@@ -191,7 +191,7 @@ def _below() -> Iterator[Case]:
         ("run", "b", "--input", "image=c/x.png"),
         ("run", "b", "--input", "image=c/x"),
         ("run", "b", "--check", "c/x"),
-        ("run", "b", "--baseline", "c/x"),
+        ("compare", "c/x", "c/x"),
         ("run", "b", "--save", "c/x"),
         ("doctor", "--app", "c/x"),
         ("runtime", "build", "-o", "c/x"),
@@ -290,8 +290,8 @@ def _firmware() -> Iterator[Case]:
         "save in no folder": ("--save", "no/o.npz"),
         "check of another model": ("--check", "model.onnx"),
         "check of itself": ("--check", "fw"),
-        "an option for GPUs": ("--rpc", "127.0.0.1:1"),
-        "a device of OpenCL": ("--cl-device", "9" * 4300),
+        "an option for GPUs": ("--on", "127.0.0.1:1"),
+        "a device of OpenCL": ("--on", f"opencl:{'9' * 4300}"),
     }.items():
         yield Case(
             family="firmware in hostile places",
@@ -324,7 +324,7 @@ def _names() -> Iterator[Case]:
         )
     for name in ("model.onnx/", "./model.onnx", "model.onnx/.", "-", "~", "file:model.onnx", "@x"):
         for command in ("check", "compile", "inspect", "run", "package"):
-            more = ("--aar", "-o", "p") if command == "package" else ()
+            more = ("--as", "aar", "-o", "p") if command == "package" else ()
             yield Case(
                 family="names of firmware",
                 name=f"{command} {name}",

@@ -220,7 +220,7 @@ _TRACKERS: dict[str, Serve] = {
 
 
 def cases() -> Iterator[Case]:
-    run = ("run", "b", "--rpc", "127.0.0.1:{port}", "--timeout", "1")
+    run = ("run", "b", "--on", "127.0.0.1:{port}")
     made = {"make": bundle(lambda b: None), "family": "servers", "codes": frozenset({21, 22, 28})}
     for name, serve in _HEADS.items():
         yield Case(**made, name=name, command=run, serve=serve)
@@ -240,11 +240,11 @@ def cases() -> Iterator[Case]:
     for name, lie in _LIES.items():
         serve = _tells({"adrenoc.opencl.devices": lie})
         yield Case(**made, name=f"devices: {name}", command=run, serve=serve)
-    tracked = ("--tracker", "127.0.0.1:{port}")
+    tracked = "127.0.0.1:{port}"
     for name, serve in _TRACKERS.items():
         for command in (
-            ("device", "list", *tracked, "--timeout", "1"),
-            ("run", "b", *tracked, "--key", "k", "--timeout", "1"),
+            ("device", "list", "--on", f"tracker:{tracked}"),
+            ("run", "b", "--on", f"tracker:k@{tracked}"),
         ):
             yield Case(
                 **{**made, "family": "trackers", "codes": frozenset({0, 28})},

@@ -55,12 +55,12 @@ def test_the_next_command_names_the_file_as_it_was_given(
 
 
 def test_limits_hold_on_each_device(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["check", model, *BOTH, "--max-time-ms", "1e-6"])
+    code = main(["check", model, *BOTH, "--limit", "time-ms=1e-6"])
     assert code == PolicyError.exit_code
     said = " ".join(capsys.readouterr().err.split())
     assert "breaks 2 of the limits" in said
     assert "on adreno:a660" in said and "on adreno:a750" in said
-    assert main(["check", model, *BOTH, "--max-time-ms", "1e-6", "--json"]) == code
+    assert main(["check", model, *BOTH, "--limit", "time-ms=1e-6", "--json"]) == code
 
 
 @pytest.mark.parametrize("option", [["--html", "page.html"], ["--all"]])

@@ -80,7 +80,7 @@ def test_transformed_weights_are_told(tmp_path: Path) -> None:
     assert memory.plain_bytes in [256 * 256 * 9 * 2 * count for count in (1, 2, 3)]
     assert memory.winograd_bytes in [memory.plain_bytes * planes // 9 for planes in (16, 36)]
     said = CliRunner().invoke(cli, ["check", str(model), "--device", "adreno:750"])
-    assert "adrenoc compile --no-winograd saves" in " ".join(said.stdout.split())
+    assert "adrenoc compile --set winograd=false saves" in " ".join(said.stdout.split())
 
 
 @pytest.mark.parametrize(

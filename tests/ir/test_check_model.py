@@ -194,7 +194,7 @@ def test_a_dimension_beyond_an_image_is_a_near_miss_with_its_fix(tmp_path: Path)
     small = {"image2d_max_width_texels": 30, "image2d_max_height_texels": 30}
     verdict = _check(model, tmp_path, limits=small, max_buffer_nodes=0)
     assert verdict.totals.buffer_nodes >= 1
-    assert "--max-buffer-nodes" in verdict.broken[0]
+    assert "--limit buffer-nodes" in verdict.broken[0]
     fixes = {miss.fix for miss in verdict.near_misses}
     assert "split it into 2 along that dimension, or make it at most 30" in fixes
     assert any("40 > 30" in miss.seen for miss in verdict.near_misses)
@@ -231,7 +231,7 @@ def test_images_move_to_buffers_only_as_far_as_needed(tmp_path: Path) -> None:
     assert "blocked" in memories
     assert "texture" in memories
     said = [d for d in fitted.log if d.subject == "memory"]
-    assert said[-1].reason == f"--max-memory-mib {limit}"
+    assert said[-1].reason == f"the limit of {limit} MiB"
     assert sum(d.taken == "buffer" for d in fitted.log) == memories.count("blocked")
 
 
@@ -271,7 +271,7 @@ def test_what_cannot_fit_is_refused_with_the_peak_and_the_remedy(tmp_path: Path)
     with pytest.raises(MemoryLimitError) as caught:
         _compiled(model, tmp_path, 6)
     message = caught.value.message
-    assert "--max-memory-mib allows 6 MiB" in message
+    assert "max_memory_mib allows 6 MiB" in message
     assert "most of them at" in message
     assert "smaller input" in message
     verdict = _check(model, tmp_path, max_memory_mib=6, max_time_ms=0.001)
@@ -344,9 +344,9 @@ def test_the_command_fails_by_policy_and_still_says_all(
     path = write(_ladder(), tmp_path)
     report = tmp_path / "report.html"
     arguments = ["check", str(path), "--device", "adreno:a750", "--html", str(report)]
-    assert main([*arguments, "--max-cpu-nodes", "0"]) == PolicyError.exit_code
+    assert main([*arguments, "--limit", "cpu-nodes=0"]) == PolicyError.exit_code
     said = capsys.readouterr()
-    assert "nodes on the CPU, --max-cpu-nodes allows 0" in said.err
+    assert "nodes on the CPU, --limit cpu-nodes allows 0" in said.err
     assert "float64" in said.out
     assert report.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert main([*arguments, "--json"]) == 0
@@ -355,5 +355,5 @@ def test_the_command_fails_by_policy_and_still_says_all(
     assert plain["memory"]["plan"]["peak_bytes"] > 0
     assert main([*arguments, "--all"]) == 0
     assert "all nodes, in order" in capsys.readouterr().out
-    assert main([*arguments, "--json", "--max-copies", "0"]) == PolicyError.exit_code
+    assert main([*arguments, "--json", "--limit", "copies=0"]) == PolicyError.exit_code
     assert json.loads(capsys.readouterr().out)["broken"]

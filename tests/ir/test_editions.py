@@ -95,9 +95,9 @@ def test_a_bundle_for_one_gpu_cannot_be_split(model: Path, tmp_path: Path) -> No
     one = _compile(model, "one", "--device", "adreno:660", "--shape", "x:1,8,28,28")
     with pytest.raises(BundleError, match="for one device, expected one for several"):
         write_asset_pack([one], tmp_path)
-    said = _invoke("package", one.path, "--cmake", "--split", "-o", tmp_path / "out")
+    said = _invoke("package", one.path, "--as", "asset-pack", "-o", tmp_path / "out.aar")
     assert said.exit_code == 2
-    assert "--split goes with --aar" in said.output
+    assert "--as asset-pack goes with -o FOLDER" in said.output
 
 
 def test_parts_are_named_shown_and_compared(many: Bundle, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import Policy, Verdict
 from adrenoc.ir.options import resolve_options
-from adrenoc.pages.node_data import PLACE_COLOURS
-from adrenoc.pages.planned_graph.planned_nodes import list_planned_nodes
+from adrenoc.pages.planned_graph.planned_nodes import PLACE_COLOURS, list_planned_nodes
 from adrenoc.target.target import load_target
 from tests.models import write_network
 

@@ -120,7 +120,7 @@ def bundle(work: Path) -> Bundle:
     output = work / "two.adrenoc"
     command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
     assert main([*command, "--output", str(output)]) == 0
-    assert main([*command, "--tar", "--output", str(output.with_suffix(".tar"))]) == 0
+    assert main([*command, "--output", str(output.with_suffix(".tar"))]) == 0
     return open_bundle(output)
 
 
@@ -165,7 +165,7 @@ def shapes(work: Path) -> Bundle:
     command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
     command += ["--shape", "x:1|4,3,8|12,9"]
     assert main([*command, "-o", str(output)]) == 0
-    assert main([*command, "--tar", "-o", str(output.with_suffix(".tar"))]) == 0
+    assert main([*command, "-o", str(output.with_suffix(".tar"))]) == 0
     return open_bundle(output)
 
 

@@ -61,10 +61,9 @@ def _listen(server: subprocess.Popen[str]) -> None:
 Served = AbstractContextManager[tuple["subprocess.Popen[str]", int]]
 
 
-def python_server(*options: str) -> Served:
-    return server_process(
-        sys.executable, "-m", "adrenoc", "runtime", "serve", "--port", "0", "--json", *options
-    )
+def python_server(*options: str, **environment: str) -> Served:
+    command = (sys.executable, "-m", "adrenoc", "runtime", "serve", "--port", "0", "--json")
+    return server_process(*command, *options, **environment)
 
 
 def native_server(runtime: Runtime, opencl: str, *options: str) -> Served:

@@ -35,7 +35,7 @@ def sources(phone_bundle: Bundle, android: Runtime, tmp_path: Path) -> Path:
             "aapt zipalign apksigner android-framework-res"
         )
     archive = tmp_path / "out.aar"
-    command = ["package", str(phone_bundle.path), "--aar", "--runtime", str(android.folder)]
+    command = ["package", str(phone_bundle.path), "--as", "aar", "--runtime", str(android.folder)]
     assert main([*command, "-o", str(archive), "--sample", str(tmp_path / "sample")]) == 0
     with zipfile.ZipFile(archive) as content:
         content.extractall(tmp_path / "aar")

@@ -231,5 +231,5 @@ def test_adrenoc_run_falls_back_and_says_why(
     assert "there is no OpenCL device here" in note
     assert said["times"]["runs"] == 2
     assert (np.load(saved)[result["name"]] == reference.tensor(result["index"])).all()
-    assert main([*command, "--cl-device", "0"]) == DeviceError.exit_code
+    assert main([*command, "--on", "opencl:0"]) == DeviceError.exit_code
     assert "there is no OpenCL device here" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -129,7 +130,7 @@ def test_what_ran_before_is_kept(
 ) -> None:
     kept = tmp_path / "kept.npz"
     with native_server(runtime, opencl, "--folder", str(tmp_path)) as (server, port):
-        command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--repeat", "1000000"]
+        command = ["run", str(bundle.path), "--on", f"127.0.0.1:{port}", "--repeat", "1000000"]
         command += ["--save", str(kept)]
         for name, file in case.files.items():
             command += ["--input", f"{name}={file}"]
@@ -226,8 +227,9 @@ def test_a_driver_that_refuses(
     with native_server(runtime, str(library)) as (_, port):
         with pytest.raises(error, match=said):
             run_remote(bundle, address_of(port), inputs=case.arrays, programs=None)
-        command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--json"]
-        assert main([*command, "--no-program-cache"]) == error.exit_code
+        command = ["run", str(bundle.path), "--on", f"127.0.0.1:{port}", "--json"]
+        monkeypatch.setenv("ADRENOC_PROGRAM_CACHE", "off")
+        assert main(command) == error.exit_code
         assert json.loads(capsys.readouterr().out)["error"]["hint"]
 
 
@@ -298,8 +300,11 @@ def test_a_launch_that_hangs_keeps_nobody(
     extra = {**SOFTWARE_ENVIRONMENT, "ADRENOC_TEST_HANG": str(hang)}
     with server_process(*command, **extra) as (server, port):
         client = [sys.executable, "-m", "adrenoc", "run", str(bundle.path)]
-        client += ["--rpc", f"127.0.0.1:{port}", "--timeout", "4", "--no-program-cache"]
-        done = subprocess.run(client, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        client += ["--on", f"127.0.0.1:{port}"]
+        told = {**os.environ, "ADRENOC_TIMEOUT": "4", "ADRENOC_PROGRAM_CACHE": "off"}
+        done = subprocess.run(
+            client, capture_output=True, text=True, timeout=WAIT_S, check=False, env=told
+        )
         assert done.returncode == RemoteError.exit_code, done.stderr
         assert "did not answer within 4 s" in " ".join(done.stderr.split())
         # While the file is there, the session does not end by itself.

@@ -35,8 +35,10 @@ def test_a_phone_leaves_and_comes_back(
     phones = {STAYS: "device", LEAVES: "device"}
     with fake_adb_process(phones, SOFTWARE_ENVIRONMENT) as port:
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
-        words: list[Any] = [*models, "--runtime", runtime.folder, "--patience", "40s"]
-        words += [word for serial in (STAYS, LEAVES, ABSENT) for word in ("--adb", serial)]
+        monkeypatch.setenv("ADRENOC_RUNTIME", str(runtime.folder))
+        monkeypatch.setenv("ADRENOC_FLEET_PATIENCE", "40")
+        words: list[Any] = [*models]
+        words += [word for serial in (STAYS, LEAVES, ABSENT) for word in ("--on", f"adb:{serial}")]
         fleet = start_fleet(*words, "--repeat", "2", "--jobs", "3", folder=tmp_path / "fleet")
         wait_until(lambda: _has_begun(port, LEAVES))
         pull_cable(port, LEAVES)

@@ -32,7 +32,9 @@ def read_rows(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     return rows
 
 
-def test_a_fleet_that_is_killed_goes_on(runtime: Runtime, opencl: str, tmp_path: Path) -> None:
+def test_a_fleet_that_is_killed_goes_on(
+    runtime: Runtime, opencl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     models = [tmp_path / name for name in ("a.onnx", "b.onnx")]
     for model in models:
         model.write_bytes(relu(model.stem))
@@ -40,8 +42,9 @@ def test_a_fleet_that_is_killed_goes_on(runtime: Runtime, opencl: str, tmp_path:
     with ExitStack() as stack:
         ports = [stack.enter_context(native_server(runtime, opencl))[1] for _ in range(2)]
         places = [f"127.0.0.1:{port}" for port in ports]
-        words = [*models, *(word for place in (*places, dead) for word in ("--rpc", place))]
-        words += ["--patience", "20s", "--repeat", "2"]
+        words = [*models, *(word for place in (*places, dead) for word in ("--on", place))]
+        words += ["--repeat", "2"]
+        monkeypatch.setenv("ADRENOC_FLEET_PATIENCE", "20")
         first = start_fleet(*words, folder=folder)
         results = folder / "results"
         wait_until(lambda: results.is_dir() and len(list(results.glob("*.json"))) > 2)
@@ -67,7 +70,8 @@ def test_a_fleet_of_a_tracker(runtime: Runtime, opencl: str, tmp_path: Path) -> 
             stack.enter_context(native_server(runtime, opencl, *words))
         rows = read_rows(
             start_fleet(
-                model, *words, "--device", "host", "--repeat", "1", folder=tmp_path / "fleet"
+                *(model, "--on", f"tracker:phone@{tracker}", "--device", "host", "--repeat", "1"),
+                folder=tmp_path / "fleet",
             )
         )
     assert [row["status"] for row in rows] == ["right", "right"]
@@ -77,12 +81,12 @@ def test_a_fleet_of_a_tracker(runtime: Runtime, opencl: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["M"], "name devices: --rpc HOST:PORT, --tracker HOST:PORT or --adb SERIAL"),
-        (["--rpc", "127.0.0.1:1"], "missing argument 'MODEL...'"),
-        (["M", "--tracker", "127.0.0.1:1"], "--tracker needs --key"),
-        (["M", "--tracker", "h:1", "--key", "k", "--adb", "A"], "--tracker names its devices by"),
-        (["M", "--rpc", "h:1", "--key", "a", "--key", "b"], "servers without a tracker have one"),
-        (["M", "--rpc", "h"], "the address of the server is"),
+        (["M"], "name devices: --on adb:SERIAL, --on HOST:PORT"),
+        (["--on", "127.0.0.1:1"], "missing argument 'MODEL...'"),
+        (["M", "--on", "tracker:127.0.0.1:1"], "needs a kind of device"),
+        (["M", "--on", "tracker:k@h:1", "--on", "adb:A"], "a tracker names its devices itself"),
+        (["M", "--on", "opencl:0"], "names no device of a fleet"),
+        (["M", "--on", "h"], "the address of the server is"),
     ],
 )
 def test_devices_that_nobody_can_mean(

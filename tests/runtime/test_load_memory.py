@@ -40,8 +40,7 @@ def test_a_constant_is_in_memory_once(
         model = write(made, tmp_path, f"{name}.onnx")
         bundle = tmp_path / f"{name}{suffix}"
         command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
-        tar = ["--tar"] if suffix == ".tar" else []
-        assert main([*command, *tar, "--output", str(bundle)]) == 0
+        assert main([*command, "--output", str(bundle)]) == 0
         # The driver's compiler has tens of MiB more in some runs than in others.
         peaks[name] = min(
             measure_peak_bytes(runtime.runner, bundle, "--opencl", opencl) for _ in range(3)

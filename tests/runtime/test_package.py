@@ -43,7 +43,7 @@ def test_the_cmake_package_builds_and_runs_its_sample(
     tmp_path: Path,
 ) -> None:
     package = tmp_path / "package"
-    command = ["package", str(bundle.path), "--cmake", "-o", str(package)]
+    command = ["package", str(bundle.path), "--as", "cmake", "-o", str(package)]
     assert main([*command, "--runtime", str(runtime.folder)]) == 0
     shutil.move(package, tmp_path / "moved")  # nothing in it knows where it was made
     package = tmp_path / "moved"
@@ -64,7 +64,7 @@ def test_the_cmake_package_builds_and_runs_its_sample(
 def test_a_runtime_for_another_machine_is_refused(
     bundle: Bundle, android: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["package", str(bundle.path), "--cmake", "-o", str(tmp_path / "out")]
+    command = ["package", str(bundle.path), "--as", "cmake", "-o", str(tmp_path / "out")]
     code = main([*command, "--runtime", str(android.folder)])
     assert code == BundleError.exit_code
     assert "but the runtime at" in capsys.readouterr().err
@@ -152,7 +152,7 @@ def test_an_aar_needs_javac_and_a_runtime_with_the_native_half(
     old = tmp_path / "old"
     shutil.copytree(android.folder, old)
     (old / JNI_LIBRARY).unlink()
-    command = ["package", str(phone_bundle.path), "--aar", "-o", str(tmp_path / "out.aar")]
+    command = ["package", str(phone_bundle.path), "--as", "aar", "-o", str(tmp_path / "out.aar")]
     assert main([*command, "--runtime", str(old)]) == LinkError.exit_code
     assert f"has no {JNI_LIBRARY}" in capsys.readouterr().err
     monkeypatch.setenv("PATH", "")

@@ -107,7 +107,7 @@ def test_the_short_way_is_for_one_model(
 ) -> None:
     """Why there are two: libraries and prefab packages of two such archives collide."""
     for number, bundle in enumerate(bundles):
-        words = ["package", str(bundle.path), "--aar", "-o", str(tmp_path / f"{number}.aar")]
+        words = ["package", str(bundle.path), "--as", "aar", "-o", str(tmp_path / f"{number}.aar")]
         assert main([*words, "--runtime", str(android.folder)]) == 0
     _, brought = _merged(sorted(tmp_path.glob("*.aar")))
     assert brought["prefab adrenoc"] == 2
@@ -171,7 +171,7 @@ def test_words_of_java_are_no_names(phone_bundle: Bundle, bundles: list[Bundle])
 
 @pytest.fixture
 def app(bundles: list[Bundle], android: Runtime, tmp_path: Path) -> Path:
-    words = ["package", *(str(bundle.path) for bundle in bundles), "--aar"]
+    words = ["package", *(str(bundle.path) for bundle in bundles), "--as", "aar"]
     words += ["-o", str(tmp_path / "packages"), "--runtime", str(android.folder)]
     assert main([*words, "--sample", str(tmp_path / "app")]) == 0
     return tmp_path / "app"
@@ -248,7 +248,7 @@ def test_an_app_replaces_nothing(
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("precious")
-    words = ["package", str(phone_bundle.path), "--aar", "-o", str(tmp_path / "packages")]
+    words = ["package", str(phone_bundle.path), "--as", "aar", "-o", str(tmp_path / "packages")]
     words += ["--runtime", str(android.folder), "--sample"]
     assert main([*words, str(mine)]) == OutputError.exit_code
     assert "will not delete it" in capsys.readouterr().err
@@ -263,9 +263,9 @@ def test_an_app_replaces_nothing(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["a", "b", "--aar", "-o", "x.aar"], "several bundles go into a folder"),
-        (["a", "b", "--cmake", "-o", "x"], "several bundles go into a folder"),
-        (["a", "--cmake", "-o", "x", "--sample", "y"], "--sample goes with --aar"),
+        (["a", "b", "--as", "aar", "-o", "x.aar"], "several bundles go into a folder"),
+        (["a", "b", "--as", "cmake", "-o", "x"], "several bundles go into a folder"),
+        (["a", "--as", "cmake", "-o", "x", "--sample", "y"], "--sample goes with --as aar"),
         (["a", "-o", "x"], "say which"),
     ],
 )

@@ -63,7 +63,7 @@ def test_run_by_command(
     bundle: Bundle, runtime: Runtime, opencl: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with native_server(runtime, opencl) as (_, port):
-        command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--repeat", "2", "--json"]
+        command = ["run", str(bundle.path), "--on", f"127.0.0.1:{port}", "--repeat", "2", "--json"]
         assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["times"]["runs"] == 2
 
@@ -72,7 +72,7 @@ def test_layers_are_checked_on_a_server(
     bundle: Bundle, work: Path, runtime: Runtime, opencl: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with native_server(runtime, opencl) as (server, port):
-        command = ["run", str(bundle.path), "--rpc", f"127.0.0.1:{port}", "--repeat", "1"]
+        command = ["run", str(bundle.path), "--on", f"127.0.0.1:{port}", "--repeat", "1"]
         assert main([*command, "--check-layers", str(work / "two.onnx"), "--json"]) == 0
         tensors = json.loads(capsys.readouterr().out)["check"]["tensors"]
         # The second session is that of the layers.
@@ -297,10 +297,10 @@ def test_a_peer_may_ask_for_an_earlier_end(kind: str, runtime: Runtime, opencl: 
 @pytest.mark.parametrize("kind", ["python", "native"])
 def test_messages_are_bounded(kind: str, runtime: Runtime, opencl: str) -> None:
     key = b"client:"
-    options = ("--max-message", "1")
-    server = (
-        python_server(*options) if kind == "python" else native_server(runtime, opencl, *options)
-    )
+    if kind == "python":
+        server = python_server(ADRENOC_MAX_MESSAGE="1")
+    else:
+        server = native_server(runtime, opencl, "--max-message", "1")
     with (
         server as (process, port),
         socket.create_connection(("127.0.0.1", port), WAIT_S) as peer,

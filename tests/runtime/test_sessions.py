@@ -141,7 +141,7 @@ def test_tokens_by_command(
     model = decoder_bundle.path.parent / "model.onnx"
     ids = ",".join(map(str, PROMPT))
     with python_server() as (_, port):
-        run = ["run", str(decoder_bundle.path), "--rpc", f"127.0.0.1:{port}", "--prompt-ids", ids]
+        run = ["run", str(decoder_bundle.path), "--on", f"127.0.0.1:{port}", "--prompt-ids", ids]
         assert main([*run, "--max-tokens", "8", "--check", str(model), "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         assert said["tokens"] == tokens[:8]

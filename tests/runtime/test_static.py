@@ -147,7 +147,7 @@ def test_no_name_of_the_runtime_is_one_of_its_users(archive: Path, tmp_path: Pat
 def test_a_package_wants_the_shared_library(
     archive: Path, bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["package", str(bundle.path), "--cmake", "-o", str(tmp_path / "package")]
+    command = ["package", str(bundle.path), "--as", "cmake", "-o", str(tmp_path / "package")]
     assert main([*command, "--runtime", str(archive)]) == DependencyError.exit_code
     said = capsys.readouterr().err
     assert f"it lacks {LIBRARY}" in said

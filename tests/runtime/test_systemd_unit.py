@@ -107,7 +107,7 @@ def test_the_command_writes_it_and_says_how_to_go_on(
     output = tmp_path / "config/systemd/user" / UNIT
     assert "systemctl --user enable --now adrenoc-rpc.service" in capsys.readouterr().out
     assert str(folder) in output.read_text()
-    assert main([*words, "--host", "0.0.0.0"]) == 2
+    assert main([*words, "--", "--host", "0.0.0.0"]) == 2
     assert "--key" in capsys.readouterr().err
 
 

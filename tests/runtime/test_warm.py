@@ -139,7 +139,7 @@ def test_warm_a_server(
     shutil.copytree(bundle.root, copy)
     count = len(bundle.manifest.kernels)
     with native_server(runtime, opencl, "--store", str(tmp_path / "store")) as (_, port):
-        where = ["--rpc", f"127.0.0.1:{port}"]
+        where = ["--on", f"127.0.0.1:{port}"]
         assert main(["device", "warm", str(copy), *where, "--embed", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
         assert (told["programs"]["misses"], len(told["embedded"])) == (count, 1)

@@ -150,7 +150,7 @@ def test_the_next_command_is_for_the_machine_that_was_measured(
     """A server of another computer of this kind takes bundles that are made as those for here."""
     file = tmp_path / "one.toml"
     with local_server() as address:
-        words = [] if is_here else ["--rpc", str(address.where), "--key", address.key]
+        words = [] if is_here else ["--on", f"{address.key}@{address.where}"]
         outcome = CliRunner().invoke(
             cli, ["device", "calibrate", "--only", "rounding.vstore", "-o", str(file), *words]
         )
@@ -164,7 +164,7 @@ def test_the_next_command_is_for_the_machine_that_was_measured(
         (["--only", "nothing"], "no measure has nothing in its name"),
         (["--budget", "0"], "--budget is to be above 0"),
         (["-o", "x.json"], "is to end in .toml"),
-        (["--rpc", "a:1", "--adb"], "name different places"),
+        (["--on", "a:b:1:2:"], "the address of the server is"),
     ],
 )
 def test_wrong_words_are_told_at_once(words: list[str], said: str) -> None:

@@ -89,9 +89,9 @@ def test_without_analyser_the_cost_model_ranks(
 def test_the_next_command_compiles_the_kernels_that_were_tuned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _tune(tmp_path, "--offline", "--preset", "fp16", "--int8-prompts") == 0
+    assert _tune(tmp_path, "--offline", "--preset", "fp16", "--set", "int8_prompts=true") == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert " --preset fp16 --int8-prompts --tuning-log " in told
+    assert " --preset fp16 --set int8_prompts=true --tuning-log " in told
 
 
 def test_candidates_are_in_the_order_of_the_estimate(tmp_path: Path) -> None:

@@ -179,8 +179,8 @@ def test_what_is_no_bundle_is_one_sentence(
 def test_a_models_bundles_are_compiled_for_it(
     model: Path, compiled: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["diff", str(model), str(model), "--preset", "fp32", "--to-preset", "fp16", "--json"]
-    assert main([*command, "--device", "adreno:750", "--to-device", "adreno:830"]) == 0
+    command = ["diff", str(model), str(model), "--preset", "fp32", "--preset", "fp16", "--json"]
+    assert main([*command, "--device", "adreno:750", "--device", "adreno:830"]) == 0
     said = {c["subject"]: c["after"] for c in json.loads(capsys.readouterr().out)["settings"]}
     assert (said["option preset"], said["target"]) == ("fp16", "adreno:a830")
     assert len(compiled) == 2

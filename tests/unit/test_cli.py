@@ -152,7 +152,7 @@ def test_compile_shows_stages_and_a_summary(
 
 
 def test_compile_writes_a_tar(model: Path, compiled: list[dict[str, Any]]) -> None:
-    assert main(["compile", str(model), "--tar"]) == 0
+    assert main(["compile", str(model), "-o", "net.adrenoc.tar"]) == 0
     assert main(["inspect", "net.adrenoc.tar"]) == 0
 
 

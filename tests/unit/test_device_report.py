@@ -77,7 +77,7 @@ def test_what_a_target_becomes(name: str) -> None:
     assert (8, 8, 1) in after.limits.banned_work_groups
     assert set(QUIRK.avoid) <= set(after.avoided)
     assert after.digest() != before.digest()
-    assert after.option == f"{name.replace('adreno:6', 'adreno:a6')} --device-report device.json"
+    assert after.option == f"{name.replace('adreno:6', 'adreno:a6')}+device.json"
     resolved = resolve_options(after, preset="mixed")
     assert resolved.options.storage_dtype == "float32"
     assert "verified-1" in resolved.origin_of("storage_dtype")
@@ -188,7 +188,7 @@ def test_commands_read_it_before_the_model(
 ) -> None:
     path = _written(tmp_path, report_json(REPORT))
     model = str(tmp_path / "model.onnx")
-    words = [*command.split(), model, "--device-report", str(path), "--device", "adreno:750"]
+    words = [*command.split(), model, "--device", f"adreno:750+{path}"]
     assert main(words) == TargetError.exit_code
     said = "is of Adreno 640, expected one of Adreno 750"
     assert said in capsys.readouterr().err.replace("\n", " ")

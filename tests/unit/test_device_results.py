@@ -209,7 +209,9 @@ def test_what_a_driver_says_becomes_a_typed_error() -> None:
     built = device_failure("Cannot build kernel conv for X: log", where="the device")
     assert built.hint == "adrenoc inspect BUNDLE --kernel conv"
     many = "Kernel k has a work-group of 8 x 8 = 64 work-items, but X takes at most 32"
-    assert "--device-report" in device_failure(f"{many} for this kernel", where="the device").hint
+    assert (
+        "DEVICE+device.json" in device_failure(f"{many} for this kernel", where="the device").hint
+    )
     other = device_failure("Traceback\n  File x\nit broke", where="the device")
     assert other.message == "the device failed: it broke"
     assert not isinstance(other, DeviceMemoryError)

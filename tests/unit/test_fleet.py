@@ -68,7 +68,7 @@ def test_what_is_done_for_one_kind_of_gpu_takes_no_set(
     deed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.onnx").write_bytes(relu())
-    words = ["device", "fleet", str(tmp_path / "a.onnx"), "--do", deed, "--rpc", "127.0.0.1:1"]
+    words = ["device", "fleet", str(tmp_path / "a.onnx"), "--do", deed, "--on", "127.0.0.1:1"]
     assert main([*words, "--device", "adreno:660,adreno:750"]) == 2
     assert f"--do {deed} is for one kind of GPU" in capsys.readouterr().err
 
@@ -340,13 +340,13 @@ def test_each_kind_of_gpu_is_tuned_on_its_own_devices(fleet: PlantedFleet) -> No
     assert fleet.board.kinds_of("adreno:a750") == {"new"}
     tracker = HostPort(host="h", port=1)
     kind = Tracked(tracker=tracker, key="old")
-    assert places_to_tune({"x"}, (), (kind,)) == ("--tracker", "h:1", "--key", "old")
+    assert places_to_tune({"x"}, (), (kind,)) == ("--on", "tracker:old@h:1")
 
 
-def test_phones_are_tuned_side_by_side(tmp_path: Path) -> None:
-    members = [phone(serial, tmp_path) for serial in ("A", "B", "C")]
+def test_phones_are_tuned_side_by_side() -> None:
+    members = [phone(serial) for serial in ("A", "B", "C")]
     words = places_to_tune({"A", "C"}, members, ())
-    assert words == ("--adb", "A", "--runtime", str(tmp_path), "--adb", "C")
+    assert words == ("--on", "adb:A", "--on", "adb:C")
     servers = [server(f"h:{port}", "k") for port in (1, 2)]
     told = places_to_tune({"h:1", "h:2"}, servers, ())
-    assert told == ("--rpc", "h:1", "--key", "k", "--rpc", "h:2")
+    assert told == ("--on", "k@h:1", "--on", "k@h:2")

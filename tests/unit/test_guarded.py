@@ -42,8 +42,7 @@ def test_a_project_is_not_a_bundle(
     (project / "manifest.json").write_text("{}")
     for place, where in ((project, tmp_path), (Path(), project), (Path(".."), project / ".git")):
         monkeypatch.chdir(where)
-        for form in ((), ("--tar",)):
-            assert main(["compile", str(model), "-o", str(place), *form]) == REFUSED
+        assert main(["compile", str(model), "-o", str(place)]) == REFUSED
     assert not compiled
     assert (project / ".git" / "HEAD").read_text() == "ref: refs/heads/main"
     assert sorted(p.name for p in project.iterdir()) == [".git", "manifest.json"]
@@ -66,19 +65,17 @@ def test_a_bundle_with_the_users_files_in_it_stays(
 @pytest.mark.parametrize(
     "command",
     [
-        ["compile", "net.tflite", "--tar", "-o"],
         ["compile", "net.tflite", "-o"],
         ["check", "net.tflite", "--html"],
         ["tune", "run", "net.tflite", "--offline", "-o"],
         ["check-accuracy", "net.tflite", "--device", "host", "--preset", "fp16", "-o"],
-        ["package", "net.tflite", "--aar", "-o"],
-        ["package", "net.tflite", "--cmake", "-o"],
+        ["package", "net.tflite", "--as", "aar", "-o"],
+        ["package", "net.tflite", "--as", "cmake", "-o"],
         ["run", "net.tflite", "--save"],
         ["run", "other", "--check", "net.tflite", "--save"],
         ["run", "other", "--input", "x=net.tflite", "--save"],
-        ["run", "other", "--baseline", "net.tflite", "--save"],
-        ["compile", "other.onnx", "--precision-policy", "net.tflite", "--tar", "-o"],
-        ["compile", "other.onnx", "--tuning-log", "net.tflite", "--tar", "-o"],
+        ["compile", "other.onnx", "--precision-policy", "net.tflite", "-o"],
+        ["compile", "other.onnx", "--tuning-log", "net.tflite", "-o"],
         ["compile", "other.onnx", "--tuning-log", "net.tflite", "--dump-dir"],
     ],
     ids=" ".join,
@@ -104,7 +101,7 @@ def test_weights_beside_a_model_are_inputs(tmp_path: Path, monkeypatch: pytest.M
     proto = graph([node], {"x": (4,)}, ["y"], {"w": np.ones(4, "float32")})
     onnx.save(proto, "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     before = Path("w.bin").read_bytes()
-    assert main(["compile", "m.onnx", "--tar", "-o", "w.bin"]) == REFUSED
+    assert main(["compile", "m.onnx", "-o", "w.bin"]) == REFUSED
     assert main(["check", "m.onnx", "--html", "w.bin"]) == REFUSED
     assert Path("w.bin").read_bytes() == before
 

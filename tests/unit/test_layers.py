@@ -16,4 +16,4 @@ def test_few_files_read_the_environment() -> None:
         "device/tokenizer_process.py",
         "native/__init__.py",
     }
-    assert users == {"base/files/read.py", *loaders}
+    assert users == {"base/files/read.py", "base/host/variables.py", *loaders}

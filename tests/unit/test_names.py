@@ -143,7 +143,7 @@ def test_names_stay_legible() -> None:
     assert names.identifier("2 ResNet-50.v1") == "m_2_resnet_50_v1"
 
 
-@pytest.mark.parametrize("form", ["--aar", "--cmake"])
+@pytest.mark.parametrize("form", ["aar", "cmake"])
 @pytest.mark.parametrize("name", ["../../../out", 'x")\nexecute_process(COMMAND id)\n#', "/x"])
 def test_package_writes_nothing_for_a_hostile_name(
     bundle_folder: Path, tmp_path: Path, name: str, form: str, capsys: pytest.CaptureFixture[str]
@@ -154,7 +154,9 @@ def test_package_writes_nothing_for_a_hostile_name(
     file.write_text(json.dumps(plain), encoding="utf-8")
     (tmp_path / "a").mkdir()
     before = sorted(tmp_path.rglob("*"))
-    code = main(["package", str(bundle_folder), form, "-o", str(tmp_path / "a" / "out.aar")])
+    code = main(
+        ["package", str(bundle_folder), "--as", form, "-o", str(tmp_path / "a" / "out.aar")]
+    )
     assert code == BundleError.exit_code
     assert "manifest.json: name is" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before

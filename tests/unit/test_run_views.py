@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.base.errors import InputError, OutputError
+from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.launches import LaunchInfo
 from adrenoc.cli.main import main
 from adrenoc.cli.show_run import plain_run
 from adrenoc.device.compare import compare
 from adrenoc.device.gpu_state import GpuState
-from adrenoc.device.profile import NodeTime, TimedLaunch, kernel_times, node_times
+from adrenoc.device.profile import TimedLaunch, kernel_times, node_times
 from adrenoc.device.result import RunResult, Times
 from adrenoc.device.trace import Reading, RunTrace, Span, Tracer
-from adrenoc.pages.node_data import figures_of_run, node_data_json, write_node_data
 from adrenoc.pages.perfetto import perfetto_json
 from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, SLOWER, RunDiff, compare_runs, rank_chance
 from adrenoc.pages.run_page import run_html
@@ -193,39 +192,6 @@ def test_a_tracer_nests_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [span.name for span in trace.spans] == ["launch", "run"]
     assert trace.spans[1].start_ms <= trace.spans[0].start_ms <= trace.spans[0].end_ms
     assert (trace.left_out, trace.readings) == (1, ())
-
-
-def test_node_data_by_tensor(tmp_path: Path) -> None:
-    figures = figures_of_run(traced())
-    assert figures["measured_us"] == {
-        "t1": 10.0,
-        "results": pytest.approx(2.001),
-        "c2 \u202e<b>": 12,
-    }
-    paths = write_node_data(tmp_path / "x.json", {**figures, "none": {}})
-    assert [path.name for path in paths] == ["x.measured_us.json", "x.of_roofline.json"]
-    data = json.loads(paths[0].read_text())
-    # A tensor of that name would make the tool take the table for one of graphs.
-    assert set(data["results"]) == {"t1", "c2 \u202e<b>"}
-    assert [stop["stop"] for stop in data["gradient"]] == [0, 1]
-
-
-def test_node_data_of_words_and_of_no_number() -> None:
-    data = json.loads(node_data_json({"a": "texture", "b": float("inf"), "c": 1.5}))
-    assert [data["results"][name]["value"] for name in "abc"] == ["texture", "infinite", 1.5]
-    assert "gradient" not in json.loads(node_data_json({"a": "cpu"}))
-
-
-def test_node_data_goes_nowhere_where_one_file_cannot(tmp_path: Path) -> None:
-    (tmp_path / "x.b.json").mkdir()
-    with pytest.raises(OutputError):
-        write_node_data(tmp_path / "x.json", {"a": {"t": 1.0}, "b": {"t": 1.0}})
-    assert not (tmp_path / "x.a.json").exists()
-
-
-def test_nodes_of_older_bundles_have_their_names() -> None:
-    node = NodeTime(node="n", kernel="k", time_ms=1.0, gflops=1, gb_per_s=1, of_roofline=None)
-    assert figures_of_run(replace(run_of([]), nodes=(node,)))["measured_us"] == {"n": 1000.0}
 
 
 def test_a_page_of_a_run_has_the_worst_launch_first(bundle: Bundle) -> None:

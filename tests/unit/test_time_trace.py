@@ -1,4 +1,4 @@
-"""`compile --time-trace`: sections that nest, with both clocks."""
+"""`compile` under ADRENOC_TIME_TRACE: sections that nest, with both clocks."""
 
 from __future__ import annotations
 
@@ -29,15 +29,21 @@ def test_sections_nest_and_end_where_work_fails() -> None:
         assert "after" not in trace.to_json()
 
 
-def test_compile_writes_it_beside_the_bundle(model: Path, compiled: list[dict[str, Any]]) -> None:
-    assert main(["compile", str(model), "--time-trace", "trace.json"]) == 0
+def test_compile_writes_it_beside_the_bundle(
+    model: Path, compiled: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADRENOC_TIME_TRACE", "trace.json")
+    assert main(["compile", str(model)]) == 0
     events = json.loads(Path("trace.json").read_text())["traceEvents"]
     assert {"link", "write"} <= {event["name"] for event in events}
     assert all(event["ph"] == "X" and event["dur"] >= 0 for event in events)
 
 
-def test_it_replaces_no_model(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_replaces_no_model(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADRENOC_TIME_TRACE", str(model))
     before = model.read_bytes()
-    assert main(["compile", str(model), "--time-trace", str(model)]) != 0
+    assert main(["compile", str(model)]) != 0
     assert model.read_bytes() == before
     assert "net" in capsys.readouterr().err

@@ -25,23 +25,23 @@ def _broken(**limits: float) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        ({"max_cpu_nodes": 0}, "1 nodes on the CPU, --max-cpu-nodes allows 0: d"),
+        ({"max_cpu_nodes": 0}, "1 nodes on the CPU, --limit cpu-nodes allows 0: d"),
         (
             {"max_buffer_nodes": 1},
-            "2 nodes that write to a buffer, --max-buffer-nodes allows 1: b, c_rows",
+            "2 nodes that write to a buffer, --limit buffer-nodes allows 1: b, c_rows",
         ),
         (
             {"max_copies": 2},
-            "3 nodes that only move data, --max-copies allows 2: x_NCHW, c_rows, c_cpu",
+            "3 nodes that only move data, --limit copies allows 2: x_NCHW, c_rows, c_cpu",
         ),
         (
             {"max_memory_mib": 9},
-            "10.0 MiB of GPU memory, --max-memory-mib allows 9: 7.0 MiB constants, "
+            "10.0 MiB of GPU memory, --limit memory-mib allows 9: 7.0 MiB constants, "
             "2.0 MiB for intermediate tensors (most are alive at a)",
         ),
         (
             {"max_time_ms": 2.0},
-            "at least 2.03 ms, --max-time-ms allows 2: the longest is 2 ms at a (texture)",
+            "at least 2.03 ms, --limit time-ms allows 2: the longest is 2 ms at a (texture)",
         ),
     ],
 )

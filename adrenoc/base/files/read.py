@@ -1,8 +1,7 @@
 """Files and folders: where the data lies, plain files, digests, the cache's place.
 
-The only module that reads the environment: `ADRENOC_CACHE_DIR` (with `XDG_CACHE_HOME` and the
-home folder behind it), the variables that name
-an Android NDK or SDK or a JDK, adb's server, and `NO_COLOR`.
+It reads the variables of the environment that are not ours (`adrenoc.base.host.variables`), and
+`ADRENOC_CACHE_DIR`: those that name an Android NDK or SDK or a JDK, adb's server, and `NO_COLOR`.
 """
 
 from __future__ import annotations

@@ -131,14 +131,14 @@ def _check_asked(
     if form is not None and files:
         raise InputError(
             f"{model} is a decoder, which is examined on tokens, and not on sets of inputs",
-            hint=f"adrenoc check-accuracy {quote_word(model)} --text FILE --tokenizer FILE",
+            hint=f"adrenoc check-accuracy {quote_word(model)} --text FILE",
         )
     if form is not None and int8_prompts:
         raise OptionError(
-            f"{model} is a decoder, which is examined token by token, and --int8-prompts rounds "
+            f"{model} is a decoder, which is examined token by token, and int8_prompts rounds "
             "what many tokens are computed of at once",
-            hint=f"adrenoc compile {quote_word(model)} --device host --int8-prompts, then adrenoc "
-            f"run BUNDLE --prompt-ids 1,2,3 --check {quote_word(model)}",
+            hint=f"adrenoc compile {quote_word(model)} --device host --set int8_prompts=true, then "
+            f"adrenoc run BUNDLE --prompt-ids 1,2,3 --check {quote_word(model)}",
         )
 
 

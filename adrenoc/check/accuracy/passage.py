@@ -86,7 +86,7 @@ def check_tokens_known(model: Path, passage: Passage, vocabulary: int) -> None:
         raise InputError(
             f"the tokenizer makes the token {strange[0]} of {passage.source}, and {model} knows 0 "
             f"to {vocabulary - 1}",
-            hint="--tokenizer takes the tokenizer.json that lies beside the model",
+            hint="put the tokenizer.json that came with the model beside it",
         )
 
 
@@ -106,7 +106,7 @@ def _open_tokenizer(model: Path, asked: Path | None) -> Tokenizer:
     if not content:
         raise InputError(
             f"--text needs a tokenizer, and no {TOKENIZER} lies beside {model}",
-            hint="--tokenizer FILE, the tokenizer.json that came with the model",
+            hint="put the tokenizer.json that came with the model beside it",
         )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / TOKENIZER

@@ -225,5 +225,5 @@ def device_errors() -> Iterator[None]:
     except (RuntimeError, ValueError, MemoryError) as error:
         raise DeviceError(
             f"the OpenCL device failed: {str(error).strip().splitlines()[0]}",
-            hint="adrenoc doctor, or choose another device with --cl-device",
+            hint="adrenoc doctor lists the devices here",
         ) from error

@@ -23,9 +23,9 @@ def take_signature(file: TFLiteFile, key: str) -> TFLiteFile:
         listed = list_first((f"'{one}'" for one in known), between=", ")
         has = f"its signatures are {listed}" if known else "it lists none"
         raise OptionError(
-            f"--signature {key}: the file has no such signature{did_you_mean(key, list(known))}; "
+            f"signature={key}: the file has no such signature{did_you_mean(key, list(known))}; "
             f"{has}",
-            hint=f"--signature {next(iter(known))}" if known else "leave --signature out",
+            hint=f"--set signature={next(iter(known))}" if known else "leave it out",
         )
     return replace(file, entry=known[key].graph)
 
@@ -53,6 +53,6 @@ def tell_signature(file: TFLiteFile, key: str) -> list[Decision]:
         Decision(
             subject=name,
             taken=f"took the signature '{key}'" if key else f"{ASSUMED} the signature '{name}'",
-            reason=f"the file has others: {listed}; --signature {others[0]} takes it",
+            reason=f"the file has others: {listed}; --set signature={others[0]} takes it",
         )
     ]

@@ -151,7 +151,7 @@ class Bench:
             self._worker.kill()
             raise RemoteError(
                 f"another device answers now: {facts.get('name')} after {known.get('name')}",
-                hint="adrenoc device calibrate --rpc HOST:PORT, which is one device",
+                hint="adrenoc device calibrate --on HOST:PORT, which is one device",
             )
         self.facts = facts
 

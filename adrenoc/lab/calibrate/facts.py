@@ -21,7 +21,7 @@ from adrenoc.lab.calibrate.measures.local_size import PERCENTS, row_name
 from adrenoc.target.avoid import HALF_DENORMALS, NATIVE_FUNCTIONS
 
 EXTENSION = "extension."
-_RECORDED = "recordings are not to be trusted: adrenoc run --no-record"
+_RECORDED = "recordings are not to be trusted: ADRENOC_RECORD=off adrenoc run"
 _WITHIN_HALF = f"off by 2^{math.log2(functions.MOST_ERROR):.0f} a call at most"
 _UNUSED = "no kernel uses it"
 _FP16 = "no half arithmetic, and floats in buffers: limits.fp16 is false"

@@ -227,7 +227,5 @@ def places_to_tune(
 ) -> tuple[str, ...]:
     """The options of `adrenoc tune run` for these devices; of a tracker it takes one kind."""
     if kinds:
-        return ("--tracker", str(kinds[0].tracker), "--key", kinds[0].key)
-    # The key and the runtime are the same for all that have one.
-    pairs = [m.options[at : at + 2] for m in members if m.name in own for at in (0, 2)]
-    return tuple(word for pair in dict.fromkeys(pairs) for word in pair)
+        return ("--on", f"tracker:{kinds[0].key}@{kinds[0].tracker}")
+    return tuple(word for member in members if member.name in own for word in member.options)

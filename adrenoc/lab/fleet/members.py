@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from adrenoc.device.tracker import HostPort, Tracker
 
@@ -44,7 +43,7 @@ class Tracked:
         """
         with _connect(self.tracker) as tracker:
             offer = tracker.request(self.key)
-        words = ("--rpc", str(offer.address), "--key", offer.key)
+        words = ("--on", f"{offer.key}@{offer.address}")
         return FleetMember(name=str(offer.address), options=words)
 
 
@@ -54,17 +53,13 @@ def server(address: str, key: str) -> FleetMember:
     Raises:
         OptionError: the address is of another form.
     """
-    where = str(HostPort.parse(address, what="the server", example="--rpc 127.0.0.1:9090"))
-    return FleetMember(name=where, options=("--rpc", where, *(("--key", key) if key else ())))
+    where = str(HostPort.parse(address, what="the server", example="--on 127.0.0.1:9090"))
+    return FleetMember(name=where, options=("--on", f"{key}@{where}" if key else where))
 
 
-def phone(serial: str, runtime: Path | None) -> FleetMember:
-    """The member of a phone that adb knows by its serial number.
-
-    `runtime` is the folder of what is to run there, None to have it built.
-    """
-    words = ("--runtime", str(runtime)) if runtime is not None else ()
-    return FleetMember(name=serial, options=("--adb", serial, *words))
+def phone(serial: str) -> FleetMember:
+    """Return the member of a phone that adb knows by its serial number."""
+    return FleetMember(name=serial, options=("--on", f"adb:{serial}"))
 
 
 @contextmanager

@@ -36,7 +36,6 @@ class FleetOptions:
     budget_s: float = 300.0
     limit_s: float = 1800.0
     patience_s: float = 60.0
-    timeout_s: float = 60.0
     jobs: int = 8
 
 
@@ -53,9 +52,7 @@ class Plan:
 
     def identify(self, device: str) -> Job:
         """Ask a device what it is."""
-        return Job(
-            deed=IDENTIFY, device=device, words=("device", "list", "--json", *self._timeout())
-        )
+        return Job(deed=IDENTIFY, device=device, words=("device", "list", "--json"))
 
     def compile(self, target: str, model: Path) -> Job:
         """Make the bundle of a model, for all devices of a target."""
@@ -110,7 +107,7 @@ class Plan:
 
     def _run(self, device: str, target: str, model: Path) -> Job:
         options, bundle = self.options, self.bundle_path(target, model)
-        words = ["run", str(bundle), "--repeat", str(options.repeat), "--json", *self._timeout()]
+        words = ["run", str(bundle), "--repeat", str(options.repeat), "--json"]
         words += ["--check", str(model)] if options.check else []
         words += ["--tolerance", str(options.tolerance)] if options.tolerance is not None else []
         return Job(
@@ -137,7 +134,6 @@ class Plan:
             "--resume",
             kept,
         ]
-        words += self._timeout()
         return Job(deed=VERIFY, device=device, target=target, words=tuple(words), progress=kept)
 
     def _calibrate(self, device: str) -> Job:
@@ -155,18 +151,14 @@ class Plan:
             "--resume",
             kept,
         ]
-        words += self._timeout()
         return Job(deed=CALIBRATE, device=device, words=tuple(words), progress=kept)
 
     def _progress(self, deed: str, device: str) -> str:
         return str(self._store.folder / "progress" / f"{bundle_name(device)}.{deed}")
 
-    def _timeout(self) -> tuple[str, str]:
-        return ("--timeout", f"{self.options.timeout_s:g}")
-
 
 def target_of(output: Mapping[str, Any]) -> str:
-    """What to compile for a device that says so of itself (`adrenoc device list --rpc --json`)."""
+    """What to compile for a device that says so of itself (`adrenoc device list --on --json`)."""
     told = output.get("server", {})
     facts: Any = next(iter(told.get("devices") or ()), {})
     number = adreno_number(facts if isinstance(facts, dict) else {})

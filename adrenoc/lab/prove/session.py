@@ -82,7 +82,7 @@ def run_verification(request: VerifyRequest, *, say: Say = lambda what, told: No
         except GoneError as gone:
             raise RemoteError(
                 f"the device did not come back after it failed: {gone}",
-                hint="adrenoc device verify --timeout 600 where it is only slow; else look at it "
+                hint="ADRENOC_TIMEOUT=600 adrenoc device verify, where it is slow; else look at it "
                 "and at the server's output, and begin again with --only",
             ) from gone
 

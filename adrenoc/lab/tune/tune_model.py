@@ -59,7 +59,7 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
     if not request.places and not request.target.host:
         raise OptionError(
             f"{request.target.name} is no device of this machine: where does it run?",
-            hint="adrenoc tune run MODEL --tracker HOST:PORT --key KEY, or --rpc HOST:PORT, "
+            hint="adrenoc tune run MODEL --on tracker:KIND@HOST:PORT, or --on HOST:PORT, "
             "or --offline",
         )
     with ExitStack() as stack:

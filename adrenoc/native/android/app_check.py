@@ -53,7 +53,7 @@ def check_app(path: Path) -> tuple[Trouble, ...]:
     except _NO_ARCHIVE as error:
         unread = isinstance(error, OSError) and error.strerror
         said = f"cannot be read: {unread}" if unread else f"is no APK or AAR: {error}"
-        hint = "adrenoc package BUNDLE --aar -o OUT.aar"
+        hint = "adrenoc package BUNDLE --as aar -o OUT.aar"
         raise BundleError(f"{path} {said}", hint=hint) from error
 
 
@@ -95,7 +95,7 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
             where=f"{folder}/",
             wrong=f"has no {LIBRARY}" + (f" (it has {', '.join(abis)})" if abis else ""),
             then="System.loadLibrary fails",
-            fix="adrenoc package BUNDLE --aar -o OUT.aar, and name it as a dependency",
+            fix="adrenoc package BUNDLE --as aar -o OUT.aar, and name it as a dependency",
         )
     for abi in sorted(set(abis) - set(ours)) if ours else ():
         yield Trouble(

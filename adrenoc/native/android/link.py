@@ -89,7 +89,7 @@ def find_linker(*, host: bool, ndk: Path | None = None) -> Linker:
         return _ask_version((compiler,), "cc")
     raise DependencyError(
         "no linker for Android libraries: no NDK, no `ld.lld` on PATH and no package ziglang",
-        hint=f"{pip_install('link')}, or give an NDK with --ndk PATH",
+        hint=f"{pip_install('link')}, or set ANDROID_NDK_HOME to an NDK",
     )
 
 
@@ -264,7 +264,7 @@ def link_objects(objects: list[Path], output: Path, *, platform: Platform, linke
         if not made.is_file():
             raise LinkError(
                 f"the linker `{shlex.join(linker.command)}` ended well and wrote nothing",
-                hint="put a whole linker on the PATH, or give an NDK with --ndk PATH",
+                hint="put a whole linker on the PATH, or set ANDROID_NDK_HOME to an NDK",
             )
         output.write_bytes(made.read_bytes())
 
@@ -328,7 +328,7 @@ def _ask_version(command: tuple[str, ...], origin: str) -> Linker:
     if not version:
         raise DependencyError(
             f"`{command[0]}` does not say which linker it is (--version printed nothing)",
-            hint="put a whole linker on the PATH, or give an NDK with --ndk PATH",
+            hint="put a whole linker on the PATH, or set ANDROID_NDK_HOME to an NDK",
         )
     return Linker(command=command, origin=origin, version=version)
 

@@ -138,7 +138,7 @@ def ndk_version(folder: Path) -> tuple[int, ...]:
     if match is None:
         raise DependencyError(
             f"{folder} is not an Android NDK: no `source.properties` with a Pkg.Revision in it",
-            hint="give the folder that holds source.properties: --ndk PATH",
+            hint="give the folder that holds source.properties: ANDROID_NDK_HOME=PATH",
         )
     return tuple(int(part) for part in match.group(1).split("."))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adrenoc.check.verdict import NodeVerdict, Verdict
-from adrenoc.pages.node_data import PLACE_COLOURS
 
 _INPUT = "input"
+PLACE_COLOURS = {"texture": "#0f766e", "buffer": "#d97706", "cpu": "#b91c1c", "clml": "#6d28d9"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class PlannedNode:
     """One launch, or an input of the model.
 
     `id` is the tensor that it writes, `reads` the ids of those before it, `colour` that of where
-    the tensor lies, as the node data has it ("" for an input).  `facts` are rows of (name, value)
+    the tensor lies ("" for an input).  `facts` are rows of (name, value)
     for the panel beside the graph, `output` those of the edge that leaves it.
     """
 

@@ -258,16 +258,16 @@ def _too_large(program: Program, storage: Storage, limit_mib: int) -> MemoryLimi
     if in_full:
         remedies.append("half storage (--preset mixed)")
     return MemoryLimitError(
-        f"the plan takes {_mib(plan.peak_bytes)} of GPU memory, --max-memory-mib allows "
+        f"the plan takes {_mib(plan.peak_bytes)} of GPU memory, max_memory_mib allows "
         f"{limit_mib} MiB: {_mib(plan.param_bytes)} constants, {_mib(border)} inputs and outputs, "
         f"{_mib(plan.slot_bytes)} intermediate tensors, most of them at "
         f"{where} (largest: {largest}); lower it by {' or '.join(remedies)}",
-        hint=f"adrenoc check MODEL --max-memory-mib {-(-plan.peak_bytes // MIB)}",
+        hint=f"adrenoc check MODEL --limit memory-mib={-(-plan.peak_bytes // MIB)}",
     )
 
 
 def _flag(limit_mib: int) -> str:
-    return f"--max-memory-mib {limit_mib}"
+    return f"the limit of {limit_mib} MiB"
 
 
 def _mib(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Turn a step down the ladder into an error: `--forbid cpu`, `--forbid buffer`.
+"""Turn a step down the ladder into an error: `--set forbid=cpu`, `forbid=buffer`.
 
 For builds that must not slow down in silence: the error names every operator that would take the
 step, and why.
@@ -52,7 +52,7 @@ def _refuse(names: Iterable[str], place: str, word: str, log: DecisionLog) -> No
         offenders.append(f"{name} ({reasons[-1] if reasons else 'its values are no floats'})")
     if offenders:
         raise CompileError(
-            f"{len(offenders)} operators would run on {place}, which --forbid {word} rules out: "
+            f"{len(offenders)} operators would run on {place}, which forbid={word} rules out: "
             + list_first(offenders),
-            hint=f"adrenoc compile MODEL --explain, without --forbid {word}",
+            hint=f"adrenoc compile MODEL --explain, without forbid={word}",
         )
