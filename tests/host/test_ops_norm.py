@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 from run_op import Ops
+
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.cli.main import cli
+from tests.tflite.build import ModelBuilder, T
 
 pytestmark = pytest.mark.operator
 
@@ -124,3 +131,50 @@ def test_constants_of_rank_five(device: Any, preset: str) -> None:
     normed = ops("InstanceNormalization", ops.weight(2, 6, 3, 5, 2), ops.weight(6), ops.weight(6))
     ops.output(ops("Add", normed, ops.input(2, 6, 3, 5, 2)))
     ops.check(device, preset)
+
+
+def keras_layer_norm() -> bytes:
+    """A layer norm as Keras 3 writes it to TFLite, of a tensor far from zero, and a product."""
+    made = ModelBuilder()
+    graph = made.graph()
+    random = np.random.default_rng(4)
+    x = graph.add(T(data=random.standard_normal((1, 16, 48)).astype(np.float32) + 30), "x")
+
+    def constant(value: Any, dtype: str = "float32") -> int:
+        return graph.add(T(dtype=dtype, is_constant=True, data=np.asarray(value, dtype)))
+
+    def op(kind: str, *inputs: int, width: int = 48, options: str = "", **fields: Any) -> int:
+        shape = T(shape=(1, 16, width))
+        return int(graph.op(kind, list(inputs), [shape], options, fields)[0])
+
+    def mean(of: int) -> int:
+        axis = constant([2], "int32")
+        return op("MEAN", of, axis, width=1, options="ReducerOptions", keepDims=True)
+
+    center = mean(x)
+    spread = mean(op("SQUARED_DIFFERENCE", x, center))
+    scale = op("RSQRT", op("ADD", spread, constant(1e-3), width=1), width=1)
+    scale = op("MUL", scale, constant(random.uniform(0.5, 1.5, (1, 1, 48))))
+    moved = op("MUL", op("NEG", center, width=1), scale)
+    moved = op("ADD", moved, constant(random.uniform(-0.5, 0.5, (1, 1, 48))))
+    normed = op("ADD", op("MUL", x, scale), moved)
+    weights = constant(random.standard_normal((32, 48)) / 7)
+    whole = {"keepNumDims": True}
+    product = [normed, weights, constant(np.zeros(32))]
+    graph.outputs = graph.op(
+        "FULLY_CONNECTED", product, [T(shape=(1, 16, 32))], "FullyConnectedOptions", whole
+    )
+    return made.write()
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16"])
+def test_a_norm_of_keras_is_one_kernel(device: Any, preset: str, tmp_path: Path) -> None:
+    model, bundle = tmp_path / "m.tflite", tmp_path / "m.adrenoc"
+    model.write_bytes(keras_layer_norm())
+    done = CliRunner().invoke(
+        cli, ["compile", str(model), "--device", "host", "--preset", preset, "-o", str(bundle)]
+    )
+    assert done.exit_code == 0, done.output
+    assert len(open_bundle(bundle).kernels()) == 2
+    done = CliRunner().invoke(cli, ["run", str(bundle), "--check", str(model)])
+    assert done.exit_code == 0, done.output

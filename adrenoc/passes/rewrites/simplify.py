@@ -33,6 +33,7 @@ from adrenoc.importers.relax.values import (
     static_shape,
 )
 from adrenoc.passes.rewrites.fold_scale import fold_scales
+from adrenoc.passes.rewrites.join_layer_norms import join_layer_norms
 from adrenoc.passes.rewrites.narrow_doubles import narrow_doubles
 from adrenoc.passes.rewrites.nest_concats import nest_concats
 from adrenoc.passes.rewrites.parts_of_concat import parts_within
@@ -56,6 +57,7 @@ def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
             )
         )
     decisions += narrow_doubles(flat)
+    decisions += join_layer_norms(flat)
     decisions += fold_scales(flat)
     decisions += nest_concats(flat)
     main, _ = rebuild(flat)
