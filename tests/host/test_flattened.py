@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.cli.main import cli
 from tests.host.run_op import Ops
+from tests.tflite.build import ModelBuilder, T
 
 
 @pytest.mark.parametrize(
@@ -33,3 +39,62 @@ def test_what_else_reads_a_flattened_image_gets_it(device: Any, preset: str) -> 
     several = ops("Flatten", ops("Conv", ops.input(2, 3, 4, 5), ops.weight(6, 3, 2, 3)))
     ops.output(ops("MatMul", several, ops.weight(54, 5)))
     ops.check(device, preset)
+
+
+@pytest.mark.parametrize(
+    ("channels", "preset"), [(5, "fp32"), (8, "mixed"), (7, "buffer"), (6, "fp16")]
+)
+def test_a_convolution_whose_kernel_covers_its_input_is_a_product(
+    device: Any, channels: int, preset: str
+) -> None:
+    """As heads of pose networks are: threads share the sum, where a kernel of pixels has one."""
+    ops = Ops()
+    image = ops("Relu", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(channels, 3, 2, 3)))
+    covered = ops("Conv", image, ops.weight(10, channels, 3, 3), ops.weight(10))
+    ops.output(ops("Relu", covered))
+    row = ops("Relu", ops("Conv", ops.input(1, 3, 9), ops.weight(channels, 3, 3)))
+    ops.output(ops("Conv", row, ops.weight(6, channels, 7)))
+    ops.check(device, preset)
+    assert ops.kernels.count("gemv") == 2
+
+
+@pytest.mark.parametrize("preset", ["fp32"])
+def test_a_kernel_that_is_read_more_than_once_stays_a_convolution(device: Any, preset: str) -> None:
+    ops = Ops()
+    image = ops("Relu", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(8, 3, 2, 3)))
+    ops.output(ops("Conv", image, ops.weight(6, 8, 3, 3), pads=[1, 1, 1, 1], strides=[3, 3]))
+    ops.output(ops("Conv", image, ops.weight(6, 8, 2, 2), dilations=[2, 2]))
+    ops.output(ops("Conv", image, ops.weight(6, 4, 3, 3), group=2))
+    several = ops("Relu", ops("Conv", ops.input(2, 3, 4, 5), ops.weight(8, 3, 2, 3)))
+    ops.output(ops("Conv", several, ops.weight(6, 8, 3, 3)))
+    ops.check(device, preset)
+    assert "gemv" not in ops.kernels
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed", "fp16"])
+def test_a_head_of_a_pose_network_is_a_product(device: Any, preset: str, tmp_path: Path) -> None:
+    """In TFLite's order of axes, beside LiteRT: 2 x 2 x 28 to 117 by a kernel of 2 x 2."""
+    made = ModelBuilder()
+    graph = made.graph()
+    random = np.random.default_rng(6)
+
+    def constant(*shape: int) -> int:
+        value = random.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]))
+        return graph.add(T(is_constant=True, data=value.astype(np.float32)))
+
+    def conv(x: int, channels: int, out: int, side: int, made_side: int) -> int:
+        taps = [x, constant(out, side, side, channels), constant(out)]
+        steps = {"padding": 1, "strideW": 1, "strideH": 1}
+        shape = T(shape=(1, made_side, made_side, out))
+        return int(graph.op("CONV_2D", taps, [shape], "Conv2DOptions", steps)[0])
+
+    x = graph.add(T(data=random.standard_normal((1, 4, 4, 6)).astype(np.float32)), "x")
+    graph.outputs = [conv(conv(x, 6, 28, 3, 2), 28, 117, 2, 1)]
+    model, bundle = tmp_path / "m.tflite", tmp_path / "m.adrenoc"
+    model.write_bytes(made.write())
+    words = ["compile", str(model), "--device", "host", "--preset", preset, "-o", str(bundle)]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    assert "gemv" in {kernel.family for kernel in open_bundle(bundle).kernels()}
+    done = CliRunner().invoke(cli, ["run", str(bundle), "--check", str(model)])
+    assert done.exit_code == 0, done.output
