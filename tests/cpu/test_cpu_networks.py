@@ -24,6 +24,7 @@ from tests.mcu.onnx_models import (
 )
 
 
+@pytest.mark.nightly
 @needs_arm
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def calls_at(folder: Path, name: str, length: int, limit: float = 10**7) -> int:
     return calls_of(planning(chains.write_chain(folder, name, length)), limit)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [*FAST, *chains.TFLITE])
 def test_work_grows_with_the_length(name: str, tmp_path: Path) -> None:
     calls_at(tmp_path, name, 1)  # first uses

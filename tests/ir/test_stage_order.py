@@ -214,6 +214,7 @@ def in_order(networks: tuple[State, ...]) -> tuple[list[State], ...]:
     return tuple(_after(state, STAGES[1:_END]) for state in networks)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ALLOWED)
 def test_what_the_table_allows_changes_no_kernel(
     name: str, in_order: tuple[list[State], ...]

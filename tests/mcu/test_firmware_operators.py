@@ -272,6 +272,7 @@ def test_code_is_the_reference(forms: Any, core: str, tmp_path: Path) -> None:
         run_and_compare(make.finish(*forms(make)), tmp_path / str(seed), core=core, seed=seed)
 
 
+@pytest.mark.nightly
 @needs_emulator
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
 def test_drawn_operators_are_the_reference(core: str, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def damage(work: Path) -> Path:
     return build_damage(work)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("for_app", [False, True])
 @pytest.mark.parametrize("kind", ["bundle", "shapes"])
 @pytest.mark.parametrize("seed", [1, 2])

@@ -32,6 +32,7 @@ def read_rows(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     return rows
 
 
+@pytest.mark.nightly
 def test_a_fleet_that_is_killed_goes_on(
     runtime: Runtime, opencl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_the_public_classes(jvm: Jvm, request: pytest.FixtureRequest) -> None:
     assert text == GOLDEN.read_text("utf-8")
 
 
+@pytest.mark.nightly
 def test_closing_gives_memory_back(jvm: Jvm, bundle: Bundle, opencl: str, tmp_path: Path) -> None:
     words = (opencl, bundle.path, tmp_path / "cache", LOADS)
     before, after = map(int, jvm.run("Loops", *words, heap_mib=64).split())

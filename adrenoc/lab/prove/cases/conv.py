@@ -32,7 +32,7 @@ def _residual(net: Net) -> str:
 
 
 def _image(net: Net) -> str:
-    return net("Relu", net.conv(net.input(1, 3, 33, 35), 3, 10, 3, strides=[2, 2], pads=[1] * 4))
+    return net("Relu", net.conv(net.input(1, 3, 65, 67), 3, 18, 3, strides=[2, 2], pads=[1] * 4))
 
 
 def _prologue(net: Net) -> str:
@@ -123,7 +123,7 @@ CASES: tuple[Case, ...] = (
     Case(
         family="winograd_conv",
         name="64 channels",
-        build=_winograd(64, 28),
+        build=_winograd(64, 56),
         fusion="winograd",
         slack=4.0,
     ),
