@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         AccuracyReport,
         LayerAccuracy,
         PresetAccuracy,
-        Remedy,
     )
     from adrenoc.target.target import Target
 
@@ -81,12 +80,6 @@ class _Examined(ModelOptions):
         "Write the policy there, for compile --precision-policy; needs one --preset.",
         metavar="POLICY.json",
     )
-    point: int | None = option(
-        "--point",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="Take policy N of the list in place of what meets --tolerance; needs one --preset.",
-    )
     text: Path | None = option(
         "--text",
         type=InputPath(),
@@ -123,8 +116,6 @@ class _Examined(ModelOptions):
             raise click.UsageError(
                 "-o takes the policy of one preset: --preset mixed or --preset fp16"
             )
-        if self.preset == "both" and self.point is not None:
-            raise click.UsageError("--point is of one list: --preset mixed or --preset fp16")
         if self.mended is not None and self.source is None:
             raise click.UsageError("--mended is for --source")
 
@@ -200,7 +191,6 @@ def _examine(given: _Examined, reporter: Reporter) -> AccuracyReport:
         tolerance=given.tolerance,
         effort=given.effort,
         int8_prompts=bool(given.settings.get("int8_prompts")),
-        point=given.point,
         entry=given.entry,
         wording=given.wording,
     )
@@ -286,54 +276,13 @@ def _layer_row(layer: LayerAccuracy) -> tuple[str, ...]:
 
 def _show_verdict(report: AccuracyReport, found: PresetAccuracy, output: Path | None) -> None:
     from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import floor_text, list_score, show_points
+    from adrenoc.cli.show_accuracy import show_remedy
 
     limit = f"(tolerance {report.tolerance:.0e})"
     said = "agrees: error" if found.passed else "is off by"
     why = f", {found.accepted_as}" if found.accepted_as else ""
     console.print_verdict(found.passed, f"{found.preset} {said} {found.error:.1e} {limit}{why}")
-    console.print_fields([*list_score(found.score), ("floor", floor_text(found.floor))])
-    if found.passed:
-        return
-    show_points(found)
-    if found.left:
-        console.print_fields([("untried", f"{', '.join(found.left)} (a larger --effort goes on)")])
-    if found.starts_at:
-        console.print_fields([("starts at", console.short(found.starts_at))])
-    if found.remedy is None:
-        why = f"float32 throughout is off by {found.error_in_float32:.1e}"
-        if found.error_in_float32 > report.tolerance:
-            why += ": not a matter of half"
-        else:
-            why += ": no policy that was tried holds the tolerance, compile with --preset fp32"
-        console.print_fields([("remedy", why)])
-        return
-    _show_remedy(found.remedy, found.preset, output)
-
-
-def _show_remedy(remedy: Remedy, preset: str, output: Path | None) -> None:
-    from adrenoc.cli import console
-
-    names, cost = remedy.float32_tensors, remedy.cost
-    size = "none of them can be left out" if remedy.is_minimal else "--effort ended the search"
-    if remedy.by_parts:
-        size = "by what each part contributes and costs"
-    moved, memory = cost.moved_bytes, cost.memory_bytes
-    fields = [
-        (
-            "in float32",
-            f"{', '.join(map(console.short, names))} "
-            f"({console.count_of(len(names), 'tensor')}; {size})",
-        ),
-        ("error", f"{remedy.error_before:.1e} to {remedy.error_after:.1e}, {remedy.trials} trials"),
-        ("memory", f"{console.size(memory[0])} to {console.size(memory[1])}"),
-        ("bytes moved", f"{console.size(moved[0])} to {console.size(moved[1])} a run"),
-    ]
-    if cost.floor_us is not None:
-        before, after = (us / 1000 for us in cost.floor_us)
-        fields.append(("floor of time", f"{console.ms(before)} to {console.ms(after)}, roofline"))
-    before, after = cost.measured_ms
-    fields.append(("measured here", f"{console.ms(before)} to {console.ms(after)} a run"))
-    name = output or f"--preset {preset} -o POLICY.json writes it"
-    fields.append(("policy", f"{name}"))
-    console.print_fields(fields)
+    show_remedy(found, report.tolerance)
+    if found.remedy is not None:
+        name = output or f"--preset {found.preset} -o POLICY.json writes it"
+        console.print_fields([("policy", f"{name}")])

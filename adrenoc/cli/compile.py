@@ -28,7 +28,7 @@ from adrenoc.target.system import SYSTEMS
 if TYPE_CHECKING:
     from adrenoc.base.decision import Decision
     from adrenoc.base.reporter import Reporter
-    from adrenoc.check.accuracy.result import AccuracyPlan
+    from adrenoc.check.accuracy.result import AccuracyReport
     from adrenoc.cli.plan_shapes import ShapePlan
     from adrenoc.cli.shape_ranges import ShapeRange
     from adrenoc.compile.make import Made
@@ -258,7 +258,7 @@ def _compile(
     preset: str | None,
     policy: PrecisionPolicy | None,
     reporter: Reporter,
-) -> tuple[Made | None, AccuracyPlan | None]:
+) -> tuple[Made | None, AccuracyReport | None]:
     """Make the bundle, or stop before; with the plan for a tolerance where one is asked for."""
     from adrenoc.compile.make import default_output, make_bundle
 
@@ -294,7 +294,7 @@ def _compile(
 
 def _meet(
     given: _Compiled, target: Target, options: CompileOptions, reporter: Reporter
-) -> tuple[AccuracyPlan, CompileOptions, tuple[Decision, ...]]:
+) -> tuple[AccuracyReport, CompileOptions, tuple[Decision, ...]]:
     """The plan for a tolerance, the options with what it keeps, and its decisions."""
     from adrenoc.check.accuracy.accuracy_plans import (
         Wanted,

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from adrenoc.check.accuracy.decoder_layers import DecoderLayer
     from adrenoc.check.accuracy.result import (
-        AccuracyPlan,
         AccuracyReport,
         Floor,
-        PolicyPoint,
         PresetAccuracy,
+        Remedy,
         TokenScore,
     )
 
@@ -20,7 +19,6 @@ _WORTH_A_LOOK = 1.2
 """So many times the floor is still rounding, as far as noise can be compared."""
 _NO_ERROR = 1e-6
 """Of the range: where both are less, there is nothing to explain."""
-_MOST_PARTS = 4
 
 
 def finite(value: Any) -> Any:
@@ -95,78 +93,62 @@ def _errors_of(layer: DecoderLayer) -> tuple[float, ...]:
     return (layer.weights, layer.activations, layer.cache, layer.total_error)
 
 
-def show_points(found: PresetAccuracy) -> None:
-    """The list of policies, and the parts of the network that they were found by."""
+def show_remedy(found: PresetAccuracy, tolerance: float) -> None:
+    """The floor of a preset, and where it is off, the tensors that have to be in float32."""
     from adrenoc.cli import console
 
-    if not found.points:
-        return
-    parts = [
-        f"{part.group} {part.rms:.1e} ({console.count_of(part.tensors, 'tensor')})"
-        for part in found.contributions[:_MOST_PARTS]
-    ]
-    console.print_fields([("from", ", ".join(parts) + "; root mean square, each alone")])
-    console.blank()
-    console.print_table(
-        ("policy", "in float32", "error", "on the device", "time", "moved", "memory", "parts"),
-        [(str(number), *_point_row(point)) for number, point in enumerate(found.points)],
-        right=("policy", "in float32", "error", "on the device", "time", "moved", "memory"),
-    )
-
-
-def _point_row(point: PolicyPoint) -> tuple[str, ...]:
-    from adrenoc.cli import console
-
-    more = len(point.groups) - _MOST_PARTS
-    parts = ", ".join(point.groups[:_MOST_PARTS]) + (f" and {more} more" if more > 0 else "")
-    unknown = "-"
-    return (
-        str(len(point.float32_tensors)),
-        f"{point.error:.1e}",
-        unknown if point.device_error is None else f"{point.device_error:.1e}",
-        unknown if point.time_us is None else console.ms(point.time_us / 1000),
-        unknown if point.moved_bytes is None else console.size(point.moved_bytes),
-        unknown if point.memory_bytes is None else console.size(point.memory_bytes),
-        parts or "nothing",
-    )
-
-
-def show_plan(plan: AccuracyPlan) -> None:
-    """What `compile --accuracy` took."""
-    from adrenoc.check.accuracy.accuracy_plans import describe_search
-    from adrenoc.cli import console
-
-    before, after = plan.before, plan.after
-    why = f", {plan.accepted_as}" if plan.accepted_as else ""
-    count = console.count_of(len(plan.float32_tensors), "tensor")
-    names = ", ".join(console.short(name) for name in plan.float32_tensors[:_MOST_PARTS])
-    more = len(plan.float32_tensors) - _MOST_PARTS
-    fields = [
-        (
-            "accuracy",
-            f"{_error(after)} of the range{why}, {plan.tolerance:g} wanted; "
-            f"{_error(before)} without "
-            f"({plan.inputs}; {plan.device})",
-        ),
-        ("floor", floor_text(plan.floor)),
-    ]
-    if not plan.float32_tensors:
-        fields.append(("in float32", f"nothing more: {plan.preset} is within it as it is"))
-        console.print_fields(fields)
-        return
-    tail = f" and {more} more (--explain)" if more > 0 else ""
-    fields.append(("in float32", f"{count}: {names}{tail}; {', '.join(plan.groups)}"))
-    more_effort = " (a larger --effort goes on)" if plan.left else ""
-    fields.append(("search", describe_search(plan) + more_effort))
-    if before.time_us is not None and after.time_us is not None:
-        spent = 100 * (after.time_us / before.time_us - 1)
-        times = f"{console.ms(before.time_us / 1000)} to {console.ms(after.time_us / 1000)}"
-        fields.append(("time", f"{times} by roofline and launches, {spent:+.1f} %"))
-    if before.moved_bytes is not None and after.moved_bytes is not None:
-        moved = f"{console.size(before.moved_bytes)} to {console.size(after.moved_bytes)}"
-        fields.append(("bytes moved", f"{moved} a run"))
+    fields = [*list_score(found.score), ("floor", floor_text(found.floor))]
+    remedy = found.remedy
+    if found.left:
+        fields.append(("untried", f"{', '.join(found.left)} (a larger --effort goes on)"))
+    if found.starts_at:
+        fields.append(("starts at", console.short(found.starts_at)))
+    if remedy is None and not found.passed:
+        why = f"float32 throughout is off by {found.error_in_float32:.1e}"
+        if found.error_in_float32 > tolerance:
+            why += ": not a matter of half"
+        else:
+            why += ": no policy that was tried holds the tolerance, compile with --preset fp32"
+        fields.append(("remedy", why))
+    elif remedy is not None:
+        fields += _list_remedy(remedy)
     console.print_fields(fields)
 
 
-def _error(point: PolicyPoint) -> str:
-    return "unknown" if point.device_error is None else f"{point.device_error:.1e}"
+def _list_remedy(remedy: Remedy) -> list[tuple[str, str]]:
+    from adrenoc.cli import console
+
+    names, cost = remedy.float32_tensors, remedy.cost
+    count = console.count_of(len(names), "tensor")
+    size = "none of them can be left out" if remedy.is_minimal else "--effort ended the search"
+    work = f"{remedy.trials} trials, {remedy.runs} runs"
+    memory, moved = map(console.size, cost.memory_bytes), map(console.size, cost.moved_bytes)
+    fields = [
+        ("in float32", f"{', '.join(map(console.short, names))} ({count}; {size})"),
+        ("error", f"{remedy.error_before:.1e} to {remedy.error_after:.1e}, {work}"),
+        ("memory", " to ".join(memory)),
+        ("bytes moved", f"{' to '.join(moved)} a run"),
+    ]
+    if cost.time_us is not None:
+        before, after = cost.time_us
+        times = f"{console.ms(before / 1000)} to {console.ms(after / 1000)}"
+        spent = 100 * (after / before - 1)
+        fields.append(("time", f"{times} by roofline and launches, {spent:+.1f} %"))
+    return fields
+
+
+def show_plan(plan: AccuracyReport) -> None:
+    """What `compile --accuracy` took."""
+    from adrenoc.cli import console
+
+    (found,) = plan.presets
+    error = found.error if found.remedy is None else found.remedy.error_after
+    why = f", {found.accepted_as}" if found.accepted_as else ""
+    said = (
+        f"{error:.1e} of the range{why}, {plan.tolerance:g} wanted ({plan.inputs}; {plan.device})"
+    )
+    console.print_fields([("accuracy", said)])
+    if found.remedy is None:
+        within = f"nothing more: {found.preset} is within it as it is"
+        console.print_fields([("in float32", within)])
+    show_remedy(found, plan.tolerance)

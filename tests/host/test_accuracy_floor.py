@@ -16,8 +16,8 @@ from adrenoc.base.errors import CheckFailedError
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy import bench as bench_module
 from adrenoc.check.accuracy.bench import Bench
-from adrenoc.check.accuracy.ideal import NOTHING, Stored, rounded_to_half
 from adrenoc.check.accuracy.samples import Judge, take_samples
+from adrenoc.check.accuracy.stored import NOTHING, Stored, round_to
 from adrenoc.cli.main import cli
 from adrenoc.target.target import load_target
 
@@ -67,7 +67,7 @@ def test_one_tensor_is_rounded_and_its_constants_are_not(device: Any, tmp_path: 
     (exact,) = judge.ideal.run({bench.graph.inputs[0]: value}, NOTHING)
     only = Stored(tensors=frozenset({y}), constants=frozenset())
     (seen,) = judge.ideal.run({bench.graph.inputs[0]: value}, only)
-    np.testing.assert_array_equal(seen, rounded_to_half(exact))
+    np.testing.assert_array_equal(seen, round_to(exact, "float16"))
     assert not np.array_equal(seen, exact)
 
 

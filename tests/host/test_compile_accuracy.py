@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from adrenoc.base.errors import AccuracyError, DependencyError
-from adrenoc.check.accuracy import variant
+from adrenoc.check.accuracy import program_run
 from adrenoc.check.accuracy.deviation import Deviation
 from adrenoc.check.accuracy.samples import Judge
 from adrenoc.cli.main import cli
@@ -39,23 +39,24 @@ def _pinned(bundle: Path) -> list[str]:
 def test_a_tolerance_is_met_and_told(device: Any, tmp_path: Path) -> None:
     model, bundle = planted.save(planted.cancellation(), tmp_path), tmp_path / "met.adrenoc"
     told = _compiled(model, "--device", "host", "-o", bundle, "--accuracy", 1e-2)
-    plan = told["accuracy"]
-    assert set(plan["float32_tensors"]) == set(_pinned(bundle)) == {"t1", "t2", "t3"}
-    assert plan["after"]["device_error"] <= 1e-2 < plan["before"]["device_error"]
-    assert plan["after"]["moved_bytes"] > plan["before"]["moved_bytes"]
+    (plan,) = told["accuracy"]["presets"]
+    remedy = plan["remedy"]
+    assert set(remedy["float32_tensors"]) == set(_pinned(bundle)) == {"t1", "t2", "t3"}
+    assert remedy["error_after"] <= 1e-2 < remedy["error_before"]
+    assert remedy["cost"]["moved_bytes"][1] > remedy["cost"]["moved_bytes"][0]
     assert 0.8 < plan["floor"]["ratio"] < 1.2
-    assert plan["plans"] > 1 and plan["runs"] > 1 and plan["left"] == []
+    assert remedy["trials"] > 1 and remedy["runs"] > 1 and plan["left"] == []
     kept = {d["subject"]: d for d in told["decisions"] if d["stage"] == "accuracy"}
     assert set(kept) == {"accuracy", "t1", "t2", "t3"}
     assert _run("run", bundle, "--repeat", 1, "--check", model).exit_code == 0
 
     again = tmp_path / "again.adrenoc"
     same = _compiled(model, "--device", "host", "-o", again, "--accuracy", 1e-2)
-    assert same["cached"] and same["accuracy"] == plan
+    assert same["cached"] and same["accuracy"] == told["accuracy"]
     assert same["decisions"] == told["decisions"]
     # A loose tolerance is another compilation, which needs nothing.
     loose = _compiled(model, "--device", "host", "-o", again, "--accuracy", 0.9)
-    assert loose["accuracy"]["float32_tensors"] == [] and _pinned(again) == []
+    assert loose["accuracy"]["presets"][0]["remedy"] is None and _pinned(again) == []
 
 
 @pytest.mark.usefixtures("halves")
@@ -66,11 +67,12 @@ def test_a_phone_is_served_by_its_twin_and_inputs_count(device: Any, tmp_path: P
     np.save(folder / "large.npy", values)
     bundle, options = tmp_path / "a.adrenoc", ("--device", "adreno:750", "--accuracy", 1e-2)
     plain = _compiled(model, *options, "-o", bundle)
-    assert plain["accuracy"]["float32_tensors"] == []
+    assert plain["accuracy"]["presets"][0]["remedy"] is None
     told = _compiled(model, *options, "-o", bundle, "--inputs", folder)
-    assert told["accuracy"]["float32_tensors"] and told["accuracy"]["inputs"] == "large.npy"
-    assert told["accuracy"]["before"]["device_error"] is None  # it was infinite
-    before, after = (told["accuracy"][key]["time_us"] for key in ("before", "after"))
+    remedy = told["accuracy"]["presets"][0]["remedy"]
+    assert remedy["float32_tensors"] and told["accuracy"]["inputs"] == "large.npy"
+    assert remedy["error_before"] is None  # it was infinite
+    before, after = remedy["cost"]["time_us"]
     assert 0 < before <= after
 
 
@@ -88,9 +90,13 @@ def test_what_cannot_be_met_is_told_with_the_best(
 def test_what_the_reference_knows_no_better_is_met(device: Any, tmp_path: Path) -> None:
     """No kernel gives a float's last digits: sums in another order have others."""
     model = planted.save(planted.sharp_softmax(), tmp_path)
+    folder = tmp_path / "inputs"
+    folder.mkdir()
+    np.save(folder / "x.npy", np.random.default_rng(0).random((1, 16, 4, 4), np.float32))
     made = ("--device", "host", "-o", tmp_path / "out.adrenoc", "--preset", "fp32")
-    plan = _compiled(model, *made, "--accuracy", 1e-12)["accuracy"]
-    assert plan["before"]["device_error"] > 1e-12 and plan["float32_tensors"] == []
+    made = (*made, "--inputs", folder)
+    (plan,) = _compiled(model, *made, "--accuracy", 1e-12)["accuracy"]["presets"]
+    assert plan["error"] > 1e-12 and plan["remedy"] is None
     assert "the reference's own" in plan["accepted_as"]
 
 
@@ -128,7 +134,7 @@ def test_a_second_search_builds_no_kernel_again(
         told.append(opencl_runtime.build_cached(*arguments))
         return dict(told[-1])
 
-    monkeypatch.setattr(variant, "build_cached", noted)
+    monkeypatch.setattr(program_run, "build_cached", noted)
     words = ("--device", "host", "--no-cache", "-o", tmp_path / "a.adrenoc", "--accuracy", 1e-2)
     _compiled(model, *words)
     told.clear()

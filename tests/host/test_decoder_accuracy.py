@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from adrenoc.base.errors import AccuracyError, InputError, OptionError
 from adrenoc.base.reporter import Reporter, SilentReporter
-from adrenoc.check.accuracy import ideal, passage
+from adrenoc.check.accuracy import passage, program_run
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.passage import Wording
 from adrenoc.check.accuracy.result import AccuracyReport
@@ -81,7 +81,7 @@ def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path)
     words = ("--preset", "mixed", "--tokens", TOKENS, "-o", policy, "--html", page)
     told = run("check-accuracy", model, *words)
     assert told.exit_code == 0, told.output
-    assert f"starts at  {GATED}" in told.output
+    assert f"starts at {GATED}" in " ".join(told.output.split())
     assert "overflow" in told.output
     assert json.loads(policy.read_text())["float32_tensors"] == [GATED]
     shown = page.read_text()
@@ -251,8 +251,8 @@ def test_the_floor_goes_on_with_the_caches_of_the_tokens_before(
         tensor.copyfrom(np.full(spec.physical, 9, spec.dtype))
         return tensor
 
-    make_empty = ideal.empty
-    monkeypatch.setattr(ideal, "empty", fill_with_rubbish)
+    make_empty = program_run.empty
+    monkeypatch.setattr(program_run, "empty", fill_with_rubbish)
     (found,) = examine(write_decoder(tmp_path, DecoderShape(context=24, layers=1))).presets
     assert found.floor.float32_error < 1e-5
     assert 1e-5 < found.floor.error < 1e-2

@@ -19,7 +19,7 @@ from adrenoc.base.files.read import (
 )
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.json_text import read_json
-from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
+from adrenoc.check.accuracy.result import AccuracyReport, Cost, Floor, PresetAccuracy, Remedy
 from adrenoc.check.runtimes import reference_version
 from adrenoc.compile.cache import cache_key
 from adrenoc.importers.formats import find_model_files
@@ -41,20 +41,24 @@ class Wanted:
     effort: float = 1.0
 
 
-def decisions_of(plan: AccuracyPlan) -> tuple[Decision, ...]:
+def decisions_of(plan: AccuracyReport) -> tuple[Decision, ...]:
     """A Decision for each tensor that is kept, and one for the whole."""
-    limit = f"--accuracy {plan.tolerance:g}"
-    before, after = plan.before.device_error, plan.after.device_error
-    why = f" ({plan.accepted_as})" if plan.accepted_as else ""
+    (found,) = plan.presets
+    limit, remedy = f"--accuracy {plan.tolerance:g}", found.remedy
+    why = f" ({found.accepted_as})" if found.accepted_as else ""
+    error = f"{found.error:.1e}{why}, and nothing had to be searched for"
+    if remedy is not None:
+        error = f"{remedy.error_after:.1e}, {remedy.error_before:.1e} without; {remedy.trials} "
+        error += f"trials and {remedy.runs} runs"
+        error += f"; left untried: {', '.join(found.left)}" if found.left else ", all tried"
     whole = Decision(
         subject="accuracy",
         taken=f"{len(plan.float32_tensors)} tensors in float32 for {limit}",
-        reason=f"the largest error over the range of an output is {after:.1e}{why}, "
-        f"{before:.1e} without; ideal rounding gives {plan.floor.error:.1e}; on {plan.device}, "
-        f"{plan.inputs}; {describe_search(plan)}",
+        reason=f"the largest error over the range of an output is {error}; ideal rounding gives "
+        f"{found.floor.error:.1e}; on {plan.device}, {plan.inputs}",
         stage="accuracy",
     )
-    kept = f"kept for {limit}: it is among what a search by error and cost needs"
+    kept = f"kept for {limit}: it is among what a search by error and bytes needs"
     return (
         whole,
         *(
@@ -62,14 +66,6 @@ def decisions_of(plan: AccuracyPlan) -> tuple[Decision, ...]:
             for name in plan.float32_tensors
         ),
     )
-
-
-def describe_search(plan: AccuracyPlan) -> str:
-    """What the search did and what it left untried, for people."""
-    if not plan.float32_tensors:
-        return "nothing had to be searched for"
-    done = f"{plan.plans} plans and {plan.runs} runs searched"
-    return f"{done}; left untried: {', '.join(plan.left)}" if plan.left else f"{done}, all tried"
 
 
 def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wanted) -> Path:
@@ -95,25 +91,28 @@ def place_of(model: Path, target: Target, options: CompileOptions, wanted: Wante
     return cache_folder() / "accuracy" / f"{key}.json"
 
 
-def read_plan(place: Path) -> AccuracyPlan | None:
+def read_plan(place: Path) -> AccuracyReport | None:
     """The plan that was made before, None without one; what cannot be read is looked for again."""
     try:
         if not is_trusted_file(place):
             return None
         data = read_json(read_plain(place))
-        points = {name: _point(data[name]) for name in ("before", "after")}
-        lists = {name: tuple(data[name]) for name in ("float32_tensors", "groups", "left")}
-        return AccuracyPlan(**{**data, **points, **lists, "floor": Floor(**data["floor"])})
+        return AccuracyReport(**{**data, "presets": tuple(map(_read_preset, data["presets"]))})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _point(data: dict[str, Any]) -> PolicyPoint:
-    lists = {name: tuple(data[name]) for name in ("float32_tensors", "groups", "graph_tensors")}
-    return PolicyPoint(**{**data, **lists})
+def _read_preset(data: dict[str, Any]) -> PresetAccuracy:
+    remedy = data["remedy"]
+    if remedy is not None:
+        cost: dict[str, Any] = {key: pair and tuple(pair) for key, pair in remedy["cost"].items()}
+        names = tuple(remedy["float32_tensors"])
+        remedy = Remedy(**{**remedy, "float32_tensors": names, "cost": Cost(**cost)})
+    known = {"floor": Floor(**data["floor"]), "remedy": remedy, "left": tuple(data["left"])}
+    return PresetAccuracy(**{**data, **known, "layers": ()})
 
 
-def write_plan(place: Path, plan: AccuracyPlan, reporter: Reporter) -> None:
+def write_plan(place: Path, plan: AccuracyReport, reporter: Reporter) -> None:
     """Keep a plan; trouble with the cache is a warning."""
     try:
         private_folder(place.parent.parent)

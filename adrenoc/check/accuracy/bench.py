@@ -8,7 +8,7 @@ as `adrenoc compile` runs them, so that what the compiler keeps in float32 is ke
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,8 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.accuracy.deviation import step_over_range
-from adrenoc.check.accuracy.ideal import IdealRun, Stored, stored_in_half
-from adrenoc.check.accuracy.variant import (
-    Arrays,
-    KernelStore,
-    MachineVariant,
-    Plan,
-    SteppedVariant,
-    Variant,
-    can_step,
-)
+from adrenoc.check.accuracy.program_run import Arrays, KernelStore, ProgramRun
+from adrenoc.check.accuracy.stored import Stored, stored_in_half
 from adrenoc.check.quanta import read_quanta
 from adrenoc.compile.pipeline import STAGES, State, program_of, run_stages, storage_of
 from adrenoc.compile.pipeline.state import graph_of, imported_of
@@ -44,6 +36,19 @@ from adrenoc.target.target import Target
 _SHARED_STAGE, _FUSED_STAGE, _PLANNED_STAGE = "inline_scalars", "spread_precision", "plan_memory"
 _NEEDED = ("keep_states", "assign_layouts", "assign_memory", "lower")
 """Of the stages after fusion those without which nothing runs; the others save time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The figures of one compiled variant, for its cost.
+
+    `time_us` is the roofline's sum over all launches with the gaps between them; None where the
+    target gives no rates.
+    """
+
+    memory_bytes: int
+    moved_bytes: int
+    time_us: float | None
 
 
 class Bench:
@@ -142,17 +147,13 @@ class Bench:
         """The tensors that the compiler itself keeps in float32."""
         return graph_of(self._run_fusion(preset)).float32_names
 
-    def whole(self, preset: str, pins: Iterable[str] = ()) -> Variant:
+    def whole(self, preset: str, pins: Iterable[str] = ()) -> ProgramRun:
         """The model as it would be compiled."""
         return self._build(self.run_planning(preset, pins))
 
-    def build_timed(self, preset: str, pins: Iterable[str] = ()) -> MachineVariant:
-        """The model as it would be compiled, in TVM's virtual machine."""
-        return self._build_machine(self.run_planning(preset, pins))
-
     def plan(self, preset: str, pins: Iterable[str] = ()) -> Plan:
         """The figures of the model as it would be compiled."""
-        return plan_of(self.run_planning(preset, pins))
+        return _plan_of(self.run_planning(preset, pins))
 
     def run_planning(self, preset: str, pins: Iterable[str] = ()) -> State:
         """The compilation up to its kernels and memory, with these tensors pinned."""
@@ -162,7 +163,7 @@ class Bench:
         """What the compiled model holds in half precision."""
         return stored_in_half(program_of(self.run_planning(preset, pins)))
 
-    def ideal(self) -> IdealRun:
+    def ideal(self) -> ProgramRun:
         """The model in float32 throughout, with rounding where it is asked for.
 
         In plain buffers and without what saves time, so that every tensor that any plan stores is
@@ -175,9 +176,9 @@ class Bench:
         for stage in STAGES:
             if stage.name in _NEEDED:
                 state = stage.run(state)
-        return IdealRun(program_of(state), self._store, self._device)
+        return self._build(state)
 
-    def expose_layers(self, preset: str) -> tuple[Variant, tuple[str, ...]]:
+    def expose_layers(self, preset: str) -> tuple[ProgramRun, tuple[str, ...]]:
         """Build the model as a preset does, with every layer an output, and the names of the
         outputs in order."""
         graph = graph_of(self._run_fusion(preset))
@@ -187,7 +188,7 @@ class Bench:
 
     def cut(
         self, preset: str, constants: Mapping[str, np.ndarray] | None = None
-    ) -> tuple[Variant, tuple[str, ...]]:
+    ) -> tuple[ProgramRun, tuple[str, ...]]:
         """Build every layer alone: what a layer makes is an output, what it reads is an input.
 
         The inputs are those of the model and `input_of_cut` of each layer's tensor; `constants`
@@ -217,7 +218,7 @@ class Bench:
         )
         return self._build_graph(graph.replace_nodes(nodes, tensors), preset), graph.outputs
 
-    def magnitudes(self, layers: Iterable[Node]) -> tuple[Variant, tuple[str, ...]]:
+    def magnitudes(self, layers: Iterable[Node]) -> tuple[ProgramRun, tuple[str, ...]]:
         """What the products of layers add up to by their size: the same sums over |x| and |w|.
 
         The inputs are `input_of_cut` of the tensors that they read, to be given as sizes; in
@@ -262,21 +263,13 @@ class Bench:
             self._fused_states[preset] = state
         return state
 
-    def _build_graph(self, graph: Graph, preset: str) -> Variant:
+    def _build_graph(self, graph: Graph, preset: str) -> ProgramRun:
         """A graph of our own making, planned as the preset says."""
         state = replace(self._run_fusion(preset), graph=graph)
         return self._build(_run(state, _FUSED_STAGE, _PLANNED_STAGE))
 
-    def _build(self, state: State) -> Variant:
-        program = program_of(state)
-        if not can_step(program.steps):
-            return self._build_machine(state)
-        return SteppedVariant(program, plan_of(state), self._store, self._device)
-
-    def _build_machine(self, state: State) -> MachineVariant:
-        state = _run(state, _PLANNED_STAGE, STAGES[-1].name)
-        program, plan = program_of(state), plan_of(state)
-        return MachineVariant(state.executable, program, plan, self._store, self._device)
+    def _build(self, state: State) -> ProgramRun:
+        return ProgramRun(program_of(state), self._store, self._device)
 
 
 def input_of_cut(tensor: str) -> str:
@@ -293,17 +286,15 @@ def _run(state: State, after: str, until: str) -> State:
     return state
 
 
-def plan_of(state: State) -> Plan:
+def _plan_of(state: State) -> Plan:
     """The figures of what has its kernels and memory."""
     works = measure_work(program_of(state), half=state.options.compute_dtype == "float16")
     roofline = Roofline.from_performance(state.target.performance)
     floors = [roofline.estimate(step.work).time_us for step in works]
     known = [us for us in floors if us is not None]
-    floor_us = sum(known) if len(known) == len(floors) else None
     gaps_us = len(floors) * (roofline.launch_us or 0.0)
     return Plan(
         memory_bytes=storage_of(state).plan.peak_bytes,
         moved_bytes=sum(s.work.bytes_read + s.work.bytes_written for s in works),
-        floor_us=floor_us,
-        time_us=None if floor_us is None else floor_us + gaps_us,
+        time_us=sum(known) + gaps_us if len(known) == len(floors) else None,
     )

@@ -1,4 +1,4 @@
-"""What a preset does to each layer of a model, why, and what has to stay in float32.
+"""What a preset does to each layer of a model, and why.
 
 A layer's own error is told from what it inherits by cutting the network: each layer is run alone
 on its true inputs, rounded as they are stored.
@@ -7,7 +7,7 @@ on its true inputs, rounded as they are stored.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,24 +16,13 @@ from adrenoc.base.reporter import Reporter
 from adrenoc.check.accuracy.bench import Bench, input_of_cut
 from adrenoc.check.accuracy.causes import HALF_ROUNDING, Observed, causes_of, largest_of
 from adrenoc.check.accuracy.decoder_layers import number_layers
-from adrenoc.check.accuracy.deviation import Arrays, Deviation, range_error
-from adrenoc.check.accuracy.effort import Effort
+from adrenoc.check.accuracy.deviation import Arrays, range_error
+from adrenoc.check.accuracy.judge_preset import Asked, judge_preset
 from adrenoc.check.accuracy.own_parts import find_own_parts
-from adrenoc.check.accuracy.policies import Policies
-from adrenoc.check.accuracy.result import (
-    Cause,
-    Cost,
-    Floor,
-    LayerAccuracy,
-    PresetAccuracy,
-    Remedy,
-    TokenScore,
-)
+from adrenoc.check.accuracy.result import Cause, LayerAccuracy, PresetAccuracy, TokenScore
 from adrenoc.check.accuracy.samples import Judge, Sample
-from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing
-from adrenoc.check.accuracy.stored_rounding import round_to, round_within
+from adrenoc.check.accuracy.stored import round_to, round_within
 from adrenoc.check.accuracy.token_score import score_tokens
-from adrenoc.check.accuracy.truth import Truth
 from adrenoc.ir.graph import Node
 from adrenoc.kernels.families.operators import is_kind
 from adrenoc.kernels.families.shared.operator import Kind
@@ -46,12 +35,13 @@ _NOTABLE = 4 * HALF_ROUNDING
 class Examined:
     """The sets of inputs, of which those with a truth are looked at layer by layer.
 
-    `tokens` are those of a passage, of which each is a sample, in order; none of other models, of
-    which `said` tells what the sets hold.
+    `first_other` is the first layer whose float32 kernels are far from the reference, by the
+    model's own name, empty where none is.  `tokens` are those of a passage, of which each is a
+    sample, in order; none of other models, of which `said` tells what the sets hold.
     """
 
     samples: Sequence[Sample]
-    truth: Truth
+    first_other: str
     tokens: tuple[int, ...] = ()
     said: str = ""
 
@@ -59,55 +49,21 @@ class Examined:
 class Doctor:
     """Examines one model in one preset after the other."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        examined: Examined,
-        *,
-        tolerance: float,
-        effort: float,
-        point: int | None,
-        reporter: Reporter,
-    ) -> None:
-        self._bench, self._examined, self._tolerance = bench, examined, tolerance
+    def __init__(self, bench: Bench, examined: Examined, asked: Asked, reporter: Reporter) -> None:
+        self._bench, self._examined, self._asked = bench, examined, asked
         self._samples = [sample for sample in examined.samples if sample.truth]
-        self._share, self._reporter, self._point = effort, reporter, point
-        self._in_float32 = examined.truth.error
+        self._reporter = reporter
         self._local: dict[str, dict[str, float]] = {}
-        self._judge = Judge(bench, examined.samples, tolerance=tolerance)
+        self._judge = Judge(bench, examined.samples, tolerance=asked.tolerance)
 
     def examine(self, preset: str) -> PresetAccuracy:
-        """Layers, causes, and the remedy where one is needed."""
+        """Judge the preset with its remedy, and tell of its layers and the causes."""
         layers = self._layers(preset)
-        outputs = self._judge.run_compiled(self._bench.whole(preset))
-        ours = self._judge.judge_outputs(outputs)
-        error, floor = ours.counted, self._floor(preset, ours)
-        passed = error <= self._tolerance
-        # The truth of layers is kept of few inputs; the floor is of all.
-        in_float32 = max(self._in_float32, floor.float32_counted)
-        remedy, policies = None, None
-        effort = Effort(nodes=len(self._bench.fuse(preset).nodes), share=self._share)
-        if not passed and in_float32 <= self._tolerance:
-            policies = Policies(
-                self._bench, self._judge, preset, effort=effort, reporter=self._reporter
-            )
-            if self._point is not None or not any(layer.causes for layer in layers.values()):
-                remedy = self._remedy_by_parts(preset, policies, error)
-            else:
-                remedy = self._remedy(preset, layers, error, effort)
-        return PresetAccuracy(
-            preset=preset,
-            error=ours.largest,
-            accepted_as=ours.accepted_as if passed else "",
-            floor=floor,
-            passed=passed,
-            starts_at=self._start(layers, passed),
+        found, outputs = judge_preset(self._bench, self._judge, preset, self._asked, self._reporter)
+        return replace(
+            found,
             layers=tuple(layers.values()),
-            remedy=remedy,
-            error_in_float32=in_float32,
-            contributions=() if policies is None else policies.contributions(),
-            points=() if policies is None else policies.list_points(),
-            left=effort.left,
+            starts_at=self._start(layers, found),
             score=self._score(outputs),
         )
 
@@ -120,13 +76,6 @@ class Doctor:
         wanted = [sample.expected[name].reshape(-1) for sample in self._examined.samples]
         made = [found[name].reshape(-1) for found in outputs]
         return score_tokens(tokens, np.stack(made), np.stack(wanted))
-
-    def _floor(self, preset: str, ours: Deviation) -> Floor:
-        """What ideal rounding of all that the plan stores in half gives on the same inputs."""
-        started = time.perf_counter()
-        floor = self._judge.measure_floor(ours, self._bench.find_halves(preset))
-        self._reporter.stage(f"{preset} floor", _ms_since(started), f"error {floor.error:.1e}")
-        return floor
 
     # Layers
 
@@ -186,7 +135,7 @@ class Doctor:
     def _stands_out(self, name: str, local_error: float) -> bool:
         """Whether a layer is off by more than a rounding that fell otherwise makes."""
         quantum = max(self._bench.find_quantum(name, s.truth[name]) for s in self._samples)
-        return local_error > max(_NOTABLE, self._tolerance / 4, quantum)
+        return local_error > max(_NOTABLE, self._asked.tolerance / 4, quantum)
 
     def _products(self, nodes: Sequence[Node]) -> dict[str, float]:
         """Tensor -> the largest sum of its layer's products by size, for sums of products.
@@ -230,98 +179,17 @@ class Doctor:
         self._local[preset] = worst
         return worst
 
-    def _start(self, layers: Mapping[str, LayerAccuracy], passed: bool) -> str:
+    def _start(self, layers: Mapping[str, LayerAccuracy], found: PresetAccuracy) -> str:
         """The first layer that is off in float32 already; else the first that stands out; else, of
         a network that fails, the worst one."""
-        if self._in_float32 > self._tolerance and self._examined.truth.first_other:
-            return self._examined.truth.first_other
+        if found.error_in_float32 > self._asked.tolerance and self._examined.first_other:
+            return self._examined.first_other
         suspects = [layer for layer in layers.values() if layer.causes]
         if suspects:
             return suspects[0].name
-        if passed or not layers:
+        if found.passed or not layers:
             return ""
         return max(layers.values(), key=lambda layer: layer.local_error).name
-
-    # The remedy
-
-    def _remedy(
-        self, preset: str, layers: Mapping[str, LayerAccuracy], error: float, effort: Effort
-    ) -> Remedy | None:
-        errors: dict[frozenset[str], float] = {}
-
-        def passes(pins: frozenset[str]) -> bool:
-            if errors and effort.is_spent():
-                raise OutOfEffortError
-            effort.plan()
-            effort.run(self._judge.samples)
-            started = time.perf_counter()
-            errors[pins] = self._judge.judge_compiled(self._bench.whole(preset, pins)).counted
-            note = f"{len(pins)} tensors in float32: error {errors[pins]:.1e}"
-            self._reporter.stage(f"{preset} trial {len(errors)}", _ms_since(started), note)
-            return errors[pins] <= self._tolerance
-
-        found = smallest_passing(self._suspects(layers), passes)
-        if found is None:
-            return None
-        chosen = frozenset(found.chosen)
-        return Remedy(
-            float32_tensors=tuple(self._bench.name_of(name) for name in found.chosen),
-            error_before=error,
-            error_after=errors[chosen],
-            is_minimal=found.is_minimal,
-            trials=len(errors),
-            cost=self._cost(preset, chosen),
-        )
-
-    def _remedy_by_parts(self, preset: str, policies: Policies, error: float) -> Remedy | None:
-        """Where no layer stands out: what a search by error and cost finds, or the point asked for.
-
-        Raises:
-            OptionError: there is no point of that number.
-        """
-        if self._point is None:
-            chosen, _ = policies.meeting(self._tolerance)
-        else:
-            chosen = policies.try_candidate(policies.find_point(self._point))
-        if chosen is None or chosen.device_error is None:
-            return None
-        return Remedy(
-            float32_tensors=chosen.float32_tensors,
-            error_before=error,
-            error_after=chosen.device_error,
-            is_minimal=False,
-            trials=policies.trials,
-            cost=self._cost(preset, chosen.graph_tensors),
-            by_parts=True,
-        )
-
-    def _suspects(self, layers: Mapping[str, LayerAccuracy]) -> list[str]:
-        """Tensors that can be pinned, the most suspect first."""
-        bench = self._bench
-        score = {name: layer.local_error for name, layer in layers.items()}
-        for name in bench.graph.inputs:
-            if bench.graph.tensors[name].is_float:
-                score.setdefault(name, 0.0)
-        for layer in layers.values():
-            for cause in layer.causes:
-                for name in cause.operands:
-                    if name in score:  # the layer is right to complain: its operand goes first
-                        score[name] = max(score[name], 1.01 * layer.local_error)
-        order = {name: position for position, name in enumerate(score)}
-        return sorted(score, key=lambda name: (-score[name], order[name]))
-
-    def _cost(self, preset: str, pins: Iterable[str]) -> Cost:
-        bench, inputs = self._bench, self._samples[0].inputs
-        before, after = bench.build_timed(preset), bench.build_timed(preset, pins)
-        floors = before.plan.floor_us, after.plan.floor_us
-        return Cost(
-            memory_bytes=(before.plan.memory_bytes, after.plan.memory_bytes),
-            moved_bytes=(before.plan.moved_bytes, after.plan.moved_bytes),
-            floor_us=(floors[0], floors[1])
-            if floors[0] is not None and floors[1] is not None
-            else None,
-            measured_ms=(before.median_ms(inputs), after.median_ms(inputs)),
-        )
 
 
 def _ms_since(started: float) -> float:

@@ -18,6 +18,7 @@ from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.doctor import Doctor, Examined
+from adrenoc.check.accuracy.judge_preset import Asked
 from adrenoc.check.accuracy.passage import (
     Passage,
     Wording,
@@ -55,7 +56,6 @@ def check_accuracy(
     cl_device: str = "",
     effort: float = 1.0,
     int8_prompts: bool = False,
-    point: int | None = None,
     wording: Wording | None = None,
     keep_float32: bool = True,
     entry: Entry = AS_IT_IS,
@@ -65,9 +65,8 @@ def check_accuracy(
 
     `files` are sets of inputs (.npz, or .npy for the only input), else those of `draw_trials`;
     `tolerance` bounds the error over the range of each output; the search for a remedy does
-    `effort` of the usual work (`Effort`), for each preset.  `point` takes the policy of that
-    number in the list in place of what meets the tolerance.  A decoder whose past grows in the
-    file is examined on the tokens of `wording`, one after the other.  With `int8_prompts` products
+    `effort` of the usual work (`Effort`), for each preset.  A decoder whose past grows in the file
+    is examined on the tokens of `wording`, one after the other.  With `int8_prompts` products
     of many tokens round them to bytes; tests have all in half, without `keep_float32`.
 
     Raises:
@@ -84,14 +83,12 @@ def check_accuracy(
         more: dict[str, Any] = {"int8_prompts": int8_prompts, "keep_float32": keep_float32}
         more |= {"device": device, "reporter": reporter, "shapes": shapes, "entry": entry}
         bench = Bench(model, target=target, **more)
-        examined = _take_sets(bench, model, files, seed, tolerance, reporter)
+        examined = _take_sets(bench, model, files, seed, reporter)
     else:
         bench = _make_decoder_bench(model, form, rows, target, device, reporter)
         passage = passage or draw_passage(rows, vocabulary=_vocabulary_of(bench), seed=seed)
         examined = _take_tokens(bench, model, form, passage, reporter)
-    doctor = Doctor(
-        bench, examined, tolerance=tolerance, effort=effort, point=point, reporter=reporter
-    )
+    doctor = Doctor(bench, examined, Asked(tolerance=tolerance, effort=effort), reporter)
     return AccuracyReport(
         model=model.name,
         model_sha256=model_files.sha256(),
@@ -147,14 +144,13 @@ def _take_sets(
     model: Path,
     files: Sequence[Path],
     seed: int,
-    tolerance: float,
     reporter: Reporter,
 ) -> Examined:
     """Sets of inputs as samples, and the truth of some of them."""
     drawn, said = take_samples(bench, model, files=files, seed=seed, reporter=reporter)
     samples = drawn if files else drawn[:1]  # layers are looked at one by one, which takes long
-    truth = fill_truth(bench, samples, model, tolerance, reporter)
-    return Examined(samples=drawn, truth=truth, said=said)
+    first_other = fill_truth(bench, samples, model, reporter)
+    return Examined(samples=drawn, first_other=first_other, said=said)
 
 
 def _make_decoder_bench(
@@ -200,5 +196,5 @@ def _take_tokens(
     reporter.stage("reference", took_ms, f"{count} tokens: {passage.source}")
     samples = take_token_samples(bench, passage.tokens, reference.logits)
     looked = sorted({round((part + 1) * count / _LOOKED) - 1 for part in range(_LOOKED)} - {-1})
-    truth = fill_token_truth(bench, samples, looked, reference, reporter)
-    return Examined(samples=samples, truth=truth, tokens=passage.tokens)
+    first_other = fill_token_truth(bench, samples, looked, reference, reporter)
+    return Examined(samples=samples, first_other=first_other, tokens=passage.tokens)

@@ -18,20 +18,20 @@ from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.check.accuracy.accuracy_plans import Wanted
 from adrenoc.check.accuracy.bench import Bench
-from adrenoc.check.accuracy.effort import Effort
-from adrenoc.check.accuracy.policies import Policies
-from adrenoc.check.accuracy.result import AccuracyPlan, Floor, PolicyPoint
+from adrenoc.check.accuracy.judge_preset import Asked, judge_preset
+from adrenoc.check.accuracy.result import AccuracyReport, PresetAccuracy
 from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.device.opencl import pick_device
 from adrenoc.importers.entry import Entry
+from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.options import CompileOptions
 from adrenoc.target.target import Target, host_twin
 
 
 def meet_accuracy(
     model: Path, *, target: Target, options: CompileOptions, wanted: Wanted, reporter: Reporter
-) -> AccuracyPlan:
-    """The tensors that these options have to keep in float32.
+) -> AccuracyReport:
+    """Find the tensors that these options have to keep in float32.
 
     Raises:
         DependencyError: there is no reference or no OpenCL device here.
@@ -47,81 +47,39 @@ def meet_accuracy(
         chosen=options,
         entry=Entry(fixed=options.fixed, signature=options.signature),
     )
-    return _search(bench, model, options.preset, wanted, str(device["name"]), reporter)
-
-
-def _search(
-    bench: Bench, model: Path, preset: str, wanted: Wanted, device: str, reporter: Reporter
-) -> AccuracyPlan:
-    samples, inputs = take_samples(
+    samples, said = take_samples(
         bench, model, files=wanted.files, seed=wanted.seed, reporter=reporter
     )
     judge = Judge(bench, samples, tolerance=wanted.tolerance)
-    effort = Effort(nodes=len(bench.fuse(preset).nodes), share=wanted.effort)
-    policies = Policies(bench, judge, preset, effort=effort, reporter=reporter)
-    whole = bench.whole(preset)
-    ours = judge.judge_compiled(whole)
-    floor = judge.measure_floor(ours, policies.stored)
-    before = _describe_unpinned(whole.plan, ours.largest, floor)
-    after = before
-    if ours.counted > wanted.tolerance:
-        if floor.float32_counted > wanted.tolerance:
-            raise _unreachable(model, wanted, preset, floor.float32_counted, "float32 throughout")
-        reporter.note(f"{preset} is off by {ours.counted:.1e}, the floor is {floor.error:.1e}")
-        met, best = policies.meeting(wanted.tolerance)
-        if met is None:
-            error = best.device_error if best.device_error is not None else math.inf
-            kept = f"{len(best.float32_tensors)} tensors in float32"
-            raise _unreachable(model, wanted, preset, error, kept)
-        after = met
-    return AccuracyPlan(
-        tolerance=wanted.tolerance,
-        preset=preset,
-        device=device,
-        inputs=inputs,
+    asked = Asked(tolerance=wanted.tolerance, effort=wanted.effort)
+    found, _ = judge_preset(bench, judge, options.preset, asked, reporter)
+    if not found.holds(wanted.tolerance):
+        raise _unreachable(model, wanted, found)
+    return AccuracyReport(
+        model=model.name,
+        model_sha256=find_model_files(model).sha256(),
+        target=target.name,
+        device=str(device["name"]),
         samples=len(samples),
-        float32_tensors=after.float32_tensors,
-        groups=after.groups,
-        before=before,
-        after=after,
-        floor=floor,
-        trials=policies.trials,
-        plans=effort.plans,
-        runs=effort.runs,
-        left=effort.left,
-        accepted_as=ours.accepted_as if after is before else "",
+        tolerance=wanted.tolerance,
+        presets=(found,),
+        inputs=said,
     )
 
 
-def _describe_unpinned(plan: Any, error: float, floor: Floor) -> PolicyPoint:
-    return PolicyPoint(
-        float32_tensors=(),
-        groups=(),
-        error=floor.error,
-        device_error=error,
-        time_us=plan.time_us,
-        moved_bytes=plan.moved_bytes,
-        memory_bytes=plan.memory_bytes,
-    )
-
-
-def _unreachable(
-    model: Path, wanted: Wanted, preset: str, error: float, kept: str
-) -> AccuracyError:
-    best = f"{error:.1e}" if math.isfinite(error) else "not finite"
-    loosest = f"{math.ceil(error * 1e6) / 1e6:.0e}" if math.isfinite(error) else ""
-    other = preset != "fp32" and kept != "float32 throughout"
-    hint = f"adrenoc compile {quote_word(model)} --preset fp32" if other else ""
-    if not other:
-        hint = (
-            f"adrenoc run BUNDLE --check-layers {quote_word(model)} names the first layer that is "
-            "off"
-        )
-        if loosest:
-            hint = f"adrenoc compile {quote_word(model)} --accuracy {_rounded_up(error)}, or {hint}"
+def _unreachable(model: Path, wanted: Wanted, found: PresetAccuracy) -> AccuracyError:
+    error, name = found.error_in_float32, quote_word(model)
+    layers = f"adrenoc run BUNDLE --check-layers {name} names the first layer that is off"
+    if error <= wanted.tolerance:
+        best, hint = "is off by more", f"adrenoc compile {name} --preset fp32"
+    elif math.isfinite(error):
+        best = f"is off by {error:.1e}"
+        hint = f"adrenoc compile {name} --accuracy {_rounded_up(error)}, or {layers}"
+    else:
+        best, hint = "is not finite", layers
     return AccuracyError(
         f"{model} cannot be brought within {wanted.tolerance:g} of the range of each output in "
-        f"{preset}: the best, {kept}, is off by {best} on the inputs given",
+        f"{found.preset}: the best, float32 throughout, {best} on the inputs given",
         hint=hint,
     )
 

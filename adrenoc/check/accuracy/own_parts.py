@@ -13,11 +13,10 @@ import numpy as np
 
 from adrenoc.check.accuracy.bench import Bench, input_of_cut
 from adrenoc.check.accuracy.deviation import Arrays, range_error
-from adrenoc.check.accuracy.ideal import rounded_to_half
+from adrenoc.check.accuracy.program_run import ProgramRun
 from adrenoc.check.accuracy.result import OwnParts
 from adrenoc.check.accuracy.samples import Sample
-from adrenoc.check.accuracy.stored_rounding import round_within
-from adrenoc.check.accuracy.variant import Variant
+from adrenoc.check.accuracy.stored import round_to, round_within
 
 
 def find_own_parts(bench: Bench, preset: str, samples: Sequence[Sample]) -> dict[str, OwnParts]:
@@ -27,7 +26,7 @@ def find_own_parts(bench: Bench, preset: str, samples: Sequence[Sample]) -> dict
     stored = bench.find_halves(preset)
     graph = bench.fuse("fp32")
     rounded = {
-        name: rounded_to_half(np.asarray(graph.tensors[name].value))
+        name: round_to(np.asarray(graph.tensors[name].value), "float16")
         for name in stored.constants
         if name in graph.tensors and graph.tensors[name].dtype == "float32"
     }
@@ -46,7 +45,7 @@ def find_own_parts(bench: Bench, preset: str, samples: Sequence[Sample]) -> dict
 
 
 def _worst_errors(
-    variant: Variant,
+    variant: ProgramRun,
     names: Sequence[str],
     samples: Sequence[Sample],
     rounded: Set[str],

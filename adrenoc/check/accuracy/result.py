@@ -107,74 +107,13 @@ class Cost:
     """What a policy costs: before and after.
 
     `memory_bytes` is GPU memory with constants, `moved_bytes` what the kernels read and write in
-    one run, `floor_us` the roofline's floor for the target (None where its file gives no rates),
-    `measured_ms` the median run on the device at hand.
+    one run, `time_us` the roofline's floor for the target with its launches (None where its file
+    gives no rates).
     """
 
     memory_bytes: tuple[int, int]
     moved_bytes: tuple[int, int]
-    floor_us: tuple[float, float] | None
-    measured_ms: tuple[float, float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolicyPoint:
-    """One policy of a list: what it keeps in float32, what is left of the error, what it costs.
-
-    `error` is by simulation, that is with ideal rounding of the rest; `device_error` that of
-    the compiled kernels, None where they were not run; of both, what a tolerance is held
-    against, which outputs as far off as the reference is itself add nothing to.  `time_us` is
-    the floor of the plan's time with its launches, None where the target's file gives no rates;
-    `time_us`, `moved_bytes` and `memory_bytes` are None where the effort was spent.  `groups`
-    are the parts of the network; `graph_tensors` are the tensors by the names of the planning
-    graph.
-    """
-
-    float32_tensors: tuple[str, ...]
-    groups: tuple[str, ...]
-    error: float
-    graph_tensors: tuple[str, ...] = ()
-    device_error: float | None = None
-    time_us: float | None = None
-    moved_bytes: int | None = None
-    memory_bytes: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contribution:
-    """A part of the network by what it is: the error (root mean square over the range) that
-    rounding it alone gives, of this many tensors."""
-
-    group: str
-    tensors: int
-    rms: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class AccuracyPlan:
-    """How a compilation meets a tolerance: what it keeps in float32, and what that takes.
-
-    Errors are the largest over the range of an output on the device named, of `samples` sets of
-    inputs.  Without a need for a policy `float32_tensors` is empty and `after` is `before`.
-    `plans` and `runs` are what the search did, `left` what it left untried when its effort was
-    spent.  `accepted_as` says why `before`, which may be beyond the tolerance, is no error of ours.
-    """
-
-    tolerance: float
-    preset: str
-    device: str
-    inputs: str
-    samples: int
-    float32_tensors: tuple[str, ...]
-    groups: tuple[str, ...]
-    before: PolicyPoint
-    after: PolicyPoint
-    floor: Floor
-    trials: int
-    plans: int
-    runs: int
-    left: tuple[str, ...]
-    accepted_as: str = ""
+    time_us: tuple[float, float] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +121,8 @@ class Remedy:
     """The tensors to keep in float32.
 
     `is_minimal`: taking any one of them out breaks the tolerance; a search that ran out of effort
-    ends with a set that works but may be larger.  `by_parts`: it was found by what the parts of the
-    network contribute, not by taking out one tensor after the other on the device.
+    ends with a set that works but may be larger.  `trials` are plans that ran on the device, `runs`
+    all runs of sets of inputs.
     """
 
     float32_tensors: tuple[str, ...]
@@ -191,48 +130,53 @@ class Remedy:
     error_after: float
     is_minimal: bool
     trials: int
+    runs: int
     cost: Cost
-    by_parts: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class PresetAccuracy:
-    """One preset: the layers in execution order, where the error starts, and the remedy.
+    """One preset: its error over the range of an output, the floor under it, and the remedy.
 
-    `points` are policies from none to all tensors in float32, each with less error and more cost
-    than the one before; `contributions` are what they were found by, the worst first.  Both are for
-    presets that do not pass.
-    `left` is what the search left untried when its effort was spent. `score` is of decoders
-    alone.  `accepted_as` says why outputs beyond the tolerance pass: the reference knows them no
-    better, as of quantised models whose kernels round each in their own way. `starts_at` is
-    empty where no layer stands out; `remedy` is None where none is needed, or where even
-    float32 throughout does not meet the tolerance (`error_in_float32`).
+    `remedy` is None where none is needed, or where even float32 throughout does not meet the
+    tolerance (`error_in_float32`).  `left` is what the search left untried when its effort was
+    spent.  `accepted_as` says why outputs beyond the tolerance pass: the reference knows them no
+    better, as of quantised models whose kernels round each in their own way.  Of an examination
+    `layers` are all layers in execution order, and `starts_at` is where the error starts, empty
+    where no layer stands out; `score` is of decoders alone.
     """
 
     preset: str
     error: float
     floor: Floor
     passed: bool
-    starts_at: str
-    layers: tuple[LayerAccuracy, ...]
     remedy: Remedy | None
-    error_in_float32: float
-    contributions: tuple[Contribution, ...] = ()
-    points: tuple[PolicyPoint, ...] = ()
     left: tuple[str, ...] = ()
-    score: TokenScore | None = None
     accepted_as: str = ""
+    layers: tuple[LayerAccuracy, ...] = ()
+    starts_at: str = ""
+    score: TokenScore | None = None
 
     @property
     def suspects(self) -> tuple[LayerAccuracy, ...]:
         """The layers with causes, in execution order."""
         return tuple(layer for layer in self.layers if layer.causes)
 
+    @property
+    def error_in_float32(self) -> float:
+        """What float32 throughout is off by, as far as it counts."""
+        return self.floor.float32_counted
+
+    def holds(self, tolerance: float) -> bool:
+        """Whether it meets the tolerance, as it is or by its remedy."""
+        return self.passed or (self.remedy is not None and self.remedy.error_after <= tolerance)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyReport:
-    """The whole examination; `samples` counts the sets of inputs, of a decoder its tokens, which
-    `passage` tells the source of; `inputs` says what others hold."""
+    """An examination, or what a compilation needs to meet a tolerance; `samples` counts the sets
+    of inputs, of a decoder its tokens, which `passage` tells the source of; `inputs` says what
+    others hold."""
 
     model: str
     model_sha256: str
@@ -247,7 +191,10 @@ class AccuracyReport:
     @property
     def passed(self) -> bool:
         """Whether every preset meets the tolerance, as it is or by its remedy."""
-        return all(
-            p.passed or (p.remedy is not None and p.remedy.error_after <= self.tolerance)
-            for p in self.presets
-        )
+        return all(found.holds(self.tolerance) for found in self.presets)
+
+    @property
+    def float32_tensors(self) -> tuple[str, ...]:
+        """What a compilation in the one preset has to keep in float32."""
+        (found,) = self.presets
+        return () if found.remedy is None else found.remedy.float32_tensors

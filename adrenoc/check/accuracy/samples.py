@@ -15,9 +15,9 @@ from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, Deviation, deviation, error_of
 from adrenoc.check.accuracy.floor import floor_of
-from adrenoc.check.accuracy.ideal import NOTHING, IdealRun, Stored
+from adrenoc.check.accuracy.program_run import ProgramRun
 from adrenoc.check.accuracy.result import Floor
-from adrenoc.check.accuracy.variant import Variant
+from adrenoc.check.accuracy.stored import NOTHING, Stored
 from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
@@ -144,18 +144,18 @@ class Judge:
     ) -> None:
         self._outputs, self._tolerance = bench.graph.outputs, tolerance
         self._samples, self._bench = samples, bench
-        self._ideal: IdealRun | None = None
+        self._ideal: ProgramRun | None = None
 
     @property
     def samples(self) -> int:
         """How many sets of inputs plans are judged by."""
         return len(self._samples)
 
-    def judge_compiled(self, variant: Variant) -> Deviation:
+    def judge_compiled(self, variant: ProgramRun) -> Deviation:
         """How far the outputs of a compiled model are from the reference, over all samples."""
         return self.judge_outputs(self.run_compiled(variant))
 
-    def run_compiled(self, variant: Variant) -> list[Arrays]:
+    def run_compiled(self, variant: ProgramRun) -> list[Arrays]:
         """The outputs of a compiled model for each sample, by the graph's names."""
         return [self._name(variant.run(sample.inputs)) for sample in self._samples]
 
@@ -183,7 +183,7 @@ class Judge:
         return floor_of(ours, ideal, exact, stored.count)
 
     @property
-    def ideal(self) -> IdealRun:
+    def ideal(self) -> ProgramRun:
         """The float32 model that rounds what it is told to."""
         if self._ideal is None:
             self._ideal = self._bench.ideal()

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class OutOfEffortError(Exception):
@@ -38,13 +41,13 @@ def smallest_passing(
             known[key] = passes(key)
         return known[key]
 
-    best = tuple(suspects)
+    best: Sequence[str] = tuple(suspects)
     try:
         if not passes_once(best):
             return None
-        best = _shortest_prefix(best, passes_once)
+        best = shortest_prefix(best, passes_once)
     except OutOfEffortError:
-        return Found(chosen=best, is_minimal=False)
+        return Found(chosen=tuple(best), is_minimal=False)
     kept = list(best)
     try:
         _take_out(kept, passes_once)
@@ -53,10 +56,8 @@ def smallest_passing(
     return Found(chosen=tuple(kept), is_minimal=True)
 
 
-def _shortest_prefix(
-    suspects: tuple[str, ...], tried: Callable[[Sequence[str]], bool]
-) -> tuple[str, ...]:
-    """How many of the first are enough; doubling first, since few are usual."""
+def shortest_prefix(suspects: Sequence[T], tried: Callable[[Sequence[T]], bool]) -> Sequence[T]:
+    """As many of the first as are enough, where all are; doubling first, since few are usual."""
     low, high = 0, 1  # `low` fails, or is zero, which was seen to fail
     while high < len(suspects) and not tried(suspects[:high]):
         low, high = high, high * 2

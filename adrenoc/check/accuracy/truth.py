@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from adrenoc.base.reporter import Reporter
 from adrenoc.check.accuracy.bench import Bench
-from adrenoc.check.accuracy.deviation import Arrays, range_error
+from adrenoc.check.accuracy.deviation import range_error
 from adrenoc.check.accuracy.passage import PassageValues
 from adrenoc.check.accuracy.samples import Sample
 from adrenoc.check.reference import run_reference
@@ -22,23 +21,9 @@ _SAME = 1e-2
 """Beyond it the float32 kernels and the reference do not speak of the same tensor."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Truth:
-    """What was seen while the truth was collected.
-
-    `error` is that of the outputs in float32, as far as it counts (`Deviation`); `first_other` the
-    first layer whose float32 kernels are far from the reference, by the model's own name, empty
-    where none is.
-    """
-
-    error: float
-    first_other: str
-
-
-def fill_truth(
-    bench: Bench, samples: list[Sample], model: Path, tolerance: float, reporter: Reporter
-) -> Truth:
-    """Fill in each sample's truth."""
+def fill_truth(bench: Bench, samples: list[Sample], model: Path, reporter: Reporter) -> str:
+    """Fill in each sample's truth; the first layer whose float32 kernels are far from the
+    reference, by the model's own name, empty where none is."""
     started = time.perf_counter()
     variant, names = bench.expose_layers("fp32")
     layers = {node.output for node in bench.layers}
@@ -46,16 +31,15 @@ def fill_truth(
     shared = tensor_names(model).intersection(
         bench.name_of(n) for n in names if n in layers and n in bench.tensors
     )
-    errors, others = [], _Others(bench, reporter)
+    others = _Others(bench, reporter)
     for sample in samples:
         seen = dict(zip(names, variant.run(sample.inputs), strict=True))
-        errors.append(sample.judge(seen, tolerance).counted)
         reference = run_reference(model, sample.named, tensors=sorted(shared))
         others.take({n: reference.get(bench.name_of(n)) for n in seen}, seen)
         sample.truth = {**seen, **sample.inputs}
     took_ms = (time.perf_counter() - started) * 1000
-    reporter.stage("float32", took_ms, f"error {max(errors):.1e}")
-    return Truth(error=max(errors), first_other=others.first)
+    reporter.stage("float32", took_ms, f"{len(names)} tensors")
+    return others.first
 
 
 def fill_token_truth(
@@ -64,7 +48,7 @@ def fill_token_truth(
     looked: Sequence[int],
     reference: PassageValues,
     reporter: Reporter,
-) -> Truth:
+) -> str:
     """The same for the tokens of a passage, each a sample, by what the reference made of each.
 
     The truth of the samples number `looked` is kept; caches go from one to the next.
@@ -73,10 +57,9 @@ def fill_token_truth(
     variant, names = bench.expose_layers("fp32")
     states = bench.graph.states
     pasts: dict[str, np.ndarray] = {}
-    errors, others = [], _Others(bench, reporter)
+    others = _Others(bench, reporter)
     for number, sample in enumerate(samples):
         seen = dict(zip(names, variant.run(sample.inputs), strict=True))
-        errors.append(_worst(seen, sample.expected))
         stated = {
             n: reference.of_token(bench.name_of(n), number, value, is_state=n in states)
             for n, value in seen.items()
@@ -88,8 +71,8 @@ def fill_token_truth(
             sample.truth = {**seen, **sample.inputs}
         pasts = made
     took_ms = (time.perf_counter() - started) * 1000
-    reporter.stage("float32", took_ms, f"error {max(errors):.1e}, {len(samples)} tokens")
-    return Truth(error=max(errors), first_other=others.first)
+    reporter.stage("float32", took_ms, f"{len(names)} tensors, {len(samples)} tokens")
+    return others.first
 
 
 class _Others:
@@ -118,7 +101,3 @@ class _Others:
                     f"{own}: the float32 kernels differ from the reference; its layer is compared "
                     "with float32"
                 )
-
-
-def _worst(seen: Arrays, expected: Arrays) -> float:
-    return max((range_error(seen[name], value) for name, value in expected.items()), default=0.0)

@@ -31,6 +31,7 @@ from adrenoc.check.accuracy.passage import (
     read_passage,
 )
 from adrenoc.check.accuracy.result import TokenScore
+from adrenoc.check.accuracy.search import shortest_prefix
 from adrenoc.check.accuracy.token_score import score_tokens
 from adrenoc.check.reference import run_reference
 from adrenoc.check.source.alone import MADE, READ, make_alone, take_products
@@ -230,25 +231,21 @@ class _Comparison:
         with tempfile.TemporaryDirectory() as folder:
             trial = Path(folder) / "mended.onnx"
 
-            def holds(count: int) -> bool:
-                started = time.perf_counter()
-                write_model(self._take(order[:count]), trial)
-                made = compute_passage(trial, self._form, self._passage)
-                tried[count] = self._score(made[LOGITS])
-                divergence = tried[count].divergence
-                note = f"{count} products of the source: divergence {divergence:.1e}"
-                self._report(f"trial {len(tried)}", started, note)
-                return divergence <= self._tolerance
+            def holds(chosen: Sequence[int]) -> bool:
+                started, count = time.perf_counter(), len(chosen)
+                if count not in tried:
+                    write_model(self._take(chosen), trial)
+                    made = compute_passage(trial, self._form, self._passage)
+                    tried[count] = self._score(made[LOGITS])
+                    note = (
+                        f"{count} products of the source: divergence {tried[count].divergence:.1e}"
+                    )
+                    self._report(f"trial {len(tried)}", started, note)
+                return tried[count].divergence <= self._tolerance
 
-            fails, enough = 0, len(order)
-            if not holds(enough):
+            if not holds(order):
                 return None
-            while enough - fails > 1:
-                middle = (fails + enough) // 2
-                if holds(middle):
-                    enough = middle
-                else:
-                    fails = middle
+            enough = len(shortest_prefix(order, holds))
         model = self._take(order[:enough])
         write_model(model, path)
         return MendedModel(

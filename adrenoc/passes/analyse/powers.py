@@ -5,7 +5,6 @@ Half holds the square of 256 no more, and has of the square of 0.001 four bits l
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Any
 
 from tvm_ffi.structural import structural_equal, structural_map
@@ -39,16 +38,3 @@ def is_power(part: Any) -> bool:
     if not find_loaded_buffers(base):
         return bool(find_loaded_buffers(exponent))
     return not isinstance(exponent, tirx.FloatImm) or abs(exponent.value) > 1
-
-
-def calls(body: Body, names: Container[str]) -> bool:
-    """Whether an expression calls one of these functions."""
-    found = False
-
-    def note(call: Any) -> Any:
-        nonlocal found
-        found |= getattr(call.op, "name", "") in names
-        return call
-
-    structural_map(body.value, (Call, note))
-    return found

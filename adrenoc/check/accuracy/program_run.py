@@ -1,57 +1,39 @@
-"""Compiled variants of a model, ready to run.
+"""Runs compiled variants of one model launch by launch, each with memory of its own.
 
-Variants of one model share most of their kernels, so a trial runs step by step from a store that
-builds each distinct kernel once.  What is timed, and what has steps on the CPU, runs as a bundle
-would: in TVM's virtual machine.
+Variants share most of their kernels, so they come from a store that builds each distinct one once.
+Between two launches tensors can be rounded to half, and constants can be: what rounding alone does
+to a model in float32 is the floor of the error of any plan that stores halves, and what a plan
+loses beyond that is lost by its kernels.
+
+Before -> after (`t` is rounded, and `w`):
+    t = conv2d(x, w); y = relu(t)        t = conv2d(x, half(w)); t = half(t); y = relu(t)
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
 from tvm_ffi.structural import structural_equal, structural_hash
 
 from adrenoc.base.errors import DeviceError
 from adrenoc.base.files.outputs import cache_errors
 from adrenoc.base.files.read import cache_folder
+from adrenoc.base.tvmapi import tirx
+from adrenoc.check.accuracy.stored import NOTHING, Stored, constant_of, round_to
+from adrenoc.ir.node_kinds import CPU, TO_CPU
 from adrenoc.ir.operand import TEXTURE, OperandSpec
-from adrenoc.ir.program import Program, Step
+from adrenoc.ir.program import Program
 from adrenoc.kernels.codegen.build import build_kernel
 from adrenoc.native.opencl import build_cached
+from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
 from adrenoc.target.target import Target
 
 Arrays = Mapping[str, np.ndarray]
-_KERNEL = "kernel"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The figures of one compiled variant, for its cost.
-
-    `floor_us` is the roofline's sum over all launches, `time_us` the same with the gaps between
-    them; None where the target gives no rates.
-    """
-
-    memory_bytes: int
-    moved_bytes: int
-    floor_us: float | None
-    time_us: float | None = None
-
-
-class Variant(Protocol):
-    """Runs on inputs by the graph's names; gives the outputs in order."""
-
-    plan: Plan
-
-    def run(self, inputs: Arrays) -> list[np.ndarray]:
-        """The outputs in order."""
+_KERNEL, _HALF = "kernel", "float16"
 
 
 class KernelStore:
@@ -75,29 +57,25 @@ class KernelStore:
             if structural_equal(known, named):
                 return function
         module = build_kernel(named, self._target)
-        self.build(module)
+        build_cached(module, self._number, self._programs)
         function = module[_KERNEL]
         alike.append((named, function))
         return function
 
-    def build(self, module: Any) -> None:
-        """Build all kernels of a module side by side, as far as none was kept."""
-        build_cached(module, self._number, self._programs)
 
-
-class SteppedVariant:
-    """Runs the launches of a program one by one, each with memory of its own.
+class ProgramRun:
+    """A program on a device.
 
     States, as the caches of a decoder, stay on the device: a run that is given none goes on with
     what the last one left.
     """
 
-    def __init__(self, program: Program, plan: Plan, store: KernelStore, device: Any) -> None:
-        self.plan = plan
+    def __init__(self, program: Program, store: KernelStore, device: Any) -> None:
         self._program, self._device = program, device
-        kernels = {name: store.function(k.func) for name, k in program.kernels.items()}
-        self._steps = [(kernels[step.kernel], step) for step in program.steps]
-        self._params = upload(program, device)
+        self._functions = {name: store.function(k.func) for name, k in program.kernels.items()}
+        self._functions |= {n: _cpu_function(n, f) for n, f in program.cpu_functions.items()}
+        self._exact = upload(program, device)
+        self._halves: dict[str, Any] = {}
         self._last_use = {
             self._owner(name): number
             for number, step in enumerate(program.steps)
@@ -105,23 +83,47 @@ class SteppedVariant:
         }
         self._states = HeldStates(program, device)
 
-    def run(self, inputs: Arrays) -> list[np.ndarray]:
-        """The outputs in order for inputs by the graph's names."""
-        graph = self._program.graph
+    def run(self, inputs: Arrays, rounding: Stored = NOTHING) -> list[np.ndarray]:
+        """The outputs in order for inputs by the graph's names; `rounding` is what is rounded."""
+        graph, cpu = self._program.graph, tvm.cpu()
+        params = self._params(rounding.constants)
         kept = {self._owner(name) for name in graph.outputs}
         with device_errors():
             held = self._states.bring(inputs)
-            for number, (function, step) in enumerate(self._steps):
+            for number, step in enumerate(self._program.steps):
+                on_cpu = step.place in (CPU, TO_CPU)
                 for made in map(self._owner, step.writes):
                     if made not in held:
-                        held[made] = empty(graph.operand(made), self._device)
+                        held[made] = empty(graph.operand(made), cpu if on_cpu else self._device)
                 names = [self._owner(name) for name in step.arguments]
-                function(*(self._params.get(n) or held[n] for n in names))
+                tensors = [params.get(n) or held[n] for n in names]
+                if step.kernel:
+                    if step.place == CPU:
+                        self._device.sync()
+                    self._functions[step.kernel](*tensors)
+                else:
+                    tensors[1].copyfrom(tensors[0].numpy())
+                for made in map(self._owner, step.writes):
+                    if made in rounding.tensors:
+                        held[made].copyfrom(round_to(held[made].numpy(), _HALF))
                 for name in names:
                     if self._last_use[name] == number and name not in kept:
                         held.pop(name, None)
             self._device.sync()
             return [held[self._owner(name)].numpy() for name in graph.outputs]
+
+    def _params(self, rounded: Iterable[str]) -> dict[str, Any]:
+        wanted = set(rounded)
+        chosen = {}
+        for name, exact in self._exact.items():
+            if constant_of(self._program.graph, name) not in wanted or exact.dtype != "float32":
+                chosen[name] = exact
+                continue
+            if name not in self._halves:
+                half = round_to(np.asarray(self._program.params[name].value), _HALF)
+                self._halves[name] = tvm.runtime.tensor(half, self._device)
+            chosen[name] = self._halves[name]
+        return chosen
 
     def _owner(self, name: str) -> str:
         return self._program.graph.owner(name)
@@ -148,56 +150,6 @@ class HeldStates:
         """In the dtype that the program has for it, which is a state's own, or the model's."""
         kept = value.astype(self._graph.operand(name).dtype, copy=False)
         return tvm.runtime.tensor(np.asarray(kept, order="C"), self._device)
-
-
-class MachineVariant:
-    """Runs a built program in TVM's virtual machine."""
-
-    def __init__(
-        self, executable: Any, program: Program, plan: Plan, store: KernelStore, device: Any
-    ) -> None:
-        self.plan = plan
-        self._device, self._graph = device, program.graph
-        self._states = HeldStates(program, device)
-        module = executable.jit()
-        store.build(module)  # else each kernel would be built by itself, as it is first launched
-        self._main = relax.VirtualMachine(module, [device, tvm.cpu()])["main"]
-        self._params = list(upload(program, device).values())
-
-    def run(self, inputs: Arrays) -> list[np.ndarray]:
-        """The outputs in order for inputs by the graph's names."""
-        held = self._states.bring(inputs)
-        made = iter(self._call(self._arguments(held)))
-        states = self._graph.states  # which the program hands nobody
-        return [
-            (held[states[name]] if name in states else next(made)).numpy()
-            for name in self._graph.outputs
-        ]
-
-    def median_ms(self, inputs: Arrays, runs: int = 5) -> float:
-        """The median time of some warm runs."""
-        arguments = self._arguments(self._states.bring(inputs))
-        self._call(arguments)
-        times = []
-        for _ in range(runs):
-            started = time.perf_counter()
-            self._call(arguments)
-            times.append((time.perf_counter() - started) * 1000)
-        return sorted(times)[runs // 2]
-
-    def _arguments(self, held: Mapping[str, Any]) -> list[Any]:
-        return [*(held[name] for name in self._graph.inputs), *self._params]
-
-    def _call(self, arguments: list[Any]) -> list[Any]:
-        with device_errors():
-            result = self._main(*arguments)
-            self._device.sync()
-        return [result] if hasattr(result, "numpy") else list(result)
-
-
-def can_step(steps: tuple[Step, ...]) -> bool:
-    """Whether all steps are launches of kernels."""
-    return all(step.place == "gpu" for step in steps)
 
 
 def upload(program: Program, device: Any) -> dict[str, Any]:
@@ -227,3 +179,9 @@ def device_errors() -> Iterator[None]:
             f"the OpenCL device failed: {str(error).strip().splitlines()[0]}",
             hint="adrenoc doctor lists the devices here",
         ) from error
+
+
+def _cpu_function(name: str, func: Any) -> Any:
+    target = tvm.target.Target("llvm")
+    module = tvm.IRModule({name: lower_for_cpu(func, target)})
+    return tirx.build(module, target=target)[name]

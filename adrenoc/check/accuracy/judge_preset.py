@@ -1,0 +1,129 @@
+"""Whether a preset holds a tolerance, and what has to be in float32 where it does not.
+
+What `check-accuracy` and `compile --accuracy` both ask: the compiled kernels run beside the
+reference, rounding alone is the floor, and one search finds the remedy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from adrenoc.base.reporter import Reporter
+from adrenoc.check.accuracy.bench import Bench, Plan
+from adrenoc.check.accuracy.deviation import Arrays
+from adrenoc.check.accuracy.effort import Effort
+from adrenoc.check.accuracy.result import Cost, PresetAccuracy, Remedy
+from adrenoc.check.accuracy.samples import Judge
+from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing
+from adrenoc.check.accuracy.stored import Stored
+from adrenoc.check.accuracy.units import find_units, rank_units
+
+_RANKED_ON = 1
+"""Sets of inputs that contributions are measured on; trials are judged by all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked of each preset: the tolerance, and the share of the usual work for a remedy."""
+
+    tolerance: float
+    effort: float = 1.0
+
+
+def judge_preset(
+    bench: Bench, judge: Judge, preset: str, asked: Asked, reporter: Reporter
+) -> tuple[PresetAccuracy, Sequence[Arrays]]:
+    """Judge a preset as a whole, and find its remedy if it needs one; with its outputs."""
+    outputs = judge.run_compiled(bench.whole(preset))
+    ours = judge.judge_outputs(outputs)
+    started = time.perf_counter()
+    floor = judge.measure_floor(ours, bench.find_halves(preset))
+    reporter.stage(f"{preset} floor", _ms_since(started), f"error {floor.error:.1e}")
+    passed = ours.counted <= asked.tolerance
+    remedy = None
+    effort = Effort(nodes=len(bench.fuse(preset).nodes), share=asked.effort)
+    if not passed and floor.float32_counted <= asked.tolerance:
+        search = _Search(bench, judge, preset, effort, reporter)
+        remedy = search.find(asked.tolerance, ours.counted)
+    found = PresetAccuracy(
+        preset=preset,
+        error=ours.largest,
+        accepted_as=ours.accepted_as if passed else "",
+        floor=floor,
+        passed=passed,
+        remedy=remedy,
+        left=effort.left,
+    )
+    return found, outputs
+
+
+class _Search:
+    """Tries plans of one preset on the device."""
+
+    def __init__(
+        self, bench: Bench, judge: Judge, preset: str, effort: Effort, reporter: Reporter
+    ) -> None:
+        self._bench, self._judge, self._preset = bench, judge, preset
+        self._effort, self._reporter = effort, reporter
+
+    def find(self, tolerance: float, error: float) -> Remedy | None:
+        """Find the remedy; None where not even all tensors in float32 hold the tolerance."""
+        bench, started = self._bench, time.perf_counter()
+        units = find_units(bench.fuse(self._preset), bench.find_halves(self._preset))
+        ranked = rank_units(units, self._measure, self._effort)
+        note = f"{len(ranked)} in {self._effort.runs} runs"
+        self._reporter.stage(f"{self._preset} contributions", _ms_since(started), note)
+        pins = {unit.tensors[0]: unit.tensors for unit in ranked}
+        errors: list[tuple[frozenset[str], float]] = []
+
+        def passes(chosen: frozenset[str]) -> bool:
+            if errors and self._effort.is_spent():
+                raise OutOfEffortError
+            tensors = [name for unit in chosen for name in pins[unit]]
+            errors.append((chosen, self._try(tensors, len(errors) + 1)))
+            return errors[-1][1] <= tolerance
+
+        found = smallest_passing(tuple(pins), passes)
+        if found is None:
+            return None
+        if not found.is_minimal:
+            self._effort.leave("tensors to leave out", len(found.chosen))
+        tensors = [name for unit in found.chosen for name in pins[unit]]
+        return Remedy(
+            float32_tensors=tuple(dict.fromkeys(bench.name_of(name) for name in tensors)),
+            error_before=error,
+            error_after=dict(errors)[frozenset(found.chosen)],
+            is_minimal=found.is_minimal,
+            trials=len(errors),
+            runs=self._effort.runs,
+            cost=_compare(bench.plan(self._preset), bench.plan(self._preset, tensors)),
+        )
+
+    def _measure(self, stored: Stored) -> float:
+        self._effort.run(_RANKED_ON)
+        return self._judge.judge_rounding(stored, _RANKED_ON).rms ** 2
+
+    def _try(self, tensors: Iterable[str], number: int) -> float:
+        """The error of the compiled kernels with these in float32."""
+        started, names = time.perf_counter(), tuple(tensors)
+        self._effort.plan()
+        self._effort.run(self._judge.samples)
+        error = self._judge.judge_compiled(self._bench.whole(self._preset, names)).counted
+        note = f"{len(names)} tensors in float32: error {error:.1e}"
+        self._reporter.stage(f"{self._preset} trial {number}", _ms_since(started), note)
+        return error
+
+
+def _compare(before: Plan, after: Plan) -> Cost:
+    times = before.time_us, after.time_us
+    return Cost(
+        memory_bytes=(before.memory_bytes, after.memory_bytes),
+        moved_bytes=(before.moved_bytes, after.moved_bytes),
+        time_us=None if times[0] is None or times[1] is None else (times[0], times[1]),
+    )
+
+
+def _ms_since(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
