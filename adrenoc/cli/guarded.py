@@ -88,8 +88,19 @@ def wants_json() -> bool:
     return context is not None and bool(context.meta.get(_JSON))
 
 
+PLACE_NAMES = ("--on", "--rpc")
+"""The option that says where a command works; `--adb[=SERIAL]` is `--on adb[:SERIAL]`."""
+_ADB = "--adb"
+
+
 class Command(click.Command):
     """A command whose outputs replace none of its inputs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take words that say the same as others for these."""
+        if any(PLACE_NAMES[0] in param.opts for param in self.params):
+            args = [_spell_place(word) for word in args]
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own parameters, and those of every command."""
@@ -120,6 +131,12 @@ class Command(click.Command):
             many = value if isinstance(value, list | tuple) else (value,)
             is_path = isinstance(param.type, InputPath)
             yield from ((param, path) for path in _only_paths(many, texts=is_path))
+
+
+def _spell_place(word: str) -> str:
+    """Write `--adb`, whose serial number may be left out, as the option that it is short for."""
+    name, equals, serial = word.partition("=")
+    return word if name != _ADB else f"{PLACE_NAMES[0]}=adb{':' if equals else ''}{serial}"
 
 
 class HeavyCommand(Command):

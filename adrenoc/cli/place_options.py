@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adrenoc.base.files.native_path import OTHER_CACHE_FOLDER, spell_native_path
+from adrenoc.cli.guarded import PLACE_NAMES
 from adrenoc.cli.model_params import ParamType
 from adrenoc.cli.records import option
 
@@ -97,14 +98,14 @@ class PlaceParam(ParamType):
 _FORMS = (
     "adb or adb:SERIAL, a phone; [KEY@]HOST:PORT, where `adrenoc runtime serve` runs; "
     "tracker:KIND@HOST:PORT, a server that TVM's tracker knows; opencl:NUMBER or opencl:NAME, a "
-    "device here (adrenoc doctor)"
+    "device here (adrenoc doctor).  --rpc HOST:PORT and --adb[=SERIAL] say the same"
 )
 
 
 def place_option() -> Any:
     """Declare a field as the place where a command works."""
     return option(
-        "--on",
+        *PLACE_NAMES,
         type=PlaceParam(),
         default=HERE,
         metavar="PLACE",
@@ -115,7 +116,7 @@ def place_option() -> Any:
 def places_option(text: str) -> Any:
     """Declare a field as the places where a command works side by side."""
     return option(
-        "--on",
+        *PLACE_NAMES,
         type=PlaceParam(),
         multiple=True,
         metavar="PLACE",

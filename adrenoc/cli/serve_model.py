@@ -45,9 +45,10 @@ class _ServedModel:
 @click.command("serve", cls=HeavyCommand)
 @give_options(_ServedModel)
 def serve_model_command(given: _ServedModel) -> None:
-    """Serve a language model until interrupted: /v1/chat/completions, /v1/completions, /v1/models
-    and /health, streamed where a client asks.
+    """Serve a language model to clients of OpenAI's API until interrupted.
 
+    There are /v1/chat/completions, /v1/completions, /v1/models and /health; answers are streamed
+    where a client asks.
     Requests are answered one after the other.  A conversation's beginning stays in the caches.
 
     \b
