@@ -99,6 +99,8 @@ def show_remedy(found: PresetAccuracy, tolerance: float) -> None:
 
     fields = [*list_score(found.score), ("floor", floor_text(found.floor))]
     remedy = found.remedy
+    if found.scales:
+        fields.append(("scales", found.scales))
     if found.left:
         fields.append(("untried", f"{', '.join(found.left)} (a larger --effort goes on)"))
     if found.starts_at:

@@ -217,6 +217,15 @@ def test_scales_that_a_bundle_does_not_hold_are_told(
     )
     words = ["run", str(bundle / "m.adrenoc"), "--check", str(model), "--repeat", "1", "--json"]
     said = json.loads(CliRunner().invoke(cli, words, catch_exceptions=False).stdout)["check"]
-    assert said["passed"]
-    assert ("on 10000 times the usual ones `y` is not finite" in said["inputs"]) == ends
-    assert ("finite as float32 is on 0.001 to 10000 times" in said["inputs"]) != ends
+    report = check_accuracy(
+        model,
+        target=target,
+        presets=("mixed",),
+        reporter=SilentReporter(),
+        tolerance=TOLERANCE,
+        effort=0.0,
+    )
+    assert said["passed"] and report.passed
+    for told in (said["inputs"], report.presets[0].scales):
+        assert ("on 10000 times the usual ones `y` is not finite" in told) == ends
+        assert ("finite as float32 is on 0.001 to 10000 times" in told) != ends

@@ -36,7 +36,8 @@ def judge_preset(
     bench: Bench, judge: Judge, preset: str, asked: Asked, reporter: Reporter
 ) -> tuple[PresetAccuracy, Sequence[Arrays]]:
     """Judge a preset as a whole, and find its remedy if it needs one; with its outputs."""
-    outputs = judge.run_compiled(bench.whole(preset))
+    whole = bench.whole(preset)
+    outputs = judge.run_compiled(whole)
     ours = judge.judge_outputs(outputs)
     started = time.perf_counter()
     floor = judge.measure_floor(ours, bench.find_halves(preset))
@@ -55,6 +56,7 @@ def judge_preset(
         passed=passed,
         remedy=remedy,
         left=effort.left,
+        scales=judge.tell_range(whole),
     )
     return found, outputs
 

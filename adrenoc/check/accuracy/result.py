@@ -141,7 +141,8 @@ class PresetAccuracy:
     `remedy` is None where none is needed, or where even float32 throughout does not meet the
     tolerance (`error_in_float32`).  `left` is what the search left untried when its effort was
     spent.  `accepted_as` says why outputs beyond the tolerance pass: the reference knows them no
-    better, as of quantised models whose kernels round each in their own way.  Of an examination
+    better, as of quantised models whose kernels round each in their own way.  `scales` tells how
+    far usual inputs may be scaled, empty where none were drawn.  Of an examination
     `layers` are all layers in execution order, and `starts_at` is where the error starts, empty
     where no layer stands out; `score` is of decoders alone.
     """
@@ -153,6 +154,7 @@ class PresetAccuracy:
     remedy: Remedy | None
     left: tuple[str, ...] = ()
     accepted_as: str = ""
+    scales: str = ""
     layers: tuple[LayerAccuracy, ...] = ()
     starts_at: str = ""
     score: TokenScore | None = None

@@ -18,9 +18,10 @@ from adrenoc.check.accuracy.floor import floor_of
 from adrenoc.check.accuracy.program_run import ProgramRun
 from adrenoc.check.accuracy.result import Floor
 from adrenoc.check.accuracy.stored import NOTHING, Stored
-from adrenoc.check.inputs import InputFile, make_inputs
+from adrenoc.check.inputs import InputFile, Inputs, make_inputs
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
+from adrenoc.check.sweep import scale_inputs, tell_range
 from adrenoc.check.trial_inputs import REFUSED, draw_trials
 from adrenoc.importers.fixed_inputs import read_fixed_inputs
 from adrenoc.importers.signature import read_signature
@@ -181,6 +182,17 @@ class Judge:
         """What ideal rounding of what a plan stores gives on the same samples, beside the plan."""
         ideal, exact = self.judge_rounding(stored), self.judge_rounding(NOTHING)
         return floor_of(ours, ideal, exact, stored.count)
+
+    def tell_range(self, variant: ProgramRun) -> str:
+        """Tell at which scales of drawn inputs a compiled model is not finite and float32 is."""
+        usual = self._samples[0].named
+        scaled = scale_inputs(usual) if isinstance(usual, Inputs) else []
+        if not scaled:
+            return ""
+        given = [self._bench.rename_inputs(one) for one in scaled]
+        ours = [self._name(variant.run(one)) for one in given]
+        theirs = [self._name(self.ideal.run(one)) for one in given]
+        return tell_range(ours, theirs)
 
     @property
     def ideal(self) -> ProgramRun:
