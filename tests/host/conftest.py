@@ -15,6 +15,15 @@ _AS_USERS = tuple(
 """Files about which numbers lie in half.  Others test kernels, in half wherever they can be."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark kernels that multiply in halves as nightly: all but these is what `mixed` has, too."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.parent.name == "host":
+            params = item.callspec.params if hasattr(item, "callspec") else {}
+            if params.get("preset") == "fp16":
+                item.add_marker(pytest.mark.nightly)
+
+
 @pytest.fixture(autouse=True)
 def _as_users(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.path.name.startswith(_AS_USERS):
