@@ -19,9 +19,9 @@ def make_result(exit_code: int = 0, **output: object) -> Result:
 
 def give_good_result(job: Job, plan: Plan, p50_ms: float = 2.0) -> Result:
     """What a device that works says."""
-    if job.deed == IDENTIFY:
+    if job.action == IDENTIFY:
         return make_result(server=PHONE)
-    if job.deed == COMPILE:
+    if job.action == COMPILE:
         plan.bundle_path(job.target, Path(job.model)).mkdir(exist_ok=True)
         return make_result()
     return make_result(

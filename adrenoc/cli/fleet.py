@@ -49,7 +49,7 @@ class _Given:
         "[default: what each device says it is]",
     )
     preset: str | None = preset_option()
-    deeds: tuple[str, ...] = option(
+    actions: tuple[str, ...] = option(
         "--do",
         type=click.Choice(_DEEDS),
         multiple=True,
@@ -95,9 +95,9 @@ class _Given:
     def __post_init__(self) -> None:
         from adrenoc.target.device_set import DeviceSet
 
-        if not self.models and not set(self.deeds) <= {"verify", "calibrate"}:
+        if not self.models and not set(self.actions) <= {"verify", "calibrate"}:
             raise click.UsageError("Missing argument 'MODEL...'")
-        single = {"verify", "tune"} & set(self.deeds)
+        single = {"verify", "tune"} & set(self.actions)
         if single and isinstance(self.target, DeviceSet):
             raise click.UsageError(
                 f"--do {min(single)} is for one kind of GPU, not for several; without --device "
@@ -163,7 +163,7 @@ def _fleet_options(given: _Given) -> FleetOptions:
     patience_s = read_number("ADRENOC_FLEET_PATIENCE", 60.0, least=0.0, most=MOST_SECONDS)
     return FleetOptions(
         models=given.models,
-        deeds=tuple(dict.fromkeys(given.deeds)),
+        actions=tuple(dict.fromkeys(given.actions)),
         target="" if given.target is None else given.target.option,
         preset=given.preset or "",
         tolerance=given.tolerance,
@@ -190,7 +190,7 @@ def _write_reports(given: _Given, lines: tuple[FleetLine, ...]) -> None:
 
 
 def _describe_line(line: FleetLine) -> str:
-    what = Path(line.model).name or line.deed
+    what = Path(line.model).name or line.action
     where = f" on {line.device}" if line.device else ""
     return f"{what}{where}: {line.status}{line.note and f', {line.note}'}"
 
@@ -236,9 +236,9 @@ def _say(job: Job, result: Result) -> None:
 
     where = f" on {job.device}" if job.device else ""
     what = f" {Path(job.model).name}" if job.model else ""
-    target = f" for {job.target}" if job.deed == "compile" else ""
+    target = f" for {job.target}" if job.action == "compile" else ""
     ending = "" if result.exit_code == 0 else f": {result.error or 'wrong values'}"
-    say_aside(f"  {job.deed}{what}{target}{where}, {result.took_s:.1f} s{ending}")
+    say_aside(f"  {job.action}{what}{target}{where}, {result.took_s:.1f} s{ending}")
 
 
 def _show(lines: tuple[FleetLine, ...]) -> None:

@@ -48,8 +48,8 @@ def test_a_phone_leaves_and_comes_back(
         rows = read_rows(fleet)
     by_device = {serial: [r for r in rows if r["device"] == serial] for serial in (STAYS, LEAVES)}
     for serial, own in by_device.items():
-        assert [(row["deed"], row["status"]) for row in own] == [("run", "right")] * 2, serial
+        assert [(row["action"], row["status"]) for row in own] == [("run", "right")] * 2, serial
     (absent,) = [row for row in rows if row["device"] == ABSENT]
-    assert (absent["status"], absent["deed"]) == ("left", "identify")
+    assert (absent["status"], absent["action"]) == ("left", "identify")
     assert f"adb has no device {ABSENT}" in str(absent["note"])
-    assert {json.dumps(row["target"]) for row in rows if row["deed"] == "run"} == {'"host"'}
+    assert {json.dumps(row["target"]) for row in rows if row["action"] == "run"} == {'"host"'}

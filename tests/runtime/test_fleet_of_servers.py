@@ -54,11 +54,11 @@ def test_a_fleet_that_is_killed_goes_on(
         kept = {path: path.read_bytes() for path in results.glob("*.json")}
         rows = read_rows(start_fleet(*words, folder=folder))
     assert {path: path.read_bytes() for path in kept} == kept
-    ran = [(row["device"], Path(str(row["model"])).name) for row in rows if row["deed"] == "run"]
+    ran = [(row["device"], Path(str(row["model"])).name) for row in rows if row["action"] == "run"]
     assert sorted(ran) == sorted((place, model.name) for place in places for model in models)
-    assert {row["status"] for row in rows if row["deed"] == "run"} == {"right"}
+    assert {row["status"] for row in rows if row["action"] == "run"} == {"right"}
     (left,) = [row for row in rows if row["device"] == dead]
-    assert (left["status"], left["deed"]) == ("left", "identify")
+    assert (left["status"], left["action"]) == ("left", "identify")
 
 
 def test_a_fleet_of_a_tracker(runtime: Runtime, opencl: str, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_a_device_says_what_it_is_then_waits_for_its_bundles(fleet: PlantedFleet
     fleet.board.meet("x")
     asked = fleet.board.take("x")
     assert asked is not None
-    assert asked.deed == IDENTIFY
+    assert asked.action == IDENTIFY
     assert fleet.board.take("x") is None
     fleet.finish(asked, give_good_result(asked, fleet.plan))
     assert fleet.board.targets() == {"x": "adreno:a750"}
@@ -47,7 +47,7 @@ def test_a_device_says_what_it_is_then_waits_for_its_bundles(fleet: PlantedFleet
     fleet.finish(made, give_good_result(made, fleet.plan))
     run = fleet.board.take("x")
     assert run is not None
-    assert (run.deed, run.model) == (RUN, str(fleet.models[0]))
+    assert (run.action, run.model) == (RUN, str(fleet.models[0]))
 
 
 def test_one_bundle_serves_devices_of_several_kinds(tmp_path: Path) -> None:
@@ -55,29 +55,33 @@ def test_one_bundle_serves_devices_of_several_kinds(tmp_path: Path) -> None:
     for name in ("x", "y"):
         fleet.board.meet(name)
     done = fleet.walk("x", "y")
-    assert [sum(job.deed == deed for job in done) for deed in (COMPILE, RUN)] == [2, 4]
-    ran = {word for job in done if job.deed == RUN for word in job.words if "/bundles/" in word}
+    assert [sum(job.action == action for job in done) for action in (COMPILE, RUN)] == [2, 4]
+    ran = {word for job in done if job.action == RUN for word in job.words if "/bundles/" in word}
     assert len(ran) == 2
     assert all(len(Path(word).name) < 64 for word in ran)
     other = PlantedFleet(tmp_path, target=load_device_set("adreno:660,adreno:750").option)
     assert not ran & {str(other.plan.bundle_path(other.options.target, m)) for m in other.models}
 
 
-@pytest.mark.parametrize("deed", ["verify", "tune"])
+@pytest.mark.parametrize("action", ["verify", "tune"])
 def test_what_is_done_for_one_kind_of_gpu_takes_no_set(
-    deed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.onnx").write_bytes(relu())
-    words = ["device", "fleet", str(tmp_path / "a.onnx"), "--do", deed, "--on", "127.0.0.1:1"]
+    words = ["device", "fleet", str(tmp_path / "a.onnx"), "--do", action, "--on", "127.0.0.1:1"]
     assert main([*words, "--device", "adreno:660,adreno:750"]) == 2
-    assert f"--do {deed} is for one kind of GPU" in capsys.readouterr().err
+    assert f"--do {action} is for one kind of GPU" in capsys.readouterr().err
 
 
 def test_a_bundle_is_made_once_for_a_kind_of_gpu(fleet: PlantedFleet) -> None:
     for name in ("x", "y", "z"):
         fleet.board.meet(name)
     done = fleet.walk("x", "y", "z")
-    assert [sum(job.deed == deed for job in done) for deed in (IDENTIFY, COMPILE, RUN)] == [3, 2, 6]
+    assert [sum(job.action == action for job in done) for action in (IDENTIFY, COMPILE, RUN)] == [
+        3,
+        2,
+        6,
+    ]
     assert fleet.board.settle()
     assert {row.state for row in fleet.board.rows()} == {DONE}
 
@@ -92,7 +96,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, fleet: PlantedFleet) ->
     # Another preset is another fleet, and so is another model of the same name.
     other = PlantedFleet(tmp_path, preset="fp32")
     other.board.meet("x")
-    assert [job.deed for job in other.walk("x")] == [COMPILE, COMPILE, RUN, RUN]
+    assert [job.action for job in other.walk("x")] == [COMPILE, COMPILE, RUN, RUN]
     (tmp_path / "a.onnx").write_bytes(relu("other"))
     changed = Plan(fleet.options, fleet.store)
     assert changed.compile("host", fleet.models[0]) != fleet.plan.compile("host", fleet.models[0])
@@ -101,7 +105,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, fleet: PlantedFleet) ->
         path.rmdir()
     bare = PlantedFleet(tmp_path)
     bare.board.meet("x")
-    assert {job.deed for job in bare.walk("x")} >= {COMPILE}
+    assert {job.action for job in bare.walk("x")} >= {COMPILE}
 
 
 @pytest.fixture
@@ -168,7 +172,7 @@ def test_a_device_that_is_lost_by_one_job_alone_fails_it(fleet: PlantedFleet) ->
 
 def test_a_device_does_one_job_at_a_time(tmp_path: Path) -> None:
     """Between the sessions of a job its tracker offers it to others."""
-    fleet = PlantedFleet(tmp_path, target="adreno:750", deeds=(RUN, VERIFY), check=False)
+    fleet = PlantedFleet(tmp_path, target="adreno:750", actions=(RUN, VERIFY), check=False)
     fleet.board.meet("x", kind="phones")
     for _ in fleet.models:
         made = fleet.board.take_compile()
@@ -211,7 +215,7 @@ def test_a_command_that_dies_is_done_again_so_often(fleet: PlantedFleet) -> None
 @pytest.mark.parametrize("code", [-9, RemoteError.exit_code])
 def test_a_command_that_dies_having_done_more_is_not_to_blame(tmp_path: Path, code: int) -> None:
     """It goes on from what it did: only one that comes no further has failed."""
-    fleet = PlantedFleet(tmp_path, target="host", deeds=(VERIFY, CALIBRATE))
+    fleet = PlantedFleet(tmp_path, target="host", actions=(VERIFY, CALIBRATE))
     fleet.board.meet("x", kind="phones")
     died = Result(exit_code=code, took_s=1.0, ended="", error="it left")
     most = MOST_ATTEMPTS if code < 0 else MOST_LOSSES
@@ -223,7 +227,7 @@ def test_a_command_that_dies_having_done_more_is_not_to_blame(tmp_path: Path, co
         fleet.finish(job, died)
     for _ in range(most):
         again = fleet.board.take("x")
-        assert again is not None and again.deed == VERIFY
+        assert again is not None and again.action == VERIFY
         fleet.finish(again, died)
     (row, _) = fleet.board.rows()
     assert row.state == FAILED

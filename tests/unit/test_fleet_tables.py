@@ -77,7 +77,7 @@ def test_a_baseline_tells_what_became_slower(
 
 
 def test_a_baseline_knows_a_model_in_another_folder() -> None:
-    facts = {"deed": RUN, "device": "x", "target": "adreno", "status": "right"}
+    facts = {"action": RUN, "device": "x", "target": "adreno", "status": "right"}
     one, other = (FleetLine(**facts, model=f"{place}/m.onnx", p50_ms=1.0) for place in ("a", "b"))
     alone = FleetLine(**facts, model="c/n.onnx")
     before = FleetBaseline(lines=(one, other, alone))
@@ -96,7 +96,7 @@ def test_a_baseline_that_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_junit_and_page_show_any_name_as_a_text() -> None:
-    facts = {"deed": RUN, "target": "adreno", "gpu": "<b>\x1b[2J", "took_s": 2.0}
+    facts = {"action": RUN, "target": "adreno", "gpu": "<b>\x1b[2J", "took_s": 2.0}
     lines = [
         FleetLine(**facts, device="x", model="a.onnx", status="right", p50_ms=1.5),
         FleetLine(**facts, device="x", model="b.onnx", status="wrong", note="y & z\x00"),
@@ -118,7 +118,7 @@ def test_junit_and_page_show_any_name_as_a_text() -> None:
 
 
 def test_a_fleet_of_which_no_device_answered_is_an_error() -> None:
-    facts = {"deed": RUN, "target": "adreno", "gpu": "", "took_s": 0.0, "model": "a.onnx"}
+    facts = {"action": RUN, "target": "adreno", "gpu": "", "took_s": 0.0, "model": "a.onnx"}
     left = FleetLine(**facts, device="x", status="left", note="gone")
     right = FleetLine(**facts, device="y", status="right")
     wrong = FleetLine(**facts, device="z", status="wrong")

@@ -225,7 +225,7 @@ class Board:
         return made is not None and made.exit_code != 0
 
     def _bundle(self, job: Job) -> Job | None:
-        return self._plan.compile(job.target, Path(job.model)) if job.deed == RUN else None
+        return self._plan.compile(job.target, Path(job.model)) if job.action == RUN else None
 
     def _find_result(self, job: Job) -> Result | None:
         """Return the result of a job; looked for on disk once.
@@ -245,7 +245,7 @@ class Board:
         redone."""
         if found.exit_code:
             return not self._again
-        return job.deed != COMPILE or self._plan.bundle_path(job.target, Path(job.model)).exists()
+        return job.action != COMPILE or self._plan.bundle_path(job.target, Path(job.model)).exists()
 
     def _learn(self, device: DeviceStanding, target: str) -> None:
         """Find out what to compile for, and with it what there is to do."""

@@ -76,7 +76,7 @@ def run_fleet(
             while not board.settle():
                 workers.check()
                 time.sleep(_TICK_S)
-            tuned = _tune(plan, board, workers, members, tracked) if TUNE in options.deeds else ()
+            tuned = _tune(plan, board, workers, members, tracked) if TUNE in options.actions else ()
         return FleetReport(rows=(*board.rows(), *tuned), targets=board.targets())
 
 

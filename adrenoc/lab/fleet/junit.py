@@ -29,7 +29,7 @@ def _case(line: FleetLine) -> JunitCase:
     figures = _figures(line) if line.p50_ms is not None else {}
     return JunitCase(
         group=line.gpu or line.target or line.device or "adrenoc",
-        name=f"{line.deed} {Path(line.model).name}".strip(),
+        name=f"{line.action} {Path(line.model).name}".strip(),
         took_s=line.took_s or 0.0,
         failure=message if line.is_bad else "",
         skipped=message if line.status in _SKIPPED and not line.is_bad else "",

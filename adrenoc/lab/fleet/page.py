@@ -27,7 +27,7 @@ def fleet_html(lines: Sequence[FleetLine]) -> str:
 
 def _grid(lines: Sequence[FleetLine]) -> str:
     """Return a row for each device, a column for each model."""
-    runs = {(job.device, job.model): job for job in lines if job.deed == RUN}
+    runs = {(job.device, job.model): job for job in lines if job.action == RUN}
     models = list(dict.fromkeys(model for _, model in runs))
     devices = list(dict.fromkeys(device for device, _ in runs))
     told = {job.device: job for job in runs.values() if job.gpu}

@@ -19,7 +19,7 @@ from adrenoc.target.device_report import load_listed
 class FleetOptions:
     """What is to be done with each device.
 
-    `target` is what to compile for, empty to ask each device; `deeds` are of RUN, VERIFY,
+    `target` is what to compile for, empty to ask each device; `actions` are of RUN, VERIFY,
     CALIBRATE and TUNE.  `check` holds outputs against the reference on this computer, within
     `tolerance` of the range where it is given.  `budget_s` bounds one calibration or tuning,
     `limit_s` any job, and `patience_s` how long a device may be away; `timeout_s` is for any one
@@ -27,7 +27,7 @@ class FleetOptions:
     """
 
     models: tuple[Path, ...]
-    deeds: tuple[str, ...] = (RUN,)
+    actions: tuple[str, ...] = (RUN,)
     target: str = ""
     preset: str = ""
     check: bool = True
@@ -52,7 +52,7 @@ class Plan:
 
     def identify(self, device: str) -> Job:
         """Ask a device what it is."""
-        return Job(deed=IDENTIFY, device=device, words=("device", "list", "--json"))
+        return Job(action=IDENTIFY, device=device, words=("device", "list", "--json"))
 
     def compile(self, target: str, model: Path) -> Job:
         """Make the bundle of a model, for all devices of a target."""
@@ -60,7 +60,7 @@ class Plan:
         words = ("compile", str(model), "--device", target, *self._preset())
         words += ("-o", str(bundle), "--json")
         return Job(
-            deed=COMPILE,
+            action=COMPILE,
             model=str(model),
             target=target,
             words=words,
@@ -70,11 +70,11 @@ class Plan:
     def list_jobs(self, device: str, target: str) -> tuple[Job, ...]:
         """What is to be done on one device of a known target, in this order."""
         jobs: list[Job] = []
-        if RUN in self.options.deeds:
+        if RUN in self.options.actions:
             jobs += [self._run(device, target, model) for model in self.options.models]
-        if VERIFY in self.options.deeds:
+        if VERIFY in self.options.actions:
             jobs.append(self._verify(device, target))
-        if CALIBRATE in self.options.deeds:
+        if CALIBRATE in self.options.actions:
             jobs.append(self._calibrate(device))
         return tuple(jobs)
 
@@ -84,7 +84,7 @@ class Plan:
         words = ("tune", "run", str(model), "--device", target, *self._preset(), *places)
         words += ("--budget", f"{self.options.budget_s:.0f}s", "-o", str(log), "--json")
         return Job(
-            deed=TUNE,
+            action=TUNE,
             model=str(model),
             target=target,
             words=words,
@@ -111,7 +111,7 @@ class Plan:
         words += ["--check", str(model)] if options.check else []
         words += ["--tolerance", str(options.tolerance)] if options.tolerance is not None else []
         return Job(
-            deed=RUN,
+            action=RUN,
             device=device,
             model=str(model),
             target=target,
@@ -134,7 +134,7 @@ class Plan:
             "--resume",
             kept,
         ]
-        return Job(deed=VERIFY, device=device, target=target, words=tuple(words), progress=kept)
+        return Job(action=VERIFY, device=device, target=target, words=tuple(words), progress=kept)
 
     def _calibrate(self, device: str) -> Job:
         file = self._store.folder / "devices" / f"{bundle_name(device)}.toml"
@@ -151,10 +151,10 @@ class Plan:
             "--resume",
             kept,
         ]
-        return Job(deed=CALIBRATE, device=device, words=tuple(words), progress=kept)
+        return Job(action=CALIBRATE, device=device, words=tuple(words), progress=kept)
 
-    def _progress(self, deed: str, device: str) -> str:
-        return str(self._store.folder / "progress" / f"{bundle_name(device)}.{deed}")
+    def _progress(self, action: str, device: str) -> str:
+        return str(self._store.folder / "progress" / f"{bundle_name(device)}.{action}")
 
 
 def target_of(output: Mapping[str, Any]) -> str:

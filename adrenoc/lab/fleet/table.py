@@ -35,7 +35,7 @@ class FleetLine:
     does not give are None.  `driver`, `clock_mhz` and `temperature_c` are the device's.
     """
 
-    deed: str
+    action: str
     device: str
     model: str
     target: str
@@ -73,7 +73,9 @@ class FleetLine:
         return (
             self.device,
             self.gpu or self.target,
-            Path(self.model).stem if self.deed == RUN else f"{self.deed} {Path(self.model).stem}",
+            Path(self.model).stem
+            if self.action == RUN
+            else f"{self.action} {Path(self.model).stem}",
             self.status,
             _text(self.p50_ms, "{:.2f} ms"),
             _text(self.p90_ms, "{:.2f} ms"),
@@ -112,7 +114,9 @@ class FleetBaseline:
 
         Models may lie in another folder now: then the name tells, where only one has it.
         """
-        alike = [one for one in self.lines if (one.deed, one.device) == (line.deed, line.device)]
+        alike = [
+            one for one in self.lines if (one.action, one.device) == (line.action, line.device)
+        ]
         same = [one for one in alike if one.model == line.model]
         named = [one for one in alike if Path(one.model).name == Path(line.model).name]
         found = same or named
@@ -150,7 +154,7 @@ def read_fleet_baseline(path: Path) -> FleetBaseline:
 def _line(row: JobRow) -> FleetLine:
     job, result = row.job, row.result
     facts: dict[str, Any] = {
-        "deed": job.deed,
+        "action": job.action,
         "device": job.device,
         "model": job.model,
         "target": job.target,
@@ -160,11 +164,11 @@ def _line(row: JobRow) -> FleetLine:
         status = {FAILED: "failed", LEFT: "left"}.get(row.state, "waiting")
         return FleetLine(**facts, status=status, note=note)
     facts |= {"took_s": round(result.took_s, 3), "ended": result.ended}
-    if job.deed == RUN:
+    if job.action == RUN:
         return FleetLine(**facts, **_read_run(result.output, result.exit_code))
     status = "done" if result.exit_code == 0 else "failed"
     return FleetLine(
-        **facts, status=status, note=result.error or _describe_deed(job.deed, result.output)
+        **facts, status=status, note=result.error or _describe_action(job.action, result.output)
     )
 
 
@@ -199,13 +203,13 @@ def _plain_notes(notes: list[str]) -> list[str]:
     return [note for note in notes if " MB were sent, " not in note]
 
 
-def _describe_deed(deed: str, output: Mapping[str, Any]) -> str:
-    if deed == VERIFY:
+def _describe_action(action: str, output: Mapping[str, Any]) -> str:
+    if action == VERIFY:
         wrong, file = len(output.get("findings", ())), output.get("report", "")
         return f"{wrong} wrong, see {file}" if wrong else ""
-    if deed == CALIBRATE:
+    if action == CALIBRATE:
         return str(output.get("target_file", ""))
-    return str(output.get("log", "")) if deed == TUNE else ""
+    return str(output.get("log", "")) if action == TUNE else ""
 
 
 def _compare_line(line: FleetLine, before: FleetLine | None, slower_percent: float) -> FleetLine:

@@ -25,7 +25,7 @@ class Job:
     job.  `progress` is the file in which the command keeps what it has done so far.
     """
 
-    deed: str
+    action: str
     device: str = ""
     model: str = ""
     target: str = ""
@@ -36,7 +36,7 @@ class Job:
     @property
     def key(self) -> str:
         """What tells this job from every other one, as a file name."""
-        parts = [self.deed, self.device, self.model, self.target, self.words, self.inputs]
+        parts = [self.action, self.device, self.model, self.target, self.words, self.inputs]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
 
