@@ -6,9 +6,10 @@ package, which is an archive; the column `inside` says where in it the model lie
 
 Random numbers hide what trained weights do with speech and pictures, so each input is made of
 what the network was trained for (`inputs`, in the order of the bundle's; states are not named):
-speech:SCALE, picture:LOW..HIGH, spectrum:LOW..HIGH (frames by bands of that speech), ids:COUNT,
-noise:LOW..HIGH.  A bundle that keeps states runs STEPS steps.  "wrong" is what `adrenoc run
---check` does not pass; "refused" is any other error, and its sentence is told.
+speech:SCALE, picture:LOW..HIGH, page:LOW..HIGH (text), spectrum:LOW..HIGH (frames by bands of that
+speech), ids:COUNT, noise:LOW..HIGH, ones (a mask that hides nothing), lengths:COUNT.  A bundle that
+keeps states runs STEPS steps.  "wrong" is what `adrenoc run --check` does not pass; "refused" is
+any other error, and its sentence is told.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
@@ -35,6 +37,7 @@ COLUMNS = ("model", "preset", "verdict", "of the range", "s", "said")
 STEPS = 8
 SAMPLE_RATE = 16000
 HOP = 160
+LINES = ("The quick brown fox", "jumps over 13 dogs", "on 28 November.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +162,12 @@ def draw(kind: str, shape: tuple[int, ...], dtype: str) -> Any:
     name, _, of = kind.partition(":")
     if name == "speech":
         return (speech(int(np.prod(shape))) * float(of)).reshape(shape).astype(dtype)
+    if name in ("ones", "lengths"):
+        return np.full(shape, of or 1).astype(dtype)
     if name == "ids":
         return np.random.default_rng(0).integers(0, int(of), shape).astype(dtype)
     low, high = (float(end) for end in of.split(".."))
-    makers = {"picture": picture, "spectrum": spectrum, "noise": noise}
+    makers = {"picture": picture, "page": page, "spectrum": spectrum, "noise": noise}
     if name not in makers:
         raise ValueError(f"{kind} is no kind of input: speech, ids, {', '.join(makers)}")
     return (low + (high - low) * makers[name](shape)).astype(dtype)
@@ -190,8 +195,28 @@ def picture(shape: tuple[int, ...]) -> Any:
         across, down, radius = random.uniform(0, 1, 3) * [width, height, height / 5]
         inside = (x - across / max(shape)) ** 2 + (y - down / max(shape)) ** 2
         image[inside < (radius / max(shape)) ** 2] = random.uniform(0, 1, 3)
-    image = np.clip(image + random.normal(0, 0.01, image.shape), 0, 1)[..., :channels]
+    image = np.clip(image + random.normal(0, 0.01, image.shape), 0, 1)
+    image = np.dstack([image, np.ones((height, width))])[..., :channels]  # the fourth is opacity
     return np.broadcast_to(image.transpose(2, 0, 1) if first else image, shape)
+
+
+def page(shape: tuple[int, ...]) -> Any:
+    """Lines of text, black on white, 0 to 1, in the forms of `picture`."""
+    first = shape[1] in (1, 3)
+    height, width = shape[2:] if first else shape[1:3]
+    grey = draw_lines(LINES, height, width, min(28, height // 2)) / 255
+    return np.broadcast_to(grey if first else grey[..., None], shape)
+
+
+def draw_lines(lines: Sequence[str], height: int, width: int, size: int) -> Any:
+    """Write lines of letters of that many pixels below each other: bytes [height, width]."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.new("L", (width, height), 255)
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(size)
+    for number, line in enumerate(lines):
+        draw.text((20, min(20, height // 6) + number * (size + 12)), line, fill=0, font=font)
+    return np.array(image)
 
 
 def spectrum(shape: tuple[int, ...]) -> Any:
