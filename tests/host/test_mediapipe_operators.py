@@ -89,6 +89,21 @@ def test_transpose_conv_bias(tmp_path: Path, kernel: int, stride: int, same: boo
     assert np.allclose(made, wanted, atol=1e-4)
 
 
+def test_accuracy_of_what_plain_kernels_lack(tmp_path: Path) -> None:
+    """XNNPACK has the operator, and tells no tensor between: ours of float32 stand for those."""
+    builder = ModelBuilder()
+    graph = builder.graph()
+    held = (T(data=draw(4, 2, 2, 3), is_constant=True), T(data=draw(4), is_constant=True))
+    operands = [graph.add(T(data=draw(1, 5, 5, 3)), "x"), *map(graph.add, held)]
+    custom, made = record(VALID, 2, 2), [T(shape=(1, 10, 10, 4))]
+    graph.outputs = graph.op("Convolution2DTransposeBias", operands, made, custom=custom)
+    model = tmp_path / "m.tflite"
+    model.write_bytes(builder.write())
+    result = CliRunner().invoke(cli, ["check-accuracy", str(model), "--preset", "mixed"])
+    assert result.exit_code == 0, result.output
+    assert "compared with float32 kernels" in result.output
+
+
 def pool(x: np.ndarray, k: int, stride: int, same: bool) -> tuple[np.ndarray, np.ndarray]:
     extent = x.shape[1]
     out = -(-extent // stride) if same else (extent - k) // stride + 1
