@@ -388,3 +388,22 @@ def test_sound_has_no_known_scale() -> None:
     assert state.graph is not None
     kept = state.graph.float32_names
     assert ("h" in kept, "e" in kept) == (True, False)
+
+
+def test_large_angles_ask_all_that_they_are_computed_of() -> None:
+    """What a layer before is off by turns an angle of some hundreds as far as its own rounding."""
+
+    def layers(factor: float) -> dict[str, str]:
+        nodes = [
+            *_LEARNED,
+            _node("MatMul", "h v", "q"),
+            _node("Mul", "q factor", "a"),
+            _node("Sin", "a", "z"),
+            _HEAD,
+        ]
+        return _kept(nodes, constants={"factor": np.array(factor, np.float32)})
+
+    assert not any("what halves lose before it" in why for why in layers(1.0).values())
+    kept = layers(300.0)
+    assert any("what halves lose before it" in why for why in kept.values())
+    assert len([name for name in kept if name in ("h", "p")]) >= 1

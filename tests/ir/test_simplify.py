@@ -177,11 +177,12 @@ def test_division_and_subtraction_of_constants() -> None:
     assert operators(simplified((2, 4), build)) == {"add": 1, "multiply": 1}
 
 
-def test_quotients_that_are_rounded_stay() -> None:
+@pytest.mark.parametrize("kind", ["ceil", "floor", "round", "trunc"])
+def test_quotients_that_are_rounded_stay(kind: str) -> None:
     def build(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
-        return bb.emit(op.round(bb.emit(op.divide(x, const(4)))))
+        return bb.emit(getattr(op, kind)(bb.emit(op.divide(x, const(4)))))
 
-    assert operators(simplified((2, 4), build)) == {"divide": 1, "round": 1}
+    assert operators(simplified((2, 4), build)) == {"divide": 1, kind: 1}
 
 
 def test_dropout_goes_with_a_decision() -> None:

@@ -12,6 +12,8 @@ from tvm import relax
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.importers.relax.values import UniqueNames, emit_named
 
+_ROUNDING = ("relax.ceil", "relax.floor", "relax.round", "relax.trunc")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
@@ -42,10 +44,7 @@ class FlatFunction:
         """Return what is rounded to integers as it is, and so must not be off in its last digit."""
         calls = (b.value for b in self.bindings if isinstance(b.value, relax.Call))
         return {
-            call.args[0]
-            for call in calls
-            if str(getattr(call.op, "name", "")) == "relax.round"
-            and isinstance(call.args[0], relax.Var)
+            call.args[0] for call in calls if _rounds(call) and isinstance(call.args[0], relax.Var)
         }
 
     def uses(self) -> Counter[relax.Var]:
@@ -163,3 +162,9 @@ def replace_main(module: tvm.IRModule, main: relax.Function) -> tvm.IRModule:
     result = tvm.IRModule(kept)
     result["main"] = main.with_attr("global_symbol", "main")
     return result
+
+
+def _rounds(call: relax.Call) -> bool:
+    """Tell whether a call makes whole numbers of its operand."""
+    name = str(getattr(call.op, "name", ""))
+    return name in _ROUNDING or (name == "relax.astype" and "int" in str(call.attrs.dtype))

@@ -28,7 +28,7 @@ from adrenoc.kernels.families.operators import OPERATORS, changed_input, gives, 
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.sources import OF_INPUTS, Origin, Sources, pointers_of
-from adrenoc.passes.precision.typical import typical_sizes
+from adrenoc.passes.precision.typical import find_typical
 
 _ROOM = 4.0
 """How much larger than one the inputs may be, and numbers than those of the middle."""
@@ -51,6 +51,14 @@ class Asks(Enum):
     read."""
     EXACT = 3
     """To be computed of float32 weights, too: what it is off by grows."""
+    OF_EXACT = 4
+    """To be computed of what is so itself, back to the inputs: it grows as much, whichever product
+    it was rounded before."""
+
+
+_ALL_EXACT = (Asks.EXACT, Asks.OF_EXACT)
+_MOST_MOVED = 2.0**-9
+"""How far the roundings of one layer's halves may move a result, as a share of the largest."""
 
 
 def find_unlicensed(analysis: Analysis, *, least_half: float) -> dict[str, str]:
@@ -73,6 +81,7 @@ class _Walk:
         self._asked: dict[str, tuple[Asks, str]] = {}
         self._ahead: set[str] = set()
         """Tensors behind which a learned product still comes."""
+        self._typical = find_typical(graph)
         self._outgrown = self._find_outgrown()
         """Tensors that weights make too large -> why."""
 
@@ -123,8 +132,14 @@ class _Walk:
             for name in pointers_of(body):
                 yield name, Asks.STORED, f"{node.name} reads where it points"
         asks, why = self._asked.get(node.output, (Asks.NOTHING, ""))
-        if asks in (Asks.STORED, Asks.EXACT) and not is_kind(node, *_RESETTING):
+        passes_on = asks in (Asks.STORED, Asks.EXACT) and not is_kind(node, *_RESETTING)
+        if passes_on or asks is Asks.OF_EXACT:
             yield from ((name, asks, why) for name in node.inputs)
+        moved = self._typical.moved.get(node.output, 0.0)
+        if moved > _MOST_MOVED:
+            why = f"{node.name} moves by {moved:.1g} of its range by what halves lose before it"
+            yield from ((name, Asks.OF_EXACT, why) for name in node.inputs)
+            yield node.output, Asks.EXACT, why
 
     def _asked_by_product(self, node: Node) -> Iterator[tuple[str, Asks, str]]:
         first = self.sources.get(node.inputs[0])
@@ -140,7 +155,7 @@ class _Walk:
         if weights is not None and (explain_not_half(weights) or self._brings_back(node)):
             yield node.inputs[0], Asks.EXACT, f"{node.name} brings its digits back"
         asks, why = self._asked.get(node.output, (Asks.NOTHING, ""))
-        if asks is Asks.EXACT and first is not None and first.is_transform:
+        if asks in _ALL_EXACT and first is not None and first.is_transform:
             yield node.inputs[0], asks, why
 
     def _brings_back(self, node: Node) -> bool:
@@ -191,7 +206,7 @@ class _Walk:
         """
         sizes = {
             name: size
-            for name, size in typical_sizes(self.graph).items()
+            for name, size in self._typical.sizes.items()
             if self._may_be_half(name) and not self.graph.precision(name).rounded
         }
         outgrown = any(size * _ROOM > HALF_MAX for size in sizes.values())
@@ -237,7 +252,7 @@ class _Walk:
     def _refuse_constants(self, node: Node, asks: Asks) -> None:
         """Keep in float32 what a formula is written with; learned weights only if asked for."""
         product = is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT)
-        learned = self.sources[node.output].origin is Origin.LEARNED and asks is not Asks.EXACT
+        learned = self.sources[node.output].origin is Origin.LEARNED and asks not in _ALL_EXACT
         for name in node.inputs:
             value = self.graph.tensors[name].value
             weights = product and learned and name == node.inputs[1]

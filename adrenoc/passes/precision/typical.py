@@ -8,8 +8,11 @@ and a bias takes off what a norm before it was folded from.  What is not known i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from adrenoc.ir.body import Body
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Graph, Node, Tensor
 from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.kernels.families.shared.typical import NotKnownError, TypicalRun, one_of
@@ -26,16 +29,31 @@ _WHOLE = {
 """What stands for an input of these types: the half of what it may hold."""
 _HIDING = 1e4
 """What is below minus that is taken for a mask: a number beside data that hides it."""
+_ROUNDING = 2.0**-12
+"""By what a half is off, as a share of it."""
 _VAST = 1e300
 _MOST_ELEMENTS = 1 << 13
 """Of an array: beyond it, the means along its longest axes are taken."""
 
 
-def typical_sizes(graph: Graph) -> dict[str, float]:
-    """Return the largest size of each tensor that nodes make."""
+@dataclass(frozen=True, kw_only=True)
+class Typical:
+    """Hold what is found of each tensor that nodes make.
+
+    `sizes` are the largest of its numbers; `moved` says, of an expression of one tensor, how far
+    its numbers move when all that it reads is off by a half's rounding, as a share of the largest.
+    """
+
+    sizes: dict[str, float]
+    moved: dict[str, float]
+
+
+def find_typical(graph: Graph) -> Typical:
+    """Run a graph on data of about one."""
     run = _Run(graph)
     with np.errstate(all="ignore"):
-        return {node.output: run.visit(node) for node in graph.nodes}
+        sizes = {node.output: run.visit(node) for node in graph.nodes}
+    return Typical(sizes=sizes, moved=run.moved)
 
 
 class _Run:
@@ -44,6 +62,7 @@ class _Run:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: dict[str, np.ndarray] = {}
+        self.moved: dict[str, float] = {}
 
     def visit(self, node: Node) -> float:
         """Find a node's numbers; the largest size of them."""
@@ -64,7 +83,7 @@ class _Run:
         return self._known[name]
 
     def _run_node(self, node: Node) -> np.ndarray:
-        shape, made = self._graph.tensors[node.output].shape, None
+        made = None
         if node.prologue is not None:
             first = node.attrs.get(PROLOGUE_SHAPE, self._graph.tensors[node.inputs[0]].shape)
             made = _short(evaluate(node.prologue, first, self.tensor, {}))
@@ -74,12 +93,32 @@ class _Run:
             run = TypicalRun(graph=self._graph, numbers=self.tensor)
             made = operator.typical(run, node, data)
         elif node.body is not None:
-            made = evaluate(node.body, shape, self.tensor, {})
+            made = self._evaluate(node, node.body, {})
         else:
             raise NotKnownError
         if node.epilogue is not None:
             more = {Node.RESULT: _short(np.nan_to_num(made, nan=1.0, posinf=_VAST, neginf=-_VAST))}
-            made = evaluate(node.epilogue, shape, self.tensor, more)
+            made = self._evaluate(node, node.epilogue, more)
+        return made
+
+    def _evaluate(self, node: Node, body: Body, more: dict[str, np.ndarray]) -> np.ndarray:
+        """Compute an expression; of one tensor, find how far it moves with that, too."""
+        shape = self._graph.tensors[node.output].shape
+        made = evaluate(body, shape, self.tensor, more)
+        tensors = self._graph.tensors
+        read = {n for n in body.sources.values() if n not in tensors or tensors[n].value is None}
+        if len(read) == 1 and not body.reduced and tensors[node.output].is_float:
+            (name,) = read
+            numbers = more[name] if name in more else self.tensor(name)
+            shaken = evaluate(body, shape, self.tensor, {**more, name: numbers * (1 + _ROUNDING)})
+            off = np.abs(shaken - made)
+            off, largest = off[np.isfinite(off)], np.abs(made).max()
+            share = (
+                float(np.quantile(off, 0.5, method="lower") / largest)
+                if off.size and largest > 0
+                else 0.0
+            )
+            self.moved[node.output] = max(share, self.moved.get(node.output, 0.0))
         return made
 
 
