@@ -103,6 +103,7 @@ def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
         assert _right_as_reported(done, request, tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("nth", [2, 5])
 def test_launches_that_compute_nothing_now_and_then(layer: Path, nth: int) -> None:
     """What they leave is what the run before wrote, which is right where all inputs are equal."""
@@ -113,6 +114,7 @@ def test_launches_that_compute_nothing_now_and_then(layer: Path, nth: int) -> No
     assert done.report.is_right and not done.left
 
 
+@pytest.mark.nightly
 def test_launches_that_compute_nothing_from_some_time_on(layer: Path) -> None:
     """No run differs from the one before, whatever its inputs are."""
     request = _request("softmax: along channels", "map: Tanh")
@@ -126,14 +128,19 @@ def test_launches_that_compute_nothing_from_some_time_on(layer: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "gpu", "case", "said"),
     [
-        ("edit||DOT_PRODUCTS(|faulty_signs(", "730", "conv2d: bytes, 1x1", "dot-products"),
-        ("images|write_imagef(|faulty_flush(", "640", "a small half", "half-denormals"),
-        ("edit||native_exp(|faulty_exp(", "640", "near zero", "native-functions"),
-        ("edit||native_recip(|faulty_recip(", "640", "near zero", "native-functions"),
-        ("edit||native_recip(|faulty_endless(", "640", "far from zero", "native-functions"),
-        ("large|128", "640", "softmax: along rows", "of 129 threads"),
-        ("local_says|8191", "640", "separable_conv2d", "has 8191 bytes of local memory"),
         ("images_say|4096\nwide|4096", "640", "16384", "takes images of 4096 texels"),
+        *(
+            pytest.param(*row, marks=pytest.mark.nightly)
+            for row in (
+                ("edit||DOT_PRODUCTS(|faulty_signs(", "730", "conv2d: bytes, 1x1", "dot-products"),
+                ("images|write_imagef(|faulty_flush(", "640", "a small half", "half-denormals"),
+                ("edit||native_exp(|faulty_exp(", "640", "near zero", "native-functions"),
+                ("edit||native_recip(|faulty_recip(", "640", "near zero", "native-functions"),
+                ("edit||native_recip(|faulty_endless(", "640", "far from zero", "native-functions"),
+                ("large|128", "640", "softmax: along rows", "of 129 threads"),
+                ("local_says|8191", "640", "separable_conv2d", "has 8191 bytes of local memory"),
+            )
+        ),
     ],
 )
 def test_the_cheapest_form_that_helps(
@@ -173,6 +180,12 @@ class PlantedBench:
 PLANTED = ("softmax: along channels", "map: Tanh")
 
 
+@pytest.fixture(scope="module")
+def suites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which each suite is compiled once for all tests."""
+    return tmp_path_factory.mktemp("suites")
+
+
 def _suites(*titles: str) -> tuple[Suite, ...]:
     cases = tuple(case for case in CASES if case.title in titles)
     assert len(cases) == len(titles)
@@ -187,21 +200,21 @@ def _verified(bench: PlantedBench, folder: Path, *titles: str) -> Verification:
     )
 
 
-def test_a_device_that_is_right_has_nothing_to_avoid(tmp_path: Path) -> None:
+def test_a_device_that_is_right_has_nothing_to_avoid(suites: Path) -> None:
     bench = PlantedBench()
-    done = _verified(bench, tmp_path)
+    done = _verified(bench, suites)
     assert done.report.is_right and not done.report.quirks and not done.findings
     assert done.report.suites.cases == 4 and done.report.suites.kernels > 4
     assert bench.runs == 3  # two memories, and the other order
 
 
-def test_what_nothing_helps_is_told(tmp_path: Path) -> None:
+def test_what_nothing_helps_is_told(suites: Path) -> None:
     def spoil(_: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         signalling = np.full_like(value.view(np.uint32), 0x7FA00000).view(np.float32)
         return signalling if title == "map: Tanh" else value
 
     with np.errstate(invalid="raise"):
-        done = _verified(PlantedBench(spoil), tmp_path)
+        done = _verified(PlantedBench(spoil), suites)
     assert not done.report.is_right and not done.report.quirks
     assert {finding.title for finding in done.left} == {"map: Tanh"}
     assert {finding.helps for finding in done.report.findings} == {()}
@@ -209,7 +222,7 @@ def test_what_nothing_helps_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("later_s", "helped"), [(20.0, True), (700.0, False)])
 def test_the_budget_is_for_what_helps(
-    later_s: float, helped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    later_s: float, helped: bool, suites: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three runs show what is wrong; only then does the time count."""
 
@@ -226,39 +239,39 @@ def test_the_budget_is_for_what_helps(
     told = SimpleNamespace(monotonic=lambda: clock[0])
     for module in ("verify_device", "search"):
         monkeypatch.setattr(f"adrenoc.lab.prove.{module}.time", told)
-    done = _verified(Slow(spoil), tmp_path)
+    done = _verified(Slow(spoil), suites)
     assert bool(done.report.quirks) is helped
     assert done.is_cut is not helped
 
 
-def test_a_failure_that_does_not_come_again_is_told(tmp_path: Path) -> None:
+def test_a_failure_that_does_not_come_again_is_told(suites: Path) -> None:
     bench = PlantedBench()
     bench.failures = [DeviceError("CL_OUT_OF_RESOURCES", hint="")]
-    done = _verified(bench, tmp_path)
+    done = _verified(bench, suites)
     assert done.report.is_right and not done.findings
     assert done.report.failed_once == ("CL_OUT_OF_RESOURCES; it did not come again",)
 
 
-def test_a_session_that_is_cut_off_is_opened_again_first(tmp_path: Path) -> None:
+def test_a_session_that_is_cut_off_is_opened_again_first(suites: Path) -> None:
     """A server that was ended, by a user or a system that wants memory, costs one run more."""
     bench = PlantedBench()
     bench.failures = [RemoteError("the connection was cut off", hint="")]
-    done = _verified(bench, tmp_path)
+    done = _verified(bench, suites)
     assert done.report.is_right and not done.findings
     assert done.report.failed_once == ("the connection was cut off; it did not come again",)
     whole = PlantedBench()
-    _verified(whole, tmp_path)
+    _verified(whole, suites)
     assert bench.runs == whole.runs + 1
 
 
-def test_what_fails_as_a_whole_each_time_is_not_right(tmp_path: Path) -> None:
+def test_what_fails_as_a_whole_each_time_is_not_right(suites: Path) -> None:
     class Small(PlantedBench):
         def run(self, made: BuiltSuite) -> SuiteRuns:
             if len(made.suite.cases) > 1:
                 raise DeviceError("no memory left", hint="")
             return super().run(made)
 
-    done = _verified(Small(), tmp_path)
+    done = _verified(Small(), suites)
     assert not done.report.is_right and not done.findings
     (told, *_) = done.report.failed_once
     assert told == "no memory left; each time that all cases run, and not in parts"
@@ -267,45 +280,45 @@ def test_what_fails_as_a_whole_each_time_is_not_right(tmp_path: Path) -> None:
     assert re.search(r"could not be judged on .*: no memory left; each", wrong.message)
 
 
-def test_what_fails_is_split_down_to_its_case(tmp_path: Path) -> None:
+def test_what_fails_is_split_down_to_its_case(suites: Path) -> None:
     class Hangs(PlantedBench):
         def run(self, made: BuiltSuite) -> SuiteRuns:
             if any(kernel.family == "softmax" for kernel in made.bundle.manifest.kernels):
                 raise RemoteError("no answer", hint="")
             return super().run(made)
 
-    done = _verified(Hangs(), tmp_path)
+    done = _verified(Hangs(), suites)
     assert {finding.title for finding in done.findings} == {"softmax: along channels"}
     assert {finding.text for finding in done.findings} == {"no answer"}
     assert [quirk.avoid for quirk in done.report.quirks] == [("operator:softmax",)]
     assert done.report.is_right
 
 
-def test_what_is_wrong_in_company_alone_is_tried_in_company(tmp_path: Path) -> None:
+def test_what_is_wrong_in_company_alone_is_tried_in_company(suites: Path) -> None:
     def spoil(made: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         is_alone = len(made.suite.cases) == 1
         off = made.options.textures and not is_alone and title == "softmax: along channels"
         return value + np.float32(off)
 
-    done = _verified(PlantedBench(spoil), tmp_path)
+    done = _verified(PlantedBench(spoil), suites)
     assert [quirk.avoid for quirk in done.report.quirks] == [("textures",)]
     assert done.report.is_right
 
 
-def test_what_depends_on_the_order_is_found(tmp_path: Path) -> None:
+def test_what_depends_on_the_order_is_found(suites: Path) -> None:
     def spoil(made: BuiltSuite, title: str, value: np.ndarray) -> np.ndarray:
         is_turned = len(made.suite.cases) > 1 and made.suite.cases[0].family == "softmax"
         return value * np.float32(1 + 2**-20) if is_turned and title == "map: Tanh" else value
 
-    done = _verified(PlantedBench(spoil), tmp_path)
+    done = _verified(PlantedBench(spoil), suites)
     assert [(finding.title, finding.kind) for finding in done.findings] == [
         ("map: Tanh", "unsteady")
     ]
     assert not done.report.quirks and not done.report.is_right
 
 
-def test_a_device_that_is_gone_ends_it(tmp_path: Path) -> None:
+def test_a_device_that_is_gone_ends_it(suites: Path) -> None:
     bench = PlantedBench()
     bench.failures = [GoneError("it is gone")]
     with pytest.raises(GoneError, match="it is gone"):
-        _verified(bench, tmp_path)
+        _verified(bench, suites)
