@@ -18,7 +18,7 @@ from adrenoc.check.accuracy import passage, program_run
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.passage import Wording
 from adrenoc.check.accuracy.result import AccuracyReport
-from adrenoc.check.reference import run_reference
+from adrenoc.check.reference import run_steps
 from adrenoc.cli.main import cli
 from adrenoc.device.generate import Decoder, Sampling, Wish
 from adrenoc.device.run import local_place
@@ -118,7 +118,7 @@ def test_a_wrong_layer_is_found(
     other = write_decoder(tmp_path / "other", SHAPE)
     scale_constants(other, **{"/model/layers.0/mlp/down_proj/s": 1.5})
     monkeypatch.setattr(
-        passage, "run_reference", lambda _model, feeds, **more: run_reference(other, feeds, **more)
+        passage, "run_steps", lambda _model, feeds, **more: run_steps(other, feeds, **more)
     )
     report = examine(model)
     (found,) = report.presets

@@ -25,6 +25,7 @@ from adrenoc.check.accuracy.passage import (
     check_tokens_known,
     compute_each_token,
     draw_passage,
+    join_logits,
     read_passage,
 )
 from adrenoc.check.accuracy.result import AccuracyReport
@@ -194,7 +195,7 @@ def _take_tokens(
     count = len(passage.tokens)
     took_ms = (time.perf_counter() - started) * 1000
     reporter.stage("reference", took_ms, f"{count} tokens: {passage.source}")
-    samples = take_token_samples(bench, passage.tokens, reference.logits)
+    samples = take_token_samples(bench, passage.tokens, join_logits(reference))
     looked = sorted({round((part + 1) * count / _LOOKED) - 1 for part in range(_LOOKED)} - {-1})
     first_other = fill_token_truth(bench, samples, looked, reference, reporter)
     return Examined(samples=samples, first_other=first_other, tokens=passage.tokens)

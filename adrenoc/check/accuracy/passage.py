@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -114,68 +113,20 @@ def _open_tokenizer(model: Path, asked: Path | None) -> Tokenizer:
         return Tokenizer(path)
 
 
-class PassageValues(Protocol):
-    """What the reference makes of each token of a passage, behind those before it."""
-
-    @property
-    def logits(self) -> np.ndarray:
-        """[1, tokens, vocabulary]."""
-
-    def of_token(
-        self, name: str, number: int, like: np.ndarray, *, is_state: bool
-    ) -> np.ndarray | None:
-        """What a tensor holds of one token, in the shape of `like`; None where nobody says.
-
-        A state is what it is after the token: of a cache the rows up to its own, and zeros.
-        """
+def join_logits(made: Sequence[Arrays]) -> np.ndarray:
+    """The logits after each token, [1, tokens, vocabulary]."""
+    return np.concatenate([one[LOGITS].reshape(1, 1, -1) for one in made], axis=1)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AtOnce:
-    """Of one run over all tokens: [1, tokens, ...] by name."""
+def find_value(made: Arrays, name: str, like: np.ndarray, *, is_state: bool) -> np.ndarray | None:
+    """What the run of a token made of a tensor, in the shape of `like`; None where nobody says.
 
-    made: Arrays
-    tokens: int
-
-    @property
-    def logits(self) -> np.ndarray:
-        """[1, tokens, vocabulary]."""
-        return self.made[LOGITS]
-
-    def of_token(
-        self, name: str, number: int, like: np.ndarray, *, is_state: bool
-    ) -> np.ndarray | None:
-        """The token's part of the axis that has them all."""
-        whole = self.made.get(name)
-        if whole is None or whole.ndim != like.ndim:
-            return None
-        if is_state:
-            return _fill_rows(whole[:, :, : number + 1], like)
-        unlike = [at for at in range(like.ndim) if whole.shape[at] != like.shape[at]]
-        if len(unlike) != 1 or whole.shape[unlike[0]] != self.tokens * like.shape[unlike[0]]:
-            return None
-        return np.split(whole, self.tokens, axis=unlike[0])[number]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StepByStep:
-    """Of a run for each token: what has a recurrent state is told of no token by a run over all."""
-
-    made: Sequence[Arrays]
-
-    @property
-    def logits(self) -> np.ndarray:
-        """[1, tokens, vocabulary]."""
-        return np.concatenate([one[LOGITS].reshape(1, 1, -1) for one in self.made], axis=1)
-
-    def of_token(
-        self, name: str, number: int, like: np.ndarray, *, is_state: bool
-    ) -> np.ndarray | None:
-        """What its run made."""
-        value = self.made[number].get(name)
-        if value is None or value.ndim != like.ndim:
-            return None
-        return _fill_rows(value, like) if is_state and value.shape != like.shape else value
+    A state is what it is after the token: of a cache the rows up to its own, and zeros.
+    """
+    value = made.get(name)
+    if value is None or value.ndim != like.ndim:
+        return None
+    return _fill_rows(value, like) if is_state and value.shape != like.shape else value
 
 
 def _fill_rows(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -207,15 +158,14 @@ def compute_passage(
 
 def compute_each_token(
     model: Path, form: DecoderForm, passage: Passage, tensors: Iterable[str]
-) -> PassageValues:
+) -> Sequence[Arrays]:
     """What the reference computes of each token: logits, states, those of `tensors` that it can.
 
     Raises:
         DependencyError, InputError, ModelFormatError, ToolError: see `run_reference`.
     """
-    if not (form.recurrent or form.single):
-        made = compute_passage(model, form, passage, tensors)
-        return AtOnce(made=made, tokens=len(passage.tokens))
+    if form.lengths:  # LiteRT names nothing between
+        return [{LOGITS: row} for row in run_tokens(model, passage.tokens)]
     wanted = sorted(tensor_names(model).intersection(tensors))
     feeds, kept = feed_steps(form, passage.tokens), kept_states(form)
-    return StepByStep(made=run_steps(model, feeds, kept=kept, tensors=wanted, optimise=False))
+    return run_steps(model, feeds, kept=kept, tensors=wanted, optimise=False)

@@ -12,8 +12,8 @@ import numpy as np
 from adrenoc.base.errors import ToolError
 from adrenoc.base.reporter import Reporter
 from adrenoc.check.accuracy.bench import Bench
-from adrenoc.check.accuracy.deviation import range_error
-from adrenoc.check.accuracy.passage import PassageValues
+from adrenoc.check.accuracy.deviation import Arrays, range_error
+from adrenoc.check.accuracy.passage import find_value
 from adrenoc.check.accuracy.samples import Sample
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import tensor_names
@@ -58,7 +58,7 @@ def fill_token_truth(
     bench: Bench,
     samples: Sequence[Sample],
     looked: Sequence[int],
-    reference: PassageValues,
+    reference: Sequence[Arrays],
     reporter: Reporter,
 ) -> str:
     """The same for the tokens of a passage, each a sample, by what the reference made of each.
@@ -73,7 +73,7 @@ def fill_token_truth(
     for number, sample in enumerate(samples):
         seen = dict(zip(names, variant.run(sample.inputs), strict=True))
         stated = {
-            n: reference.of_token(bench.name_of(n), number, value, is_state=n in states)
+            n: find_value(reference[number], bench.name_of(n), value, is_state=n in states)
             for n, value in seen.items()
         }
         others.take(stated, seen)
