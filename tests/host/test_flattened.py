@@ -98,3 +98,16 @@ def test_a_head_of_a_pose_network_is_a_product(device: Any, preset: str, tmp_pat
     assert "gemv" in {kernel.family for kernel in open_bundle(bundle).kernels()}
     done = CliRunner().invoke(cli, ["run", str(bundle), "--check", str(model)])
     assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+def test_what_follows_a_covering_convolution_is_in_its_kernel(device: Any, preset: str) -> None:
+    ops = Ops()
+    image = ops("Relu", ops("Conv", ops.input(1, 3, 4, 5), ops.weight(8, 3, 2, 3)))
+    covered = ops("Conv", image, ops.weight(16, 8, 3, 3))
+    ops.output(ops("DepthToSpace", covered, blocksize=2))
+    beside = ops("Conv", image, ops.weight(16, 8, 3, 3), ops.weight(16))
+    pooled = ops("Conv", ops("GlobalAveragePool", image), ops.weight(16, 8, 1, 1))
+    ops.output(ops("Sigmoid", ops("Add", beside, pooled)))
+    ops.check(device, preset)
+    assert ops.kernels.count("gemv") >= 2
