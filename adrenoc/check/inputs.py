@@ -42,12 +42,13 @@ class ImageOptions:
             )
         if not self.std or not all(self.std) or not all(map(math.isfinite, self.std)):
             raise InputError(
-                f"--std is {list(self.std)}; expected numbers other than 0",
-                hint="--std 0.229,0.224,0.225",
+                f"STD of --image is {list(self.std)}; expected numbers other than 0",
+                hint="--image 0.485,0.456,0.406/0.229,0.224,0.225",
             )
         if not self.mean or not all(map(math.isfinite, self.mean)):
             raise InputError(
-                f"--mean is {list(self.mean)}; expected numbers", hint="--mean 0.485,0.456,0.406"
+                f"MEAN of --image is {list(self.mean)}; expected numbers",
+                hint="--image 0.485,0.456,0.406/0.229,0.224,0.225",
             )
 
 

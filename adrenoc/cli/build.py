@@ -38,11 +38,6 @@ class _Given:
         help="Compilations side by side, some 0.5 GB each.",
     )
     junit: Path | None = junit_option("The bundles")
-    annotations: bool = option(
-        "--annotations",
-        is_flag=True,
-        help="Print what is wrong in the form that GitHub shows beside a change.",
-    )
 
     def __post_init__(self) -> None:
         if self.locked and self.accept:
@@ -55,9 +50,11 @@ def build_command(given: _Given) -> int:
     """Compile all models of PROJECT, an adrenoc.toml, and lock what came of them.
 
     The file lists models with devices, presets, shapes, policies, logs and gates; adrenoc.lock
-    beside it has digests of all that was read and made.
+    beside it has digests of all that was read and made.  Where GitHub runs it, what is wrong is
+    told in the form that is shown beside a change.
     """
     from adrenoc.base.files.outputs import write_atomically
+    from adrenoc.base.files.read import is_on_github
     from adrenoc.base.reporter import SilentReporter
     from adrenoc.cli import console
     from adrenoc.project.build_project import BuildOptions, build_project
@@ -85,7 +82,7 @@ def build_command(given: _Given) -> int:
     if given.junit is not None:
         write_atomically(given.junit, build_junit(result))
     console.tell(result, lambda: _show(result))
-    if given.annotations:
+    if is_on_github():  # which shows them beside a change
         from adrenoc.cli.terminal import say, say_aside
 
         for line in list_annotations(result, given.project):

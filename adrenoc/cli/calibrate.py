@@ -12,7 +12,7 @@ from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.durations import DurationParam
 from adrenoc.cli.guarded import HeavyCommand, wants_json
 from adrenoc.cli.model_params import TargetParam
-from adrenoc.cli.options import html_option, output_option
+from adrenoc.cli.options import html_option, output_option, preset_option
 from adrenoc.cli.place_options import PlaceChoice, place_option, reach, timeout_s
 from adrenoc.cli.records import give_options, option
 from adrenoc.cli.resumed import finish_resumed, open_resume, resume_option
@@ -56,18 +56,17 @@ class _Asked:
         metavar="PART",
         help="Measure what has PART in its name alone, such as local; may be repeated.",
     )
-    validate: bool = option(
+    validates: str | None = option(
         "--validate",
-        is_flag=True,
+        is_flag=False,
+        flag_value="measure",
+        type=click.Choice(("measure", "fit")),
+        metavar="[fit]",
         help="Measure schedules of 30 layers, and tell how well the cost model chooses; without "
-        "--device that of the file that is written first.",
+        "--device that of the file that is written first.  `fit` also fits the cost model's "
+        "constants to what was measured, and writes them into the target file.",
     )
-    fit: bool = option(
-        "--fit",
-        is_flag=True,
-        help="With --validate: fit the cost model's constants to what was measured, and write them "
-        "into the target file.",
-    )
+    preset: str | None = preset_option()
     named: Path | None = output_option(
         "The target file, for --device FILE.  [default: device.toml]",
     )
@@ -79,13 +78,13 @@ class _Asked:
 
         if self.asked_s is not None and not 0 < self.asked_s <= _MOST_BUDGET_S:
             raise click.UsageError("--budget is to be above 0 and at most 1h")
-        if self.fit and not self.validate:
-            raise click.UsageError("--fit goes with --validate")
+        if self.preset is not None and not self.validate:
+            raise click.UsageError("--preset goes with --validate")
         if self.resume_file is not None and self.validate:
             raise click.UsageError("--resume goes without --validate")
         if self.named is not None and not self.writes:
             raise click.UsageError(
-                "--validate --device without --fit writes no target file, so --output has no use"
+                "--validate --device without fit writes no target file, so --output has no use"
             )
         found: object = pick_measures(self.only)
         kind = "measure"
@@ -95,6 +94,16 @@ class _Asked:
             found, kind = wanted_rows(self.only), "layer"
         if not found:
             raise click.UsageError(f"no {kind} has {' or '.join(self.only)} in its name")
+
+    @property
+    def validate(self) -> bool:
+        """Whether schedules of layers are measured."""
+        return self.validates is not None
+
+    @property
+    def fit(self) -> bool:
+        """Whether the cost model is fitted to them."""
+        return self.validates == "fit"
 
     @property
     def output(self) -> Path:
@@ -193,7 +202,7 @@ def _validate(asked: _Asked, address: RemoteAddress | None) -> Validation:
         budget_s=asked.budget_s,
         limit_s=asked.limit_s,
         target=target,
-        options=resolve_options(target).options,
+        options=resolve_options(target, preset=asked.preset).options,
         rows=wanted_rows(asked.only),
     )
     return run_validation(request, say=console.print_progress if wants_json() else say_layer)

@@ -52,9 +52,6 @@ class _Checked(ModelOptions):
         help="What goes to Qualcomm's OpenCL ML, as of compile.  [default: off]",
     )
     context: int | None = context_option()
-    show_all: bool = option(
-        "--all", is_flag=True, help="List every node, not only those that matter."
-    )
     html: Path | None = html_option("Write a report with the graph and the memory over time")
 
 
@@ -72,8 +69,8 @@ def check_command(given: _Checked) -> int:
     from adrenoc.cli.show_check import show_devices, show_verdict
 
     targets = list_targets_of(given.target)
-    if len(targets) > 1 and (given.html or given.show_all):
-        raise click.UsageError("--html and --all are for one --device, not for several")
+    if len(targets) > 1 and (given.html):
+        raise click.UsageError("--html is for one --device, not for several")
     model, limits = given.model, given.limit
     policy = Policy(**{f"max_{name}": limit for name, limit in limits.items()})
     said = {**given.settings, **_plan(given), "clml": given.clml}
@@ -89,7 +86,7 @@ def check_command(given: _Checked) -> int:
         if len(verdicts) > 1:
             show_devices(model, verdicts)
             return
-        show_verdict(model, verdicts[0], show_all=given.show_all)
+        show_verdict(verdicts[0])
         if given.html is not None:
             console.print_fields([("written", str(given.html))])
 
@@ -143,5 +140,5 @@ def _policy_error(broken: Sequence[Verdict]) -> Any:
     ]
     return PolicyError(
         f"{first.model} breaks {len(said)} of the limits that were given: " + "; ".join(said),
-        hint=f"adrenoc check {quote_word(first.model)} --device {first.target} --all",
+        hint=f"adrenoc check {quote_word(first.model)} --device {first.target} --html page.html",
     )

@@ -73,12 +73,6 @@ class _Compiled(ModelOptions):
     explain: bool = option(
         "--explain", is_flag=True, help="Show where options come from, and all decisions."
     )
-    dump_dir: Path | None = option(
-        "--dump-dir",
-        type=OutputPath(is_folder=True),
-        metavar="DIR",
-        help="Write the IR after each stage there, under the stage's name.",
-    )
     stop_after: str | None = option(
         "--stop-after", metavar="STAGE", help="Stop after that stage; writes no bundle."
     )
@@ -154,6 +148,20 @@ class _Compiled(ModelOptions):
         if self.fallback is not None and self.stop_after is not None:
             raise click.UsageError("--fallback cpu is a part of bundles: no --stop-after")
         check_devices(len(self.devices[1]), self.stop_after, self.fallback, self.dump_dir)
+
+    @cached_property
+    def dump_dir(self) -> Path | None:
+        """Where the IR goes after each stage.
+
+        Raises:
+            OutputError: nothing can be written there.
+        """
+        from adrenoc.base.host.variables import read_path
+
+        folder = read_path("ADRENOC_DUMP_DIR")
+        if folder is not None:
+            OutputPath(is_folder=True).refuse(folder)
+        return folder
 
     @cached_property
     def devices(self) -> tuple[Target, tuple[SetMember, ...]]:

@@ -35,7 +35,7 @@ def check_devices(
     """Refuse what is for one device alone."""
     if count and (stop_after or fallback or dump_dir):
         raise click.UsageError(
-            "--stop-after, --fallback and --dump-dir are for one --device, not for several"
+            "--stop-after, --fallback and ADRENOC_DUMP_DIR are for one --device, not for several"
         )
 
 

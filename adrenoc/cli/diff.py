@@ -52,7 +52,6 @@ class _Compared:
         help="Fail where one grew: kernels, copies, launches, memory, size, time; by more than a "
         "tolerance, such as size=1%, memory=2MiB or time=30us.",
     )
-    show_all: bool = option("--all", is_flag=True, help="List every change, not only the first.")
     html: Path | None = html_option("Write a page with the kernels side by side")
 
     def __post_init__(self) -> None:
@@ -86,7 +85,7 @@ def diff_command(given: _Compared) -> int:
             write_atomically(html, diff_html(diff, old, new).encode())
 
     def show() -> None:
-        _show(diff, show_all=given.show_all)
+        _show(diff)
         if html is not None:
             console.print_fields([("report", str(html))])
 
@@ -95,7 +94,7 @@ def diff_command(given: _Compared) -> int:
         error = PolicyError(
             f"{after} breaks {len(diff.broken)} of the gates that were given: "
             + "; ".join(diff.broken),
-            hint=f"adrenoc diff {before} {after} --all",
+            hint=f"adrenoc diff {before} {after} --html page.html",
         )
     return console.tell(diff, show, error=error)
 
@@ -129,7 +128,7 @@ def _open(path: Path, target: Target, preset: str | None) -> Iterator[Bundle]:
         yield replace(open_bundle(output), path=path)
 
 
-def _show(diff: BundleDiff, *, show_all: bool) -> None:
+def _show(diff: BundleDiff) -> None:
     from adrenoc.cli import console
 
     console.blank()
@@ -144,16 +143,15 @@ def _show(diff: BundleDiff, *, show_all: bool) -> None:
         if len(diff.shapes) > 1:
             console.blank()
             console.print_title(f"shapes {shape.shapes}")
-        _show_shape(shape, show_all=show_all)
+        _show_shape(shape)
     _print_some(
         ("setting", "before", "after"),
         [(c.subject, c.before, c.after) for c in diff.settings],
-        show_all,
     )
     console.blank()
 
 
-def _show_shape(diff: ShapeDiff, *, show_all: bool) -> None:
+def _show_shape(diff: ShapeDiff) -> None:
     from adrenoc.cli import console
     from adrenoc.pages.figure_rows import list_figures
     from adrenoc.pages.kernel_pairs import NAME
@@ -170,7 +168,6 @@ def _show_shape(diff: ShapeDiff, *, show_all: bool) -> None:
             (k.kind, k.before, k.after, k.family, f"+{k.lines[0]} -{k.lines[1]}", k.what)
             for k in real
         ],
-        show_all,
     )
     _print_some(
         ("node", "before", "after", "time before", "time after"),
@@ -186,27 +183,24 @@ def _show_shape(diff: ShapeDiff, *, show_all: bool) -> None:
             for node in diff.nodes
             for forms in ((node.before, node.after),)
         ],
-        show_all,
     )
     _print_some(
         ("precision", "before", "after"),
         [(c.subject, c.before or "0", c.after or "0") for c in diff.precision],
-        show_all,
     )
     _print_some(
         ("stage", "subject", "before", "after", "reason"),
         [(c.stage, console.short(c.subject), c.before, c.after, c.reason) for c in diff.decisions],
-        show_all,
     )
 
 
-def _print_some(columns: tuple[str, ...], rows: list[tuple[str, ...]], show_all: bool) -> None:
+def _print_some(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     """A table; of a long one the first rows, and how many there are."""
     from adrenoc.cli import console
 
     if not rows:
         return
     console.blank()
-    console.print_table(columns, rows if show_all else rows[:_TOP])
-    if len(rows) > _TOP and not show_all:
-        console.print_fields([(f"and {len(rows) - _TOP} more", "(--all lists them)")])
+    console.print_table(columns, rows[:_TOP])
+    if len(rows) > _TOP:
+        console.print_fields([(f"and {len(rows) - _TOP} more", "(--html and --json list them)")])

@@ -18,7 +18,6 @@ from adrenoc.cli.options import (
     output_option,
     preset_option,
     repeat_option,
-    tolerance_option,
 )
 from adrenoc.cli.place_options import MOST_SECONDS, PlaceChoice, places_option
 from adrenoc.cli.records import argument, give_options, option
@@ -57,7 +56,6 @@ class _Given:
         show_default=True,
         help="What to do on each device; may be repeated.",
     )
-    tolerance: float | None = tolerance_option()
     repeat: int = repeat_option()
     budget_s: float = option(
         "--budget",
@@ -166,7 +164,6 @@ def _fleet_options(given: _Given) -> FleetOptions:
         actions=tuple(dict.fromkeys(given.actions)),
         target="" if given.target is None else given.target.option,
         preset=given.preset or "",
-        tolerance=given.tolerance,
         repeat=given.repeat,
         budget_s=given.budget_s,
         limit_s=limit_s,

@@ -242,7 +242,7 @@ def _defect(error: Exception, *, as_json: bool) -> int:
     return _tell(
         "InternalError",
         f"this is a defect of adrenoc, not of your input ({type(error).__name__})",
-        "report the lines above with the model and the command (--dump-dir DIR keeps the IR)",
+        "report the lines above with the model and the command (ADRENOC_DUMP_DIR=DIR keeps the IR)",
         INTERNAL_EXIT_CODE,
         as_json=as_json,
     )

@@ -40,21 +40,22 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class NumbersParam(ParamType):
-    """Numbers between commas: one for all channels or one for each."""
+class ImageScaleParam(ParamType):
+    """`MEAN/STD`, each numbers between commas: one for all channels or one for each."""
 
-    name = "x,y,z"
+    name = "mean/std"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Read the numbers."""
         if isinstance(value, tuple):
             return value
         try:
-            return tuple(float(part) for part in value.split(","))
+            mean, std = (tuple(map(float, part.split(","))) for part in value.split("/"))
         except ValueError:
-            self.fail(f"{value!r} is not a list of numbers, such as 0.485,0.456,0.406", param, ctx)
+            self.fail(f"{value!r} is no MEAN/STD, such as 0.5/0.25 or 0,0,0/1,1,1", param, ctx)
+        return mean, std
 
 
 class InputParam(ParamType):

@@ -14,8 +14,8 @@ from adrenoc.cli.generate import run_if_decoder
 from adrenoc.cli.generate_options import Asked
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
 from adrenoc.cli.options import (
+    ImageScaleParam,
     InputParam,
-    NumbersParam,
     repeat_option,
     seed_option,
     shape_option,
@@ -62,11 +62,13 @@ class RunGiven:
         help="Of a bundle that keeps states: N runs from zeros on; inputs and outputs hold all of "
         "them along a first axis.",
     )
-    mean: tuple[float, ...] | None = option(
-        "--mean", type=NumbersParam(), help="Subtract from image values (0 to 1)."
-    )
-    std: tuple[float, ...] | None = option(
-        "--std", type=NumbersParam(), help="Divide image values by this after that."
+    scale: tuple[tuple[float, ...], tuple[float, ...]] = option(
+        "--image",
+        type=ImageScaleParam(),
+        default=((0.0,), (1.0,)),
+        metavar="MEAN/STD",
+        help="Subtract MEAN from image values (0 to 1), and divide them by STD after that: "
+        "0.485,0.456,0.406/0.229,0.224,0.225.",
     )
     place: PlaceChoice = place_option()
     repeat: int = repeat_option()
@@ -87,12 +89,6 @@ class RunGiven:
         metavar="NAME=LEVEL",
         help="Ask a Qualcomm driver for a clock (clock=low, normal or high), or to let others go "
         "first, or this (priority=...); may be repeated.  [default: the driver decides]",
-    )
-    threads: int | None = option(
-        "--threads",
-        type=click.IntRange(1, 8),
-        metavar="N",
-        help="Of the CPU, for bundles that carry its code.  [default: as many as it has]",
     )
     reference: Path | None = option(
         "--check",
@@ -130,7 +126,7 @@ class RunGiven:
         """How an image becomes an input."""
         from adrenoc.check.inputs import ImageOptions
 
-        return ImageOptions(mean=self.mean or (0.0,), std=self.std or (1.0,))
+        return ImageOptions(mean=self.scale[0], std=self.scale[1])
 
     @property
     def options(self) -> RunOptions:
@@ -139,7 +135,7 @@ class RunGiven:
         Raises:
             OptionError: a variable of the environment says what it cannot.
         """
-        from adrenoc.base.host.variables import read_choice
+        from adrenoc.base.host.variables import read_choice, read_number
         from adrenoc.device.result import RunOptions
 
         hints = dict(hint.split("=") for hint in self.hints)
@@ -153,7 +149,7 @@ class RunGiven:
             programs=choose_programs(self.place),
             perf_hint=hints.get("clock", ""),
             priority=hints.get("priority", ""),
-            threads=self.threads or 0,
+            threads=int(read_number("ADRENOC_THREADS", 0.0, least=0.0, most=8.0)),
         )
 
 

@@ -37,14 +37,6 @@ class _Run:
         show_default=True,
         help="Seed of random inputs.",
     )
-    threads: int = option(
-        "--threads",
-        type=click.IntRange(1, 8),
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Of cpu:arm64 and cpu:host.",
-    )
     reference: Path | None = option(
         "--check",
         type=InputPath(),
@@ -71,8 +63,6 @@ def run_firmware_command(given: _Run) -> int:
 
     firmware = open_firmware(given.path)
     on_processor = load_core(firmware.device).is_processor
-    if given.threads > 1 and not on_processor:
-        raise click.UsageError("--threads is for CPUs: a microcontroller has one")
     inputs = make_inputs(firmware.inputs, given.files, seed=given.seed)
     expected, judge = None, ""
     if given.reference is not None:
@@ -81,9 +71,11 @@ def run_firmware_command(given: _Run) -> int:
         expected = expected_outputs(firmware, given.reference, inputs)
         judge = judge_of(given.reference)
     if on_processor:
+        from adrenoc.base.host.variables import read_number
         from adrenoc.firmware.cpu.run_cpu import run_cpu_folder
 
-        result = run_cpu_folder(given.path, firmware, inputs, threads=given.threads)
+        threads = int(read_number("ADRENOC_THREADS", 1.0, least=1.0, most=8.0))
+        result = run_cpu_folder(given.path, firmware, inputs, threads=threads)
     else:
         result = run_firmware(given.path, firmware, inputs)
     if given.save is not None:

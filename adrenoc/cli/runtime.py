@@ -19,13 +19,7 @@ class _Built:
         default="",
         metavar="ABI",
         help="host, aarch64-linux, arm64-v8a, armeabi-v7a or x86_64 (the last three with an NDK).  "
-        "[default: arm64-v8a with --ndk, else host]",
-    )
-    ndk: Path | None = option(
-        "--ndk",
-        type=InputPath(),
-        metavar="PATH",
-        help="The Android NDK.  [default: ANDROID_NDK_HOME]",
+        "[default: arm64-v8a where ANDROID_NDK_HOME names one, else host]",
     )
     api: int | None = option(
         "--api",
@@ -54,6 +48,7 @@ class _Built:
 def build_runtime_command(given: _Built) -> int:
     """Build libadrenoc_runtime.so, adrenoc_run and adrenoc_rpc (some minutes, then cached)."""
     from adrenoc.base.files.outputs import check_folder_can_be_replaced
+    from adrenoc.base.files.read import android_ndk_folders
     from adrenoc.base.host.variables import read_choice
     from adrenoc.cli import console
     from adrenoc.native.android.ndk import MIN_API
@@ -64,8 +59,7 @@ def build_runtime_command(given: _Built) -> int:
         check_folder_can_be_replaced(given.output, RUNTIME_FOLDER)
     with console.ConsoleReporter() as reporter:
         built = build_runtime(
-            abi=given.abi or (HOST if given.ndk is None else "arm64-v8a"),
-            ndk=given.ndk,
+            abi=given.abi or ("arm64-v8a" if android_ndk_folders() else HOST),
             api=MIN_API if given.api is None else given.api,
             static=given.static,
             sanitize=read_choice("ADRENOC_SANITIZE", "address,undefined", "thread"),

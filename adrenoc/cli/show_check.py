@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
@@ -25,25 +25,22 @@ if TYPE_CHECKING:
 _TOP = 10
 
 
-def show_verdict(model: Path, verdict: Verdict, *, show_all: bool) -> None:
-    """Print how the file `model` would run; with `show_all` every node."""
+def show_verdict(verdict: Verdict) -> None:
+    """Print how a model would run: what matters of its nodes."""
     console.blank()
     console.print_title(verdict.model, f"on {verdict.target_title}, preset {verdict.preset}")
     console.print_fields(_summary(verdict))
-    if show_all:
-        _show_nodes("all nodes, in order", verdict.nodes)
+    off = [n for n in verdict.nodes if n.place in ("cpu", "clml") or n.is_off_texture]
+    if off:
+        _show_steps_down(off)
+    timed = sorted(
+        (n for n in verdict.nodes if n.time_us is not None), key=lambda n: -(n.time_us or 0.0)
+    )
+    if timed:
+        _show_nodes(f"the {min(_TOP, len(timed))} longest", timed[:_TOP])
     else:
-        off = [n for n in verdict.nodes if n.place in ("cpu", "clml") or n.is_off_texture]
-        if off:
-            _show_steps_down(off)
-        timed = sorted(
-            (n for n in verdict.nodes if n.time_us is not None), key=lambda n: -(n.time_us or 0.0)
-        )
-        if timed:
-            _show_nodes(f"the {min(_TOP, len(timed))} longest", timed[:_TOP])
-        else:
-            by_macs = sorted(verdict.nodes, key=lambda n: (-n.flops, -n.bytes_read))
-            _show_nodes(f"the {min(_TOP, len(by_macs))} with most operations", by_macs[:_TOP])
+        by_macs = sorted(verdict.nodes, key=lambda n: (-n.flops, -n.bytes_read))
+        _show_nodes(f"the {min(_TOP, len(by_macs))} with most operations", by_macs[:_TOP])
     show_regions(verdict.regions)
     if verdict.near_misses:
         console.blank()
@@ -51,7 +48,7 @@ def show_verdict(model: Path, verdict: Verdict, *, show_all: bool) -> None:
             ("near miss", "what is seen", "what helps"),
             [
                 (console.short(miss.subject), miss.seen, miss.fix)
-                for miss in _some(verdict.near_misses, show_all)
+                for miss in verdict.near_misses[:_TOP]
             ],
         )
     console.blank()
@@ -90,10 +87,6 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
         console.size(verdict.memory.plan.peak_bytes),
         time,
     )
-
-
-def _some(items: Any, show_all: bool) -> Any:
-    return items if show_all else items[:_TOP]
 
 
 def _summary(verdict: Verdict) -> list[tuple[str, str]]:

@@ -216,7 +216,8 @@ def _judge(
         return _fail(outcome, error.exit_code, error.message, error.hint), None
     outcome = replace(outcome, figures=made.figures)
     if over:
-        hint = f"adrenoc check {quote_word(recipe.model)} {' '.join(recipe.words[:2])} --all"
+        words = " ".join(recipe.words[:2])
+        hint = f"adrenoc check {quote_word(recipe.model)} {words} --html page.html"
         outcome = replace(outcome, status=BROKEN, notes=over, hint=hint)
     if held is not None and not options.accept:
         if grown := list_broken(recipe.grow, held.figures, made.figures):

@@ -180,7 +180,8 @@ def test_each_stage_is_dumped_under_its_name(
     from adrenoc.target.target import load_target
 
     monkeypatch.chdir(tmp_path)
-    _json(capsys, "compile", models["mixed_small"], "--dump-dir", "ir", "--no-cache")
+    monkeypatch.setenv("ADRENOC_DUMP_DIR", "ir")
+    _json(capsys, "compile", models["mixed_small"], "--no-cache")
     dumped = sorted(path.name for path in (tmp_path / "ir").iterdir())
     options = resolve_options(load_target("host")).options
     expected = [stage.name for stage in STAGES if stage.when(options)]

@@ -200,7 +200,6 @@ def _names() -> Iterator[Case]:
     for kind, name in NAMES.items():
         model = _relu(name, name + "_out").SerializeToString()
         for command in (
-            ("check", "m.onnx", "--all"),
             ("check", "m.onnx", "--json", "--html", "r.html"),
             ("compile", "m.onnx", "--shape", f"{name}:9,9"),
             ("check", "m.onnx", "--shape", f"q{name}:1"),
@@ -230,7 +229,6 @@ def _names() -> Iterator[Case]:
         ("check", raw, "--json"),
         ("check", raw, "--html", "r.html"),
         ("compile", raw, "--stop-after", "import", "--json"),
-        ("compile", raw, "--stop-after", "import", "--dump-dir", os.fsdecode(b"d\xff")),
     ):
         yield Case(
             family="names of files",

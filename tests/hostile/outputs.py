@@ -112,7 +112,7 @@ def cases() -> Iterator[Case]:
 
 
 def _dumps() -> Iterator[Case]:
-    command = ("compile", "model.onnx", "--stop-after", "import", "--dump-dir")
+    command = ("compile", "model.onnx", "--stop-after", "import")
     for kind, path in PATHS.items():
         if kind in (
             "the working folder",
@@ -126,7 +126,8 @@ def _dumps() -> Iterator[Case]:
             family="folders for dumps",
             name=f"named: {kind}",
             make=lambda f: (f / "x").mkdir(),
-            command=(*command, path),
+            command=command,
+            environment={"ADRENOC_DUMP_DIR": path},
             codes=Case.codes | ({0} if kind == "in no folder" else set()),
             makes=("no",),
         )
@@ -134,12 +135,17 @@ def _dumps() -> Iterator[Case]:
         family="folders for dumps",
         name="a dump over the model",
         make=lambda f: ((f / "d").mkdir(), os.link(f / "model.onnx", f / "d" / "00_import.txt")),
-        command=(*command, "d"),
+        command=command,
+        environment={"ADRENOC_DUMP_DIR": "d"},
         said="is an input of this command",
     )
     for kind in ("a pipe", "a device", "a socket", "a circle of links", "a link to nothing"):
         yield Case(
-            family="folders for dumps", name=kind, make=PLACES[kind], command=(*command, "out")
+            family="folders for dumps",
+            name=kind,
+            make=PLACES[kind],
+            command=command,
+            environment={"ADRENOC_DUMP_DIR": "out"},
         )
 
 

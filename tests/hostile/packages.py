@@ -87,14 +87,16 @@ def _kits() -> Iterator[Case]:
             family="folders of tools",
             name=f"platforms of an NDK, {number}",
             make=_kit(whole, lambda kit, t=text: (kit / "meta/platforms.json").write_bytes(t)),
-            command=("runtime", "build", "--abi", "arm64-v8a", "--ndk", "ndk", "-o", "out"),
+            command=("runtime", "build", "--abi", "arm64-v8a", "-o", "out"),
+            environment={"ANDROID_NDK_HOME": "ndk"},
         )
     for kind in ("a pipe", "endless zeros", "a folder", "memory"):
         yield Case(
             family="folders of tools",
             name=f"platforms of an NDK: {kind}",
             make=_kit(whole, _replaced("meta/platforms.json", SPECIAL[kind])),
-            command=("runtime", "build", "--abi", "arm64-v8a", "--ndk", "ndk", "-o", "out"),
+            command=("runtime", "build", "--abi", "arm64-v8a", "-o", "out"),
+            environment={"ANDROID_NDK_HOME": "ndk"},
         )
     for name, place in (
         ("a root", "/"),

@@ -21,7 +21,6 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "package": ("package", "b", "--as", "aar", "-o", "p"),
     "tune-log": ("tune", "log", "merge", "l.json", "-o", "m.json"),
     "firmware": ("firmware", "compile", "k.tflite", "--device", CORE),
-    "dumps": ("compile", "model.onnx", "--stop-after", "import", "--dump-dir", "d"),
 }
 
 
@@ -177,7 +176,6 @@ def _below() -> Iterator[Case]:
         ("compile", "model.onnx", "--device", "c/x.toml"),
         ("compile", "model.onnx", "--set", "ndk=c/x", "--no-cache"),
         ("compile", "model.onnx", "--set", "ndk=c", "--no-cache"),
-        ("compile", "model.onnx", "--stop-after", "import", "--dump-dir", "c/x"),
         ("compile", "model.onnx", "--device", "host", "--accuracy", "1", "--inputs", "c/x"),
         ("check", "model.onnx", "--html", "c/x"),
         ("tune", "run", "model.onnx", "--offline", "-o", "c/x"),
@@ -195,7 +193,6 @@ def _below() -> Iterator[Case]:
         ("run", "b", "--save", "c/x"),
         ("doctor", "--app", "c/x"),
         ("runtime", "build", "-o", "c/x"),
-        ("runtime", "build", "--abi", "arm64-v8a", "--ndk", "c/x", "-o", "p"),
         ("runtime", "install-unit", "--runtime", "c/x", "-o", "p"),
     ):
         yield Case(

@@ -211,7 +211,7 @@ def _options() -> Iterator[Case]:
         ("run", "b", "--input", "image=p.png"),
         ("run", "b", "--input", "image=p.raw"),
         ("run", "b", "--input", "\x1b[2J=x"),
-        ("run", "b", "--std", "0"),
+        ("run", "b", "--image", "0/0"),
         ("run", "b", "--seed", "-1"),
         ("run", "b", "--on", ""),
         ("run", "b", "--on", "tracker:127.0.0.1:1"),

@@ -41,7 +41,7 @@ def test_the_order_in_which_ndks_are_looked_for(
     assert (found.origin, found.revision) == expected[-1]
     asked = find_ndk(fake_ndk(tmp_path / "d", "26.0.1"))
     assert asked is not None
-    assert (asked.origin, asked.revision) == ("--ndk", "26.0.1")
+    assert (asked.origin, asked.revision) == ("--set ndk", "26.0.1")
     assert asked.toolchain_file == tmp_path / "d/build/cmake/android.toolchain.cmake"
 
 
@@ -146,7 +146,8 @@ def test_the_api_level_is_checked(
 ) -> None:
     forget_ndks(monkeypatch, tmp_path)
     ndk = fake_ndk(tmp_path / "ndk", "29.0.1", apis=(26, 36))
-    command = ["runtime", "build", "--ndk", str(ndk)]
+    monkeypatch.setenv("ANDROID_NDK_HOME", str(ndk))
+    command = ["runtime", "build"]
     assert main(command) == DependencyError.exit_code
     said = " ".join(capsys.readouterr().err.split())
     assert "compiles for the API levels 26 to 36, not for 24" in said

@@ -223,7 +223,8 @@ def test_adrenoc_run_falls_back_and_says_why(
     given, saved = tmp_path / "x.npz", tmp_path / "y.npz"
     np.savez(given, **{detail["name"]: inputs[detail["index"]]})
     command = ["run", str(carrying), "--input", str(given), "--save", str(saved), "--repeat", "2"]
-    assert main([*command, "--threads", str(threads), "--json"]) == 0
+    monkeypatch.setenv("ADRENOC_THREADS", str(threads))
+    assert main([*command, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["device"] == "CPU"
     (note,) = said["notes"]

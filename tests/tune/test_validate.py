@@ -300,7 +300,7 @@ def test_the_command_tells_of_a_layer(tmp_path: Path) -> None:
     [
         (["--validate", "--only", "nothing"], "no layer has nothing in its name"),
         (["--preset", "fp16"], "--preset goes with --validate"),
-        (["--fit"], "--fit goes with --validate"),
+        (["--validate", "much"], "is not one of"),
         (["--validate", "--device", "host", "-o", "x.toml"], "writes no target file"),
     ],
 )

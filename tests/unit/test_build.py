@@ -183,10 +183,11 @@ def test_growth_is_held_against_the_lock_until_it_is_accepted(build: Build) -> N
 
 
 def test_one_that_fails_does_not_stop_the_others(
-    build: Build, capsys: pytest.CaptureFixture[str]
+    build: Build, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = ONE + '[[model]]\nname = "other"\nfile = "net.tflite"\npreset = "nothing"\n'
-    words = ["--junit", "j.xml", "--annotations"]
+    words = ["--junit", "j.xml"]
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
     assert build(text, *words) == OptionError.exit_code
     said = capsys.readouterr()
     assert "::error file=adrenoc.toml,title=other%3A failed::" in said.out

@@ -162,7 +162,8 @@ def test_stop_after_writes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch)
     vars(pipeline)["State"] = dict
     vars(pipeline)["run_stages"] = seen.update
     monkeypatch.setitem(sys.modules, "adrenoc.compile.pipeline", pipeline)
-    assert main(["compile", str(model), "--stop-after", "fuse", "--dump-dir", "ir"]) == 0
+    monkeypatch.setenv("ADRENOC_DUMP_DIR", "ir")
+    assert main(["compile", str(model), "--stop-after", "fuse"]) == 0
     assert seen["model"] == model
     assert seen["stop_after"] == "fuse"
     assert seen["dump_dir"] == Path("ir")

@@ -76,7 +76,6 @@ def test_a_bundle_with_the_users_files_in_it_stays(
         ["run", "other", "--input", "x=net.tflite", "--save"],
         ["compile", "other.onnx", "--precision-policy", "net.tflite", "-o"],
         ["compile", "other.onnx", "--tuning-log", "net.tflite", "-o"],
-        ["compile", "other.onnx", "--tuning-log", "net.tflite", "--dump-dir"],
     ],
     ids=" ".join,
 )
@@ -143,7 +142,6 @@ def test_what_another_compile_puts_there_is_not_kept_as_ours(
     [
         ("--html", ["check", "net.tflite", "--html"]),
         ("--save", ["run", "net.adrenoc", "--save"]),
-        ("--dump-dir", ["compile", "net.tflite", "--dump-dir"]),
         ("--output", ["tune", "run", "net.tflite", "--offline", "-o"]),
     ],
 )

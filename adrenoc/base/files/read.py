@@ -253,6 +253,11 @@ def config_folder() -> Path:
         ) from error
 
 
+def is_on_github() -> bool:
+    """Whether GitHub runs this process, for continuous integration."""
+    return os.environ.get("GITHUB_ACTIONS", "") == "true"
+
+
 def no_color() -> bool:
     """Whether `NO_COLOR` asks for plain output (set and not empty, by its convention)."""
     return bool(os.environ.get("NO_COLOR", ""))

@@ -20,10 +20,9 @@ class FleetOptions:
     """What is to be done with each device.
 
     `target` is what to compile for, empty to ask each device; `actions` are of RUN, VERIFY,
-    CALIBRATE and TUNE.  `check` holds outputs against the reference on this computer, within
-    `tolerance` of the range where it is given.  `budget_s` bounds one calibration or tuning,
-    `limit_s` any job, and `patience_s` how long a device may be away; `timeout_s` is for any one
-    answer of a device.  `jobs` commands run side by side on this computer, some 0.5 GB each.
+    CALIBRATE and TUNE.  `check` holds outputs against the reference on this computer.  `budget_s`
+    bounds one calibration or tuning, `limit_s` any job, and `patience_s` how long a device may be
+    away.  `jobs` commands run side by side on this computer, some 0.5 GB each.
     """
 
     models: tuple[Path, ...]
@@ -31,7 +30,6 @@ class FleetOptions:
     target: str = ""
     preset: str = ""
     check: bool = True
-    tolerance: float | None = None
     repeat: int = 10
     budget_s: float = 300.0
     limit_s: float = 1800.0
@@ -109,7 +107,6 @@ class Plan:
         options, bundle = self.options, self.bundle_path(target, model)
         words = ["run", str(bundle), "--repeat", str(options.repeat), "--json"]
         words += ["--check", str(model)] if options.check else []
-        words += ["--tolerance", str(options.tolerance)] if options.tolerance is not None else []
         return Job(
             action=RUN,
             device=device,

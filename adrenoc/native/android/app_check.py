@@ -198,7 +198,7 @@ def _packing_troubles(path: Path, entry: zipfile.ZipInfo, manifest: _Manifest) -
 
 
 def _wrong_facts(facts: ElfFacts, abi: str) -> Iterator[tuple[str, str, str]]:
-    rebuild = f"adrenoc runtime build --abi {abi} --ndk PATH"
+    rebuild = f"ANDROID_NDK_HOME=PATH adrenoc runtime build --abi {abi}"
     if ABIS.get(facts.machine) != abi:
         yield f"is for {facts.machine}", "the loader refuses it", rebuild
     if facts.page_bytes < ANDROID_PAGE_BYTES:

@@ -70,7 +70,7 @@ def find_ndk(asked: Path | None = None) -> Ndk | None:
             another system.
     """
     if asked is not None:
-        return open_ndk(asked, origin="--ndk")
+        return open_ndk(asked, origin="--set ndk")
     for variable, folder in read.android_ndk_folders()[:1]:
         return open_ndk(folder, origin=variable)
     found, _ = _ndks_in_sdks()

@@ -359,7 +359,7 @@ def _check(folder: Path, toolchain: Toolchain, *, files: tuple[str, ...]) -> Non
             if holds:
                 raise LinkError(
                     f"the built {path.name} {wrong}",
-                    hint="adrenoc runtime build --ndk PATH with a newer NDK or compiler",
+                    hint="set ANDROID_NDK_HOME to a newer NDK, or install a newer compiler",
                 )
 
 

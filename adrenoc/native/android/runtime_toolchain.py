@@ -83,7 +83,7 @@ def _android_toolchain(abi: str, ndk: Path | None, api: int) -> Toolchain:
     if found is None:
         raise DependencyError(
             f"building the runtime for {abi} needs an Android NDK: {why_no_ndk()}",
-            hint=f"adrenoc runtime build --abi {abi} --ndk PATH, or set ANDROID_NDK_HOME",
+            hint=f"ANDROID_NDK_HOME=PATH adrenoc runtime build --abi {abi}",
         )
     oldest, newest = found.apis
     if newest and not oldest <= api <= newest:

@@ -33,7 +33,7 @@ from adrenoc.passes.read.fold_nests import FOLD_NESTS
 from adrenoc.passes.read.mirror_nest import is_mirror, mirror_nest
 from adrenoc.passes.read.whole_operators import refusal
 
-_HINT = "adrenoc compile --stop-after simplify --dump-dir DIR shows the operators"
+_HINT = "ADRENOC_DUMP_DIR=DIR adrenoc compile --stop-after simplify shows the operators"
 
 
 def read_graph(

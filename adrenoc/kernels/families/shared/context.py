@@ -369,7 +369,7 @@ class NodeKernel:
         if self.node.prologue is not None and not self.reads_prologue:
             raise CompileError(
                 f"{self.node.name}: the kernel leaves out what is to be computed before it",
-                hint="report it with the model: adrenoc compile --dump-dir DIR keeps the IR",
+                hint="report it with the model: ADRENOC_DUMP_DIR=DIR keeps the IR",
             )
         return KernelCall(
             node=self.node,

@@ -25,7 +25,7 @@ def fitted_toml(validation: Validation, fit: Fit) -> str:
     source = (
         f"fitted to schedules of {kernels} kernels, measured on {device.name}, driver "
         f"{device.shown_driver}, {validation.date.isoformat()}; "
-        "adrenoc device calibrate --validate --fit"
+        "adrenoc device calibrate --validate fit"
     )
     if fit.changed:
         text = set_key(text, "sources", NAME, f'"{source}"')

@@ -35,7 +35,8 @@ def abi_of(runtime: Runtime) -> str:
         raise LinkError(
             f"the runtime at {runtime.folder} is not for Android (it is for {facts.machine}"
             + (f" and needs {', '.join(glibc)})" if glibc else ")"),
-            hint="adrenoc runtime build --ndk PATH --abi arm64-v8a -o DIR, then --runtime DIR",
+            hint="ANDROID_NDK_HOME=PATH adrenoc runtime build --abi arm64-v8a -o DIR, then "
+            "--runtime DIR",
         )
     return ABIS[facts.machine]
 
