@@ -67,7 +67,7 @@ def chat_command(given: _Chat) -> None:
     reads what its caches do not hold yet.  With --json each answer is a line with what it took.
 
     \b
-    adrenoc compile SmolLM2-135M-Instruct/onnx/model_q4.onnx -o chat.adrenoc
+    adrenoc compile SmolLM2-135M-Instruct --dtype q4 -o chat.adrenoc
     adrenoc chat chat.adrenoc --on adb
     """
     with open_talker(

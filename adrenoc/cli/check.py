@@ -13,7 +13,7 @@ from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.guarded import HeavyCommand, wants_json
 from adrenoc.cli.limits import limit_option
 from adrenoc.cli.model_params import TargetParam
-from adrenoc.cli.options import DEVICE_HELP, ModelOptions, context_option, html_option
+from adrenoc.cli.options import DEVICE_HELP, EnteredModel, context_option, html_option
 from adrenoc.cli.records import give_options, option
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _LIMITS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Checked(ModelOptions):
+class _Checked(EnteredModel):
     target: Target | DeviceSet = option(  # type: ignore[assignment]
         "--device",
         type=TargetParam(sets=True),

@@ -14,8 +14,8 @@ from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath, wants_json
 from adrenoc.cli.model_params import ShapeRangeParam, TargetParam
 from adrenoc.cli.options import (
     DEVICE_HELP,
+    EnteredModel,
     FiniteRange,
-    ModelOptions,
     context_option,
     inputs_option,
     output_option,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Compiled(ModelOptions):
+class _Compiled(EnteredModel):
     target: Target | DeviceSet = option(  # type: ignore[assignment]
         "--device",
         type=TargetParam(sets=True),

@@ -44,15 +44,9 @@ class _Planned(CoreModel):
     """What `compile` and `check` are told of the plan."""
 
     limit: dict[str, int] = limit_option(
-        {"flash-kib": True, "ram-kib": True},
-        "Fail beyond so much code and weights, or RAM with inputs and outputs",
-    )
-    spare_flash_kib: int | None = option(
-        "--spare-flash-kib",
-        type=click.IntRange(min=1),
-        metavar="K",
-        help="For microcontrollers: so much more that weights may take, where that saves "
-        "instructions.",
+        {"flash-kib": True, "ram-kib": True, "spare-flash-kib": True},
+        "Fail beyond so much code and weights, or RAM with inputs and outputs; of microcontrollers "
+        "also so much more flash that weights may take, where that saves instructions",
     )
     tuning_log: str | None = option(
         "--tuning-log",
@@ -63,14 +57,26 @@ class _Planned(CoreModel):
 
     def __post_init__(self) -> None:
         if self.core.is_processor and (self.spare_flash_kib or self.tuning_log):
-            raise click.UsageError("--spare-flash-kib and --tuning-log are for microcontrollers")
+            raise click.UsageError(
+                "--limit spare-flash-kib and --tuning-log are for microcontrollers"
+            )
+
+    @property
+    def spare_flash_kib(self) -> int:
+        """How much more flash weights may take."""
+        return self.limit.get("spare_flash_kib", 0)
+
+    @property
+    def budget(self) -> dict[str, int]:
+        """Beyond what a plan fails."""
+        return {name: kib for name, kib in self.limit.items() if name != "spare_flash_kib"}
 
     @property
     def wishes(self) -> Wishes:
         """How the plan is chosen."""
         from adrenoc.firmware.mcu.make import Wishes
 
-        return Wishes(tuning_log=self.tuning_log, spare_flash_kib=self.spare_flash_kib or 0)
+        return Wishes(tuning_log=self.tuning_log, spare_flash_kib=self.spare_flash_kib)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +107,9 @@ def compile_firmware_command(given: _Compiled) -> int:
     from adrenoc.firmware.mcu.make import make_firmware, plan_firmware
 
     model, core = given.model, given.core
-    if given.limit:
+    if given.budget:
         program, _ = plan_firmware(model, core, given.wishes)
-        error = _find_policy_error(given, _budget(program, given.limit))
+        error = _find_policy_error(given, _budget(program, given.budget))
         if error is not None:
             raise error
     output = given.output or Path(f"{model.stem}.{core.name.replace(':', '-')}")
@@ -240,7 +246,7 @@ def check_firmware_command(given: _Planned) -> int:
 
     core = given.core
     program, firmware = plan_firmware(given.model, core, given.wishes)
-    budget = _budget(program, given.limit)
+    budget = _budget(program, given.budget)
     counts = (count_on_cpu if core.is_processor else count_layers)(program, firmware)
 
     def show() -> None:

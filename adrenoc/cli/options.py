@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,15 +192,20 @@ class ModelOptions:
     )
 
     @property
+    def dtype_of_file(self) -> str:
+        """Of which numbers the file of a folder is to be; empty: the usual one."""
+        return ""
+
+    @property
     def model(self) -> Path:
-        """The model file: of a folder of models, the usual one.
+        """The model file: of a folder of models, that of the numbers that are asked for.
 
         Raises:
             ModelNotFoundError, OptionError: see `choose_model`.
         """
         from adrenoc.importers.model_folders import choose_model
 
-        return choose_model(self.path)
+        return choose_model(self.path, self.dtype_of_file)
 
     @property
     def entry(self) -> Entry:
@@ -222,6 +227,35 @@ class ModelOptions:
             words.append(f"--shape {quote_word(f'{name}:' + ','.join(map(str, dims)))}")
         words += [f"--fix {quote_word(f'{name}={text}')}" for name, text in self.fixed]
         return "".join(f" {word}" for word in words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnteredModel(ModelOptions):
+    """The same, of a file that may be one of several in a folder, or have several signatures."""
+
+    signature: str = option(
+        "--signature",
+        default="",
+        metavar="NAME",
+        help="Of a TFLite file with several signatures: which.  [default: the first graph's]",
+    )
+    dtype: str = option(
+        "--dtype",
+        default="",
+        metavar="KIND",
+        help="Where MODEL is a folder of models (onnx/model*.onnx): of which numbers, such as "
+        "fp16, q8 or q4.  [default: fp32]",
+    )
+
+    @property
+    def dtype_of_file(self) -> str:
+        """Of which numbers the file of a folder is to be; empty: the usual one."""
+        return self.dtype
+
+    @property
+    def entry(self) -> Entry:
+        """How the model is entered."""
+        return replace(super().entry, signature=self.signature or super().entry.signature)
 
 
 def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPolicy | None:

@@ -1,4 +1,4 @@
-"""`adrenoc serve BUNDLE`: a language model behind the API that OpenAI's clients speak."""
+"""`adrenoc serve --openai BUNDLE`: a language model behind the API that OpenAI's clients speak."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
 from adrenoc.cli.place_options import PlaceChoice, place_option
-from adrenoc.cli.records import argument, give_options, option
+from adrenoc.cli.records import give_options, option
 from adrenoc.cli.terminal import flush_output, say_json
 
 _PACKAGES = ("starlette", "uvicorn")
@@ -18,7 +18,13 @@ _PACKAGES = ("starlette", "uvicorn")
 
 @dataclass(frozen=True, kw_only=True)
 class _ServedModel:
-    path: Path = argument(type=InputPath(), metavar="BUNDLE")
+    path: Path = option(
+        "--openai",
+        type=InputPath(),
+        required=True,
+        metavar="BUNDLE",
+        help="Serve this language model to clients of OpenAI's API.",
+    )
     host: str = option(
         "--host",
         default="127.0.0.1",
@@ -46,7 +52,7 @@ def serve_model_command(given: _ServedModel) -> None:
     Requests are answered one after the other.  A conversation's beginning stays in the caches.
 
     \b
-    adrenoc serve chat.adrenoc --on adb
+    adrenoc serve --openai chat.adrenoc --on adb
     curl localhost:8080/v1/models
     """
     from adrenoc.base.errors import DependencyError

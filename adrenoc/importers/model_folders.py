@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from adrenoc.base.errors import ModelNotFoundError, OptionError
-from adrenoc.base.text.spelling import list_first, quote_word
+from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
 
 ENDINGS = {
     "fp32": "",
@@ -35,14 +35,20 @@ def folders_beside(model: Path) -> Iterator[Path]:
         yield model.absolute().parent.parent
 
 
-def choose_model(path: Path) -> Path:
-    """Return the model file of a folder, that of float32 among several; any other path as it is.
+def choose_model(path: Path, dtype: str = "") -> Path:
+    """Return the model file of a folder, of the numbers that are asked for, or a file as it is.
 
     Raises:
         ModelNotFoundError: the folder has no model.
-        OptionError: it has none of float32, or several models.
+        OptionError: it has none of such numbers, or several models; or numbers are asked for of a
+            file that is named.
     """
     if not _is_folder(path) or (path / "manifest.json").is_file():
+        if dtype:
+            raise OptionError(
+                f"--dtype {dtype} chooses a file of a folder; {path} is no folder of models",
+                hint=f"adrenoc compile {quote_word(path.parent)} --dtype {dtype}",
+            )
         return path
     folder = path / _EXPORTS if (path / _EXPORTS).is_dir() else path
     found = sorted(file for file in folder.iterdir() if file.suffix.lower() in _SUFFIXES)
@@ -63,7 +69,7 @@ def choose_model(path: Path) -> Path:
             hint=f"name one: adrenoc compile {quote_word(found[0])}",
         )
     kinds = models.get(_MODEL) or next(iter(models.values()))
-    return _choose(folder, kinds)
+    return _choose(folder, kinds, dtype)
 
 
 def _is_folder(path: Path) -> bool:
@@ -74,12 +80,15 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _choose(folder: Path, kinds: dict[str, Path]) -> Path:
-    if len(kinds) == 1 or "fp32" in kinds:
+def _choose(folder: Path, kinds: dict[str, Path], dtype: str) -> Path:
+    if not dtype and (len(kinds) == 1 or "fp32" in kinds):
         return kinds.get("fp32") or next(iter(kinds.values()))
+    if dtype in kinds:
+        return kinds[dtype]
+    asked = f"none of {dtype}{did_you_mean(dtype, list(kinds))}" if dtype else "none of fp32"
     raise OptionError(
-        f"{folder} holds a model of {', '.join(kinds)}, and none of fp32",
-        hint=f"name one: adrenoc compile {quote_word(next(iter(kinds.values())))}",
+        f"{folder} holds a model of {', '.join(kinds)}, and {asked}",
+        hint=f"--dtype {next(iter(kinds))}",
     )
 
 

@@ -81,9 +81,10 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class _Model(Settings):
-    """A model: a file, or a folder of `onnx/model*.onnx`."""
+    """A model: a file, or a folder of `onnx/model*.onnx`, of which `dtype` picks the file."""
 
     file: str
+    dtype: str = ""
     name: str = ""
     gates: Limits = field(default_factory=Limits)
 
@@ -197,7 +198,7 @@ def _recipes(root: Path, file: _File, model: _Model) -> list[Recipe]:
     own = {name: getattr(model, name) for name in said if getattr(model, name) is not None}
     settings: dict[str, Any] = {**said, **own}
     devices = settings["devices"] or (_DEVICE,)
-    place = choose_model(root / model.file)
+    place = choose_model(root / model.file, model.dtype)
     named = Path(model.file) if place == root / model.file else (root / model.file).resolve()
     name = bundle_name(model.name or named.stem)
     limits, gates = _join_limits(file.gates, model.gates)

@@ -31,7 +31,7 @@ HELLO = [{"role": "user", "content": "w3 w5 w7"}]
 @contextmanager
 def serve(bundle: Bundle, *words: str) -> Iterator[str]:
     """The URL of a server in a process of its own."""
-    command = [*own_module("adrenoc", "serve", str(bundle.path), "--port", "0")]
+    command = [*own_module("adrenoc", "serve", "--openai", str(bundle.path), "--port", "0")]
     with subprocess.Popen(
         [*command, "--json", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -191,13 +191,13 @@ def test_a_token_is_asked_for(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -
 def test_others_are_let_in_by_a_token_alone(
     bundle: Bundle, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["serve", str(bundle.path), "--host", "0.0.0.0"]) == 2
+    assert main(["serve", "--openai", str(bundle.path), "--host", "0.0.0.0"]) == 2
     assert "ADRENOC_TOKEN" in capsys.readouterr().err
 
 
 def test_a_taken_port_is_told(bundle: Bundle, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     port = url.split(":")[2].split("/", maxsplit=1)[0]
-    words = ["serve", str(bundle.path), "--port", port]
+    words = ["serve", "--openai", str(bundle.path), "--port", port]
     assert main(words) == OptionError.exit_code
     assert "cannot be listened on" in capsys.readouterr().err
 

@@ -129,37 +129,49 @@ def write_folder(folder: Path, *names: str, place: str = "onnx") -> Path:
 
 
 @pytest.mark.parametrize(
-    ("names", "chosen"),
+    ("names", "words", "chosen"),
     [
-        (("model.onnx", "model_q4.onnx"), "model"),
-        (("model_fp16.onnx",), "model_fp16"),
-        (("model.onnx", "encoder_model.onnx"), "model"),
-        (("net.onnx", "net_int8.onnx"), "net"),
+        (("model.onnx", "model_q4.onnx"), (), "model"),
+        (("model.onnx", "model_q4.onnx"), ("--dtype", "q4"), "model_q4"),
+        (("model_quantized.onnx", "model.onnx"), ("--dtype", "q8"), "model_quantized"),
+        (("model_fp16.onnx",), (), "model_fp16"),
+        (("model.onnx", "encoder_model.onnx"), (), "model"),
+        (("net.onnx", "net_int8.onnx"), (), "net"),
     ],
 )
-def test_a_folder_of_exports(tmp_path: Path, names: tuple[str, ...], chosen: str) -> None:
+def test_a_folder_of_exports(
+    tmp_path: Path, names: tuple[str, ...], words: tuple[str, ...], chosen: str
+) -> None:
     folder = write_folder(tmp_path / "hf", *names)
-    said = ["check", str(folder), "--json"]
+    said = ["check", str(folder), "--json", *words]
     result = CliRunner().invoke(cli, said, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["model"] == f"{chosen}.onnx"
 
 
 @pytest.mark.parametrize(
-    ("names", "code", "said"),
+    ("names", "words", "code", "said"),
     [
-        (("model_q4.onnx", "model_fp16.onnx"), OptionError, "none of fp32"),
-        (("encoder.onnx", "decoder.onnx"), OptionError, "holds 2 models"),
-        ((), ModelNotFoundError, "is a folder without a model"),
+        (("model.onnx",), ("--dtype", "q4"), OptionError, "holds a model of fp32, and none of q4"),
+        (("model_q4.onnx", "model_fp16.onnx"), (), OptionError, "none of fp32"),
+        (("encoder.onnx", "decoder.onnx"), (), OptionError, "holds 2 models"),
+        ((), (), ModelNotFoundError, "is a folder without a model"),
     ],
 )
 def test_folders_that_leave_it_open(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     names: tuple[str, ...],
+    words: tuple[str, ...],
     code: type[OptionError],
     said: str,
 ) -> None:
     folder = write_folder(tmp_path / "hf", *names)
-    assert main(["compile", str(folder)]) == code.exit_code
+    assert main(["compile", str(folder), *words]) == code.exit_code
     assert said in capfd.readouterr().err
+
+
+def test_numbers_are_of_folders(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = write(small(), tmp_path)
+    assert main(["compile", str(path), "--dtype", "q4"]) == OptionError.exit_code
+    assert "is no folder of models" in capfd.readouterr().err

@@ -243,7 +243,7 @@ def _firmware() -> Iterator[Case]:
         ("--limit", "ram-kib=1"),
         ("--limit", "flash-kib=1"),
         ("--tuning-log", "k.tflite"),
-        ("--spare-flash-kib", "1"),
+        ("--limit", "spare-flash-kib=1"),
         ("--object",),
         ("--explain",),
         ("--json",),

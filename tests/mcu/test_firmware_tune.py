@@ -196,10 +196,10 @@ def test_spare_flash_is_asked_for_by_name(tmp_path: Path, adrenoc: Adrenoc) -> N
     model.write_bytes(_layers())
     words = ("firmware", "check", str(model), "--json", "--device")
     usual = json.loads(adrenoc(*words, "cortex-m4").output)
-    larger = json.loads(adrenoc(*words, "cortex-m4", "--spare-flash-kib", "64").output)
+    larger = json.loads(adrenoc(*words, "cortex-m4", "--limit", "spare-flash-kib=64").output)
     assert larger["constant_bytes"] > usual["constant_bytes"]
     assert larger["arena_bytes"] <= usual["arena_bytes"]
-    assert adrenoc(*words, "cpu:arm64", "--spare-flash-kib", "64").exit_code == 2
+    assert adrenoc(*words, "cpu:arm64", "--limit", "spare-flash-kib=64").exit_code == 2
 
 
 def test_a_log_of_failures_alone_forbids_nothing() -> None:

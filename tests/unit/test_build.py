@@ -74,10 +74,17 @@ def test_a_folder_of_models_is_a_model(build: Build) -> None:
     folder.mkdir(parents=True)
     for name in ("model.tflite", "model_fp16.tflite"):
         shutil.copy("net.tflite", folder / name)
-    assert build('[[model]]\nfile = "net/onnx/model_fp16.tflite"\nname = "net"\n') == 0
+    assert build('[[model]]\nfile = "net"\ndtype = "fp16"\n') == 0
     recipe = read_project(Path("adrenoc.toml")).recipes[0]
     assert recipe.name == "net" and recipe.model == folder / "model_fp16.tflite"
     assert open_bundle(Path("build", "net.adrenoc")).manifest.model.file == "model_fp16.tflite"
+
+
+def test_numbers_that_a_folder_lacks_are_told(build: Build, capsys: Any) -> None:
+    Path("net", "onnx").mkdir(parents=True)
+    shutil.copy("net.tflite", Path("net", "onnx", "model.tflite"))
+    assert build('[[model]]\nfile = "net"\ndtype = "q4"\n') == OptionError.exit_code
+    assert "holds a model of fp32, and none of q4" in capsys.readouterr().err
 
 
 def test_projects_of_one_folder_have_locks_of_their_own(build: Build) -> None:

@@ -21,7 +21,7 @@ VARIABLES = {
     "ADRENOC_TIME_TRACE": "a file: `compile` writes there what takes its time, a section for each "
     "stage, kernel and file, for ui.perfetto.dev",
     "ADRENOC_SANITIZE": "`address,undefined` or `thread`: `runtime build` builds with sanitizers",
-    "ADRENOC_TOKEN": "what clients of `serve` have to know, their API key",
+    "ADRENOC_TOKEN": "what clients of `serve --openai` have to know, their API key",
     "ADRENOC_SESSION": "seconds until `runtime serve` stops a session (600; 0 for never)",
     "ADRENOC_MAX_MESSAGE": "MiB of the longest message that `runtime serve` takes (1024)",
     "ADRENOC_ADVERTISE": "the address at which clients of a tracker reach `runtime serve`",
