@@ -16,11 +16,14 @@ _AS_USERS = tuple(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark kernels that multiply in halves as nightly: all but these is what `mixed` has, too."""
+    """Mark as nightly the presets that are `mixed` but for one thing: products in halves, buffers.
+
+    `test_device_suite.py` has each family in buffers.
+    """
     for item in items:
         if isinstance(item, pytest.Function) and item.path.parent.name == "host":
             params = item.callspec.params if hasattr(item, "callspec") else {}
-            if params.get("preset") == "fp16":
+            if params.get("preset") in ("fp16", "buffer"):
                 item.add_marker(pytest.mark.nightly)
 
 

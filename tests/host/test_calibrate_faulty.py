@@ -36,7 +36,7 @@ FAULTS = (
 )
 
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("device")]
 
 
 def _calibrate(*only: str, limit_s: float = 200.0) -> Calibration:

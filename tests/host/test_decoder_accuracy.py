@@ -200,6 +200,7 @@ def test_what_enters_is_told_by_what_is_rounded(device: Any, tmp_path: Path) -> 
     ],
     ids=["a cache of bytes", "the standard's operators", "a model in halves"],
 )
+@pytest.mark.nightly
 def test_forms_of_decoders(device: Any, tmp_path: Path, shape: DecoderShape) -> None:
     report = examine(write_decoder(tmp_path, shape))
     (found,) = report.presets
@@ -217,6 +218,7 @@ def test_forms_of_decoders(device: Any, tmp_path: Path, shape: DecoderShape) -> 
     ],
     ids=["short convolutions", "linear attention"],
 )  # fmt: skip
+@pytest.mark.nightly
 def test_recurrent_states_are_examined_token_by_token(
     device: Any, tmp_path: Path, shape: DecoderShape
 ) -> None:
@@ -267,6 +269,7 @@ def test_the_floor_goes_on_with_the_caches_of_the_tokens_before(
     ],
     ids=["onnxruntime's operators", "the standard's operators", "halves"],
 )
+@pytest.mark.nightly
 def test_a_policy_may_name_every_tensor(device: Any, tmp_path: Path, shape: DecoderShape) -> None:
     """Caches, products by few bits and what prompts do not compute, in both entry points."""
     model = write_decoder(tmp_path, shape)

@@ -35,7 +35,10 @@ WITHOUT_LOCAL = (
 
 
 @pytest.mark.every_opencl
-@pytest.mark.parametrize("name", ("fp32, textures", "fp32, buffers", "mixed, textures"))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("fp32, textures", marks=pytest.mark.nightly), "fp32, buffers", "mixed, textures"],
+)
 def test_every_family(
     request: pytest.FixtureRequest, device: Any, tmp_path: Path, name: str
 ) -> None:
@@ -55,6 +58,7 @@ def test_every_family(
     assert not wrong, "\n".join(wrong.values())
 
 
+@pytest.mark.nightly
 def test_families_without_local_memory(device: Any, tmp_path: Path) -> None:
     """What a device whose barriers do not wait gets: no thread waits for another."""
     target = load_target("host")

@@ -154,7 +154,7 @@ def test_axes_from_the_end_in_exports_of_old_opsets(device: Any) -> None:
 
 
 @pytest.mark.parametrize("preset", ("mixed", "fp32"))
-@pytest.mark.parametrize("levels", (1, 2))
+@pytest.mark.parametrize("levels", (1, pytest.param(2, marks=pytest.mark.nightly)))
 def test_places_that_are_read_at_places(device: Any, levels: int, preset: str) -> None:
     """Trees as Hummingbird writes them: each level gathers feature and threshold of the next."""
     ops, random, trees = Ops(), np.random.default_rng(0), 5
