@@ -286,4 +286,4 @@ def _write_page(path: Path, done: Calibration | None, validation: Validation | N
     if done is not None:
         sections.append(calibration_sections(done))
         name = done.measured.device.name
-    write_atomically(path, page(f"{name}, measured", *sections))
+    write_atomically(path, page(f"{name}, measured", *sections, by="device calibrate"))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from adrenoc.base.text.amounts import count_of, dims
-from adrenoc.base.text.html_page import bar, cards, cell, line, number, page, safe, section
+from adrenoc.base.text.html_page import bar, cards, cell, line, number, page, part, section
 from adrenoc.check.accuracy.decoder_layers import group_layers
 from adrenoc.check.accuracy.result import AccuracyReport, LayerAccuracy, PresetAccuracy
 from adrenoc.pages.bar_chart import Bar, draw_bars
@@ -20,8 +20,9 @@ def accuracy_html(report: AccuracyReport) -> str:
     about = f"on {report.device}, {taken}"
     return page(
         f"{report.model}, accuracy",
-        f"<h1>{safe(report.model)}</h1>\n<p class='quiet'>{safe(about)}</p>\n",
         *(_preset(report, found) for found in report.presets),
+        about=about,
+        by="check-accuracy",
     )
 
 
@@ -41,7 +42,7 @@ def _preset(report: AccuracyReport, found: PresetAccuracy) -> str:
         figures.append((kept, _show(remedy.error_after)))
     return "".join(
         (
-            f"<h2>{safe(found.preset)}</h2>\n<p class='{kind}'>{said} with the reference</p>\n",
+            part(found.preset, f"<p class='{kind}'>{said} with the reference</p>\n"),
             cards(figures),
             _drawing(found.layers),
             _decoder_layers(found.layers),

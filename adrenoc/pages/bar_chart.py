@@ -33,7 +33,7 @@ def draw_bars(bars: Sequence[Bar], *, top: str, what: str) -> str:
     )
     right = _LEFT + wide * len(bars)
     return (
-        f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT + 8}' width='100%' role='img' "
+        f"<svg class='drawn' viewBox='0 0 {_WIDTH} {_HEIGHT + 8}' width='100%' role='img' "
         f"aria-label='{safe(what)}'>"
         f"<text x='0' y='{_TOP + 8}'>{safe(top)}</text><text x='0' y='{_HEIGHT}'>0</text>"
         f"<line x1='{_LEFT}' y1='{_HEIGHT}' x2='{right:.1f}' y2='{_HEIGHT}'/>{drawn}</svg>\n"

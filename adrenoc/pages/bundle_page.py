@@ -13,6 +13,7 @@ from adrenoc.base.text.html_page import (
     line,
     number,
     page,
+    part,
     safe,
     section,
     table,
@@ -32,7 +33,7 @@ def bundle_html(bundle: Bundle) -> str:
     """
     manifest = bundle.manifest
     about = f"{manifest.model.file} for {manifest.target.name}, preset {manifest.options.preset}"
-    parts = [f"<h1>{safe(manifest.name)}</h1>\n<p class='quiet'>{safe(about)}</p>\n"]
+    parts = []
     found = list(name_parts(bundle).items())
     if len(found) == 1:
         parts.append(_shape(bundle))
@@ -41,7 +42,7 @@ def bundle_html(bundle: Bundle) -> str:
             title = name if "," in name else f"Shapes {name}"
             parts.append(fold(title, _shape(part), is_open=number == 0))
     parts.append(_about(bundle))
-    return page(manifest.name, *parts)
+    return page(manifest.name, *parts, about=about, by="view")
 
 
 def _shape(bundle: Bundle) -> str:
@@ -103,7 +104,7 @@ def _kernels(bundle: Bundle) -> str:
         )
         for kernel in bundle.kernels()
     ]
-    return f"<h2>Kernels</h2>\n{''.join(folded)}" if folded else ""
+    return part("Kernels", "".join(folded)) if folded else ""
 
 
 def _memory(manifest: Manifest) -> str:
@@ -150,7 +151,7 @@ def _decisions(bundle: Bundle) -> str:
     rows = [line(*(cell(entry[name]) for name in names)) for entry in bundle.decisions()]
     if not rows:
         return ""
-    return f"<h2>Decisions</h2>\n{fold(f'{len(rows)} decisions', table(names, ''.join(rows)))}"
+    return part("Decisions", fold(f"{len(rows)} decisions", table(names, "".join(rows))))
 
 
 def _about(bundle: Bundle) -> str:
@@ -168,8 +169,6 @@ def _about(bundle: Bundle) -> str:
         line(cell(file.path), number(show_bytes(file.bytes)), cell(file.sha256[:16]))
         for file in manifest.files
     ]
-    return (
-        f"<h2>Made with</h2>\n{fold(f'{len(made)} facts', table(('', ''), ''.join(made)))}"
-        f"<h2>Files</h2>\n"
-        f"{fold(f'{len(files)} files', table(('file', 'size', 'SHA-256'), ''.join(files)))}"
-    )
+    facts_told = fold(f"{len(made)} facts", table(("", ""), "".join(made)))
+    listed = fold(f"{len(files)} files", table(("file", "size", "SHA-256"), "".join(files)))
+    return part("Made with", facts_told) + part("Files", listed)

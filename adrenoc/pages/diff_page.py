@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from adrenoc.base.text.amounts import show_ms
-from adrenoc.base.text.html_page import cell, fold, line, number, page, safe, table
+from adrenoc.base.text.html_page import cell, fold, line, number, page, part, safe, table
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import name_parts
 from adrenoc.pages.bundle_diff import BundleDiff, DecisionChange, NodeChange, NodeForm, ShapeDiff
@@ -18,13 +18,13 @@ from adrenoc.pages.side_by_side import show_side_by_side
 def diff_html(diff: BundleDiff, before: Bundle, after: Bundle) -> str:
     """Return the whole page."""
     names = Path(diff.before).name, Path(diff.after).name
-    head = f"<h1>{safe(names[0])} → {safe(names[1])}</h1>\n"
-    head += f"<p class='quiet'>{safe(diff.before)} against {safe(diff.after)}</p>\n"
+    head = ""
     if diff.same_bytes:
         head += "<p class='good'>The two hold the same bytes.</p>\n"
     if diff.broken:
         items = "".join(f"<li>{safe(sentence)}</li>" for sentence in diff.broken)
-        head += f"<h2 class='bad'>Gates that do not hold</h2>\n<ul class='bad'>{items}</ul>\n"
+        listed = f"<ul class='bad'>{items}</ul>\n"
+        head += part("Gates that do not hold", listed, kind="bad")
     for title, shapes in (("before", diff.only_before), ("after", diff.only_after)):
         if shapes:
             head += f"<p>Only {title}: {safe(', '.join(shapes))}</p>\n"
@@ -35,7 +35,8 @@ def diff_html(diff: BundleDiff, before: Bundle, after: Bundle) -> str:
         ("", "before", "after"),
         [line(cell(c.subject), cell(c.before), cell(c.after)) for c in diff.settings],
     )
-    return page(f"{names[0]} → {names[1]}", head, *shapes_html, settings)
+    title, about = f"{names[0]} → {names[1]}", f"{diff.before} against {diff.after}"
+    return page(title, head, *shapes_html, settings, about=about, by="diff")
 
 
 _Texts = Mapping[str, Mapping[str, str]]
@@ -77,8 +78,7 @@ def _shape(diff: ShapeDiff, texts: tuple[_Texts, _Texts], is_one_of_many: bool) 
 
 def _section(title: str, columns: Sequence[str], rows: Sequence[str]) -> str:
     body = table(columns, "".join(rows)) if rows else "<p class='quiet'>nothing differs</p>\n"
-    count = f" <span class='quiet'>{len(rows)}</span>" if rows and columns[0] else ""
-    return f"<h2>{safe(title)}{count}</h2>\n{body}"
+    return part(f"{title}: {len(rows)}" if rows and columns[0] else title, body)
 
 
 _NODE_COLUMNS = ("node", "before", "after", "time before", "time after")
@@ -113,10 +113,9 @@ def _kernels(
     said = f"<p class='quiet'>{renamed} more have another name and the same text.</p>\n"
     if not real:
         nothing = "<p class='quiet'>nothing differs</p>\n"
-        return f"<h2>Kernels</h2>\n{said if renamed else nothing}"
+        return part("Kernels", said if renamed else nothing)
     folded = [_kernel(change, before, after) for change in real]
-    head = f"<h2>Kernels <span class='quiet'>{len(real)}</span></h2>\n"
-    return head + "".join(folded) + (said if renamed else "")
+    return part(f"Kernels: {len(real)}", "".join(folded) + (said if renamed else ""))
 
 
 def _kernel(change: KernelChange, before: Mapping[str, str], after: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adrenoc.base.text.amounts import count_of, dims, show_bytes, show_ms
-from adrenoc.base.text.html_page import bar, cards, cell, fold, line, number, page, safe, section
+from adrenoc.base.text.html_page import bar, cards, cell, fold, line, number, page, part, section
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.compare import TensorCheck
@@ -48,7 +48,6 @@ def run_html(bundle: Bundle, result: RunResult, checked: Sequence[TensorCheck] =
     )
     return page(
         f"{manifest.name}, a run",
-        f"<h1>{safe(manifest.name)}</h1>\n<p class='quiet'>{safe(about)}</p>\n",
         cards(_figures(result)),
         _circumstances(result),
         _timeline(steps),
@@ -56,6 +55,8 @@ def run_html(bundle: Bundle, result: RunResult, checked: Sequence[TensorCheck] =
         _worst(steps),
         "" if steps else _kernels(result),
         _errors(checked),
+        about=about,
+        by="run",
     )
 
 
@@ -120,7 +121,7 @@ def _timeline(steps: Sequence[_Step]) -> str:
         "least that the target's figures allow."
     )
     drawn = draw_bars(bars, top=longest, what=f"times of {len(steps)} launches")
-    return f"<h2>Launches</h2>\n<p class='quiet'>{note}</p>\n{drawn}"
+    return part("Launches", drawn, note)
 
 
 def _families(steps: Sequence[_Step]) -> str:

@@ -114,7 +114,7 @@ def test_junit_and_page_show_any_name_as_a_text() -> None:
     assert "&lt;y&gt;" in page
     assert "\x1b" not in page
     assert "1.50 ms" in page
-    assert "<p>2 devices, 3 jobs, 1 wrong, slower or failed.</p>" in page
+    assert "<p>2 devices, 3 jobs, 1 wrong, slower or failed</p>" in page
 
 
 def test_a_fleet_of_which_no_device_answered_is_an_error() -> None:

@@ -6,62 +6,31 @@ import html
 import re
 from collections.abc import Sequence
 from itertools import zip_longest
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --quiet: #57606a; --line: #d0d7de;
-  --box: #f6f8fa; --good: #1a7f37; --bad: #cf222e; --mark: #0969da; --paper: #fff; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --quiet: #9198a1; --line: #3d444d;
-  --box: #161b22; --good: #3fb950; --bad: #f85149; --mark: #4493f8; --paper: #0d1117; } }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 84em; padding: 0 1em;
-  color: var(--ink); background: var(--paper); }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; margin: 0.6em 0 2em; }
-td, th { padding: 0.2em 0.9em 0.2em 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid var(--line); }
-td { overflow-wrap: break-word; }
-td:last-child:not(.number) { min-width: 14em; overflow-wrap: anywhere; }
-td:first-child { white-space: nowrap; }
-td.number, th.number { text-align: right; }
-td.number { min-width: 0; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.good { color: var(--good); } .bad { color: var(--bad); } .quiet { color: var(--quiet); }
-pre { overflow-x: auto; padding: 0.8em; background: var(--box); }
-svg { margin: 0 1.5em 1em 0; } svg text { font-size: 11px; fill: var(--quiet); }
-svg line { stroke: var(--line); } svg polyline { stroke: var(--mark); fill: none; stroke-width: 2; }
-svg circle, svg .whole { fill: var(--mark); } svg .part { fill: var(--ink); }
-figure { display: inline-block; margin: 0; } figcaption { font-weight: 600; }
-summary { cursor: pointer; padding: 0.25em 0; } details { border-bottom: 1px solid var(--line); }
-details table { margin: 0.4em 0 1em; } :focus-visible { outline: 2px solid var(--mark); }
-.bar { display: inline-block; height: 0.6em; margin-right: 0.5em; background: var(--mark); }
-.cards { display: flex; flex-wrap: wrap; gap: 0.8em; margin: 1em 0 1.6em; padding: 0; }
-.cards div { border: 1px solid var(--line); border-radius: 6px; padding: 0.5em 1em; }
-.cards dt { color: var(--quiet); font-size: 0.85em; }
-.cards dd { margin: 0; font-size: 1.3em; font-weight: 600; }
-.sides { table-layout: fixed; width: 100%; font: 12px/1.4 ui-monospace, monospace; }
-.sides td { white-space: pre-wrap; overflow-wrap: anywhere; padding: 0 0.5em; border: 0;
-  min-width: 0; }
-.sides td.number { width: 3.2em; color: var(--quiet); border-right: 1px solid var(--line); }
-.sides td.came { background: color-mix(in srgb, var(--good) 16%, transparent); }
-.sides td.went { background: color-mix(in srgb, var(--bad) 14%, transparent); }
-@media print {
-  :root { --ink: #000; --quiet: #444; --line: #bbb; --box: #f4f4f4; --good: #14622a;
-    --bad: #a01020; --mark: #0550ae; --paper: #fff; color-scheme: light; }
-  body { margin: 0; max-width: none; font-size: 10pt; } .wide { overflow: visible; }
-  h2 { break-after: avoid; } tr, figure { break-inside: avoid; }
-}
-"""
-
+from pathlib import Path
 
 _NUMBER = " class='number'"
 _CELL = re.compile(r"<td( class='number')?")
 
 
-def page(title: str, *sections: str) -> str:
-    """Return the whole file; sections are HTML."""
+def page(title: str, *sections: str, about: str = "", by: str = "") -> str:
+    """Return the whole file under a title; sections are HTML.
+
+    `about` says in a line what is shown, and `by` names the command that wrote it.
+    """
+    named = f"<p>{safe(about)}</p>" if about else ""
     return (
-        "<!doctype html>\n<html lang='en'><meta charset='utf-8'>\n"
-        "<meta name='viewport' content='width=device-width'>\n"
-        f"<title>{safe(title)}</title>\n<style>{_STYLE}</style>\n{''.join(sections)}</html>\n"
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>\n"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+        f"<title>{safe(title)}</title>\n<style>\n{read_style()}</style></head>\n<body>\n"
+        f"<header><div><h1>{safe(title)}</h1>{named}</div>"
+        f"<p class='brand'>adrenoc {safe(by)}</p></header>\n"
+        f"<main>\n{''.join(sections)}</main>\n</body></html>\n"
     )
+
+
+def read_style() -> str:
+    """Return the style sheet of all pages."""
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def table(names: Sequence[str], body: str) -> str:
@@ -95,23 +64,28 @@ def number(text: str) -> str:
 def cards(figures: Sequence[tuple[str, str]]) -> str:
     """Return a row of figures, each a name and what it is."""
     each = "".join(
-        f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in figures
+        f"<div class='card'><h3>{safe(name)}</h3><div class='big'>{safe(value)}</div></div>"
+        for name, value in figures
     )
-    return f"<dl class='cards'>{each}</dl>\n"
+    return f"<section class='cards'>{each}</section>\n"
+
+
+def part(title: str, body: str, note: str = "", kind: str = "") -> str:
+    """Return a headed part of a page, under a note; `body` is HTML, `kind` "bad" or nothing."""
+    said = f"<p class='quiet'>{safe(note)}</p>\n" if note else ""
+    marked = f" class='{kind}'" if kind else ""
+    return f"<section><h2{marked}>{safe(title)}</h2>\n{said}{body}</section>\n"
 
 
 def section(title: str, columns: Sequence[str], rows: Sequence[str], note: str = "") -> str:
     """Return a headed table of rows, under a note; nothing without rows."""
-    if not rows:
-        return ""
-    said = f"<p class='quiet'>{safe(note)}</p>\n" if note else ""
-    return f"<h2>{safe(title)}</h2>\n{said}{table(columns, ''.join(rows))}"
+    return part(title, table(columns, "".join(rows)), note) if rows else ""
 
 
 def bar(share: float, text: str) -> str:
     """Return a cell of a figure, and one with a bar as long as the share (0 to 1) that it is."""
     width = 12 * min(max(share, 0.0), 1.0)
-    return f"{number(text)}<td><span class='bar' style='width:{width:.2f}em'></span></td>"
+    return f"{number(text)}<td><span class='share' style='width:{width:.2f}em'></span></td>"
 
 
 def fold(title: str, body: str, *, is_open: bool = False) -> str:

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from adrenoc.base.files.outputs import write_atomically
+from adrenoc.base.text.html_page import read_style
 from adrenoc.base.text.printable import printable, printable_json
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.check.report.graph_layout import NODE_HEIGHT, NODE_WIDTH, layered_layout
@@ -38,7 +39,7 @@ def page(verdict: Verdict) -> str:
     }
     parts = {
         "{{title}}": html.escape(printable(f"{verdict.model} on {verdict.target_title}")),
-        "{{style}}": _read("page.css"),
+        "{{style}}": read_style(),
         "{{library}}": _read("cytoscape/cytoscape.min.js"),
         "{{script}}": _read("page.js"),
         # In a script element only an end tag or a comment could end the data early.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from adrenoc.base.text.html_page import cell, line, number, page, safe, table
+from adrenoc.base.text.html_page import cell, line, number, page, part, safe, table
 from adrenoc.lab.calibrate.calibrate import Row
 from adrenoc.lab.calibrate.facts import Fact
 from adrenoc.lab.calibrate.session import Calibration
@@ -17,7 +17,7 @@ _APART = 24
 
 def calibration_html(calibration: Calibration) -> str:
     """The whole page."""
-    return page(title_of(calibration), calibration_sections(calibration))
+    return page(title_of(calibration), calibration_sections(calibration), by="device calibrate")
 
 
 def title_of(calibration: Calibration) -> str:
@@ -30,13 +30,15 @@ def calibration_sections(calibration: Calibration) -> str:
     measured = calibration.measured
     drawn = "".join(_drawing(row) for row in measured.rows if len(row.curve) > 1)
     return (
-        f"<h1>{safe(measured.device.name)}</h1>\n"
-        f"<p>{safe(measured.source)}; beside {safe(calibration.listed.title)}.</p>\n"
-        f"<h2>Beside what is listed</h2>\n{_render_comparison(calibration)}"
-        f"<h2>Beside what kernels reckon with</h2>\n{_render_facts(measured.facts)}"
-        f"<h2>Measures</h2>\n{_measures(measured.rows)}"
-        f"<h2>Curves</h2>\n{drawn or '<p>None was measured.</p>'}\n"
-        f"<h2>The target file</h2>\n<pre>{safe(calibration.toml)}</pre>\n"
+        part(
+            "Beside what is listed",
+            _render_comparison(calibration),
+            f"{measured.source}; beside {calibration.listed.title}.",
+        )
+        + part("Beside what kernels reckon with", _render_facts(measured.facts))
+        + part("Measures", _measures(measured.rows))
+        + part("Curves", drawn or "<p>None was measured.</p>")
+        + part("The target file", f"<pre>{safe(calibration.toml)}</pre>")
     )
 
 
@@ -110,7 +112,7 @@ def _drawing(row: Row) -> str:
     return (
         f"<figure style='width:{_WIDTH + 24}px;vertical-align:top'>"
         f"<figcaption>{safe(row.name)} ({safe(row.unit)})</figcaption>"
-        f"<svg width='{_WIDTH}' height='{_HEIGHT}' role='img'>"
+        f"<svg class='drawn' width='{_WIDTH}' height='{_HEIGHT}' role='img'>"
         f"<line x1='{_LEFT}' y1='{16 + up}' x2='{_WIDTH - _RIGHT}' y2='{16 + up}'/>"
         f"<text x='4' y='20'>{top:.3g}</text><text x='4' y='{16 + up}'>0</text>"
         f"<polyline points='{line}'/>{dots}{labels}"

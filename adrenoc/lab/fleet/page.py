@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adrenoc.base.text.amounts import count_of, show_ms
-from adrenoc.base.text.html_page import cell, line, number, page, table
+from adrenoc.base.text.html_page import cell, line, number, page, part, table
 from adrenoc.lab.fleet.table import COLUMNS, NUMBERS, FleetLine
 from adrenoc.lab.fleet.work import RUN
 
@@ -19,9 +19,10 @@ def fleet_html(lines: Sequence[FleetLine]) -> str:
     devices = count_of(len({job.device for job in lines if job.device}), "device")
     return page(
         "A fleet",
-        f"<h1>A fleet</h1>\n<p>{devices}, {count_of(len(lines), 'job')}, {bad} wrong, slower or "
-        f"failed.</p>\n<h2>p50 of each model</h2>\n{_grid(lines)}"
-        f"<h2>All jobs</h2>\n{_jobs(lines)}",
+        part("p50 of each model", _grid(lines)),
+        part("All jobs", _jobs(lines)),
+        about=f"{devices}, {count_of(len(lines), 'job')}, {bad} wrong, slower or failed",
+        by="device fleet",
     )
 
 

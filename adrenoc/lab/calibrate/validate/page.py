@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from adrenoc.base.text.html_page import cell, line, number, safe, table
+from adrenoc.base.text.html_page import cell, line, number, part, safe, table
 from adrenoc.lab.calibrate.validate.findings import Timed
 from adrenoc.lab.calibrate.validate.session import Validation
 from adrenoc.target.cost.cost import Cost
@@ -18,12 +18,18 @@ def validation_sections(validation: Validation) -> str:
     cost = validation.target.cost
     drawn = "".join(_drawing(timed, cost) for timed in validation.timed)
     return (
-        f"<h1>What {safe(validation.target.title)} chooses on {safe(validation.device.name)}</h1>\n"
-        f"<h2>Families</h2>\n{_families(validation)}"
-        f"<h2>Kernels joined or apart</h2>\n{_joins(validation)}"
-        f"<h2>Kernels</h2>\n{_kernels(validation)}"
-        "<h2>Schedules</h2>\n<p>Estimates to the right, times up, both logarithmic; the ring is "
-        f"what the model chose.</p>\n{drawn}\n"
+        part(
+            "Families",
+            _families(validation),
+            f"What {validation.target.title} chooses on {validation.device.name}.",
+        )
+        + part("Kernels joined or apart", _joins(validation))
+        + part("Kernels", _kernels(validation))
+        + part(
+            "Schedules",
+            drawn,
+            "Estimates to the right, times up, both logarithmic; the ring is what the model chose.",
+        )
     )
 
 
@@ -110,7 +116,7 @@ def _drawing(timed: Timed, cost: Cost) -> str:
     )
     return (
         f"<figure><figcaption>{safe(kernel.layer)}</figcaption>"
-        f"<svg width='{_SIDE}' height='{_SIDE}' role='img'>"
+        f"<svg class='drawn' width='{_SIDE}' height='{_SIDE}' role='img'>"
         f"<rect width='{_SIDE}' height='{_SIDE}' fill='#f6f8fa'/>{dots}{ring}</svg></figure>\n"
     )
 
