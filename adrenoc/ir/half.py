@@ -83,3 +83,11 @@ def largest_of(value: np.ndarray) -> float:
         finite = value[np.isfinite(value)]
         largest = float(np.abs(finite).max()) if finite.size else 0.0
     return largest
+
+
+def is_exact_in_half(value: np.ndarray) -> bool:
+    """Whether halves hold each number of an array as it is."""
+    if value.dtype != np.float32:
+        return True
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(value.astype(np.float16).astype(np.float32), value))

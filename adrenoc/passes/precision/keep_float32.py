@@ -1,4 +1,4 @@
-"""Keep in float32 the tensors that have no licence for half (`licence.py`)."""
+"""Keep in float32 the tensors that have no licence for half (`licence.py`), and what is small."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from adrenoc.kernels.families.operators import is_product
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.licence import find_unlicensed
+from adrenoc.passes.precision.small_halves import SHARE, find_small
 from adrenoc.target.avoid import HALF_DENORMALS
 
 _COLOURS, _SIDE = 3, 16
@@ -23,6 +24,12 @@ def keep_float32(graph: Graph, context: Context) -> Graph:
             refused.pop(name, None)
             why = "a picture: its numbers are taken to be those of 8 bits, at most 255"
             context.log.add(name, "float16 arithmetic", why)
+    else:
+        small = find_small(graph, graph.float32_names.union(refused))
+        if small:
+            why = f"halves of what takes {SHARE:.0%} of them save next to nothing"
+            context.log.add(f"the {len(small)} smallest tensors and constants", "float32", why)
+        refused |= dict.fromkeys(small, "")
     kept = graph.float32_names
     for name, reason in refused.items():
         if reason and name not in kept:

@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.half import HALF_MAX, explain_not_half
+from adrenoc.ir.half import HALF_MAX, explain_not_half, is_exact_in_half
 from adrenoc.kernels.families.operators import OPERATORS, changed_input, gives, is_kind, is_product
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.passes.precision.analysis import Analysis
@@ -256,13 +256,5 @@ class _Walk:
         for name in node.inputs:
             value = self.graph.tensors[name].value
             weights = product and learned and name == node.inputs[1]
-            if value is not None and not weights and not _is_exact(value):
+            if value is not None and not weights and not is_exact_in_half(value):
                 self.refused.setdefault(name, "")
-
-
-def _is_exact(value: np.ndarray) -> bool:
-    """Whether halves hold each number of a constant as it is."""
-    if value.dtype != np.float32:
-        return True
-    with np.errstate(over="ignore"):
-        return bool(np.array_equal(value.astype(np.float16).astype(np.float32), value))

@@ -1,0 +1,72 @@
+"""What is small stays in float32: halves of it would save nothing, and its roundings do most."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from planning import plan
+
+from adrenoc.passes.precision.small_halves import SHARE
+from tests.models import graph
+
+_RANDOM = np.random.default_rng(3)
+
+
+def _gated(*, side: int = 48, weights: float = 1.0, exact: bool = False) -> onnx.ModelProto:
+    """Two convolutions of a picture, and a gate for each channel of its mean."""
+
+    def draw(*shape: int) -> np.ndarray:
+        value = _RANDOM.uniform(-weights, weights, shape).astype(np.float32)
+        return value.astype(np.float16).astype(np.float32) if exact else value
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["a"], pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["map"]),
+        helper.make_node("GlobalAveragePool", ["map"], ["mean"]),
+        helper.make_node("Conv", ["mean", "w1"], ["b"]),
+        helper.make_node("Sigmoid", ["b"], ["gate"]),
+        helper.make_node("Mul", ["map", "gate"], ["gated"]),
+        helper.make_node("Conv", ["gated", "w2"], ["y"], pads=[1] * 4),
+    ]
+    constants = {"w0": draw(16, 3, 3, 3), "w1": draw(16, 16, 1, 1), "w2": draw(16, 16, 3, 3)}
+    return graph(nodes, {"x": [1, 3, side, side]}, ["y"], constants)
+
+
+def _kept(model: onnx.ModelProto, preset: str = "mixed") -> set[str]:
+    state = plan(model, until="keep_float32", preset=preset, keep_float32=True)
+    assert state.graph is not None
+    kept = set(state.graph.float32_names)
+    sizes = {n: int(np.prod(state.graph.tensors[n].shape)) for n in kept}
+    told = [d for d in state.log if "smallest" in d.subject]
+    assert len(told) == (preset == "mixed" and any(s < 1000 for s in sizes.values()))
+    return kept
+
+
+def test_a_gate_its_mean_and_small_weights_are_exact() -> None:
+    kept = _kept(_gated())
+    assert {"mean", "gate"} <= kept
+    assert not {"map", "gated"} & kept
+    small = [n for n in kept if n.startswith("const") or n in ("w0", "w1")]
+    assert len(small) >= 2, kept
+
+
+def test_weights_that_halves_hold_need_no_more() -> None:
+    assert not any(n.startswith("const") or n in ("w0", "w1") for n in _kept(_gated(exact=True)))
+
+
+def test_no_more_than_the_share_is_spent() -> None:
+    """Of a small picture the weights are too large a part of what is in half."""
+    state = plan(_gated(side=8), until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    tensors = state.graph.tensors
+    learned = [n for n in state.graph.float32_names if n != "x" and n not in state.graph.outputs]
+    total = sum(int(np.prod(t.shape)) for t in tensors.values())
+    assert sum(int(np.prod(tensors[n].shape)) for n in learned) <= SHARE * total
+
+
+@pytest.mark.parametrize("preset", ("fp16", "fp32"))
+def test_other_presets_stay_as_they_are(preset: str) -> None:
+    """In fp16 it would be arithmetic, too, which costs what was asked for."""
+    assert "gate" not in _kept(_gated(), preset)
