@@ -12,7 +12,7 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.errors import CompileError
 from adrenoc.bundle.bundle import CPU_LIBRARY
 from adrenoc.firmware.cpu.library import build_cpu_library
-from adrenoc.firmware.cpu.loans import find_loans
+from adrenoc.firmware.cpu.shared_weights import find_shared_weights
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.folder import Firmware
 from adrenoc.firmware.mcu.make import plan_firmware
@@ -42,12 +42,12 @@ class Fallback:
         """
         _check_alike(self.model, self.firmware, compiled.inputs, compiled.outputs)
         machine = triple.partition("-")[0]
-        loans = find_loans(self.program, compiled.params, compiled.packings)
+        shared = find_shared_weights(self.program, compiled.params, compiled.packings)
         library = build_cpu_library(
-            self.program, machine, halves_to_even=self.halves_to_even, loans=loans
+            self.program, machine, halves_to_even=self.halves_to_even, shared=shared
         )
         (root / CPU_LIBRARY).write_bytes(library)
-        borrowed = sum(math.prod(loan.counts) for loan in loans)
+        borrowed = sum(math.prod(weight.counts) for weight in shared)
         decision = Decision(
             subject="the whole model",
             taken=f"{CPU_LIBRARY} beside the kernels",

@@ -12,8 +12,8 @@ from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.host.extras import pip_install
 from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.bundle import CPU_LIBRARY
-from adrenoc.firmware.cpu.loans import Loan
 from adrenoc.firmware.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
+from adrenoc.firmware.cpu.shared_weights import SharedWeight
 from adrenoc.firmware.mcu.print_c import NOT_FUSED
 from adrenoc.firmware.mcu.program import Program
 
@@ -31,11 +31,11 @@ def build_cpu_library(
     machine: str,
     *,
     halves_to_even: bool,
-    loans: Sequence[Loan] = (),
+    shared: Sequence[SharedWeight] = (),
 ) -> bytes:
     """Compile and link a program for the processors of a `machine`, as `aarch64`.
 
-    Weights of `loans` are taken of a bundle's constants as it is loaded.
+    Weights of `shared` are taken of a bundle's constants as it is loaded.
 
     Raises:
         DependencyError: there is no compiler for them.
@@ -43,7 +43,7 @@ def build_cpu_library(
     """
     compiler = _compiler(machine)
     with TemporaryFolder("link") as work:
-        printed = print_cpu_model(program, halves_to_even=halves_to_even, loans=loans)
+        printed = print_cpu_model(program, halves_to_even=halves_to_even, shared=shared)
         for name, content in printed.items():
             (work / name).write_bytes(content)
         made = work / CPU_LIBRARY

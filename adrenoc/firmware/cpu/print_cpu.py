@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import adrenoc
-from adrenoc.firmware.cpu.loans import Loan, find_lenders
-from adrenoc.firmware.cpu.print_loans import ALIGN, borrowing_lines, names_of, room_lines
+from adrenoc.firmware.cpu.print_shared_weights import ALIGN, filling_lines, names_of, room_lines
+from adrenoc.firmware.cpu.shared_weights import SharedWeight, find_weight_sources
 from adrenoc.firmware.mcu.kernel import WIDTHS
 from adrenoc.firmware.mcu.print_c import (
     LAYER_HOOK,
@@ -31,18 +31,18 @@ _EVEN = 3
 
 
 def print_cpu_model(
-    program: Program, *, halves_to_even: bool = False, loans: Sequence[Loan] = ()
+    program: Program, *, halves_to_even: bool = False, shared: Sequence[SharedWeight] = ()
 ) -> dict[str, bytes]:
     """`model.h`, what it includes, `model.c` and the file of constants.
 
     `halves_to_even`: so the model's own runtime rounds numbers of float32 at its inputs.  Weights
-    of `loans` are not in the file: the library takes them of a bundle's constants.
+    of `shared` are not in the file: the library takes them of a bundle's constants.
     """
-    places, constants = _laid_out(program, names_of(loans))
+    places, constants = _laid_out(program, names_of(shared))
     parts = [
-        _code(program, places, room_lines(program, loans)),
-        *borrowing_lines(loans),
-        *_facts(program, halves_to_even, find_lenders(loans)),
+        _code(program, places, room_lines(program, shared)),
+        *filling_lines(shared),
+        *_facts(program, halves_to_even, find_weight_sources(shared)),
     ]
     texts = {
         "model.h": _header(program),
@@ -152,7 +152,7 @@ def _code(program: Program, places: list[tuple[str, str, int]], borrowed: list[s
     return "\n".join([*parts, *body_lines(program)])
 
 
-def _facts(program: Program, halves_to_even: bool, lenders: Mapping[str, int]) -> list[str]:
+def _facts(program: Program, halves_to_even: bool, sources: Mapping[str, int]) -> list[str]:
     """Return the table that a runtime finds in a library of the model."""
     network = program.network
     indices = (*network.inputs, *network.outputs)
@@ -162,8 +162,8 @@ def _facts(program: Program, halves_to_even: bool, lenders: Mapping[str, int]) -
         scale = float(np.float32(tensor.scale)).hex()
         kind = _EVEN if dtype == "float32" and halves_to_even else _DTYPES[dtype]
         rows.append(f"    {{{kind}, {tensor.zero}, {scale}f, {tensor.elements}}},")
-    ends = f"{len(network.inputs)}, {len(network.outputs)}, {len(lenders)}"
-    params = [f'    {{"{name}", {size}}},' for name, size in lenders.items()]
+    ends = f"{len(network.inputs)}, {len(network.outputs)}, {len(sources)}"
+    params = [f'    {{"{name}", {size}}},' for name, size in sources.items()]
     head = f"static const model_param model_params[{len(params)}] = {{"
     takes = "model_params, model_borrow" if params else "0, 0"
     return [

@@ -13,7 +13,7 @@ typedef struct {
   int32_t first;
   /* Which channels these are, where some are left out: -1 where weights are zero; else NULL. */
   const int32_t *rows, *columns;
-} loan_t;
+} shared_weight_t;
 
 static int32_t place_of(const digit_t *digits, int32_t index) {
   int32_t at = 0;
@@ -33,30 +33,30 @@ static int8_t whole_of(const uint8_t *at, int32_t width) {
   const int32_t number = (int32_t)(digits >> (fraction - exponent));
   return (int8_t)(bits >> (8 * width - 1) ? -number : number);
 }
-static void borrow(const loan_t *loan, const uint8_t *from) {
-  const int32_t *counts = loan->counts, run = loan->digits[3][0].radix;
-  const int32_t step = loan->digits[3][0].stride;
+static void borrow(const shared_weight_t *weight, const uint8_t *from) {
+  const int32_t *counts = weight->counts, run = weight->digits[3][0].radix;
+  const int32_t step = weight->digits[3][0].stride;
   for (int32_t o = 0; o < counts[0]; ++o) {
-    int8_t *const to = loan->to + (o / 16 * loan->blocks * 16 + o % 16) * 8;
-    const int32_t row = loan->rows ? loan->rows[o] : o;
+    int8_t *const to = weight->to + (o / 16 * weight->blocks * 16 + o % 16) * 8;
+    const int32_t row = weight->rows ? weight->rows[o] : o;
     if (row < 0) continue;
-    const int32_t of_channel = loan->first + place_of(loan->digits[0], row);
+    const int32_t of_channel = weight->first + place_of(weight->digits[0], row);
     int32_t k = 0;
     for (int32_t y = 0; y < counts[1]; ++y)
       for (int32_t x = 0; x < counts[2]; ++x) {
         const int32_t of_tap =
-            of_channel + place_of(loan->digits[1], y) + place_of(loan->digits[2], x);
+            of_channel + place_of(weight->digits[1], y) + place_of(weight->digits[2], x);
         for (int32_t c = 0, most; c < counts[3]; c += most) {
-          const int32_t column = loan->columns ? loan->columns[c] : c;
-          most = loan->columns ? 1 : counts[3] - c < run ? counts[3] - c : run;
+          const int32_t column = weight->columns ? weight->columns[c] : c;
+          most = weight->columns ? 1 : counts[3] - c < run ? counts[3] - c : run;
           if (column < 0) {
             ++k;
             continue;
           }
-          const int32_t at = of_tap + place_of(loan->digits[3], column);
+          const int32_t at = of_tap + place_of(weight->digits[3], column);
           for (int32_t i = 0; i < most; ++i, ++k) {
-            const uint8_t *const element = from + (int64_t)(at + i * step) * loan->width;
-            to[k / 8 * 128 + k % 8] = whole_of(element, loan->width);
+            const uint8_t *const element = from + (int64_t)(at + i * step) * weight->width;
+            to[k / 8 * 128 + k % 8] = whole_of(element, weight->width);
           }
         }
       }

@@ -23,7 +23,7 @@ _BORROWS = "neon_layer"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class StoredWeights:
     """Weights within a packed constant of so many bytes: in elements of `width` bytes.
 
     `digits` give the place along each axis, counted from the element `first`: output channels, rows
@@ -38,7 +38,7 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loan:
+class SharedWeight:
     """The weights of a step, of such `counts` along the same axes, and what holds the model's own.
 
     Where channels were left out, `outputs` and `inputs` are those that these are, -1 where all
@@ -47,31 +47,31 @@ class Loan:
 
     step: str
     counts: tuple[int, ...]
-    held: Held
+    held: StoredWeights
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Lender:
+class _WeightSource:
     name: str
     value: np.ndarray
     constant: np.ndarray
     pack: Callable[[np.ndarray], np.ndarray]
 
 
-def find_loans(
+def find_shared_weights(
     program: Program, params: Mapping[str, np.ndarray], packings: Mapping[str, Packing]
-) -> tuple[Loan, ...]:
+) -> tuple[SharedWeight, ...]:
     """Return the weights that packed constants of a bundle hold element by element, in any
     order."""
-    lenders: dict[int, list[_Lender]] = {}
+    sources: dict[int, list[_WeightSource]] = {}
     for name, packing in packings.items():
         if packing.pack is None:
             continue
         constant = packing.constant
-        lender = _Lender(name=name, value=params[name], constant=constant, pack=packing.pack)
-        lenders.setdefault(constant.size, []).append(lender)
+        source = _WeightSource(name=name, value=params[name], constant=constant, pack=packing.pack)
+        sources.setdefault(constant.size, []).append(source)
     operators = {operator.result: operator for operator in program.network.operators}
     originals = {operator.result: operator for operator in program.original.operators}
     found = []
@@ -82,18 +82,20 @@ def find_loans(
         if not isinstance(original, Convolution):
             continue
         left = _what_is_left(operator, original, program.network.kept)
-        held = _find_holder(original.weights, lenders.get(original.weights.size, ()))
+        held = _find_holder(original.weights, sources.get(original.weights.size, ()))
         if left is None or held is None:
             continue
         counts = operator.weights.shape
-        loan = Loan(step=step.name, counts=counts, held=held, outputs=left[0], inputs=left[1])
-        found.append(loan)
+        weight = SharedWeight(
+            step=step.name, counts=counts, held=held, outputs=left[0], inputs=left[1]
+        )
+        found.append(weight)
     return tuple(found)
 
 
-def find_lenders(loans: Iterable[Loan]) -> dict[str, int]:
-    """Return the packed constants that loans are of, in order, and their bytes."""
-    return dict(sorted({(loan.held.param, loan.held.param_bytes) for loan in loans}))
+def find_weight_sources(shared: Iterable[SharedWeight]) -> dict[str, int]:
+    """Return the packed constants that shared weights lie in, in order, and their bytes."""
+    return dict(sorted({(weight.held.param, weight.held.param_bytes) for weight in shared}))
 
 
 def _what_is_left(
@@ -124,22 +126,22 @@ def _unless_all(channels: np.ndarray, count: int) -> tuple[int, ...]:
     return () if np.array_equal(channels, np.arange(count)) else tuple(channels.tolist())
 
 
-def _find_holder(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None:
+def _find_holder(weights: np.ndarray, sources: Iterable[_WeightSource]) -> StoredWeights | None:
     """Return the first of the constants that holds the model's weights, and how."""
-    for lender in lenders:
-        order = _order_of(weights, lender.constant)
+    for source in sources:
+        order = _order_of(weights, source.constant)
         if order is None:
             continue
-        dtype = str(lender.value.dtype)
-        constant, pack = lender.constant, lender.pack
-        packed = pack_indices(constant, pack, lender.value.nbytes)
+        dtype = str(source.value.dtype)
+        constant, pack = source.constant, source.pack
+        packed = pack_indices(constant, pack, source.value.nbytes)
         for form in forms_of(dtype) if packed else ():
             places = read_places(packed, constant.size, form)
             if places is None:
                 continue
             shape = [weights.shape[axis] for axis in order]
             found = _describe_places(
-                lender, form, weights, places.reshape(shape).transpose(np.argsort(order))
+                source, form, weights, places.reshape(shape).transpose(np.argsort(order))
             )
             if found is not None:
                 return found
@@ -147,15 +149,15 @@ def _find_holder(weights: np.ndarray, lenders: Iterable[_Lender]) -> Held | None
 
 
 def _describe_places(
-    lender: _Lender, form: str, weights: np.ndarray, places: np.ndarray
-) -> Held | None:
+    source: _WeightSource, form: str, weights: np.ndarray, places: np.ndarray
+) -> StoredWeights | None:
     """Return the places of the weights as digits of their indices, where they are that."""
-    elements = lender.value.reshape(-1).view(form)
+    elements = source.value.reshape(-1).view(form)
     digits = find_axis_digits(places)
     if digits is None or not np.array_equal(elements[places], weights):
         return None
-    return Held(
-        param=lender.name,
+    return StoredWeights(
+        param=source.name,
         param_bytes=elements.nbytes,
         width=elements.itemsize,
         first=int(places.flat[0]),

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from adrenoc.bundle.bundle import CPU_LIBRARY
 from adrenoc.compile.fallback import plan_fallback
 from adrenoc.firmware.cpu.library import build_cpu_library
-from adrenoc.firmware.cpu.loans import find_lenders, find_loans
 from adrenoc.firmware.cpu.make_cpu import C_FOLDER
 from adrenoc.firmware.cpu.print_cpu import WEIGHTS_FILE, print_cpu_model
+from adrenoc.firmware.cpu.shared_weights import find_shared_weights, find_weight_sources
 from adrenoc.firmware.mcu.operators import Convolution
 from adrenoc.ir.places import find_digits
 from adrenoc.passes.lower.emit_relax import all_params
@@ -71,17 +71,17 @@ def test_it_computes_with_weights_of_the_kernels(device: str, width: int, tmp_pa
     values = {name: param.value for name, param in params.items()}
     packings = {name: p.packing for name, p in params.items() if p.packing is not None}
     fallback = plan_fallback(model, "tflite")
-    loans = find_loans(fallback.program, values, packings)
+    shared = find_shared_weights(fallback.program, values, packings)
     operators = fallback.program.network.operators
-    assert len(loans) == sum(isinstance(operator, Convolution) for operator in operators)
-    assert {loan.held.width for loan in loans} >= {width}
-    assert any(loan.outputs for loan in loans)
-    assert any(loan.inputs for loan in loans)
-    for name in find_lenders(loans):
+    assert len(shared) == sum(isinstance(operator, Convolution) for operator in operators)
+    assert {weight.held.width for weight in shared} >= {width}
+    assert any(weight.outputs for weight in shared)
+    assert any(weight.inputs for weight in shared)
+    for name in find_weight_sources(shared):
         (tmp_path / name).write_bytes(np.ascontiguousarray(values[name]).tobytes())
-    library = build_cpu_library(fallback.program, "aarch64", halves_to_even=False, loans=loans)
+    library = build_cpu_library(fallback.program, "aarch64", halves_to_even=False, shared=shared)
     alone = print_cpu_model(fallback.program)
-    lent = print_cpu_model(fallback.program, loans=loans)
+    lent = print_cpu_model(fallback.program, shared=shared)
     weights = sum(o.weights.size for o in operators if isinstance(o, Convolution))
     assert len(alone[WEIGHTS_FILE]) - len(lent[WEIGHTS_FILE]) >= weights
     (tmp_path / CPU_LIBRARY).write_bytes(library)

@@ -1,4 +1,4 @@
-"""Loans as C: room for weights, and the function that fills it as a library is loaded."""
+"""Shared weights as C: room for weights, and the function that fills it as a library is loaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from adrenoc.firmware.cpu.loans import Loan, find_lenders
+from adrenoc.firmware.cpu.shared_weights import SharedWeight, find_weight_sources
 from adrenoc.firmware.mcu.neon.products import BLOCK
 from adrenoc.firmware.mcu.program import Program
 from adrenoc.ir.places import MOST_DIGITS
@@ -16,14 +16,14 @@ ALIGN = 64
 _BORROW = Path(__file__).parent / "c" / "borrow.c"
 
 
-def names_of(loans: Sequence[Loan]) -> set[str]:
+def names_of(shared: Sequence[SharedWeight]) -> set[str]:
     """Return the names of the constants that are lent."""
-    return {f"{loan.step}_weights" for loan in loans}
+    return {f"{weight.step}_weights" for weight in shared}
 
 
-def room_lines(program: Program, loans: Sequence[Loan]) -> list[str]:
+def room_lines(program: Program, shared: Sequence[SharedWeight]) -> list[str]:
     """Room for the weights that are lent, each under its name."""
-    lent = names_of(loans)
+    lent = names_of(shared)
     lines, at = [], 0
     for step in program.steps:
         for array in step.kernel.arrays:
@@ -35,17 +35,16 @@ def room_lines(program: Program, loans: Sequence[Loan]) -> list[str]:
     return [room, *lines] if lines else []
 
 
-def borrowing_lines(loans: Sequence[Loan]) -> list[str]:
-    """Return the function that fills that room, given all lenders in their order; none without
-    loans."""
-    if not loans:
+def filling_lines(shared: Sequence[SharedWeight]) -> list[str]:
+    """Return the function that fills that room from all sources in their order, if any."""
+    if not shared:
         return []
-    names = list(find_lenders(loans))
+    names = list(find_weight_sources(shared))
     channels, rows = [], []
-    for loan in loans:
-        held, left = loan.held, []
-        for kind, numbers in (("outputs", loan.outputs), ("inputs", loan.inputs)):
-            left.append(f"{loan.step}_{kind}" if numbers else "0")
+    for weight in shared:
+        held, left = weight.held, []
+        for kind, numbers in (("outputs", weight.outputs), ("inputs", weight.inputs)):
+            left.append(f"{weight.step}_{kind}" if numbers else "0")
             if numbers:
                 listed = ", ".join(map(str, numbers))
                 channels.append(f"static const int32_t {left[-1]}[] = {{{listed}}};")
@@ -53,20 +52,20 @@ def borrowing_lines(loans: Sequence[Loan]) -> list[str]:
             "{" + ", ".join(f"{{{radix}, {stride}}}" for radix, stride in axis) + "}"
             for axis in held.digits
         )
-        counts = ", ".join(map(str, loan.counts))
-        blocks = -(-math.prod(loan.counts[1:]) // BLOCK)
-        where = f"{loan.step}_weights, {names.index(held.param)}, {held.width}"
+        counts = ", ".join(map(str, weight.counts))
+        blocks = -(-math.prod(weight.counts[1:]) // BLOCK)
+        where = f"{weight.step}_weights, {names.index(held.param)}, {held.width}"
         end = f"{held.first}, {', '.join(left)}"
         rows.append(f"    {{{where}, {{{counts}}}, {blocks}, {{{digits}}}, {end}}},")
     return [
         f"#define MODEL_MOST_DIGITS {MOST_DIGITS}",
         _BORROW.read_text(encoding="utf-8"),
         *channels,
-        f"static const loan_t model_loans[{len(loans)}] = {{",
+        f"static const shared_weight_t model_shared_weights[{len(shared)}] = {{",
         *rows,
         "};",
         "static void model_borrow(const void *const *params) {",
-        f"  for (int32_t i = 0; i < {len(loans)}; ++i)",
-        "    borrow(&model_loans[i], params[model_loans[i].param]);",
+        f"  for (int32_t i = 0; i < {len(shared)}; ++i)",
+        "    borrow(&model_shared_weights[i], params[model_shared_weights[i].param]);",
         "}",
     ]
