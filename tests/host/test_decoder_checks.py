@@ -65,3 +65,19 @@ def test_logits_of_the_last_token_alone_are_taken_of_each(tmp_path: Path) -> Non
     pruned = compute_passage(model, form, passage, ["/lm_head/q"])["logits"]
     assert whole.shape == pruned.shape == (1, 4, SHAPE.vocabulary)
     np.testing.assert_allclose(pruned, whole, atol=1e-4)
+
+
+def test_what_a_file_lets_onnxruntime_round_is_told_and_fails_nothing(
+    device: Any, tmp_path: Path
+) -> None:
+    """As builders write decoders of 4 bits for CPUs."""
+    path = write_decoder(tmp_path, SHAPE)
+    model = onnx.load(path)
+    for attribute in (a for node in model.graph.node for a in node.attribute):
+        if attribute.name == "accuracy_level":
+            attribute.i = 4
+    onnx.save(model, path)
+    bundle, _ = make_decoder_bundle(path, "fp32")
+    said = json.loads(call("run", str(bundle.path), "--check", str(path), "--json").stdout)["check"]
+    assert said["passed"] and said["max_error"] < 1e-4
+    assert "its accuracy_level lets it round data to bytes" in said["note"]
