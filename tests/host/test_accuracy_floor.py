@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
-from click.testing import CliRunner
 from run_op import Ops
 
 from adrenoc.base.errors import CheckFailedError
@@ -18,7 +17,7 @@ from adrenoc.check.accuracy import bench as bench_module
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.check.accuracy.stored import NOTHING, Stored, round_to
-from adrenoc.cli.main import cli
+from adrenoc.cli.main import main
 from adrenoc.target.target import load_target
 
 
@@ -85,19 +84,21 @@ def test_a_kernel_that_loses_more_is_seen(
     assert judge.judge_compiled(bench.whole("mixed")).rms > 2 * floor.rms
 
 
-def test_a_run_shows_the_floor_of_its_bundle(device: Any, tmp_path: Path) -> None:
+def test_a_run_shows_the_floor_of_its_bundle(
+    device: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, bundle = planted.save(planted.cancellation(), tmp_path), tmp_path / "b.adrenoc"
 
-    def run(*words: Any) -> Any:
-        return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+    def run(*words: Any) -> int:
+        return main([str(word) for word in words])
 
-    assert run("compile", model, "--device", "host", "--no-cache", "-o", bundle).exit_code == 0
+    assert run("compile", model, "--device", "host", "--no-cache", "-o", bundle) == 0
     checked = ("run", bundle, "--repeat", 1, "--check", model)
-    told = run(*checked, "--rounding-floor", "--json")
-    assert told.exit_code == CheckFailedError.exit_code
-    floor = json.loads(told.stdout)["rounding_floor"]
+    capsys.readouterr()
+    assert run(*checked, "--rounding-floor", "--json") == CheckFailedError.exit_code
+    floor = json.loads(capsys.readouterr().out)["rounding_floor"]
     assert floor["error"] > 0.1 and 0.8 < floor["ratio"] < 1.2
-    assert run("run", bundle, "--rounding-floor").exit_code == 2
+    assert run("run", bundle, "--rounding-floor") == 2
 
 
 def test_steps_on_the_cpu_take_part(device: Any, tmp_path: Path) -> None:
