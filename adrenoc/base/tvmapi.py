@@ -198,7 +198,7 @@ def maximum(a: Expr, b: Expr) -> Expr:
 
 
 def larger(a: Expr, b: Expr) -> Expr:
-    """The larger one, lane by lane, and NaN where one is NaN.
+    """Return the larger one, lane by lane, and NaN where one is NaN.
 
     Functions of `prelude.cl`: `max` of OpenCL C may give the other one, and GPUs do.  Beside a
     constant that takes two instructions, else four.
@@ -207,7 +207,7 @@ def larger(a: Expr, b: Expr) -> Expr:
 
 
 def smaller(a: Expr, b: Expr) -> Expr:
-    """The smaller one, lane by lane, and NaN where one is NaN, as `larger`."""
+    """Return the smaller one, lane by lane, and NaN where one is NaN, as `larger`."""
     return _extreme("SMALLER", a, b) if _is_float(a) else minimum(a, b)
 
 

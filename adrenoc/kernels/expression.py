@@ -346,7 +346,7 @@ class Evaluator:
 
 
 def _combine(expr: Any, a: Expr, b: Expr) -> Expr:
-    """What an expression of two sides makes of these; extremes are NaN where a side is.
+    """Combine the two sides of an expression; extremes are NaN where a side is.
 
     Whole numbers are none, and a constant is the second side.
     """
@@ -358,7 +358,7 @@ def _combine(expr: Any, a: Expr, b: Expr) -> Expr:
 
 
 def _is_whole(expr: Any) -> bool:
-    """Whether it is a rounded number within bounds: the quanta of a quantised tensor."""
+    """Tell whether it is a rounded number within bounds: the quanta of a quantised tensor."""
     if isinstance(expr, tirx.Max | tirx.Min | tirx.Add | tirx.Sub):
         return _is_whole(expr.a) or _is_whole(expr.b)
     return isinstance(expr, tvm.ir.Call) and expr.op.name in _ROUNDED

@@ -24,7 +24,7 @@ _ENDS = np.iinfo(np.int32)
 
 
 def _axes_of(node: Node) -> list[int]:
-    """The axes to fold; none where an attribute says that no axes are none."""
+    """Return the axes to fold; none where an attribute says that no axes are none."""
     axes = node.ints(1, "axes")
     if axes or node.attrs.get("noop_with_empty_axes", 0):
         return axes or []
@@ -40,7 +40,7 @@ def _absolute(node: Node, x: relax.Expr) -> relax.Expr:
 
 
 def _square(node: Node, x: relax.Expr) -> relax.Expr:
-    """Of integers no more than what a result ends at, so that a sum of them stays in 64 bits."""
+    """Square; integers end where a result does, so that a sum of them stays in 64 bits."""
     square = node.emit(relax.op.multiply(x, x))
     return _end(node, square) if dtype_of(node.inputs[0]) == "int32" else square
 
@@ -54,13 +54,13 @@ def _log(node: Node, x: relax.Expr) -> relax.Expr:
 
 
 def _end(node: Node, x: relax.Expr) -> relax.Expr:
-    """An int64 that ends where an int32 does."""
+    """End an int64 where an int32 does."""
     least, most = (make_constant(np.array(end, np.int64)) for end in (_ENDS.min, _ENDS.max))
     return node.emit(relax.op.minimum(node.emit(relax.op.maximum(x, least)), most))
 
 
 def _fold(fold: Fold, before: Map = _same, after: Map = _same) -> Convert:
-    """TVM: wraps integers, and leaves out what comes before and after where no axis is folded."""
+    """Fold; TVM wraps integers, and leaves out what comes before and after where no axis is."""
 
     def convert(node: Node) -> relax.Expr:
         x, axes, keepdims = node.inputs[0], _axes_of(node), bool(node.attrs.get("keepdims", 1))
@@ -77,7 +77,7 @@ def _fold(fold: Fold, before: Map = _same, after: Map = _same) -> Convert:
 
 # TVM inspects this function: it must be Python's own, with two parameters.
 def _multiply_within(a: Expr, b: Expr) -> Expr:
-    """A product that a further factor leaves in 64 bits: what is beyond the end stays there."""
+    """Multiply so that a further factor stays in 64 bits: what is beyond the end stays there."""
     end = tirx.const(-_ENDS.min, "int64")
     return tirx.max(tirx.min(a * b, end), -end)
 
@@ -86,7 +86,7 @@ _PRODUCT = te.comm_reducer(_multiply_within, lambda t: tirx.const(1, t), name="p
 
 
 def _of_int32(node: Node, fold: Fold) -> Fold:
-    """The fold of what was int32, in int64: products end on their way."""
+    """Return the fold of what was int32, in int64: products end on their way."""
     if fold is not relax.op.prod or dtype_of(node.inputs[0]) != "int32":
         return fold
 
@@ -111,7 +111,7 @@ def _of_int32(node: Node, fold: Fold) -> Fold:
 
 
 def _log_sum_exp(node: Node) -> relax.Expr:
-    """TVM: takes an infinite extreme away from itself, which is NaN."""
+    """Fold; TVM takes an infinite extreme away from itself, which is NaN."""
     x, axes = node.inputs[0], _axes_of(node)
     if not axes:
         return x
@@ -125,7 +125,7 @@ def _log_sum_exp(node: Node) -> relax.Expr:
 
 
 def _extreme(fold: Fold) -> Convert:
-    """TVM: has no extremes of booleans, and refuses axes from an input."""
+    """Fold; TVM has no extremes of booleans, and refuses axes from an input."""
 
     def convert(node: Node) -> relax.Expr:
         x, axes, dtype = node.inputs[0], _axes_of(node), dtype_of(node.inputs[0])
@@ -140,7 +140,7 @@ def _extreme(fold: Fold) -> Convert:
 
 
 def _place_of(fold: Fold, loser: float) -> Convert:
-    """TVM: the last of equal ones without a look at NaN.
+    """Find a place; TVM takes the last of equal ones without a look at NaN.
 
     onnxruntime keeps one that is first and passes over others.
     """

@@ -188,7 +188,7 @@ class Node:
         return Quanta(expr=expr, scale=info.scales, is_integer=True, copied=info)
 
     def data_like(self, index: int, other: int) -> relax.Expr:
-        """Input `index` less the zero point of another: of integers that are compared as stored."""
+        """Return input `index` less the zero point of another, to be compared as stored."""
         zero = self.info(index).zero - self.info(other).zero
         data = self.data(index)
         if not zero:

@@ -42,7 +42,8 @@ def _evaluate_part(part: Any, found: dict[Expr, np.ndarray], leaf: Leaf) -> np.n
     name = part.op.name if isinstance(part, tvm.ir.Call) else type(part)
     if name not in FUNCTIONS:
         raise NotKnownError
-    return np.asarray(FUNCTIONS[name](*sides))
+    with np.errstate(all="ignore"):  # infinities and NaN are values like others
+        return np.asarray(FUNCTIONS[name](*sides))
 
 
 def _cast(dtype: str, value: np.ndarray) -> np.ndarray:
