@@ -117,7 +117,7 @@ def test_a_block_as_the_model_chooses(preset: str, device: Any) -> None:
     d = ops("Relu", ops("Conv", wide, taps, ops.weight(24), group=24, pads=[1, 1, 1, 1]))
     ops.output(ops("Add", x, ops("Conv", d, ops.weight(8, 24, 1, 1), ops.weight(8))))
     ops.check(device, preset)
-    assert ops.kernels == ["conv2d", "expand_depthwise_conv2d", "conv2d"]
+    assert ops.kernels[-3:] == ["conv2d", "expand_depthwise_conv2d", "conv2d"]
 
 
 @pytest.mark.parametrize("joined", (fuse_expansion, fuse_separable), ids=("before", "after"))

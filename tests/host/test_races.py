@@ -26,6 +26,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return record(suite, scratch / "launches", scratch)
 
 
+@pytest.mark.nightly
 def test_kernels_that_share_memory_neither_race_nor_stray(launches: list[Path]) -> None:
     rows = list(replay(launches, jobs=2))
     assert len(rows) > 20
@@ -58,6 +59,7 @@ def change_result(folder: Path) -> None:
     path.write_bytes(bytes(len(path.read_bytes())))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("plant", "told"),
     [
@@ -85,6 +87,7 @@ def writes_buffer_by_teams(folder: Path) -> bool:
     return is_alone and "barrier" in text and output.get("width") == 0 and told["local"][0] > 1
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_simulated_is_told(launches: list[Path], tmp_path: Path) -> None:
     folder = tmp_path / "launch"
     shutil.copytree(launches[0], folder)

@@ -39,6 +39,7 @@ ENDLESS = MicroKernel(
 )
 
 
+@pytest.mark.nightly
 def test_a_kernel_that_breaks_ends_itself_alone(tmp_path: Path) -> None:
     with local_server() as address:
         where = address.where
@@ -61,6 +62,7 @@ def test_a_kernel_that_breaks_ends_itself_alone(tmp_path: Path) -> None:
                 assert answers.build_ms > 0
 
 
+@pytest.mark.nightly
 def test_deeds_and_other_images_are_measured_and_what_cannot_be_is_told(tmp_path: Path) -> None:
     texels = np.arange(64, dtype=np.uint8).reshape(4, 4, 4)
     seen = MicroKernel(
