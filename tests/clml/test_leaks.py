@@ -21,6 +21,8 @@ from tests.clml.every_operator import SHAPE, make, plain
 from tests.clml.regions import cut, module_of
 from tests.clml.stub_sdk import write_stub_library, write_stub_sdk
 
+pytestmark = pytest.mark.nightly
+
 _NATIVE = Path(adrenoc.__file__).parent / "native"
 _HERE = Path(__file__).parent
 # What regions need of the runtime: the sanitizers take their time with every file more.

@@ -33,6 +33,7 @@ def test_its_own_products_saturate() -> None:
     assert run_on_haswell("-c", SATURATES).split() == ["True"]
 
 
+@pytest.mark.nightly
 def test_references_are_exact() -> None:
     told = run_on_haswell(
         *("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-q"),

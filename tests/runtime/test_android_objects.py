@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.nightly
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "android_without_ndk"
 
 

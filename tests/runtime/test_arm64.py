@@ -48,6 +48,8 @@ from tests.mcu.judge import Reference
 from tests.patience import WAIT_S
 from tests.runtime.programs import Finished, compile_with_archive
 
+pytestmark = pytest.mark.nightly
+
 TRIPLE = "aarch64-linux-gnu"
 ROOT = Path("/usr/aarch64-linux-gnu")
 EMULATOR = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64") or ""

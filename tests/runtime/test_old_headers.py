@@ -15,6 +15,8 @@ import pytest
 import adrenoc
 from tests.one_unit import write_unit
 
+pytestmark = pytest.mark.nightly
+
 NATIVE = Path(adrenoc.__file__).parent / "native"
 RUNTIME = NATIVE / "runtime"
 COMPILER = "clang++-14"
