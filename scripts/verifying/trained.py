@@ -7,7 +7,7 @@ package, which is an archive; the column `inside` says where in it the model lie
 Random numbers hide what trained weights do with speech and pictures, so each input is made of
 what the network was trained for (`inputs`, in the order of the bundle's; states are not named):
 speech:SCALE, picture:LOW..HIGH, page:LOW..HIGH (text), spectrum:LOW..HIGH (frames by bands of that
-speech), ids:COUNT, noise:LOW..HIGH, ones (a mask that hides nothing), lengths:COUNT.  A bundle that
+speech), ids:COUNT, noise:LOW..HIGH, all:NUMBER (as of a mask that hides nothing).  A bundle that
 keeps states runs STEPS steps.  "wrong" is what `adrenoc run --check` does not pass; "refused" is
 any other error, and its sentence is told.
 """
@@ -162,8 +162,8 @@ def draw(kind: str, shape: tuple[int, ...], dtype: str) -> Any:
     name, _, of = kind.partition(":")
     if name == "speech":
         return (speech(int(np.prod(shape))) * float(of)).reshape(shape).astype(dtype)
-    if name in ("ones", "lengths"):
-        return np.full(shape, of or 1).astype(dtype)
+    if name == "all":
+        return np.full(shape, float(of)).astype(dtype)
     if name == "ids":
         return np.random.default_rng(0).integers(0, int(of), shape).astype(dtype)
     low, high = (float(end) for end in of.split(".."))
