@@ -74,8 +74,7 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> list
     _check_tables(graph, rows)
     before = [*_mask_nodes(graph, tokens), *_position_nodes(graph, tokens, rows)]
     if tokens == 1:
-        largest = helper.make_node("ArgMax", [LOGITS], [NEXT_TOKEN], axis=-1, keepdims=0)
-        graph.nodes.append(largest)
+        graph.nodes += _pick_nodes(graph)
         results = [LOGITS, NEXT_TOKEN]
     else:
         graph.set_constant("filled/tokens", np.array([tokens], np.int32))
@@ -89,6 +88,26 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> list
     graph.inputs = [*others, *held]
     graph.outputs = [*results, *(present for _, present in kept)]
     return [*opened, *_tell_kept(caches, recurrent, rows, len(counted)), *joined]
+
+
+def _pick_nodes(graph: OnnxGraph) -> list[onnx.NodeProto]:
+    """Return what picks the likeliest token; one beyond the last where logits are no numbers.
+
+    ArgMax itself gives the first place then, which would be a token like any other.
+    """
+    for name, value in (("begin", 0), ("end", 1), ("last", -1)):
+        graph.set_constant(f"pick/{name}", np.array([value], np.int64))
+    edges = ["pick/begin", "pick/end", "pick/last"]
+    return [
+        helper.make_node("ArgMax", [LOGITS], ["pick/largest"], axis=-1, keepdims=0),
+        helper.make_node("Shape", [LOGITS], ["pick/extents"]),
+        helper.make_node("Slice", ["pick/extents", "pick/begin", "pick/last"], ["pick/kept"]),
+        helper.make_node("Gather", ["pick/extents", "pick/last"], ["pick/none"]),
+        helper.make_node("Slice", [LOGITS, *edges], ["pick/first"]),
+        helper.make_node("Reshape", ["pick/first", "pick/kept"], ["pick/one"]),
+        helper.make_node("IsNaN", ["pick/one"], ["pick/is_none"]),
+        helper.make_node("Where", ["pick/is_none", "pick/none", "pick/largest"], [NEXT_TOKEN]),
+    ]
 
 
 def _count_rows(graph: OnnxGraph, caches: Caches) -> int:

@@ -250,10 +250,21 @@ class _Writer:
         return call.logits
 
     def _pick(self, logits: int) -> int:
-        shape = self.tensors[logits].shape
-        axis = self.constant(np.array([len(shape) - 1], np.int32))
-        picked = TensorInfo(name=NEXT_TOKEN, shape=shape[:-1], dtype="int64")
-        return self.write("ARG_MAX", [logits, axis], picked, OutputType=_INT64)
+        """Pick the likeliest token; one beyond the last where logits are no numbers."""
+        info = self.tensors[logits]
+        kept, last = info.shape[:-1], len(info.shape) - 1
+        axis = self.constant(np.array([last], np.int32))
+        largest = TensorInfo(name="pick/largest", shape=kept, dtype="int64")
+        largest_at = self.write("ARG_MAX", [logits, axis], largest, OutputType=_INT64)
+        edges = [np.zeros(last + 1, np.int32), np.array([*kept, 1], np.int32)]
+        first = TensorInfo(name="pick/first", shape=(*kept, 1), dtype=info.dtype)
+        one = self.write("SLICE", [logits, *map(self.constant, edges)], first)
+        one = self.reshape(one, kept)
+        is_none = TensorInfo(name="pick/is_none", shape=kept, dtype="bool")
+        none = self.constant(np.full(kept, info.shape[-1], np.int64))
+        asked = self.write("NOT_EQUAL", [one, one], is_none)
+        picked = TensorInfo(name=NEXT_TOKEN, shape=kept, dtype="int64")
+        return self.write("SELECT_V2", [asked, none, largest_at], picked)
 
     def _unique(self, name: str) -> str:
         known = {info.name for info in self.tensors}
