@@ -108,7 +108,7 @@ class Command(click.Command):
         return [*own, JSON_OPTION, help_option]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Look at the outputs first, then do it."""
+        """Look at the outputs first, then do it; a number that it gives is the exit code."""
         from adrenoc.base.files.kept import inputs_kept
 
         with inputs_kept(lambda: self._inputs(ctx)):
@@ -116,7 +116,10 @@ class Command(click.Command):
                 if isinstance(param.type, OutputPath):
                     with _hints_at(param):
                         param.type.refuse(path)
-            return super().invoke(ctx)
+            code = super().invoke(ctx)
+        if isinstance(code, int) and code:
+            ctx.exit(code)
+        return code
 
     def _inputs(self, ctx: click.Context) -> Iterator[Path]:
         for param, path in self._paths(ctx):

@@ -42,8 +42,10 @@ def test_a_bundle_runs_on_a_phone(
     opencl: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inputs = [f"{name}={file}" for name, file in case.files.items()]
+    monkeypatch.setenv("ADRENOC_RUNTIME", str(runtime.folder))
     command = ["run", str(bundle.path), "--on", f"adb:{SERIAL}"]
     command += ["--repeat", "1", "--json", "--save", str(tmp_path / "out.npz")]
     command += [word for item in inputs for word in ("--input", item)]
@@ -75,17 +77,17 @@ def test_the_walk_of_the_readme(
     work: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Build the runtime, run, compare, profile; what is there is not sent again."""
     built = tmp_path / "built"
     assert main(["runtime", "build", "-o", str(built)]) == 0
+    monkeypatch.setenv("ADRENOC_RUNTIME", str(built))
     command = [
         "run",
         str(bundle.path),
         "--on",
         f"adb:{SERIAL}",
-        "--runtime",
-        str(built),
         "--repeat",
         "2",
     ]
@@ -124,6 +126,7 @@ def test_a_hang_names_what_the_user_can_read(
         raise RuntimeError("the socket was closed")
 
     monkeypatch.setattr("tvm.rpc.connect", late)
+    monkeypatch.setenv("ADRENOC_RUNTIME", str(runtime.folder))
     command = ["run", str(bundle.path), "--on", f"adb:{SERIAL}"]
     assert main(command) == RemoteError.exit_code
     said = " ".join(capsys.readouterr().err.split())

@@ -266,7 +266,7 @@ def test_an_app_replaces_nothing(
         (["a", "b", "--as", "aar", "-o", "x.aar"], "several bundles go into a folder"),
         (["a", "b", "--as", "cmake", "-o", "x"], "several bundles go into a folder"),
         (["a", "--as", "cmake", "-o", "x", "--sample", "y"], "--sample goes with --as aar"),
-        (["a", "-o", "x"], "say which"),
+        (["a", "-o", "x"], "missing option '--as'"),
     ],
 )
 def test_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
