@@ -170,35 +170,32 @@ class _Engine:
 
     async def _answer(self, asked: Asked) -> Pieces:
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[str | Reply | Exception] = asyncio.Queue()
+        queue: asyncio.Queue[str | Reply | None] = asyncio.Queue()
         left = threading.Event()
 
-        def tell(what: str | Reply | Exception) -> None:
+        def tell(what: str | Reply) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, what)
 
         def work() -> None:
-            try:
-                with contextlib.closing(self._pieces(asked)) as pieces:
-                    for piece in pieces:
-                        tell(piece)
-                        if left.is_set():
-                            break
-                tell(self.conversation.reply)
-            except Exception as error:  # noqa: BLE001 - it is the reader's
-                tell(error)
+            with contextlib.closing(self._pieces(asked)) as pieces:
+                for piece in pieces:
+                    tell(piece)
+                    if left.is_set():
+                        break
+            tell(self.conversation.reply)
 
         running = loop.run_in_executor(self._thread, work)
+        running.add_done_callback(lambda _: queue.put_nowait(None))
         try:
-            piece: str | Reply | Exception = ""
-            while not isinstance(piece, Reply):
-                piece = await queue.get()
-                if isinstance(piece, Exception):
-                    raise _explain(piece) from piece
+            while (piece := await queue.get()) is not None:
                 yield piece
         finally:
             left.set()
-            # The caches are right for the next one when the thread is done.
-            await asyncio.shield(running)
+            try:
+                # The caches are right for the next one when the thread is done.
+                await asyncio.shield(running)
+            except AdrenocError as error:
+                raise _explain(error) from error
 
     def _pieces(self, asked: Asked) -> Generator[str, None, None]:
         talk = self.conversation
@@ -208,9 +205,8 @@ class _Engine:
         return talk.answer(asked.messages, asked.wish, asked.stops, **more)
 
 
-def _explain(error: Exception) -> RequestError:
+def _explain(error: AdrenocError) -> RequestError:
     if isinstance(error, InputError):
         code = "context_length_exceeded" if "no room" in error.message else ""
         return RequestError(error.message, code=code)
-    message = error.message if isinstance(error, AdrenocError) else type(error).__name__
-    return RequestError(f"the model failed: {message}", status=500)
+    return RequestError(f"the model failed: {error.message}", status=500)
