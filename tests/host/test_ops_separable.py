@@ -67,7 +67,8 @@ def test_a_block_as_the_model_chooses(preset: str, device: Any) -> None:
     d = ops("Relu", ops("Conv", x, taps, ops.weight(24), group=24, pads=[1, 1, 1, 1]))
     ops.output(ops("Add", x, ops("Conv", d, ops.weight(24, 24, 1, 1), ops.weight(24))))
     ops.check(device, preset)
-    assert ops.kernels == ["conv2d", "separable_conv2d"]
+    # In some presets the image is copied first, since launches are cheap.
+    assert ops.kernels[-2:] == ["conv2d", "separable_conv2d"]
 
 
 def test_every_kind_of_candidate(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from tests.hostile.servers import listening
 
 ROOT = Path(__file__).resolve().parents[2]
 _QUIET = "\n\t"
+_CACHES = {"adrenoc", "zig"}
+"""Folders of caches: ours, and that of the compiler that comes as a package."""
 _OURS = {".cache", "work", "tmp", "cache", "out.txt", "err.txt"}
 _SENT = (
     "limits",
@@ -81,7 +83,7 @@ class Judge:
             *_litter(case, before, _held(work)),
             *(f"left {name} in TMPDIR" for name in _names(temporary)),
             *(f"left {name} in the home folder" for name in {*_names(folder)} - _OURS),
-            *(f"left {name} in ~/.cache" for name in {*_names(folder / ".cache")} - {"adrenoc"}),
+            *(f"left {name} in ~/.cache" for name in {*_names(folder / ".cache")} - _CACHES),
             *(f"left {path}" for path in cache.rglob(".*.adrenoc-*")),
         ]
 

@@ -215,7 +215,6 @@ def _options() -> Iterator[Case]:
         ("run", "b", "--seed", "-1"),
         ("run", "b", "--on", ""),
         ("run", "b", "--on", "tracker:127.0.0.1:1"),
-        ("run", "b", "--on", "opencl:\x1b[2J"),
         ("run", "b", "--sustain", "inf"),
         ("run", "b", "--sustain", "1/inf"),
         ("run", "b", "--tolerance", "nan"),

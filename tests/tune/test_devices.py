@@ -172,7 +172,8 @@ def test_from_a_tracker_to_a_tuned_bundle(
         tracker = f"127.0.0.1:{port}"
         options = ("--tracker", tracker, "--key", "soft")
         with python_server(*options), python_server(*options):
-            command = ["tune", "run", "small.onnx", "--device", "host", *options, "--json"]
+            there = ("--on", f"tracker:soft@{tracker}")
+            command = ["tune", "run", "small.onnx", "--device", "host", *there, "--json"]
             assert main([*command, "--trials", "4"]) == 0
             events = _events(capsys.readouterr().out)
     result = events[-1]
