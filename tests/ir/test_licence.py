@@ -407,3 +407,18 @@ def test_large_angles_ask_all_that_they_are_computed_of() -> None:
     kept = layers(300.0)
     assert any("what halves lose before it" in why for why in kept.values())
     assert len([name for name in kept if name in ("h", "p")]) >= 1
+
+
+@pytest.mark.parametrize(("rows", "columns"), [("a", "b"), ("b", "a"), ("c", "a"), ("b", "d")])
+def test_of_several_reasons_the_one_of_the_first_name_is_told(rows: str, columns: str) -> None:
+    """Equal models give equal bundles, decisions included: the order of a set is not seen."""
+    nodes = [
+        _node("ReduceSum", "x first", rows, keepdims=1),
+        _node("ReduceSum", "x second", columns, keepdims=1),
+        _node("Mul", f"{rows} {columns}", "u"),
+        _node("MatMul", "u m", "y"),
+    ]
+    axes = {"first": np.array([0]), "second": np.array([1])}
+    kept = _kept(nodes, inputs={"x": [32, 64]}, constants={"m": _weights(64, 8), **axes})
+    why = {rows: "it adds up 32 numbers", columns: "it adds up 64 numbers"}
+    assert kept["u"] == why[min(why)]

@@ -125,11 +125,11 @@ class _Walk:
         yield from self._asked_of_origin(node, formula=source.origin is Origin.WRITTEN)
         for body, probe in self.sources.probes.get(node.output, ()):
             absolute = partial(self._is_transform, node)
-            for name in probe.find_amplified(self._may_be_half, self._least, absolute):
+            for name in sorted(probe.find_amplified(self._may_be_half, self._least, absolute)):
                 # What an epilogue reads is off by its weights' roundings, if by no other.
                 of = node.output if name == Node.RESULT else name
                 yield of, Asks.EXACT, f"{node.name} makes more of a rounding"
-            for name in pointers_of(body):
+            for name in sorted(pointers_of(body)):
                 yield name, Asks.STORED, f"{node.name} reads where it points"
         asks, why = self._asked.get(node.output, (Asks.NOTHING, ""))
         passes_on = asks in (Asks.STORED, Asks.EXACT) and not is_kind(node, *_RESETTING)

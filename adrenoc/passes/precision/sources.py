@@ -211,7 +211,8 @@ class Sources:
     ) -> Source:
         """Return what an expression makes of what it reads."""
         probe = self._remember(node, body, extents, reads)
-        operands = [reads[name] for name in probe.names if name in reads]
+        # In one order: the first gives the reason, and equal models give equal bundles.
+        operands = [reads[name] for name in sorted(probe.names) if name in reads]
         trained = any(source.trained for source in operands)
         of_sound = any(source.of_sound for source in operands)
         last = body is (node.epilogue if node.epilogue is not None else node.body)
