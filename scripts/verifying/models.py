@@ -128,7 +128,7 @@ def row_of_child(model: Path, preset: str, options: argparse.Namespace) -> Row:
     """Make one row in a process of its own, so that a crash costs no other row."""
     command = [sys.executable, str(SCRIPT), "models", str(model), "--row", preset]
     command += ["--target", options.target, "--device", options.device]
-    command += ["--on", f"opencl:{options.cl_device}", "--seed", str(options.seed)]
+    command += ["--cl-device", options.cl_device, "--seed", str(options.seed)]
     command += [f"--shape={shape}" for shape in options.shape]
     command += [f"--tolerance={tolerance}" for tolerance in options.tolerance]
     for name in ("compile_only", "numbers_only", "no_winograd", "random"):
