@@ -127,9 +127,7 @@ def open_talker(
     bundle = open_bundle(path)
     check_is_decoder(bundle)
     has_template = bundle.file(CHAT).is_file()
-    settings = ChatSettings(template="")
-    if needs_template or has_template:
-        settings = read_chat(bundle)
+    settings = read_chat(bundle) if has_template or needs_template else ChatSettings(template="")
     if not bundle.file(TOKENIZER).is_file():
         raise InputError(
             f"{path} has no {TOKENIZER}: none lay beside the model",

@@ -12,7 +12,7 @@ from adrenoc.bundle.bundle import CHAT, TOKENIZER
 from adrenoc.importers.chat_settings import read_chat_settings
 from adrenoc.importers.containers import open_tokenizer
 from adrenoc.importers.formats import find_model_files
-from adrenoc.importers.model_folders import folders_beside
+from adrenoc.importers.model_folders import find_beside
 
 _HINT = "--tokenizer takes the tokenizer.json that lies beside the model"
 
@@ -49,8 +49,7 @@ def find_tokenizer(model: Path, asked: Path | None) -> tuple[bytes, tuple[Decisi
             file.seek(files.tokenizer.offset)
             stored = file.read(files.tokenizer.length)
         return open_tokenizer(stored, model), _decide("the one in the model's container")
-    places = (folder / TOKENIZER for folder in folders_beside(model))
-    beside = next((place for place in places if place.is_file()), None)
+    beside = find_beside(model, TOKENIZER)
     if beside is None:
         return b"", ()
     try:

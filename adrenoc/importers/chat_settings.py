@@ -18,7 +18,7 @@ from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.chat import ChatSettings
 from adrenoc.importers.decoder_spec import GENAI_CONFIG
-from adrenoc.importers.model_folders import folders_beside
+from adrenoc.importers.model_folders import find_beside, folders_beside
 
 TEMPLATE_FILE = "chat_template.jinja"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -100,14 +100,12 @@ def _token(value: object) -> str:
 
 
 def _read(model: Path, name: str, decisions: list[Decision]) -> dict[str, Any]:
-    for folder in folders_beside(model):
-        path = folder / name
-        if not path.is_file():
-            continue
-        try:
-            held = read_json(read_plain(path, _MOST_BYTES))
-        except (OSError, ValueError) as error:
-            decisions.append(Decision(subject=name, taken="left out", reason=str(error)))
-            return {}
-        return held if isinstance(held, dict) else {}
-    return {}
+    path = find_beside(model, name)
+    if path is None:
+        return {}
+    try:
+        held = read_json(read_plain(path, _MOST_BYTES))
+    except (OSError, ValueError) as error:
+        decisions.append(Decision(subject=name, taken="left out", reason=str(error)))
+        return {}
+    return held if isinstance(held, dict) else {}

@@ -5,7 +5,6 @@ Loads neither TVM nor files of weights beside the model; a TFLite file is read w
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, T
 from adrenoc.importers.chat_settings import GENERATION_CONFIG
 from adrenoc.importers.decoder_spec import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec
 from adrenoc.importers.formats import ModelFiles, find_model_files
-from adrenoc.importers.model_folders import folders_beside
+from adrenoc.importers.model_folders import find_beside
 from adrenoc.importers.signature import Extent, Port, Signature, read_signature
 from adrenoc.importers.states import names_of_next
 
@@ -229,9 +228,9 @@ def _said_beside(
 
     Nothing where it is not understood.
     """
-    for name, folder in itertools.product(files, folders_beside(model)):
-        path = folder / name
-        if not path.is_file():
+    for name in files:
+        path = find_beside(model, name)
+        if path is None:
             continue
         try:
             whole = read_json(read_plain(path))

@@ -35,6 +35,12 @@ def folders_beside(model: Path) -> Iterator[Path]:
         yield model.absolute().parent.parent
 
 
+def find_beside(model: Path, name: str) -> Path | None:
+    """Return the file of this name beside a model, or one folder up; None where there is none."""
+    places = (folder / name for folder in folders_beside(model))
+    return next((place for place in places if place.is_file()), None)
+
+
 def choose_model(path: Path, dtype: str = "") -> Path:
     """Return the model file of a folder, of the numbers that are asked for, or a file as it is.
 
