@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write a real network with seeded weights: make_model.py mobilenet_v2 out.onnx [--size 224].
 
-ONNX networks: mobilenet_v2, resnet18, squeezenet, unet, vit.
+ONNX networks: lstm, mobilenet_v2, resnet18, squeezenet, unet, vit.
 TFLite networks: mobilenet_v1_small, mixed_small; and in int8 wake_words.
 """
 
@@ -25,11 +25,11 @@ def main() -> int:
     from tests.mcu.networks import wake_words
 
     lite = {**tflite_models.MODELS, "wake_words": wake_words}
-    makers: dict[str, Callable[..., Any]] = {**onnx_models.MODELS, **lite}
+    makers: dict[str, Callable[..., Any]] = {"lstm": onnx_models.lstm, **onnx_models.MODELS, **lite}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("network", choices=sorted(makers))
     parser.add_argument("output", type=Path, help="the file to write: .onnx or .tflite")
-    parser.add_argument("--size", type=int, help="height and width of the input")
+    parser.add_argument("--size", type=int, help="height and width of the input, or steps")
     parser.add_argument("--width", type=float, help="factor on the numbers of channels")
     parser.add_argument("--classes", type=int, help="number of outputs")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (0)")

@@ -20,7 +20,6 @@ import numpy as np
 
 from fitting.known_extents import KnownExtents
 from fitting.loop_trips import find_trips, loop_extents, machine_work, work_of
-from fitting.more_threads import Fewer, why_fewer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -66,8 +65,6 @@ class KernelRow:
     units_ms: dict[str, float]
     innermost: dict[str, float]
     """Instructions of each kind in one pass of the innermost loop."""
-    why: Fewer | None = None
-    """With `--why`: why so few threads are in flight; None where they are many."""
 
 
 def add_tools(parser: argparse.ArgumentParser) -> None:
@@ -137,51 +134,30 @@ def kernel_rows(
     folder: Path,
     *,
     families: str = "",
-    why: bool = False,
     stored: int = 0,
 ) -> Iterator[KernelRow]:
     """The figures of each kernel of a compiled model whose family matches; `folder` is scratch.
 
     What kernels read from memory as an integer is `stored`: how many rows of a cache are there.
     """
-    from adrenoc.kernels.codegen.build import build_kernel, kernel_sources, module_sources
+    from adrenoc.kernels.codegen.build import kernel_sources
 
     sources = kernel_sources(state.executable)
     half = state.options.storage_dtype == "float16"
     for number, kernel in enumerate(state.program.kernels.values()):
         if not re.search(families, kernel.family):
             continue
-        known = {
+        path = folder / f"{number}.cl"
+        path.write_text(with_known_dots(sources[kernel.name]))
+        spec = {
             "mac": 64,
             "texel_bytes": HALF_TEXEL_BYTES if half else FLOAT_TEXEL_BYTES,
             "dram_bytes": bytes_of_kernel(state, kernel, stored),
+            "cl": str(path),
+            "kernel": f"{kernel.name}_kernel",
+            **started(kernel.launch),
         }
-
-        def analysed(
-            name: str,
-            text: str,
-            func: Any,
-            launch: Any,
-            path: Path,
-            known: dict[str, Any] = known,
-            family: str = kernel.family,
-        ) -> KernelRow:
-            path.write_text(with_known_dots(text))
-            spec = {**known, "cl": str(path), "kernel": f"{name}_kernel", **started(launch)}
-            return estimate(name, family, func, spec, gpu, estimator, stored)
-
-        row = analysed(
-            kernel.name, sources[kernel.name], kernel.func, kernel.launch, folder / f"{number}.cl"
-        )
-
-        def other(call: Any, path: Path, analysed: Any = analysed) -> KernelRow:
-            func = call.builder.build("other")
-            text = module_sources(build_kernel(func, state.target))["other"]
-            return analysed("other", text, func, call.builder.launch, path)
-
-        if why:
-            row = replace(row, why=why_fewer(row, state, kernel, gpu, folder, other))
-        yield row
+        yield estimate(kernel.name, kernel.family, kernel.func, spec, gpu, estimator, stored)
 
 
 def analysed_kernel(

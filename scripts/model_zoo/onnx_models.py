@@ -128,6 +128,13 @@ def vit(
     return net.finish(net.node("Gemm", [mean, weight, bias], (1, classes)))
 
 
+def lstm(*, size: int = 64, seed: int = 0) -> onnx.ModelProto:
+    """An LSTM of 64 units over `size` steps of 40 numbers."""
+    net = OnnxNet("lstm", (size, 1, 40), seed=seed)
+    inputs = ["input", *(net.constant(net.weights.matrix(256, n)[None]) for n in (40, 64))]
+    return net.finish(net.node("LSTM", inputs, (size, 1, 1, 64), hidden_size=64))
+
+
 def _patches(net: OnnxNet, dim: int, tokens: int) -> str:
     filters = net.weights.filters((dim, 3, 16, 16), 3 * 16 * 16, gain=1.0)
     inputs = ["input", net.constant(filters), net.constant(net.weights.bias(dim))]
