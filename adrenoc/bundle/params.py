@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +17,12 @@ if TYPE_CHECKING:
 
 _HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _LENGTH_BYTES = 8
-_DTYPES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BOOL": "bool",
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
-    "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8",
+DTYPES = {
+    "U64": "uint64", "I64": "int64", "F64": "float64", "F32": "float32", "U32": "uint32",
+    "I32": "int32", "F16": "float16", "U16": "uint16", "I16": "int16", "I8": "int8",
+    "U8": "uint8", "BOOL": "bool",
 }  # fmt: skip
-"""What safetensors calls them."""
+"""What safetensors calls them, in the order in which it writes them."""
 
 
 def read_params(
@@ -103,13 +101,13 @@ class _Stored:
         if name not in self._arrays:
             return None
         stored, shape, at, size = self._arrays[name]
-        if stored not in _DTYPES:
+        if stored not in DTYPES:
             raise BundleError(
-                f"{self._where} holds {stored} at `{name}`, expected one of {', '.join(_DTYPES)}",
+                f"{self._where} holds {stored} at `{name}`, expected one of {', '.join(DTYPES)}",
                 hint=_HINT,
             )
         numbers = np.frombuffer(self._map, np.uint8, size, at)
-        return numbers.view(_DTYPES[stored]).reshape(shape)
+        return numbers.view(DTYPES[stored]).reshape(shape)
 
     def forget(self, name: str) -> None:
         """Give back the pages of an array, which count as this process's memory once read."""
@@ -126,18 +124,26 @@ def write_params(path: Path, params: Mapping[str, np.ndarray]) -> None:
         OSError: it cannot be written.
     """
     import numpy as np
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
 
-    # safetensors writes the memory as it lies, strides and all.  `ascontiguousarray` would make
-    # scalars arrays of one element.
-    dense = {name: np.asarray(array, order="C") for name, array in params.items()}
-    try:
-        save_file(dense, path)
-    except SafetensorError as error:
-        # It hides the system's error in its text: "... No space left on device (os error 28)".
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        code = int(number.group(1))
-        raise OSError(code, os.strerror(code), str(path)) from error
+    from adrenoc.base.files.spill import forget_pages
+
+    codes = {dtype: code for code, dtype in DTYPES.items()}
+    order = {dtype: place for place, dtype in enumerate(codes)}
+    names = sorted(params, key=lambda name: (order[str(params[name].dtype)], name))
+    header, end = {}, 0
+    for name in names:
+        array, begin = params[name], end
+        end = begin + array.nbytes
+        header[name] = {
+            "dtype": codes[str(array.dtype)],
+            "shape": list(array.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    # Not by safetensors, which reads all arrays at once: spilled ones would become memory.
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+        for name in names:
+            file.write(np.ascontiguousarray(params[name]).view(np.uint8).reshape(-1).data)
+            forget_pages(params[name])

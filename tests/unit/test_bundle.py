@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import errno
 import tarfile
+from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors import SafetensorError
 
 from adrenoc.base.errors import BundleError, DiskFullError, OutputError
 from adrenoc.base.files.outputs import write_folder_atomically
 from adrenoc.bundle.bundle import BUNDLE_FOLDER, open_bundle
+from adrenoc.bundle.params import write_params
 from adrenoc.bundle.tar import write_tar
 from adrenoc.bundle.write_bundle import copy_files, put_files
 from adrenoc.compile.bundle_options import options_of
@@ -153,12 +154,11 @@ def test_copy_replaces_a_bundle_and_nothing_else(bundle_folder: Path, tmp_path: 
 def test_a_full_disk_is_an_output_error(
     bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """safetensors tells of the system's errors in its own way."""
 
-    def full(*_: object) -> None:
-        raise SafetensorError("Error: I/O error: No space left on device (os error 28)")
+    def write_to_full(_: Path, params: Mapping[str, np.ndarray]) -> None:
+        write_params(Path("/dev/full"), params)
 
-    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    monkeypatch.setattr("adrenoc.bundle.write_bundle.write_params", write_to_full)
     with (
         pytest.raises(DiskFullError, match="no space is left on the disk"),
         write_folder_atomically(tmp_path / "full.adrenoc", BUNDLE_FOLDER) as folder,
