@@ -172,11 +172,16 @@ class RegionInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """The model file that was compiled; the digest covers external data files too."""
+    """The model file that was compiled; the digest covers external data files too.
+
+    `file_sha256` is SHA-256 of the file as it is, which anybody can compare; it is left out where
+    the file is not the whole model, or holds more than it.
+    """
 
     file: str = field(metadata=mark_name(names.FILE))
     format: str = field(metadata=mark_name(names.WORD))
     sha256: str = field(metadata=mark_name(names.SHA256))
+    file_sha256: str = field(default="", metadata={**mark_name(names.SHA256), **_MAY_BE_LEFT_OUT})
 
 
 @dataclass(frozen=True, kw_only=True)

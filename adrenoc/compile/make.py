@@ -108,7 +108,12 @@ def make_bundle(
         job = _Job(
             model=model,
             name=name,
-            info=ModelInfo(file=file_name(model.name), format=files.format, sha256=files.sha256()),
+            info=ModelInfo(
+                file=file_name(model.name),
+                format=files.format,
+                sha256=files.sha256(),
+                file_sha256=files.file_sha256(),
+            ),
             target=target,
             options=options,
             buckets=tuple(buckets),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from adrenoc.base.errors import ModelFormatError, ModelNotFoundError
-from adrenoc.base.files.read import open_plain
+from adrenoc.base.files.read import open_plain, sha256_file
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.importers.containers import is_container, read_contents
 from adrenoc.importers.onnx_wire import External, TooManyNodesError, WireError, outline
@@ -85,6 +85,11 @@ class ModelFiles:
                     digest.update(chunk)
                     left -= len(chunk)
         return digest.hexdigest()
+
+    def file_sha256(self) -> str:
+        """SHA-256 of the model's file; empty where it is not the model, no more and no less."""
+        is_whole = len(self.paths) == 1 and self.part is None
+        return sha256_file(self.paths[0]) if is_whole else ""
 
     def read(self, begin: Callable[[bytes], TakeData] | None = None) -> tuple[bytes, str]:
         """Return the model's own file, and the digest (`sha256`) of all that was read for it.

@@ -64,6 +64,7 @@ class HeldModel {
     }
     for (std::vector<char>& output : outputs_) std::memset(output.data(), 0x5a, output.size());
   }
+  [[nodiscard]] const Bytes& inputs() const { return inputs_; }
   [[nodiscard]] const Bytes& outputs() const { return outputs_; }
 
  private:

@@ -49,7 +49,8 @@ typedef enum adrenoc_status {
   ADRENOC_WRONG_RESULTS = 10, /* adrenoc_verify: the device computes other numbers;
                                  adrenoc_generate: no logit is a number */
   ADRENOC_CONTEXT_FULL = 11, /* a decoder has no room for more tokens */
-  ADRENOC_CANCELLED = 12     /* by adrenoc_cancel, or a load by adrenoc_cancellation_cancel */
+  ADRENOC_CANCELLED = 12     /* by adrenoc_cancel, by adrenoc_cancellation_cancel, or by the deadline
+                                of a run */
 } adrenoc_status;
 
 typedef struct adrenoc_model adrenoc_model;
@@ -67,7 +68,8 @@ typedef struct adrenoc_options {
    * model is loaded: adrenoc_device_name is "CPU" then, and adrenoc_notes says why.  A device that
    * is named is never replaced. */
   const char* device;
-  /* The OpenCL library to open; NULL for the system's.  The first load of the process decides. */
+  /* The OpenCL library to open; NULL for the system's.  The first load of the process that needs one
+   * decides, and adrenoc_notes of later ones say so where they name another. */
   const char* opencl_library;
   /* A folder for built kernels, so that the next load needs no compiler; NULL for none.  It is
    * made if its parent is there.  Damaged or foreign files in it are replaced. */
@@ -100,11 +102,28 @@ typedef enum adrenoc_level {
 
 typedef struct adrenoc_tensor_info {
   const char* name;
-  const char* dtype; /* "float32", "float16", "int64", ... */
+  const char* dtype; /* "float32", "float16", "int64", ...; adrenoc_dtype_of has numbers for them */
   const int64_t* shape;
   uint32_t rank;
   uint64_t bytes;
 } adrenoc_tensor_info;
+
+/* Dtypes of tensors as numbers, which are those of ONNX (TensorProto.DataType). */
+typedef enum adrenoc_dtype {
+  ADRENOC_DTYPE_UNKNOWN = 0,
+  ADRENOC_FLOAT32 = 1,
+  ADRENOC_UINT8 = 2,
+  ADRENOC_INT8 = 3,
+  ADRENOC_UINT16 = 4,
+  ADRENOC_INT16 = 5,
+  ADRENOC_INT32 = 6,
+  ADRENOC_INT64 = 7,
+  ADRENOC_BOOL = 9,
+  ADRENOC_FLOAT16 = 10,
+  ADRENOC_FLOAT64 = 11,
+  ADRENOC_UINT32 = 12,
+  ADRENOC_UINT64 = 13
+} adrenoc_dtype;
 
 /* Milliseconds of wall clock.  Of the load: opening and checking files, moving the constants to the
  * device, building kernels (which goes on while constants move: build_ms holds both).  Of the last
@@ -149,6 +168,26 @@ ADRENOC_API const char* adrenoc_last_error(void);
 /* "no device", for messages. */
 ADRENOC_API const char* adrenoc_status_text(adrenoc_status status);
 
+/* 1 for a status that the same call would have again, however often it is tried: a bundle that is no
+ * good here, no device, numbers that are wrong.  Compute elsewhere then.  0 for what may pass, as
+ * ADRENOC_NOT_READY and ADRENOC_OUT_OF_MEMORY do, and for wrong calls. */
+ADRENOC_API int adrenoc_status_is_permanent(adrenoc_status status);
+
+/* Set one of the options by text, "key=value": a field of adrenoc_options, numbers as digits, of
+ * `performance` and `priority` low, normal or high.  The text has to be there until the load ends.
+ * ADRENOC_BAD_ARGUMENT, with the keys that there are, for another one or a wrong value. */
+ADRENOC_API adrenoc_status adrenoc_set_option(adrenoc_options* options, const char* text);
+
+/* What a bundle holds, of a folder or a tar file, without a device and for whatever machine it is: a
+ * JSON object of its manifest.json, as "manifest", and of its buckets.json and devices.json, as
+ * "buckets" and "devices", null where it has none.  NULL: it cannot be read, and adrenoc_last_error says
+ * why.  Good until the thread's next call of this. */
+ADRENOC_API const char* adrenoc_describe(const char* path);
+
+/* SHA-256 of a file, in 64 letters and a 0: of a model it is what the manifest of its bundle has as
+ * "file_sha256". */
+ADRENOC_API adrenoc_status adrenoc_file_sha256(const char* path, char sha256[65]);
+
 /* Load a bundle from a folder or a tar file of one.  `options` may be NULL. */
 ADRENOC_API adrenoc_status adrenoc_load(const char* path, const adrenoc_options* options,
                                         adrenoc_model** model);
@@ -186,6 +225,9 @@ ADRENOC_API adrenoc_status adrenoc_input_info(const adrenoc_model* model, size_t
                                               adrenoc_tensor_info* info);
 ADRENOC_API adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_t index,
                                                adrenoc_tensor_info* info);
+
+/* The number of a dtype's name; ADRENOC_DTYPE_UNKNOWN for another name, and NULL. */
+ADRENOC_API adrenoc_dtype adrenoc_dtype_of(const char* name);
 
 /* A bundle that was compiled with ranges of shapes holds a bucket for each choice of extents.  All
  * of them are loaded, with the constants that they share once; the smallest comes first, and the
@@ -240,6 +282,12 @@ ADRENOC_API adrenoc_status adrenoc_bind_input_hardware_buffer(adrenoc_model* mod
 ADRENOC_API adrenoc_status adrenoc_bind_output_hardware_buffer(adrenoc_model* model, size_t index,
                                                                struct AHardwareBuffer* buffer);
 
+/* The cl_context and the cl_device_id that a model would run on that was loaded with these options,
+ * and without code for the CPU; buffers may be made there before any model is loaded.  `options` may
+ * be NULL, as `context` and `device`. */
+ADRENOC_API adrenoc_status adrenoc_open_device(const adrenoc_options* options, void** context,
+                                               void** device);
+
 /* The cl_context and the cl_device_id that the model runs on, which live as long as the process;
  * NULL on the CPU. */
 ADRENOC_API void* adrenoc_opencl_context(const adrenoc_model* model);
@@ -247,6 +295,48 @@ ADRENOC_API void* adrenoc_opencl_device(const adrenoc_model* model);
 
 /* Compute; returns when the outputs are there. */
 ADRENOC_API adrenoc_status adrenoc_run(adrenoc_model* model);
+
+typedef enum adrenoc_memory_kind {
+  ADRENOC_HOST = 0,
+  ADRENOC_OPENCL = 1,         /* a cl_mem, as adrenoc_bind_input_opencl takes it */
+  ADRENOC_HARDWARE_BUFFER = 2 /* an AHardwareBuffer of the format BLOB */
+} adrenoc_memory_kind;
+
+/* Where one run reads an input from or writes an output to.  Set everything to 0 first. */
+typedef struct adrenoc_tensor {
+  void* memory;        /* of an input it is only read; NULL: as what is not bound */
+  uint32_t kind;       /* an adrenoc_memory_kind */
+  uint32_t reserved;
+  uint64_t bytes;      /* of the host's memory: the tensor's; else it is not read */
+  uint64_t offset;     /* where the tensor begins in a cl_mem: a multiple of the device's
+                        * CL_DEVICE_MEM_BASE_ADDR_ALIGN; 0 for other kinds */
+  adrenoc_shape shape; /* of an input: as for adrenoc_set_input_shapes; of an output it is not read */
+} adrenoc_tensor;
+
+/* How one run ends before its end, with ADRENOC_CANCELLED; how soon and what holds then is as
+ * adrenoc_cancel says.  Set everything to 0 and `struct_bytes` to sizeof first. */
+typedef struct adrenoc_run_options {
+  uint32_t struct_bytes;
+  uint32_t reserved;
+  double deadline_ms; /* after the call; what waits for its turn then ends as that comes.  0 for none */
+  adrenoc_cancellation* cancellation; /* has to be there until the run ends; NULL for nobody */
+} adrenoc_run_options;
+
+/* Compute once on memory of this run, one tensor for each input and output, in the bucket that takes
+ * the inputs' shapes; the run and what it needs are one call, so that threads may share a model.
+ * What was chosen and bound stays as it is, and is not used.  `options` may be NULL. */
+ADRENOC_API adrenoc_status adrenoc_run_with(adrenoc_model* model, const adrenoc_tensor* inputs,
+                                            size_t input_count, const adrenoc_tensor* outputs,
+                                            size_t output_count,
+                                            const adrenoc_run_options* options);
+
+/* The shape that adrenoc_run_with gives output `index`, for inputs of these shapes; nothing of the
+ * model changes, and a run that goes on is not waited for.  `rank` says how many `extents` there is
+ * room for, and becomes how many there are; NULL for `extents` asks only for that. */
+ADRENOC_API adrenoc_status adrenoc_output_shape_for(const adrenoc_model* model,
+                                                    const adrenoc_shape* inputs,
+                                                    size_t input_count, size_t index,
+                                                    int64_t* extents, uint32_t* rank);
 
 /* What adrenoc_verify did.  Set `struct_bytes` to sizeof(adrenoc_verdict) first. */
 typedef struct adrenoc_verdict {
@@ -308,10 +398,10 @@ ADRENOC_API adrenoc_status adrenoc_fence(adrenoc_model* model, int* descriptor);
  * Bound outputs may hold anything. */
 ADRENOC_API adrenoc_status adrenoc_cancel(adrenoc_model* model);
 
-/* What loads are cancelled by: made before them, named in their options, asked from any thread.  A
- * load ends with ADRENOC_CANCELLED when the kernels that are being built then are, or the constant
+/* What loads and runs are cancelled by: made before them, named in their options, asked from any
+ * thread.  A load ends with ADRENOC_CANCELLED when the kernels that are being built then are, or the constant
  * that is being moved is; files are opened and checked as a whole.  What was built before is not
- * kept.  One that was cancelled stays so: loads that begin later end at once. */
+ * kept.  One that was cancelled stays so: loads and runs that begin later end at once. */
 ADRENOC_API adrenoc_status adrenoc_cancellation_create(adrenoc_cancellation** cancellation);
 ADRENOC_API adrenoc_status adrenoc_cancellation_cancel(adrenoc_cancellation* cancellation);
 ADRENOC_API void adrenoc_cancellation_free(adrenoc_cancellation* cancellation);

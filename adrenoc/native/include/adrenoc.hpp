@@ -126,6 +126,13 @@ struct Tensor {
   uint64_t bytes;
 };
 
+// What a bundle holds, as JSON; no device is needed.
+[[nodiscard]] inline std::string describe(const std::string& path) {
+  const char* text = adrenoc_describe(path.c_str());
+  if (text == nullptr) throw Error(ADRENOC_BAD_BUNDLE);
+  return text;
+}
+
 class Model {
  public:
   // Loads a folder or a tar file.
@@ -170,11 +177,7 @@ class Model {
   // Chooses the bucket that takes inputs of these shapes, one an input; an empty one takes any.
   // What was bound is forgotten.
   void set_input_shapes(const std::vector<std::vector<int64_t>>& shapes) {
-    std::vector<adrenoc_shape> plain;
-    for (const std::vector<int64_t>& shape : shapes) {
-      plain.push_back({shape.empty() ? nullptr : shape.data(),
-                       static_cast<uint32_t>(shape.size())});
-    }
+    const std::vector<adrenoc_shape> plain = to_plain(shapes);
     check(adrenoc_set_input_shapes(model_.get(), plain.data(), plain.size()));
   }
 
@@ -211,6 +214,32 @@ class Model {
   [[nodiscard]] void* opencl_device() const { return adrenoc_opencl_device(model_.get()); }
 
   void run() { check(adrenoc_run(model_.get())); }
+  // Runs once on memory of its own, one tensor for each input and output; what was chosen and bound
+  // stays.  An Error with ADRENOC_CANCELLED after the deadline, 0 for none, or by the cancellation.
+  void run_with(const std::vector<adrenoc_tensor>& inputs,
+                const std::vector<adrenoc_tensor>& outputs, double deadline_ms = 0,
+                const Cancellation* cancellation = nullptr) {
+    adrenoc_run_options plain{};
+    plain.struct_bytes = sizeof(plain);
+    plain.deadline_ms = deadline_ms;
+    plain.cancellation = cancellation == nullptr ? nullptr : cancellation->get();
+    check(adrenoc_run_with(model_.get(), inputs.data(), inputs.size(), outputs.data(),
+                           outputs.size(), &plain));
+  }
+  // The shape that a run gives an output for inputs of these; an empty one is whatever there is.
+  [[nodiscard]] std::vector<int64_t> output_shape_for(
+      const std::vector<std::vector<int64_t>>& inputs, size_t index) const {
+    const std::vector<adrenoc_shape> plain = to_plain(inputs);
+    uint32_t rank = 0;
+    const auto ask = [&](int64_t* extents) {
+      check(adrenoc_output_shape_for(model_.get(), plain.data(), plain.size(), index, extents,
+                                     &rank));
+    };
+    ask(nullptr);
+    std::vector<int64_t> extents(rank);
+    if (rank != 0) ask(extents.data());
+    return extents;
+  }
   // Whether this driver computes what the bundle's proof says; `wrong` says in a sentence what it
   // does not, and is empty where all is right.
   struct Verdict {
@@ -362,6 +391,14 @@ class Model {
     plain.priority = options.priority;
     plain.cancel_within_ms = options.cancel_within_ms;
     plain.cancellation = options.cancellation == nullptr ? nullptr : options.cancellation->get();
+    return plain;
+  }
+  static std::vector<adrenoc_shape> to_plain(const std::vector<std::vector<int64_t>>& shapes) {
+    std::vector<adrenoc_shape> plain;
+    for (const std::vector<int64_t>& shape : shapes) {
+      plain.push_back({shape.empty() ? nullptr : shape.data(),
+                       static_cast<uint32_t>(shape.size())});
+    }
     return plain;
   }
   template <typename Load>

@@ -5,7 +5,9 @@
 #include <tvm/ffi/error.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -16,22 +18,35 @@ struct Pieceable {
   double piece_ms = 0;       // of the device at once, so that it ends soon; 0 for no limit
 };
 
-// A call that ends once `asked` counts more than it did before the call.
+// What ends one call alone: somebody, once `asked` is not 0, or the clock.
+struct Ending {
+  using Clock = std::chrono::steady_clock;
+
+  const std::atomic<uint64_t>* asked = nullptr;
+  std::optional<Clock::time_point> deadline{};
+
+  [[nodiscard]] bool is_late() const { return deadline.has_value() && Clock::now() >= *deadline; }
+  [[nodiscard]] bool is_asked() const { return (asked != nullptr && *asked != 0) || is_late(); }
+};
+
+// A call that ends once `asked` counts more than it did before the call, or by its `ending`.
 class Cancelling {
  public:
-  Cancelling(const std::atomic<uint64_t>& asked, uint64_t before, Pieceable how = {})
-      : asked_(asked), before_(before), how_(how) {}
+  Cancelling(const std::atomic<uint64_t>& asked, uint64_t before, Pieceable how = {},
+             const Ending& ending = {})
+      : asked_(asked), before_(before), how_(how), ending_(ending) {}
 
   // What this thread's run heeds, or null.
   [[nodiscard]] static const Cancelling* current();
 
-  [[nodiscard]] bool is_asked() const { return asked_ != before_; }
+  [[nodiscard]] bool is_asked() const { return asked_ != before_ || ending_.is_asked(); }
   [[nodiscard]] const Pieceable& how() const { return how_; }
 
  private:
   const std::atomic<uint64_t>& asked_;
   const uint64_t before_;
   const Pieceable how_;
+  const Ending ending_;
 };
 
 // What runs in this thread heeds it.

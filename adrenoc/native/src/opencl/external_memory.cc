@@ -99,6 +99,19 @@ MemHandle create_by_import(Device& device, void* buffer, size_t) {
   return memory;
 }
 
+MemHandle part_of(cl_mem buffer, uint64_t offset, size_t bytes) {
+  const cl_buffer_region region = {static_cast<size_t>(offset), bytes};
+  cl_int code = CL_SUCCESS;
+  MemHandle part(api().clCreateSubBuffer(buffer, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
+                                         &region, &code));
+  if (code == CL_MISALIGNED_SUB_BUFFER_OFFSET) {
+    refuse("the device takes no part of a cl_mem from byte " + std::to_string(offset) +
+           " on; expected a multiple of its CL_DEVICE_MEM_BASE_ADDR_ALIGN");
+  }
+  check(code, "clCreateSubBuffer");
+  return part;
+}
+
 size_t bytes_of(ffi::ShapeView shape, DLDataType dtype) {
   size_t elements = 1;
   for (const int64_t extent : shape) elements *= static_cast<size_t>(extent);
@@ -107,8 +120,8 @@ size_t bytes_of(ffi::ShapeView shape, DLDataType dtype) {
 
 }  // namespace
 
-tvm::runtime::Tensor tensor_in_buffer(DLDevice device, cl_mem buffer, ffi::ShapeView shape,
-                                      DLDataType dtype) {
+tvm::runtime::Tensor tensor_in_buffer(DLDevice device, cl_mem buffer, uint64_t offset,
+                                      ffi::ShapeView shape, DLDataType dtype) {
   const size_t bytes = bytes_of(shape, dtype);
   if (memory_fact<cl_uint>(buffer, CL_MEM_TYPE) != CL_MEM_OBJECT_BUFFER) {
     refuse("the cl_mem is an image, expected a buffer");
@@ -117,8 +130,12 @@ tvm::runtime::Tensor tensor_in_buffer(DLDevice device, cl_mem buffer, ffi::Shape
     refuse("the cl_mem is of another context; make it in the one of adrenoc_opencl_context");
   }
   const auto room = memory_fact<size_t>(buffer, CL_MEM_SIZE);
-  if (room < bytes) {
-    refuse("the cl_mem has " + std::to_string(room) + " bytes, expected " + std::to_string(bytes));
+  if (offset > room || room - offset < bytes) {
+    refuse("the cl_mem has " + std::to_string(room) + " bytes, expected " + std::to_string(bytes) +
+           (offset == 0 ? "" : " from byte " + std::to_string(offset) + " on"));
+  }
+  if (offset != 0) {
+    return tensor_in(part_of(buffer, offset, bytes), bytes, device, shape, dtype, false);
   }
   ADRENOC_CL_CALL(clRetainMemObject, buffer);
   return tensor_in(MemHandle(buffer), room, device, shape, dtype, false);

@@ -13,10 +13,12 @@
 namespace adrenoc_runtime {
 namespace opencl {
 
-// A dense tensor in an OpenCL buffer, which is retained for as long as the tensor lives.  Throws
-// Failure (bad argument) for an image, a buffer of another context, or one that is too small.
+// A dense tensor in an OpenCL buffer from `offset` bytes on, which is retained for as long as the
+// tensor lives.  Throws Failure (bad argument) for an image, a buffer of another context, one that
+// is too small, or an offset that the device does not take.
 [[nodiscard]] tvm::runtime::Tensor tensor_in_buffer(DLDevice device, cl_mem buffer,
-                                                    tvm::ffi::ShapeView shape, DLDataType dtype);
+                                                    uint64_t offset, tvm::ffi::ShapeView shape,
+                                                    DLDataType dtype);
 
 // A dense tensor in an AHardwareBuffer of the format BLOB, which must outlive the tensor.  Throws
 // Failure: unsupported where the device or the system cannot do that, bad argument for another

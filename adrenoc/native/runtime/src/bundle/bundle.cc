@@ -61,38 +61,60 @@ std::string path_of(const Descriptor& file) {
 }  // namespace
 
 Bundle::Bundle(const std::string& path, bool verify) : verify_(verify) {
+  open(path);
+  read();
+}
+
+Bundle::Bundle(MappedFile archive, bool verify) : verify_(verify) {
+  mapped_.push_back(std::move(archive));
+  open_archive(mapped_.back().content());
+  read();
+}
+
+Bundle::Bundle(std::string_view archive, bool verify) : verify_(verify) {
+  open_archive(archive);
+  read();
+}
+
+void Bundle::open(const std::string& path) {
   if (!is_folder(path)) {
     mapped_.emplace_back(path);
-    read_archive(mapped_.back().content());
+    open_archive(mapped_.back().content());
     return;
   }
   find_ = [this, path](const std::string& name) {
     mapped_.emplace_back(path + "/" + name);
     return mapped_.back().content();
   };
-  read();
 }
 
-Bundle::Bundle(MappedFile archive, bool verify) : verify_(verify) {
-  mapped_.push_back(std::move(archive));
-  read_archive(mapped_.back().content());
-}
-
-Bundle::Bundle(std::string_view archive, bool verify) : verify_(verify) { read_archive(archive); }
-
-void Bundle::read_archive(std::string_view archive) {
+void Bundle::open_archive(std::string_view archive) {
   find_ = [files = read_tar(archive)](const std::string& name) {
     const auto found = files.find(name);
     if (found == files.end()) refuse_bundle("the bundle lacks the file " + name);
     return found->second;
   };
-  read();
+}
+
+std::string_view Bundle::read_own_manifest() {
+  const std::string_view manifest = find_(kManifest);
+  manifest_ = read_manifest(manifest);
+  return manifest;
+}
+
+std::string Bundle::describe(const std::string& path) {
+  Bundle bundle(true);
+  bundle.open(path);
+  const std::string manifest(bundle.read_own_manifest());
+  const auto text_or_null = [&bundle](const char* name) {
+    return bundle.manifest_.files.count(name) == 0 ? "null" : bundle.inflated(name);
+  };
+  return "{\"manifest\": " + manifest + ", \"buckets\": " + text_or_null(kBuckets) +
+         ", \"devices\": " + text_or_null(kDevices) + "}";
 }
 
 void Bundle::read() {
-  const std::string_view manifest = find_(kManifest);
-  manifest_ = read_manifest(manifest);
-  digest_ = sha256_hex(manifest);
+  digest_ = sha256_hex(read_own_manifest());
   if (manifest_.machine != kMachine) {
     refuse_bundle("the bundle is for " + manifest_.machine + " (" + manifest_.target +
                   "), this machine is " + kMachine);

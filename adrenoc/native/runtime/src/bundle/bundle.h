@@ -31,6 +31,10 @@ class Bundle {
   Bundle(const Bundle&) = delete;
   Bundle& operator=(const Bundle&) = delete;
 
+  // The texts of its manifest, buckets and devices as one object of JSON, whatever machine it is for.
+  // Throws Failure (not found, bad bundle).
+  [[nodiscard]] static std::string describe(const std::string& path);
+
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   // What it holds for single GPUs, the common edition last; empty where it is for one device.
   [[nodiscard]] const std::vector<Edition>& editions() const { return editions_; }
@@ -60,11 +64,15 @@ class Bundle {
 
  private:
   using FindFile = std::function<std::string_view(const std::string& path)>;
+  explicit Bundle(bool verify) : verify_(verify) {}
+  void open(const std::string& path);
+  void open_archive(std::string_view archive);
+  // The manifest, which all other files are held against.
+  [[nodiscard]] std::string_view read_own_manifest();
   void read();
   void open_folder(const std::string& prefix);
   void add_bucket(const std::string& prefix);
   void check_params(const Manifest& manifest) const;
-  void read_archive(std::string_view archive);
   // A file as it is stored, and what it holds.
   [[nodiscard]] std::string_view checked(const std::string& path) const;
   [[nodiscard]] std::string inflated(const std::string& path) const;

@@ -104,6 +104,7 @@ Manifest read_manifest(std::string_view text) {
   return {read_name(json.at("name"), check_bundle_name),
           read_name(json.at("target").at("name"), check_word),
           read_name(json.at("library").at("machine"), check_word),
+          !json.at("kernels").list().empty(),
           std::move(inputs),
           read_tensors(json.at("outputs")),
           std::move(states),

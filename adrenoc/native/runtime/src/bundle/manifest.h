@@ -36,6 +36,7 @@ struct Manifest {
   std::string name;
   std::string target;
   std::string machine;  // of model.so: "aarch64"
+  bool has_kernels;     // of OpenCL: else its code is for the CPU alone
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::vector<std::string> states;  // inputs whose memory a run changes for the next one

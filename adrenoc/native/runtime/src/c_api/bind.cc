@@ -2,63 +2,79 @@
 #include <cstddef>
 
 #include "c_api/call.h"
+#include "c_api/options.h"
+#include "model/choose_device.h"
+#include "opencl/device.h"
+#include "opencl/hints.h"
 
 using adrenoc_runtime::guarded;
 using adrenoc_runtime::require;
 
-adrenoc_status adrenoc_bind_input(adrenoc_model* model, size_t index, const void* data,
-                                  size_t bytes) {
-  return guarded([&] {
-    require(model, "model");
-    model->model.bind_input(index, data, bytes);
-  });
-}
-
-adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t index, void* data, size_t bytes) {
-  return guarded([&] {
-    require(model, "model");
-    model->model.bind_output(index, data, bytes);
-  });
-}
-
 namespace {
 
-using Memory = adrenoc_runtime::Model::Memory;
+using Given = adrenoc_runtime::Model::Given;
 
-adrenoc_status bind_input_memory(adrenoc_model* model, size_t index, void* memory, Memory kind) {
+adrenoc_status bind_input(adrenoc_model* model, size_t index, const Given& given) {
   return guarded([&] {
     require(model, "model");
-    require(memory, "memory");
-    model->model.bind_input_memory(index, memory, kind);
+    if (given.kind != Given::Kind::kHost) require(given.memory, "memory");
+    model->model.bind_input(index, given);
   });
 }
 
-adrenoc_status bind_output_memory(adrenoc_model* model, size_t index, void* memory, Memory kind) {
+adrenoc_status bind_output(adrenoc_model* model, size_t index, const Given& given) {
   return guarded([&] {
     require(model, "model");
-    require(memory, "memory");
-    model->model.bind_output_memory(index, memory, kind);
+    if (given.kind != Given::Kind::kHost) require(given.memory, "memory");
+    model->model.bind_output(index, given);
   });
 }
 
 }  // namespace
 
+adrenoc_status adrenoc_bind_input(adrenoc_model* model, size_t index, const void* data,
+                                  size_t bytes) {
+  // Nothing is written to an input of the host.
+  return bind_input(model, index, {Given::Kind::kHost, const_cast<void*>(data), bytes});
+}
+
+adrenoc_status adrenoc_bind_output(adrenoc_model* model, size_t index, void* data, size_t bytes) {
+  return bind_output(model, index, {Given::Kind::kHost, data, bytes});
+}
+
 adrenoc_status adrenoc_bind_input_opencl(adrenoc_model* model, size_t index, void* buffer) {
-  return bind_input_memory(model, index, buffer, Memory::kOpenClBuffer);
+  return bind_input(model, index, {Given::Kind::kOpenClBuffer, buffer});
 }
 
 adrenoc_status adrenoc_bind_output_opencl(adrenoc_model* model, size_t index, void* buffer) {
-  return bind_output_memory(model, index, buffer, Memory::kOpenClBuffer);
+  return bind_output(model, index, {Given::Kind::kOpenClBuffer, buffer});
 }
 
 adrenoc_status adrenoc_bind_input_hardware_buffer(adrenoc_model* model, size_t index,
                                                   struct AHardwareBuffer* buffer) {
-  return bind_input_memory(model, index, buffer, Memory::kHardwareBuffer);
+  return bind_input(model, index, {Given::Kind::kHardwareBuffer, buffer});
 }
 
 adrenoc_status adrenoc_bind_output_hardware_buffer(adrenoc_model* model, size_t index,
                                                    struct AHardwareBuffer* buffer) {
-  return bind_output_memory(model, index, buffer, Memory::kHardwareBuffer);
+  return bind_output(model, index, {Given::Kind::kHardwareBuffer, buffer});
+}
+
+adrenoc_status adrenoc_open_device(const adrenoc_options* options, void** context, void** device) {
+  return guarded([&] {
+    if (context != nullptr) *context = nullptr;
+    if (device != nullptr) *device = nullptr;
+    const adrenoc_runtime::LoadOptions wanted =
+        adrenoc_runtime::read_options(adrenoc_runtime::read_plain(options, "options"));
+    // Before the device is used, whose context is made by them.
+    adrenoc_runtime::opencl::set_hints(wanted.hints);
+    const adrenoc_runtime::ChosenDevice chosen =
+        adrenoc_runtime::choose_device(wanted.device, wanted.opencl_library);
+    if (chosen.device.device_type != kDLOpenCL) return;
+    auto& opened = adrenoc_runtime::opencl::device_at(chosen.device.device_id);
+    if (context != nullptr) *context = opened.context();
+    if (device != nullptr) *device = opened.id();
+  });
 }
 
 void* adrenoc_opencl_context(const adrenoc_model* model) {

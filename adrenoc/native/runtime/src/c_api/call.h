@@ -4,11 +4,18 @@
 
 #include <tvm/ffi/error.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <future>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "adrenoc.h"
 #include "base/failure.h"
@@ -23,6 +30,10 @@ struct adrenoc_model {
   std::future<void> pending{};
 };
 
+struct adrenoc_cancellation {
+  std::atomic<uint64_t> asked{0};
+};
+
 namespace adrenoc_runtime {
 
 // The sentence about this thread's last failure.
@@ -33,6 +44,23 @@ adrenoc_status failed(adrenoc_status status, const char* message) noexcept;
 void require(const void* pointer, const char* what);
 
 std::string text_or_empty(const char* text);
+
+// `count` of them; nothing where the caller leaves the choice.
+[[nodiscard]] std::vector<std::optional<Shape>> read_shapes(const adrenoc_shape* shapes,
+                                                            size_t count);
+
+// What a caller gives in a struct that begins with `struct_bytes`: programs that were compiled with
+// another version know fewer fields, or more.  Zeros for null.
+template <typename Struct>
+[[nodiscard]] Struct read_plain(const Struct* given, const char* what) {
+  Struct plain{};
+  if (given == nullptr) return plain;
+  if (given->struct_bytes == 0) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, std::string("struct_bytes of the ") + what + " is 0");
+  }
+  std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
+  return plain;
+}
 
 // Runs `work` and lets no exception out.
 template <typename Work>

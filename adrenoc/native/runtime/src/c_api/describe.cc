@@ -1,10 +1,15 @@
 // What a model is: its names, inputs, outputs and shapes.
 #include <cstddef>
+#include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/sha256.h"
+#include "bundle/bundle.h"
 #include "c_api/call.h"
+#include "files/mapped_file.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -27,6 +32,8 @@ void fill_info(const TensorSpec& spec, adrenoc_tensor_info* info) {
            static_cast<uint32_t>(spec.shape.size()), spec.bytes};
 }
 
+}  // namespace
+
 std::vector<std::optional<Shape>> read_shapes(const adrenoc_shape* shapes, size_t count) {
   std::vector<std::optional<Shape>> read(count);
   if (count != 0) require(shapes, "shapes");
@@ -38,7 +45,6 @@ std::vector<std::optional<Shape>> read_shapes(const adrenoc_shape* shapes, size_
   return read;
 }
 
-}  // namespace
 }  // namespace adrenoc_runtime
 
 using adrenoc_runtime::guarded;
@@ -51,6 +57,25 @@ const char* adrenoc_notes(adrenoc_model* model) {
     if (model != nullptr) notes = model->model.notes();
   });
   return notes;
+}
+
+const char* adrenoc_describe(const char* path) {
+  static thread_local std::string text;
+  const adrenoc_status status = guarded([&] {
+    require(path, "path");
+    text = adrenoc_runtime::Bundle::describe(path);
+  });
+  return status == ADRENOC_OK ? text.c_str() : nullptr;
+}
+
+adrenoc_status adrenoc_file_sha256(const char* path, char sha256[65]) {
+  return guarded([&] {
+    require(path, "path");
+    require(sha256, "sha256");
+    const adrenoc_runtime::MappedFile file(path);
+    const std::string digest = adrenoc_runtime::sha256_hex(file.content());
+    std::memcpy(sha256, digest.c_str(), digest.size() + 1);
+  });
 }
 
 const char* adrenoc_model_name(const adrenoc_model* model) {
@@ -83,6 +108,23 @@ adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_t index,
     require(model, "model");
     adrenoc_runtime::fill_info(model->model.output(index), info);
   });
+}
+
+adrenoc_dtype adrenoc_dtype_of(const char* name) {
+  struct Named {
+    std::string_view name;
+    adrenoc_dtype dtype;
+  };
+  static constexpr Named all[] = {
+      {"float32", ADRENOC_FLOAT32}, {"uint8", ADRENOC_UINT8},     {"int8", ADRENOC_INT8},
+      {"uint16", ADRENOC_UINT16},   {"int16", ADRENOC_INT16},     {"int32", ADRENOC_INT32},
+      {"int64", ADRENOC_INT64},     {"bool", ADRENOC_BOOL},       {"float16", ADRENOC_FLOAT16},
+      {"float64", ADRENOC_FLOAT64}, {"uint32", ADRENOC_UINT32},   {"uint64", ADRENOC_UINT64},
+  };
+  for (const Named& one : all) {
+    if (name != nullptr && one.name == name) return one.dtype;
+  }
+  return ADRENOC_DTYPE_UNKNOWN;
 }
 
 size_t adrenoc_bucket_count(const adrenoc_model* model) {

@@ -32,6 +32,19 @@ std::string text_or_empty(const char* text) { return text == nullptr ? "" : text
 
 const char* adrenoc_last_error(void) { return adrenoc_runtime::last_error().c_str(); }
 
+int adrenoc_status_is_permanent(adrenoc_status status) {
+  switch (status) {
+    case ADRENOC_NOT_FOUND:
+    case ADRENOC_BAD_BUNDLE:
+    case ADRENOC_NO_DEVICE:
+    case ADRENOC_UNSUPPORTED:
+    case ADRENOC_WRONG_RESULTS:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
 const char* adrenoc_status_text(adrenoc_status status) {
   switch (status) {
     case ADRENOC_OK:

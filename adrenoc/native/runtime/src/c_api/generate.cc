@@ -15,13 +15,7 @@ namespace adrenoc_runtime {
 namespace {
 
 Generation read_generation(const adrenoc_generation* given) {
-  adrenoc_generation plain{};
-  if (given != nullptr) {
-    if (given->struct_bytes == 0) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the generation is 0");
-    }
-    std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
-  }
+  const adrenoc_generation plain = read_plain(given, "generation");
   Generation how;
   how.most = plain.max_tokens;
   if (plain.end_tokens != nullptr) {

@@ -9,57 +9,19 @@
 
 #include "bundle/bundle.h"
 #include "c_api/call.h"
+#include "c_api/options.h"
 #include "launch/cancelling.h"
 #include "opencl/device.h"
 
-struct adrenoc_cancellation {
-  std::atomic<uint64_t> asked{0};
-};
-
 namespace adrenoc_runtime {
 namespace {
-
-opencl::Level read_level(uint32_t given, const char* what) {
-  if (given <= ADRENOC_LEVEL_HIGH) return static_cast<opencl::Level>(given);
-  throw Failure(ADRENOC_BAD_ARGUMENT, std::string(what) + " is " + std::to_string(given) +
-                                          ", expected an adrenoc_level");
-}
-
-double read_ms(double given, const char* what) {
-  if (given >= 0) return given;
-  throw Failure(ADRENOC_BAD_ARGUMENT,
-                std::string(what) + " is " + std::to_string(given) + ", expected 0 or more");
-}
-
-// Programs that were compiled with another version know fewer fields, or more.
-adrenoc_options read_plain(const adrenoc_options* given) {
-  adrenoc_options plain{};
-  if (given != nullptr) {
-    if (given->struct_bytes == 0) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "struct_bytes of the options is 0");
-    }
-    std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
-  }
-  return plain;
-}
-
-LoadOptions read_options(const adrenoc_options& plain) {
-  return {plain.trust_files != 0,
-          text_or_empty(plain.device),
-          text_or_empty(plain.opencl_library),
-          text_or_empty(plain.cache_folder),
-          plain.qualcomm_programs != 0,
-          plain.no_record != 0,
-          {read_level(plain.performance, "performance"), read_level(plain.priority, "priority")},
-          read_ms(plain.cancel_within_ms, "cancel_within_ms")};
-}
 
 // `open(verify)` gives the bundle.
 template <typename Open>
 void load(const adrenoc_options* given, adrenoc_model** model, Open open) {
   require(model, "model");
   *model = nullptr;
-  const adrenoc_options plain = read_plain(given);
+  const adrenoc_options plain = read_plain(given, "options");
   const LoadOptions options = read_options(plain);
   const std::atomic<uint64_t> never{0};
   const opencl::Cancelling cancelling(plain.cancellation ? plain.cancellation->asked : never, 0);
@@ -71,7 +33,9 @@ void load(const adrenoc_options* given, adrenoc_model** model, Open open) {
     *model = new adrenoc_model{Model(std::move(bundle), options)};
   } catch (const tvm::ffi::Error& error) {
     opencl::release_all_pools();
-    if (opencl::is_cancelled(error)) refuse_cancelled();
+    if (opencl::is_cancelled(error)) {
+      throw Failure(ADRENOC_CANCELLED, "the load was cancelled");
+    }
     throw;
   } catch (...) {
     // What was on the device already went into the pool.

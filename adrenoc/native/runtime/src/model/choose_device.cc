@@ -99,8 +99,15 @@ std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& 
 ChosenDevice choose_device(const std::string& wanted, const std::string& library) {
   if (wanted == "cpu") return {DLDevice{kDLCPU, 0}, "cpu"};
   try {
-    if (!library.empty()) opencl::set_library(library);
-    return choose_opencl(wanted);
+    const std::string opened = opencl::library_path();
+    const bool is_other = !library.empty() && !opened.empty() && opened != library;
+    if (!library.empty() && !is_other) opencl::set_library(library);
+    ChosenDevice chosen = choose_opencl(wanted);
+    if (is_other) {
+      chosen.note = "the OpenCL library is " + opened + ", which this process opened first, and not " +
+                    library;
+    }
+    return chosen;
   } catch (const tvm::ffi::Error& error) {
     throw Failure(ADRENOC_NO_DEVICE, error.message());
   }

@@ -14,10 +14,11 @@ namespace adrenoc_runtime {
 struct ChosenDevice {
   DLDevice device;
   std::string name;
+  std::string note{};  // what became of the library that was asked for; "" where it is open
 };
 
-// `wanted` as in adrenoc_options.  `library` is the OpenCL library to open, empty for the system's.
-// Throws Failure (no device).
+// `wanted` as in adrenoc_options.  `library` is the OpenCL library to open, empty for the system's;
+// where another one is open already, that one is used.  Throws Failure (no device).
 [[nodiscard]] ChosenDevice choose_device(const std::string& wanted, const std::string& library);
 
 // The number of an Adreno in what its driver says of it ("750", "642l"); "" for another device.

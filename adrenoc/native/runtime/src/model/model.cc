@@ -108,6 +108,12 @@ void Model::load_on_device(const LoadOptions& options) {
   // Before the device is used, whose context is made by them.
   opencl::set_hints(options.hints);
   const ChosenDevice chosen = choose_device(options.device, options.opencl_library);
+  library_note_ = chosen.note;
+  if (chosen.device.device_type == kDLCPU && manifest().has_kernels) {
+    throw Failure(ADRENOC_UNSUPPORTED,
+                  "the bundle has OpenCL kernels and no code for the CPU: name an OpenCL device, or "
+                  "compile an int8 model with --fallback cpu");
+  }
   device_ = chosen.device;
   device_name_ = chosen.name;
   DeviceAPI::Get(device_)->SetDevice(device_);
@@ -173,11 +179,6 @@ void Model::finish_build(std::future<opencl::BuildReport> build) {
 }
 
 void Model::choose(Chosen chosen) {
-  // What another bucket keeps for its next run is memory that this one may need.
-  if (chosen.bucket != chosen_.bucket) {
-    programs_[chosen_.bucket].forget();
-    last_run_ms_ = -1;
-  }
   chosen_ = std::move(chosen);
   bound_inputs_.assign(chosen_.inputs.size(), {});
   bound_outputs_.assign(chosen_.outputs.size(), {});
@@ -206,6 +207,7 @@ const char* Model::notes() {
   }
   if (device_.device_type == kDLOpenCL) {
     opencl::Device& device = opencl::device_at(device_.device_id);
+    add(library_note_);
     add(edition_note_);
     add(other_gpu_note(manifest().target, device.info()));
     for (const std::string& note : opencl::to_notes(device.hint_uses())) add(note);
@@ -224,8 +226,7 @@ void Model::run(uint64_t since) {
 
 void Model::check_bound() const {
   for (size_t i = 0; i < bound_inputs_.size(); ++i) {
-    const bool is_bound = bound_inputs_[i].host != nullptr || bound_inputs_[i].memory.has_value();
-    if (!is_bound && (cpu_ != nullptr || !is_state(i))) {
+    if (!bound_inputs_[i].is_there() && (cpu_ != nullptr || !is_state(i))) {
       throw Failure(ADRENOC_BAD_ARGUMENT, "input `" + chosen_.inputs[i].name + "` is not bound");
     }
   }
@@ -260,7 +261,7 @@ Model::Pace Model::run_in_a_row(uint32_t runs) {
   if (cpu_ != nullptr) {
     const Stopwatch computing;
     for (uint32_t i = 0; i < runs; ++i) {
-      if (cancels_ != since_) refuse_cancelled();
+      if (cancelling().is_asked()) refuse_cancelled();
       run_on_cpu();
     }
     const double each_ms = computing.ms() / runs;
@@ -323,6 +324,12 @@ Model::Tensors Model::upload() {
 }
 
 Model::Tensors Model::launch(const Tensors& inputs) {
+  // What another bucket keeps for its next run is memory that this one may need.
+  if (launched_ != chosen_.bucket) {
+    programs_[launched_].forget();
+    launched_ = chosen_.bucket;
+    last_run_ms_ = -1;
+  }
   return programs_[chosen_.bucket].launch(inputs);
 }
 
@@ -346,7 +353,7 @@ void Model::download(const Tensors& outputs) {
   bool in_queue = false;
   for (size_t i = 0; i < specs.size(); ++i) {
     check_output(outputs[i], specs[i]);
-    BoundOutput& bound = bound_outputs_[i];
+    Bound& bound = bound_outputs_[i];
     if (bound.memory.has_value()) {
       bound.memory->CopyFrom(outputs[i]);
       in_queue = true;
@@ -365,7 +372,7 @@ adrenoc_times Model::times() const {
 void Model::show_last_run() noexcept {
   const std::lock_guard<std::mutex> lock(shown_mutex_);
   shown_times_ = times_;
-  shown_history_ = cpu_ == nullptr ? programs_[chosen_.bucket].history() : nullptr;
+  shown_history_ = cpu_ == nullptr ? programs_[launched_].history() : nullptr;
 }
 
 adrenoc_launching Model::launching() {

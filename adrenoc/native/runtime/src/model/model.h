@@ -64,12 +64,21 @@ class Model final : public Resident {
   // Chooses shapes, nothing for an input that may have any; what was bound is forgotten.
   void set_shapes(const std::vector<std::optional<Shape>>& shapes);
 
-  void bind_input(size_t index, const void* data, size_t bytes);
-  void bind_output(size_t index, void* data, size_t bytes);
-  // Memory of the device that an app made, see external_memory.h.
-  enum class Memory { kOpenClBuffer, kHardwareBuffer };
-  void bind_input_memory(size_t index, void* memory, Memory kind);
-  void bind_output_memory(size_t index, void* memory, Memory kind);
+  // The shapes of the outputs for inputs of these; nothing is chosen.
+  [[nodiscard]] std::vector<TensorSpec> outputs_for(
+      const std::vector<std::optional<Shape>>& shapes) const;
+
+  // Memory that a tensor is read from or written to; null for none.  Of the host it has as many
+  // `bytes` as the tensor; of the device an app made it, see external_memory.h.
+  struct Given {
+    enum class Kind { kHost, kOpenClBuffer, kHardwareBuffer };
+    Kind kind = Kind::kHost;
+    void* memory = nullptr;
+    uint64_t bytes = 0;
+    uint64_t offset = 0;  // into an OpenCL buffer
+  };
+  void bind_input(size_t index, const Given& given);
+  void bind_output(size_t index, const Given& given);
   // The cl_context and cl_device_id, null on the CPU.
   [[nodiscard]] void* opencl_context() const;
   [[nodiscard]] void* opencl_device() const;
@@ -88,6 +97,10 @@ class Model final : public Resident {
 
   void run() { run(cancels()); }
   void run(uint64_t since);
+  // Runs once on memory of its own, one an input and one an output, in these shapes of the inputs;
+  // what was chosen and bound stays.
+  void run_with(const std::vector<std::optional<Shape>>& shapes, const std::vector<Given>& inputs,
+                const std::vector<Given>& outputs, const opencl::Ending& ending);
   struct Pace {
     double ms;
     double host_ms;
@@ -128,13 +141,34 @@ class Model final : public Resident {
   using Tensor = tvm::runtime::Tensor;
   using Tensors = std::vector<Tensor>;
   // Where a run reads an input from, or writes an output to: at most one of the two.
-  struct BoundInput {
-    const void* host = nullptr;
-    std::optional<Tensor> memory;
-  };
-  struct BoundOutput {
+  struct Bound {
     void* host = nullptr;
     std::optional<Tensor> memory;
+
+    [[nodiscard]] bool is_there() const { return host != nullptr || memory.has_value(); }
+  };
+
+  // What was chosen and bound, while a call has shapes and memory of its own.
+  class Aside {
+   public:
+    explicit Aside(Model* model)
+        : model_(model),
+          chosen_(std::move(model->chosen_)),
+          inputs_(std::move(model->bound_inputs_)),
+          outputs_(std::move(model->bound_outputs_)) {}
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+    ~Aside() {
+      model_->chosen_ = std::move(chosen_);
+      model_->bound_inputs_ = std::move(inputs_);
+      model_->bound_outputs_ = std::move(outputs_);
+    }
+
+   private:
+    Model* const model_;
+    Chosen chosen_;
+    std::vector<Bound> inputs_;
+    std::vector<Bound> outputs_;
   };
 
   // The lock; at its end others make room, and what was asked for meanwhile is given up.
@@ -157,13 +191,19 @@ class Model final : public Resident {
 
   // Works under the lock, on the device; what a device says of a failure is explained by how it is then.
   template <typename Work>
-  auto at_work(Work work, std::optional<uint64_t> since = std::nullopt) -> decltype(work());
+  auto at_work(Work work, std::optional<uint64_t> since = std::nullopt,
+               const opencl::Ending& ending = {}) -> decltype(work());
   // The same, which a pause refuses, and who has cancelled since then.
   template <typename Work>
-  auto at_turn(uint64_t since, Work work) -> decltype(work()) {
+  auto at_turn(uint64_t since, Work work, const opencl::Ending& ending = {}) -> decltype(work()) {
     const Pause::Turn turn;
-    return at_work(std::move(work), since);
+    return at_work(std::move(work), since, ending);
   }
+  // What the call that works heeds.
+  [[nodiscard]] opencl::Cancelling cancelling(opencl::Pieceable how = {}) const {
+    return {cancels_, since_, how, ending_};
+  }
+  [[noreturn]] void refuse_cancelled() const;
   void run_once();
   [[nodiscard]] Pace run_in_a_row(uint32_t runs);
   [[nodiscard]] Verdict prove();
@@ -205,8 +245,13 @@ class Model final : public Resident {
   [[nodiscard]] std::future<opencl::BuildReport> start_build(const LoadOptions& options) const;
   void finish_build(std::future<opencl::BuildReport> build);
   void choose(Chosen chosen);
-  [[nodiscard]] Tensor wrap(const TensorSpec& spec, const TensorSpec& whole, void* memory,
-                            Memory kind) const;
+  // Throws Failure (bad argument) where no bucket takes the shapes.
+  [[nodiscard]] Chosen choose_for(const std::vector<std::optional<Shape>>& shapes) const;
+  [[nodiscard]] Bound bound_input(size_t index, const Given& given) const;
+  [[nodiscard]] Bound bound_output(size_t index, const Given& given) const;
+  // `whole` is the tensor as the bucket has it.
+  [[nodiscard]] Bound bound(const TensorSpec& spec, const TensorSpec& whole,
+                            const Given& given) const;
   [[nodiscard]] const Manifest& chosen_manifest() const;
   // What is bound to memory of the device.
   [[nodiscard]] Tensors bound_memory() const;
@@ -230,6 +275,7 @@ class Model final : public Resident {
   std::unique_ptr<CpuModel> cpu_;  // instead of programs
   std::string cpu_reason_;
   std::string edition_;       // its folder; "" where the bundle is for one device
+  std::string library_note_;  // that another OpenCL library than the one asked for is open
   std::string edition_note_;  // which one was taken, and why
   std::string cache_folder_;
   bool no_record_ = false;
@@ -238,9 +284,11 @@ class Model final : public Resident {
   std::unique_ptr<Session> session_;  // of a decoder, once it is asked for
   std::atomic<bool> stops_{false};
   std::atomic<uint64_t> cancels_{0};
-  uint64_t since_ = 0;  // of the call that works
+  uint64_t since_ = 0;  // of the call that works, as the next
+  opencl::Ending ending_;
   double cancel_within_ms_ = 0;
-  double last_run_ms_ = -1;  // of the chosen bucket; below 0: not known
+  size_t launched_ = 0;      // the bucket of the last run
+  double last_run_ms_ = -1;  // which took so long; below 0: not known
   std::atomic<bool> has_constants_{true};  // on the device; the rest of these goes with them
   std::atomic<int> owed_{0};  // the part that is to be given up when the work ends, and 1
   uint64_t resident_bytes_ = 0;
@@ -250,8 +298,8 @@ class Model final : public Resident {
   uint64_t evictions_ = 0;
   double return_ms_ = 0;
   Chosen chosen_;
-  std::vector<BoundInput> bound_inputs_;
-  std::vector<BoundOutput> bound_outputs_;
+  std::vector<Bound> bound_inputs_;
+  std::vector<Bound> bound_outputs_;
   std::vector<char> scratch_;
   opencl::LaunchReport launching_;  // told last
   adrenoc_times times_{};           // of whoever works
@@ -264,15 +312,13 @@ class Model final : public Resident {
   mutable std::mutex shown_mutex_;  // the innermost
 };
 
-[[noreturn]] inline void refuse_cancelled() {
-  throw Failure(ADRENOC_CANCELLED, "the call was cancelled");
-}
-
 template <typename Work>
-auto Model::at_work(Work work, std::optional<uint64_t> since) -> decltype(work()) {
+auto Model::at_work(Work work, std::optional<uint64_t> since, const opencl::Ending& ending)
+    -> decltype(work()) {
   const Turn turn(this);
   since_ = since.value_or(cancels_);
-  if (since_ != cancels_) refuse_cancelled();
+  ending_ = ending;
+  if (cancelling().is_asked()) refuse_cancelled();
   try {
     return_to_device();
     return work();

@@ -26,6 +26,13 @@ void check_bytes(const TensorSpec& spec, size_t bytes) {
                                           " bytes, got " + std::to_string(bytes));
 }
 
+// `given` names, for `expected` others.
+void check_count(size_t given, size_t expected, const char* names, const char* others) {
+  if (given == expected) return;
+  throw Failure(ADRENOC_BAD_ARGUMENT, std::to_string(given) + " " + names + " for " +
+                                          std::to_string(expected) + " " + others);
+}
+
 }  // namespace
 
 const TensorSpec& Model::input(size_t index) const {
@@ -44,46 +51,53 @@ size_t Model::output_count() const {
 }
 
 void Model::set_shapes(const std::vector<std::optional<Shape>>& shapes) {
-  if (shapes.size() != manifest().inputs.size()) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, std::to_string(shapes.size()) + " shapes for " +
-                                            std::to_string(manifest().inputs.size()) + " inputs");
-  }
+  Chosen chosen = choose_for(shapes);
   const std::lock_guard<std::mutex> lock(mutex_);
-  choose(choose_bucket(buckets(), bundle_->batch(), shapes));
+  choose(std::move(chosen));
   show_last_run();
 }
 
-void Model::bind_input(size_t index, const void* data, size_t bytes) {
+std::vector<TensorSpec> Model::outputs_for(const std::vector<std::optional<Shape>>& shapes) const {
+  return choose_for(shapes).outputs;
+}
+
+Chosen Model::choose_for(const std::vector<std::optional<Shape>>& shapes) const {
+  check_count(shapes.size(), manifest().inputs.size(), "shapes", "inputs");
+  return choose_bucket(buckets(), bundle_->batch(), shapes);
+}
+
+void Model::bind_input(size_t index, const Given& given) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const TensorSpec& spec = spec_at(chosen_.inputs, index, "input");
-  if (data != nullptr || !is_state(index)) check_bytes(spec, bytes);
-  if (data == nullptr && !is_state(index)) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, "the memory for input `" + spec.name + "` is null");
+  Bound bound = bound_input(index, given);
+  if (!bound.is_there() && !is_state(index)) {
+    throw Failure(ADRENOC_BAD_ARGUMENT,
+                  "the memory for input `" + chosen_.inputs[index].name + "` is null");
   }
-  bound_inputs_[index] = {data, std::nullopt};
+  bound_inputs_[index] = std::move(bound);
 }
 
-void Model::bind_output(size_t index, void* data, size_t bytes) {
+void Model::bind_output(size_t index, const Given& given) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const TensorSpec& spec = spec_at(chosen_.outputs, index, "output");
-  if (data != nullptr) check_bytes(spec, bytes);
-  bound_outputs_[index] = {data, std::nullopt};
+  bound_outputs_[index] = bound_output(index, given);
 }
 
-void Model::bind_input_memory(size_t index, void* memory, Memory kind) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+Model::Bound Model::bound_input(size_t index, const Given& given) const {
   const TensorSpec& spec = spec_at(chosen_.inputs, index, "input");
-  bound_inputs_[index] = {nullptr, wrap(spec, chosen_manifest().inputs[index], memory, kind)};
+  return bound(spec, chosen_manifest().inputs[index], given);
 }
 
-void Model::bind_output_memory(size_t index, void* memory, Memory kind) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+Model::Bound Model::bound_output(size_t index, const Given& given) const {
   const TensorSpec& spec = spec_at(chosen_.outputs, index, "output");
-  bound_outputs_[index] = {nullptr, wrap(spec, chosen_manifest().outputs[index], memory, kind)};
+  return bound(spec, chosen_manifest().outputs[index], given);
 }
 
-Tensor Model::wrap(const TensorSpec& spec, const TensorSpec& whole, void* memory,
-                   Memory kind) const {
+Model::Bound Model::bound(const TensorSpec& spec, const TensorSpec& whole,
+                          const Given& given) const {
+  if (given.memory == nullptr) return {};
+  if (given.kind == Given::Kind::kHost) {
+    check_bytes(spec, given.bytes);
+    return {given.memory, std::nullopt};
+  }
   if (device_.device_type != kDLOpenCL) {
     throw Failure(ADRENOC_UNSUPPORTED, "the model runs on the CPU, which has no OpenCL memory");
   }
@@ -94,10 +108,25 @@ Tensor Model::wrap(const TensorSpec& spec, const TensorSpec& whole, void* memory
   }
   const ffi::Shape shape(spec.shape);
   const DLDataType dtype = ffi::StringToDLDataType(spec.dtype);
-  if (kind == Memory::kHardwareBuffer) {
-    return opencl::tensor_in_hardware_buffer(device_, memory, shape, dtype);
+  if (given.kind == Given::Kind::kHardwareBuffer) {
+    return {nullptr, opencl::tensor_in_hardware_buffer(device_, given.memory, shape, dtype)};
   }
-  return opencl::tensor_in_buffer(device_, static_cast<opencl::cl_mem>(memory), shape, dtype);
+  return {nullptr, opencl::tensor_in_buffer(device_, static_cast<opencl::cl_mem>(given.memory),
+                                            given.offset, shape, dtype)};
+}
+
+void Model::run_with(const std::vector<std::optional<Shape>>& shapes,
+                     const std::vector<Given>& inputs, const std::vector<Given>& outputs,
+                     const opencl::Ending& ending) {
+  const auto work = [&] {
+    const Aside own(this);
+    choose(choose_for(shapes));
+    check_count(outputs.size(), chosen_.outputs.size(), "tensors", "outputs");
+    for (size_t i = 0; i < inputs.size(); ++i) bound_inputs_[i] = bound_input(i, inputs[i]);
+    for (size_t i = 0; i < outputs.size(); ++i) bound_outputs_[i] = bound_output(i, outputs[i]);
+    run_once();
+  };
+  at_turn(cancels(), work, ending);
 }
 
 void* Model::opencl_context() const {
@@ -112,10 +141,10 @@ void* Model::opencl_device() const {
 
 Model::Tensors Model::bound_memory() const {
   Tensors bound;
-  for (const BoundInput& input : bound_inputs_) {
+  for (const Bound& input : bound_inputs_) {
     if (input.memory.has_value()) bound.push_back(*input.memory);
   }
-  for (const BoundOutput& output : bound_outputs_) {
+  for (const Bound& output : bound_outputs_) {
     if (output.memory.has_value()) bound.push_back(*output.memory);
   }
   return bound;

@@ -37,6 +37,11 @@ class Copies {
 
 }  // namespace
 
+void Model::refuse_cancelled() const {
+  throw Failure(ADRENOC_CANCELLED, ending_.is_late() ? "the deadline of the run has passed"
+                                                     : "the call was cancelled");
+}
+
 double Model::piece_ms() const {
   if (cancel_within_ms_ <= 0) return 0;
   // What is over sooner than that can be one recording.
@@ -65,8 +70,8 @@ Model::Tensors Model::launch_cancellable(const Tensors& inputs, uint32_t runs) {
   opencl::Pieceable how;
   how.piece_ms = piece_ms();
   how.ends_within = how.piece_ms > 0 || opencl::submission_limit_ms() > 0;
-  const opencl::Cancelling cancelling(cancels_, since_, how);
-  const opencl::CancellingScope scope(&cancelling);
+  const opencl::Cancelling heeded = cancelling(how);
+  const opencl::CancellingScope scope(&heeded);
   Copies before;
   if (runs > 1 || how.ends_within) before.take(changed_states(inputs));
   try {

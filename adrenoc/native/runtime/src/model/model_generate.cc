@@ -26,11 +26,11 @@ void Model::generate(const std::vector<int64_t>& prompt, const Generation& how,
     bool was_paused = false;
     bool was_cancelled = false;
     // Between the parts of a prompt and between tokens, so that the context holds whole ones.
-    const opencl::Cancelling cancelling(cancels_, since_);
-    const opencl::CancellingScope scope(&cancelling);
+    const opencl::Cancelling heeded = cancelling();
+    const opencl::CancellingScope scope(&heeded);
     session().generate(prompt, how, [&](int64_t token) {
       const bool is_wanted = on_token(token);
-      was_cancelled = cancelling.is_asked();
+      was_cancelled = heeded.is_asked();
       const bool goes_on = is_wanted && !was_cancelled && !stops_.load();
       was_paused = goes_on && Pause::global().is_on();
       return goes_on && !was_paused;

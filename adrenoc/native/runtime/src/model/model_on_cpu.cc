@@ -22,11 +22,10 @@ void Model::run_on_cpu() {
   check_bound();
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
-  for (const BoundInput& input : bound_inputs_) inputs.push_back(input.host);
-  for (const BoundOutput& output : bound_outputs_) outputs.push_back(output.host);
+  for (const Bound& input : bound_inputs_) inputs.push_back(input.host);
+  for (const Bound& output : bound_outputs_) outputs.push_back(output.host);
   const Stopwatch computing;
-  const opencl::Cancelling cancelling(cancels_, since_);
-  if (!cpu_->compute(inputs, outputs, cancelling)) refuse_cancelled();
+  if (!cpu_->compute(inputs, outputs, cancelling())) refuse_cancelled();
   times_.compute_ms = computing.ms();
   if (times_.runs == 0) times_.first_compute_ms = times_.compute_ms;
   ++times_.runs;

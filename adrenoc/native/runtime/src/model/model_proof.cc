@@ -60,26 +60,18 @@ Model::Verdict Model::prove() {
                   "on " + shown_device() + " the proof has begun " + std::to_string(kMostBegun) +
                       " times and never ended: the driver hung, or ended the process");
   }
-  const Chosen chosen = chosen_;
-  const std::vector<BoundInput> inputs = bound_inputs_;
-  const std::vector<BoundOutput> outputs = bound_outputs_;
-  const auto restore = [&] {
-    choose(chosen);
-    bound_inputs_ = inputs;
-    bound_outputs_ = outputs;
-    has_states_ = false;  // those of the trials are nobody's
-  };
   try {
+    const Aside own(this);
     for (const Trial& trial : trials) {
       verdict.wrong = prove_bucket(trial, &verdict.runs);
       if (!verdict.wrong.empty()) break;
     }
+    has_states_ = false;  // those of the trials are nobody's
   } catch (...) {
-    restore();
+    has_states_ = false;
     store.forget();
     throw;
   }
-  restore();
   if (!verdict.wrong.empty()) verdict.wrong = "on " + shown_device() + " " + verdict.wrong;
   store.keep(verdict.wrong);
   verdict.ms = watch.ms();
@@ -100,7 +92,7 @@ std::string Model::prove_bucket(const Trial& trial, uint32_t* runs) {
     seen.emplace_back(spec.bytes);
     seen.back().reserve(1);  // null is not bound
   }
-  const auto compute = [&](const Bytes& inputs) {
+  const auto compute = [&](Bytes& inputs) {
     for (size_t i = 0; i < inputs.size(); ++i) bound_inputs_[i] = {inputs[i].data(), std::nullopt};
     for (size_t i = 0; i < seen.size(); ++i) bound_outputs_[i] = {seen[i].data(), std::nullopt};
     run_once();

@@ -16,8 +16,7 @@ bool Model::is_state(size_t index) const {
 void Model::begin_states() {
   if (has_states_) return;
   for (size_t i = 0; i < chosen_.inputs.size(); ++i) {
-    const bool is_bound = bound_inputs_[i].host != nullptr || bound_inputs_[i].memory.has_value();
-    if (is_bound || !is_state(i)) continue;
+    if (bound_inputs_[i].is_there() || !is_state(i)) continue;
     const TensorSpec& spec = chosen_manifest().inputs[i];
     const std::vector<char> zeros(spec.bytes);
     upload_filled(spec, zeros.data(), spec, &inputs_[chosen_.bucket][i], &scratch_);

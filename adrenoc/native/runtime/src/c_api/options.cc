@@ -1,0 +1,132 @@
+#include "c_api/options.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "c_api/call.h"
+
+namespace adrenoc_runtime {
+namespace {
+
+opencl::Level read_level(uint32_t given, const char* what) {
+  if (given <= ADRENOC_LEVEL_HIGH) return static_cast<opencl::Level>(given);
+  throw Failure(ADRENOC_BAD_ARGUMENT, std::string(what) + " is " + std::to_string(given) +
+                                          ", expected an adrenoc_level");
+}
+
+double read_ms(double given, const char* what) {
+  if (given >= 0) return given;
+  throw Failure(ADRENOC_BAD_ARGUMENT,
+                std::string(what) + " is " + std::to_string(given) + ", expected 0 or more");
+}
+
+}  // namespace
+
+LoadOptions read_options(const adrenoc_options& plain) {
+  return {plain.trust_files != 0,
+          text_or_empty(plain.device),
+          text_or_empty(plain.opencl_library),
+          text_or_empty(plain.cache_folder),
+          plain.qualcomm_programs != 0,
+          plain.no_record != 0,
+          {read_level(plain.performance, "performance"), read_level(plain.priority, "priority")},
+          read_ms(plain.cancel_within_ms, "cancel_within_ms")};
+}
+
+namespace {
+
+// A field of adrenoc_options and how its text is read.
+struct Key {
+  std::string_view name;
+  void (*set)(adrenoc_options* options, const std::string& key, const char* value);
+};
+
+[[noreturn]] void refuse(const std::string& key, const char* value, const char* expected) {
+  throw Failure(ADRENOC_BAD_ARGUMENT,
+                "the option " + key + " is \"" + value + "\", expected " + expected);
+}
+
+uint32_t flag_of(const std::string& key, const char* value) {
+  const std::string_view text = value;
+  if (text != "0" && text != "1") refuse(key, value, "0 or 1");
+  return text == "1" ? 1 : 0;
+}
+
+uint32_t level_of(const std::string& key, const char* value) {
+  const std::string_view text = value;
+  if (text == "low") return ADRENOC_LEVEL_LOW;
+  if (text == "normal") return ADRENOC_LEVEL_NORMAL;
+  if (text == "high") return ADRENOC_LEVEL_HIGH;
+  refuse(key, value, "low, normal or high");
+}
+
+double ms_of(const std::string& key, const char* value) {
+  char* end = nullptr;
+  const double number = std::strtod(value, &end);
+  const bool is_whole = end != value && *end == 0;
+  if (!is_whole || !std::isfinite(number) || number < 0) refuse(key, value, "0 or more milliseconds");
+  return number;
+}
+
+using Options = adrenoc_options;
+constexpr Key kKeys[] = {
+    {"trust_files", [](Options* o, const std::string& key, const char* value) {
+       o->trust_files = flag_of(key, value);
+     }},
+    {"device", [](Options* o, const std::string&, const char* value) { o->device = value; }},
+    {"opencl_library",
+     [](Options* o, const std::string&, const char* value) { o->opencl_library = value; }},
+    {"cache_folder",
+     [](Options* o, const std::string&, const char* value) { o->cache_folder = value; }},
+    {"qualcomm_programs", [](Options* o, const std::string& key, const char* value) {
+       o->qualcomm_programs = flag_of(key, value);
+     }},
+    {"no_record", [](Options* o, const std::string& key, const char* value) {
+       o->no_record = flag_of(key, value);
+     }},
+    {"performance", [](Options* o, const std::string& key, const char* value) {
+       o->performance = level_of(key, value);
+     }},
+    {"priority", [](Options* o, const std::string& key, const char* value) {
+       o->priority = level_of(key, value);
+     }},
+    {"cancel_within_ms", [](Options* o, const std::string& key, const char* value) {
+       o->cancel_within_ms = ms_of(key, value);
+     }},
+};
+
+}  // namespace
+}  // namespace adrenoc_runtime
+
+using adrenoc_runtime::Failure;
+using adrenoc_runtime::guarded;
+using adrenoc_runtime::require;
+
+adrenoc_status adrenoc_set_option(adrenoc_options* options, const char* text) {
+  return guarded([&] {
+    require(options, "options");
+    require(text, "text");
+    if (options->struct_bytes < sizeof(adrenoc_options)) {
+      throw Failure(ADRENOC_BAD_ARGUMENT,
+                    "struct_bytes of the options is " + std::to_string(options->struct_bytes) +
+                        ", expected at least " + std::to_string(sizeof(adrenoc_options)));
+    }
+    const std::string_view whole = text;
+    const size_t equals = whole.find('=');
+    const std::string key(whole.substr(0, equals));
+    std::string known;
+    for (const adrenoc_runtime::Key& one : adrenoc_runtime::kKeys) {
+      if (one.name == key && equals != whole.npos) {
+        one.set(options, key, text + equals + 1);
+        return;
+      }
+      known += (known.empty() ? "" : ", ") + std::string(one.name);
+    }
+    throw Failure(ADRENOC_BAD_ARGUMENT, "there is no option \"" + std::string(whole) +
+                                            "\", expected KEY=VALUE with one of " + known);
+  });
+}
