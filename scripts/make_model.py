@@ -21,11 +21,17 @@ def main() -> int:
     """Parse, build, write; return the exit code."""
     # Imported late, so that --help answers at once.
     from model_zoo import onnx_models, tflite_models
+    from model_zoo.large_models import LARGE
 
     from tests.mcu.networks import wake_words
 
     lite = {**tflite_models.MODELS, "wake_words": wake_words}
-    makers: dict[str, Callable[..., Any]] = {"lstm": onnx_models.lstm, **onnx_models.MODELS, **lite}
+    makers: dict[str, Callable[..., Any]] = {
+        "lstm": onnx_models.lstm,
+        **onnx_models.MODELS,
+        **LARGE,
+        **lite,
+    }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("network", choices=sorted(makers))
     parser.add_argument("output", type=Path, help="the file to write: .onnx or .tflite")

@@ -91,21 +91,33 @@ class ModelFiles:
         is_whole = len(self.paths) == 1 and self.part is None
         return sha256_file(self.paths[0]) if is_whole else ""
 
-    def read(self, begin: Callable[[bytes], TakeData] | None = None) -> tuple[bytes, str]:
-        """Return the model's own file, and the digest (`sha256`) of all that was read for it.
+    def read(self) -> tuple[bytes, str]:
+        """Return the model's own file, and the digest (`sha256`) of all that was read for it."""
+        content = b""
 
-        `begin` gets that file and gives what takes the bytes of each of `spans`.  So what is
-        digested is what is compiled, whoever writes to the files meanwhile.
+        def begin(own: OwnBytes) -> TakeData:
+            nonlocal content
+            content = own.read()
+            return lambda span, data: None
+
+        sha256 = self.read_parts(begin)
+        return content, sha256
+
+    def read_parts(self, begin: Callable[[OwnBytes], TakeData]) -> str:
+        """Read all parts, each once, and return their digest (`sha256`).
+
+        `begin` reads the model's own file and gives what takes the bytes of each of `spans`.  So
+        what is digested is what is compiled, whoever writes to the files meanwhile.
         """
         model = self.paths[0]
-        begin_at = 0 if self.part is None else self.part.offset
         with _open_file(model) as file:
-            _go_to(file, begin_at)
-            content = file.read(-1 if self.part is None else self.part.length)
-        read = DataRange(path=model, offset=begin_at, length=len(content))
-        digest = hashlib.sha256(self._head(read))
-        digest.update(content)
-        take = None if begin is None else begin(content)
+            whole = DataRange(path=model, offset=0, length=os.fstat(file.fileno()).st_size)
+            own = self.part or whole
+            digest = hashlib.sha256(self._head(own))
+            _go_to(file, own.offset)
+            left = OwnBytes(file, own.length, digest)
+            take = begin(left)
+            left.read()
         for part in self.data:
             digest.update(self._head(part))
             with _open_file(part.path) as file:
@@ -113,14 +125,36 @@ class ModelFiles:
                     _go_to(file, piece.offset)
                     data = file.read(piece.length)
                     digest.update(data)
-                    if take is not None:
-                        _give(take, piece, spans, data)
-        return content, digest.hexdigest()
+                    _give(take, piece, spans, data)
+        return digest.hexdigest()
 
     def _head(self, part: DataRange) -> bytes:
         # Names do not change what a model computes; numbers keep two ranges from being read as one.
         begin = f"{part.offset}:" if part.offset else ""
         return f"{self.paths.index(part.path)}:{begin}{part.length}\n".encode()
+
+
+class OwnBytes:
+    """The bytes of a model's own file, in order; each counts for the digest as it is read."""
+
+    def __init__(self, file: BinaryIO, size: int, digest: hashlib._Hash) -> None:
+        self.left = size
+        self._file = file
+        self._digest = digest
+
+    def peek(self, size: int) -> bytes:
+        """Return the next bytes, which stay to be read."""
+        found = self._file.read(min(size, self.left))
+        self._file.seek(-len(found), os.SEEK_CUR)
+        return found
+
+    def read(self, size: int | None = None) -> bytes:
+        """Return the next bytes, all that are left without a number; fewer at the end."""
+        wanted = self.left if size is None else min(size, self.left)
+        data = self._file.read(wanted)
+        self.left -= wanted
+        self._digest.update(data)
+        return data
 
 
 TakeData = Callable[[DataRange, bytes], None]

@@ -6,12 +6,10 @@ Iandola et al. 2016 (SqueezeNet), Ronneberger et al. 2015 (U-Net), Dosovitskiy e
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import onnx
 
 from model_zoo.onnx_net import OnnxNet
+from model_zoo.token_layers import add_places, encoder_layer, layer_norm, patches
 from model_zoo.weights import RESIDUAL_SCALE
 
 
@@ -112,16 +110,11 @@ def vit(
     """A vision transformer: patches of 16, heads of 64 channels, mean over tokens at the end."""
     net = OnnxNet("vit", (1, 3, size, size), seed=seed)
     heads = max(1, round(3 * width))
-    dim, tokens = 64 * heads, (size // 16) ** 2
-    shape = (1, tokens, dim)
-    patches = _patches(net, dim, tokens)
-    position = net.weights.matrix(tokens, dim, gain=0.04 * tokens).reshape(shape)
-    x = net.add(patches, net.constant(position))
+    dim = 64 * heads
+    x = add_places(net, patches(net, dim, 16))
     for _ in range(depth):
-        x = net.add(x, _attention(net, _layer_norm(net, x), heads))
-        hidden = _gelu(net, _linear(net, _layer_norm(net, x), 4 * dim, gain=1.0))
-        x = net.add(x, _linear(net, hidden, dim, gain=RESIDUAL_SCALE))
-    x = _layer_norm(net, x)
+        x = encoder_layer(net, x, heads)
+    x = layer_norm(net, x)
     mean = net.node("ReduceMean", [x], (1, dim), axes=[1], keepdims=0)
     weight = net.constant(net.weights.matrix(dim, classes, gain=9.0))
     bias = net.constant(net.weights.bias(classes, 0.5))
@@ -133,61 +126,6 @@ def lstm(*, size: int = 64, seed: int = 0) -> onnx.ModelProto:
     net = OnnxNet("lstm", (size, 1, 40), seed=seed)
     inputs = ["input", *(net.constant(net.weights.matrix(256, n)[None]) for n in (40, 64))]
     return net.finish(net.node("LSTM", inputs, (size, 1, 1, 64), hidden_size=64))
-
-
-def _patches(net: OnnxNet, dim: int, tokens: int) -> str:
-    filters = net.weights.filters((dim, 3, 16, 16), 3 * 16 * 16, gain=1.0)
-    inputs = ["input", net.constant(filters), net.constant(net.weights.bias(dim))]
-    side = math.isqrt(tokens)
-    x = net.node("Conv", inputs, (1, dim, side, side), kernel_shape=[16, 16], strides=[16, 16])
-    target = net.constant(np.array([1, dim, tokens], np.int64))
-    flat = net.node("Reshape", [x, target], (1, dim, tokens))
-    return net.node("Transpose", [flat], (1, tokens, dim), perm=[0, 2, 1])
-
-
-def _linear(net: OnnxNet, x: str, out: int, *, gain: float) -> str:
-    *lead, rows = net.shapes[x]
-    weight = net.constant(net.weights.matrix(rows, out, gain=gain))
-    product = net.node("MatMul", [x, weight], (*lead, out))
-    return net.node("Add", [product, net.constant(net.weights.bias(out))], (*lead, out))
-
-
-def _layer_norm(net: OnnxNet, x: str) -> str:
-    dim = net.shapes[x][-1]
-    scale = net.constant(net.weights.near(1.0, 0.3, dim))
-    offset = net.constant(net.weights.bias(dim, 0.15))
-    return net.node("LayerNormalization", [x, scale, offset], net.shapes[x], axis=-1)
-
-
-def _gelu(net: OnnxNet, x: str) -> str:
-    shape = net.shapes[x]
-    inner = net.node("Div", [x, net.constant(np.float32(math.sqrt(2.0)))], shape)
-    bell = net.node("Erf", [inner], shape)
-    shifted = net.node("Add", [bell, net.constant(np.float32(1.0))], shape)
-    product = net.node("Mul", [x, shifted], shape)
-    return net.node("Mul", [product, net.constant(np.float32(0.5))], shape)
-
-
-def _attention(net: OnnxNet, x: str, heads: int) -> str:
-    _, tokens, dim = net.shapes[x]
-    split = (1, heads, tokens, dim // heads)
-    target = net.constant(np.array([1, tokens, heads, dim // heads], np.int64))
-
-    def head(perm: list[int]) -> str:
-        flat = net.node("Reshape", [_linear(net, x, dim, gain=1.0), target], (1, tokens, heads, 64))
-        return net.node("Transpose", [flat], tuple(net.shapes[flat][p] for p in perm), perm=perm)
-
-    query, key, value = head([0, 2, 1, 3]), head([0, 2, 3, 1]), head([0, 2, 1, 3])
-    scores = (1, heads, tokens, tokens)
-    product = net.node("MatMul", [query, key], scores)
-    scale = net.constant(np.float32(1.0 / math.sqrt(dim // heads)))
-    scaled = net.node("Mul", [product, scale], scores)
-    weights = net.node("Softmax", [scaled], scores, axis=-1)
-    mixed = net.node("MatMul", [weights, value], split)
-    back = net.node("Transpose", [mixed], (1, tokens, heads, 64), perm=[0, 2, 1, 3])
-    flat = net.constant(np.array([1, tokens, dim], np.int64))
-    merged = net.node("Reshape", [back, flat], (1, tokens, dim))
-    return _linear(net, merged, dim, gain=RESIDUAL_SCALE)
 
 
 MODELS = {

@@ -16,12 +16,31 @@ OPSET = 17
 class OnnxNet:
     """A graph under construction; each layer method takes and returns tensor names."""
 
-    def __init__(self, name: str, input_shape: tuple[int, ...], *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        input_shape: tuple[int, ...],
+        *,
+        seed: int = 0,
+        dtype: type[np.floating[Any]] = np.float32,
+        input_dtype: type[np.generic] | None = None,
+    ) -> None:
         self.weights = Weights(seed)
-        self.shapes: dict[str, tuple[int, ...]] = {"input": input_shape}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._dtype = np.dtype(dtype)
+        self._inputs: dict[str, np.dtype[Any]] = {}
         self._name = name
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
+        self.input("input", input_shape, dtype=input_dtype)
+
+    def input(
+        self, name: str, shape: tuple[int, ...], *, dtype: type[np.generic] | None = None
+    ) -> str:
+        """Add an input of `shape`, in the dtype of the network or its own."""
+        self.shapes[name] = shape
+        self._inputs[name] = self._dtype if dtype is None else np.dtype(dtype)
+        return name
 
     def node(
         self, op_type: str, inputs: list[str], shape: tuple[int, ...], **attributes: Any
@@ -33,8 +52,10 @@ class OnnxNet:
         return name
 
     def constant(self, value: np.ndarray) -> str:
-        """Append an initialiser."""
+        """Append an initialiser; numbers with a fraction in the dtype of the network."""
         name = f"constant_{len(self._constants)}"
+        if value.dtype.kind == "f":
+            value = value.astype(self._dtype, copy=False)
         self._constants.append(numpy_helper.from_array(value, name))
         return name
 
@@ -143,12 +164,17 @@ class OnnxNet:
         for node in self._nodes:
             if output in node.output:
                 node.output[0] = "output"
-        value = helper.make_tensor_value_info
+        self.shapes["output"] = self.shapes[output]
+
+        def value(name: str, dtype: np.dtype[Any]) -> onnx.ValueInfoProto:
+            element = helper.np_dtype_to_tensor_dtype(dtype)
+            return helper.make_tensor_value_info(name, element, self.shapes[name])
+
         graph = helper.make_graph(
             self._nodes,
             self._name,
-            [value("input", onnx.TensorProto.FLOAT, self.shapes["input"])],
-            [value("output", onnx.TensorProto.FLOAT, self.shapes[output])],
+            [value(*item) for item in self._inputs.items()],
+            [value("output", self._dtype)],
             self._constants,
         )
         model = helper.make_model(

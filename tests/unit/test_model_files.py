@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from onnx import TensorProto, helper
 from adrenoc.base.errors import ModelFormatError, ModelNotFoundError
 from adrenoc.importers import onnx_wire
 from adrenoc.importers.formats import MOST_DATA_BYTES, DataRange, ModelFiles, find_model_files
-from adrenoc.importers.onnx.load import load_onnx
+from adrenoc.importers.onnx.importer import import_onnx
+from adrenoc.importers.onnx.load import load_onnx, load_parts
 from tests.models import graph
 
 TERABYTE = 1 << 40
@@ -26,11 +28,17 @@ def external(name: str, shape: tuple[int, ...], **entries: object) -> TensorProt
     return tensor
 
 
-def written(folder: Path, tensors: list[TensorProto], size: int = TERABYTE) -> Path:
-    """A model that adds the tensors to its input, beside a data file without content."""
+def model_of(tensors: list[TensorProto]) -> onnx.ModelProto:
+    """A model that adds the tensors to its input."""
     names = ["x", *(t.name for t in tensors)]
     model = graph([helper.make_node("Sum", names, ["y"])], {"x": (1,)}, ["y"])
     model.graph.initializer.extend(tensors)
+    return model
+
+
+def written(folder: Path, tensors: list[TensorProto], size: int = TERABYTE) -> Path:
+    """A model that adds the tensors to its input, beside a data file without content."""
+    model = model_of(tensors)
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
     with (folder / "data.bin").open("wb") as file:
@@ -174,3 +182,31 @@ def test_small_files_are_walked_once_as_long_as_their_bytes_are_the_same(
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert [span.offset for span in find_model_files(path).spans] == [456]
     assert len(walks) == 2
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["inside", "beside"])
+def test_large_weights_are_read_into_no_memory(tmp_path: Path, beside: bool) -> None:
+    """A message held a second copy of each, and a model took twice its file to be imported."""
+    values = {f"w{i}": np.full((2, 1 << 20), i, np.float32) for i in range(8)}
+    model = model_of([onnx.numpy_helper.from_array(v, n) for n, v in values.items()])
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=beside, location="m.data")
+    del model
+    begun = held_bytes()
+    loaded = load_parts(find_model_files(tmp_path / "m.onnx"))
+    assert held_bytes() - begun < 16 << 20
+    assert loaded.model.ByteSize() < 4096
+    for name, value in values.items():
+        np.testing.assert_array_equal(loaded.weights[name], value)
+
+
+def test_a_tensor_that_does_not_fit_its_large_data_is_refused(tmp_path: Path) -> None:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3], raw_data=bytes(1 << 17))
+    path = tmp_path / "m.onnx"
+    onnx.save(model_of([tensor]), path)
+    with pytest.raises(ModelFormatError, match=r"'w' of the shape \[3\] does not fit"):
+        import_onnx(find_model_files(path), shapes={})
+
+
+def held_bytes() -> int:
+    """The memory of this process, with what it has read of mapped files."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

@@ -7,7 +7,7 @@ shapes are inferred and constants are folded.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -130,14 +130,18 @@ class OnnxGraph:
         return dropped
 
 
-def load_constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Return the initialisers of a graph as arrays, by name.
+def load_constants(
+    graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the initialisers of a graph as arrays, by name; `weights` are those that it lacks the
+    data of.
 
     Raises:
         ModelFormatError: the data of one does not fit its shape.
     """
     # The message keeps its own bytes as long as it lives.
-    return {tensor.name: spill(array_of(tensor)) for tensor in graph.initializer}
+    inner = (tensor for tensor in graph.initializer if tensor.name not in weights)
+    return {**weights, **{tensor.name: spill(array_of(tensor)) for tensor in inner}}
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray:

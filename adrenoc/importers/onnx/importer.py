@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import onnx
@@ -27,7 +28,7 @@ from adrenoc.importers.onnx.graph import (
     TensorType,
     sort_nodes,
 )
-from adrenoc.importers.onnx.load import load_onnx
+from adrenoc.importers.onnx.load import Loaded, load_parts
 from adrenoc.importers.onnx.merged_decoder import take_past_branch
 from adrenoc.importers.onnx.prepare import opset_of, prepare
 from adrenoc.importers.onnx.qdq import fuse_qdq
@@ -119,10 +120,10 @@ def _open(
     """Return the graph with static shapes, the digest of its files, and what was chosen on the
     way."""
     decisions: list[Decision] = []
-    model, sha256 = _load(files, decisions)
-    suggest = partial(_suggest, settings_of(model.graph), files, shapes, said)
-    graph, assumed = prepare(model, shapes, said["fixed"], suggest)
-    return graph, sha256, [*decisions, *assumed]
+    loaded = _load(files, decisions)
+    suggest = partial(_suggest, settings_of(loaded.model.graph), files, shapes, said)
+    graph, assumed = prepare(loaded.model, loaded.weights, shapes, said["fixed"], suggest)
+    return graph, loaded.sha256, [*decisions, *assumed]
 
 
 def _suggest(
@@ -153,16 +154,17 @@ def _suggest(
     )
 
 
-def _load(files: ModelFiles, decisions: list[Decision]) -> tuple[onnx.ModelProto, str]:
-    """Return the model of an opset that is translated, without functions, and the digest of its
-    file."""
-    model, sha256 = load_onnx(files)
-    model = _convert_opset(_check(model, files, decisions), files, decisions)
-    if model.functions:
-        model = inline_functions(model, decisions)
-        # The nodes of functions are what their callers make of them.
-        validate_model(model, opset=opset_of(model))
-    return model, sha256
+def _load(files: ModelFiles, decisions: list[Decision]) -> Loaded:
+    """Return the model of an opset that is translated, without functions."""
+    loaded = load_parts(files)
+    _check(loaded.model, files, decisions)
+    loaded = _convert_opset(loaded, files, decisions)
+    if not loaded.model.functions:
+        return loaded
+    model = inline_functions(loaded.model, decisions)
+    # The nodes of functions are what their callers make of them.
+    validate_model(model, opset=opset_of(model))
+    return replace(loaded, model=model)
 
 
 def _keep_weights_and_caches(
@@ -199,17 +201,13 @@ def read_quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
         ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
         ShapeError: a shape is missing.
     """
-    decisions: list[Decision] = []
-    model, sha256 = load_onnx(files)
-    model = _convert_opset(_check(model, files, decisions), files, decisions)
-    if model.functions:
-        model = inline_functions(model, decisions)
-    graph, _ = prepare(model, {}, ())
+    loaded = _load(files, [])
+    graph, _ = prepare(loaded.model, loaded.weights, {}, ())
     fuse_qdq(graph)
-    return graph, sha256
+    return graph, loaded.sha256
 
 
-def _check(model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]) -> onnx.ModelProto:
+def _check(model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]) -> None:
     path = files.paths[0]
     hint = EXPORT_AGAIN
     if not model.graph.output or not model.graph.node:
@@ -242,20 +240,17 @@ def _check(model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision])
             f"{path} holds sparse weights ({names}); adrenoc takes dense ones",
             hint="export the model with dense weights",
         )
-    return model
 
 
-def _convert_opset(
-    model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]
-) -> onnx.ModelProto:
-    """`model` in the oldest opset that is translated, where it is older than that."""
+def _convert_opset(loaded: Loaded, files: ModelFiles, decisions: list[Decision]) -> Loaded:
+    """`loaded` in the oldest opset that is translated, where it is older than that."""
     from onnx import version_converter
 
-    opset = opset_of(model)
+    opset = opset_of(loaded.model)
     if opset >= OLDEST_OPSET:
-        return model
+        return loaded
     try:
-        converted = version_converter.convert_version(model, OLDEST_OPSET)
+        converted = version_converter.convert_version(loaded.fill(), OLDEST_OPSET)
     except (
         RuntimeError,
         onnx.checker.ValidationError,
@@ -274,7 +269,7 @@ def _convert_opset(
             reason="older operators broadcast and count by rules of their own",
         )
     )
-    return converted
+    return replace(loaded, model=converted)
 
 
 def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:

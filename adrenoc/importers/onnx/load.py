@@ -5,19 +5,40 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.files.read import open_plain
-from adrenoc.importers.formats import DataRange, ModelFiles, TakeData, is_ort
+from adrenoc.importers.formats import DataRange, ModelFiles, OwnBytes, TakeData, is_ort
 from adrenoc.importers.onnx.graph import all_nodes
 from adrenoc.importers.onnx.ort_format import read_ort
-from adrenoc.importers.onnx_wire import MOST_DIGITS
+from adrenoc.importers.onnx.read_message import array_of_bytes, read_message
+from adrenoc.importers.onnx_wire import MOST_DIGITS, WireError
 from adrenoc.importers.other_formats import EXPORT_AGAIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A model's message, its large initialisers by name, which the message lacks the data of, and
+    the digest of the files that were read."""
+
+    model: onnx.ModelProto
+    weights: dict[str, np.ndarray]
+    sha256: str
+
+    def fill(self) -> onnx.ModelProto:
+        """Return the message with all its data, for tools that take nothing else."""
+        for tensor in self.model.graph.initializer:
+            if tensor.name in self.weights:
+                _set_data(tensor, self.weights[tensor.name].tobytes())
+        self.weights.clear()
+        return self.model
 
 
 def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
@@ -26,22 +47,34 @@ def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
     Raises:
         ModelFormatError: it cannot be read, or its data files do not fit it.
     """
+    loaded = load_parts(files)
+    return loaded.fill(), loaded.sha256
+
+
+def load_parts(files: ModelFiles) -> Loaded:
+    """Return the model in `files`; its large initialisers are spilled as they are read.
+
+    Raises:
+        ModelFormatError: it cannot be read, or its data files do not fit it.
+    """
     path = files.paths[0]
     model = onnx.ModelProto()
-    wanted: dict[DataRange, list[TensorProto]] = {}
+    held: dict[int, np.ndarray] = {}
+    wanted: dict[DataRange, list[tuple[TensorProto, int]]] = {}
 
-    def begin(content: bytes) -> TakeData:
-        if is_ort(content[:8]):
-            model.CopyFrom(read_ort(content, path))
+    def begin(own: OwnBytes) -> TakeData:
+        nonlocal model, held
+        if is_ort(own.peek(8)):
+            model = read_ort(own.read(), path)
             return take
         try:
-            model.ParseFromString(content)
-        except DecodeError as error:
+            model, held = read_message(own)
+        except (DecodeError, WireError) as error:
             raise ModelFormatError(
                 f"{path} is not a readable ONNX file: {error}", hint=EXPORT_AGAIN
             ) from error
-        for tensor in _external(model):
-            wanted.setdefault(_span(tensor, path), []).append(tensor)
+        for tensor, place in _external(model):
+            wanted.setdefault(_span(tensor, path), []).append((tensor, place))
         return take
 
     def take(span: DataRange, data: bytes) -> None:
@@ -49,13 +82,15 @@ def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
             raise ValueError(
                 f"{span.path} ends before byte {span.offset + span.length}, which it has to hold"
             )
-        for tensor in wanted.pop(span, ()):
-            tensor.raw_data = data
-            tensor.data_location = TensorProto.DEFAULT
-            del tensor.external_data[:]
+        for tensor, place in wanted.pop(span, ()):
+            value = array_of_bytes(tensor, data) if place >= 0 else None
+            if value is None:
+                _set_data(tensor, data)
+            else:
+                held[place] = value
 
     try:
-        _, sha256 = files.read(begin)
+        sha256 = files.read_parts(begin)
         _take_empty(wanted, take)
     except ValueError as error:
         data = ", ".join(str(p) for p in files.paths[1:])
@@ -63,7 +98,15 @@ def load_onnx(files: ModelFiles) -> tuple[onnx.ModelProto, str]:
             f"the external data of {path} ({data}) does not fit the model: {error}",
             hint=EXPORT_AGAIN,
         ) from error
-    return model, sha256
+    found = {tensor.name: held.get(place) for place, tensor in enumerate(model.graph.initializer)}
+    weights = {name: value for name, value in found.items() if value is not None}
+    return Loaded(model=model, weights=weights, sha256=sha256)
+
+
+def _set_data(tensor: TensorProto, data: bytes) -> None:
+    tensor.raw_data = data
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
 
 
 def read_proto(path: Path) -> onnx.ModelProto:
@@ -79,22 +122,27 @@ def read_proto(path: Path) -> onnx.ModelProto:
     return onnx.load(str(path), load_external_data=False)
 
 
-def _take_empty(wanted: Mapping[DataRange, list[TensorProto]], take: TakeData) -> None:
+def _take_empty(wanted: Mapping[DataRange, list[tuple[TensorProto, int]]], take: TakeData) -> None:
     """Give tensors without elements their no bytes, and refuse what was in no file."""
     for span, tensors in list(wanted.items()):
         if span.length:
-            raise ValueError(f"'{tensors[0].name}' names bytes that are in no data file")
+            raise ValueError(f"'{tensors[0][0].name}' names bytes that are in no data file")
         take(span, b"")
 
 
-def _external(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    yield from (t for t in model.graph.initializer if _is_external(t))
+def _external(model: onnx.ModelProto) -> Iterator[tuple[TensorProto, int]]:
+    """Yield the tensors whose data lies in other files, each with its place among the graph's
+    initialisers; -1 of those elsewhere."""
+    for place, tensor in enumerate(model.graph.initializer):
+        if _is_external(tensor):
+            yield tensor, place
     nodes = itertools.chain(model.graph.node, *(function.node for function in model.functions))
     for node in all_nodes(nodes):
         for attribute in node.attribute:
             graphs = [attribute.g] if attribute.HasField("g") else attribute.graphs
             inner = [t for graph in graphs for t in graph.initializer]
-            yield from (t for t in (attribute.t, *attribute.tensors, *inner) if _is_external(t))
+            own = (attribute.t, *attribute.tensors, *inner)
+            yield from ((tensor, -1) for tensor in own if _is_external(tensor))
 
 
 def _is_external(tensor: TensorProto) -> bool:

@@ -34,13 +34,15 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 def prepare(
     model: onnx.ModelProto,
+    weights: Mapping[str, np.ndarray],
     shapes: Mapping[str, tuple[int, ...]],
     fixed: Sequence[tuple[str, str]],
     suggest: Callable[[OpenInputs], str] = write_options,
 ) -> tuple[OnnxGraph, list[Decision]]:
     """Return the graph with static shapes of its inputs, and what was assumed of these.
 
-    Inputs that are `fixed` are constants.  `suggest` writes the hint of an error for inputs whose
+    `weights` are initialisers that `model` lacks the data of.  Inputs that are `fixed` are
+    constants.  `suggest` writes the hint of an error for inputs whose
     shapes stay open.
 
     Raises:
@@ -66,7 +68,7 @@ def prepare(
         elif 0 in spec.shape:  # it holds nothing, which makes it a constant
             graph.set_constant(spec.name, np.empty(spec.shape, spec.dtype))
     graph.inputs = [spec for spec in graph.inputs if spec.name not in graph.constants]
-    for name, value in load_constants(source).items():
+    for name, value in load_constants(source, weights).items():
         graph.set_constant(name, value)
     made = {*graph.types, *(name for node in source.node for name in node.output)}
     for name in graph.outputs:

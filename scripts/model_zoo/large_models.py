@@ -1,0 +1,189 @@
+"""Networks of hundreds of MiB, with the extents of well-known ones and seeded weights.
+
+Sources of the architectures: Rombach et al. 2022 (U-Net and decoder of Stable Diffusion 1.5),
+Radford et al. 2021 (the text encoder of CLIP ViT-L/14), Yang et al. 2024 (Depth Anything, small),
+Kirillov et al. 2023 (the image encoder of SAM-B), Radford et al. 2022 (the encoder of Whisper
+base).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from model_zoo.onnx_net import OnnxNet
+from model_zoo.token_layers import (
+    add_places,
+    attention,
+    encoder_layer,
+    gelu,
+    group_norm,
+    layer_norm,
+    linear,
+    patches,
+    reshape,
+    silu,
+    to_image,
+    to_tokens,
+    transpose,
+)
+from model_zoo.weights import RESIDUAL_SCALE
+
+
+def sd_unet(*, size: int = 64, width: float = 1.0, seed: int = 0) -> onnx.ModelProto:
+    """The U-Net of Stable Diffusion 1.5 in float16: four levels, three of them see the text."""
+    net = OnnxNet("sd_unet", (1, 4, size, size), seed=seed, dtype=np.float16)
+    base = max(1, round(10 * width)) * 32
+    text = net.input("text", (1, 77, 768))
+    time = net.input("time", (1, base))
+    for _ in range(2):
+        time = silu(net, linear(net, time, 4 * base, gain=1.0))
+
+    def residual(x: str, out: int) -> str:
+        y = net.conv(silu(net, group_norm(net, x)), out, 3)
+        shift = reshape(net, linear(net, time, out, gain=0.1), (1, out, 1, 1))
+        y = net.node("Add", [y, shift], net.shapes[y])
+        y = net.conv(silu(net, group_norm(net, y)), out, 3)
+        return net.add(x if net.shapes[x] == net.shapes[y] else net.conv(x, out, 1), y)
+
+    def see_text(x: str) -> str:
+        _, channels, high, wide = net.shapes[x]
+        y = to_tokens(net, net.conv(group_norm(net, x), channels, 1))
+        y = net.add(y, attention(net, layer_norm(net, y), 8))
+        y = net.add(y, attention(net, layer_norm(net, y), 8, of=text))
+        normed = layer_norm(net, y)
+        gate = gelu(net, linear(net, normed, 4 * channels, gain=1.0))
+        hidden = linear(net, normed, 4 * channels, gain=1.0)
+        gated = net.node("Mul", [hidden, gate], net.shapes[gate])
+        y = net.add(y, linear(net, gated, channels, gain=RESIDUAL_SCALE))
+        return net.add(x, net.conv(to_image(net, y, (high, wide)), channels, 1))
+
+    x = net.conv("input", base, 3)
+    kept = [x]
+    for level, factor in enumerate((1, 2, 4, 4)):
+        for _ in range(2):
+            x = residual(x, base * factor)
+            x = see_text(x) if level < 3 else x
+            kept.append(x)
+        if level < 3:
+            x = net.conv(x, base * factor, 3, stride=2)
+            kept.append(x)
+    x = residual(see_text(residual(x, 4 * base)), 4 * base)
+    for level, factor in enumerate((4, 4, 2, 1)):
+        for _ in range(3):
+            x = residual(net.concat([x, kept.pop()]), base * factor)
+            x = see_text(x) if level else x
+        if level < 3:
+            x = net.conv(_double(net, x), base * factor, 3)
+    return net.finish(net.conv(silu(net, group_norm(net, x)), 4, 3))
+
+
+def sd_decoder(*, size: int = 64, width: float = 1.0, seed: int = 0) -> onnx.ModelProto:
+    """The decoder of Stable Diffusion's images: eight times the extents of what it is given."""
+    net = OnnxNet("sd_decoder", (1, 4, size, size), seed=seed)
+    base = max(1, round(4 * width)) * 32
+
+    def residual(x: str, out: int) -> str:
+        y = net.conv(silu(net, group_norm(net, x)), out, 3)
+        y = net.conv(silu(net, group_norm(net, y)), out, 3)
+        return net.add(x if net.shapes[x] == net.shapes[y] else net.conv(x, out, 1), y)
+
+    x = residual(net.conv(net.conv("input", 4, 1), 4 * base, 3), 4 * base)
+    seen = attention(net, to_tokens(net, group_norm(net, x)), 1)
+    x = residual(net.add(x, to_image(net, seen, (size, size))), 4 * base)
+    for level, factor in enumerate((4, 4, 2, 1)):
+        for _ in range(3):
+            x = residual(x, base * factor)
+        if level < 3:
+            x = net.conv(_double(net, x), base * factor, 3)
+    return net.finish(net.conv(silu(net, group_norm(net, x)), 3, 3))
+
+
+def clip_text(*, width: float = 1.0, seed: int = 0) -> onnx.ModelProto:
+    """CLIP's encoder of 77 tokens, which are looked up in a table of 49,408."""
+    net = OnnxNet("clip_text", (1, 77), seed=seed, input_dtype=np.int64)
+    heads = max(1, round(12 * width))
+    dim = 64 * heads
+    table = net.constant(net.weights.matrix(49408, dim, gain=0.04 * 49408))
+    x = add_places(net, net.node("Gather", [table, "input"], (1, 77, dim)))
+    mask = net.constant(np.triu(np.full((1, 1, 77, 77), -1e4, np.float32), 1))
+    for _ in range(12):
+        x = encoder_layer(net, x, heads, mask=mask)
+    return net.finish(layer_norm(net, x))
+
+
+def depth_anything(*, size: int = 518, width: float = 1.0, seed: int = 0) -> onnx.ModelProto:
+    """Depth Anything: a vision transformer of patches of 14, four of whose layers become a map."""
+    net = OnnxNet("depth_anything", (1, 3, size, size), seed=seed)
+    heads = max(1, round(6 * width))
+    side, dim = size // 14, 64 * heads
+    x = add_places(net, patches(net, dim, 14))
+    levels = []
+    for layer in range(12):
+        x = encoder_layer(net, x, heads)
+        if layer % 3 == 2:
+            levels.append(net.conv(to_image(net, x, (side, side)), 64, 3))
+    x = levels.pop()
+    while levels:
+        x = net.add(x, net.conv(net.relu(net.add(x, levels.pop())), 64, 3))
+    x = net.relu(net.conv(_double(net, _double(net, x)), 32, 3))
+    return net.finish(net.relu(net.conv(x, 1, 1)))
+
+
+def sam_encoder(*, size: int = 1024, width: float = 1.0, seed: int = 0) -> onnx.ModelProto:
+    """SAM-B's image encoder: attention in windows of 16 x 16 patches, in four layers to all."""
+    net = OnnxNet("sam_encoder", (1, 3, size, size), seed=seed)
+    heads = max(1, round(12 * width))
+    side, dim = size // 16, 64 * heads
+    x = add_places(net, patches(net, dim, 16))
+    for layer in range(12):
+        x = encoder_layer(net, x, heads) if layer % 3 == 2 else _in_windows(net, x, heads, side)
+    image = to_image(net, x, (side, side))
+    return net.finish(net.conv(net.conv(image, 256, 1), 256, 3))
+
+
+def whisper_encoder(*, size: int = 3000, width: float = 1.0, seed: int = 0) -> onnx.ModelProto:
+    """Whisper base's encoder of `size` columns of a spectrogram, 30 seconds of sound."""
+    net = OnnxNet("whisper_encoder", (1, 80, size), seed=seed)
+    heads = max(1, round(8 * width))
+    x = "input"
+    for stride in (1, 2):
+        _, channels, columns = net.shapes[x]
+        filters = net.weights.filters((64 * heads, channels, 3, 1), 3 * channels)[..., 0]
+        shape = (1, 64 * heads, columns // stride)
+        inputs = [x, net.constant(filters)]
+        x = net.node("Conv", inputs, shape, kernel_shape=[3], strides=[stride], pads=[1, 1])
+        x = gelu(net, x)
+    x = add_places(net, to_tokens(net, x))
+    for _ in range(6):
+        x = encoder_layer(net, x, heads)
+    return net.finish(layer_norm(net, x))
+
+
+def _double(net: OnnxNet, x: str) -> str:
+    """An image of twice the extents, by its nearest pixels."""
+    batch, channels, height, width = net.shapes[x]
+    shape = (batch, channels, 2 * height, 2 * width)
+    sizes = net.constant(np.array(shape, np.int64))
+    how = {"mode": "nearest", "nearest_mode": "floor"}
+    how["coordinate_transformation_mode"] = "asymmetric"
+    return net.node("Resize", [x, "", "", sizes], shape, **how)
+
+
+def _in_windows(net: OnnxNet, x: str, heads: int, side: int) -> str:
+    """A layer of which each 16 x 16 tokens see themselves alone."""
+    dim, count = net.shapes[x][-1], side // 16
+    parts = transpose(net, reshape(net, x, (count, 16, count, 16, dim)), [0, 2, 1, 3, 4])
+    x = encoder_layer(net, reshape(net, parts, (count * count, 256, dim)), heads)
+    parts = transpose(net, reshape(net, x, (count, count, 16, 16, dim)), [0, 2, 1, 3, 4])
+    return reshape(net, parts, (1, side * side, dim))
+
+
+LARGE = {
+    "sd_unet": sd_unet,
+    "sd_decoder": sd_decoder,
+    "clip_text": clip_text,
+    "depth_anything": depth_anything,
+    "sam_encoder": sam_encoder,
+    "whisper_encoder": whisper_encoder,
+}
