@@ -130,6 +130,12 @@ class _Compiled(EnteredModel):
         help="Of an int8 model, also carry code for the phone's CPU: the C API computes by it "
         "where there is no OpenCL device, or it refuses the kernels.",
     )
+    onnxruntime: bool = option(
+        "--onnxruntime",
+        is_flag=True,
+        help="Also write NAME_ctx.onnx beside the bundle: onnxruntime opens it, and computes by "
+        "the provider of `adrenoc runtime build --onnxruntime`.",
+    )
 
     def __post_init__(self) -> None:
         if self.accuracy is None and self.folder is not None:
@@ -147,6 +153,8 @@ class _Compiled(EnteredModel):
                 raise click.UsageError("--accuracy is for whole compilations: no --stop-after")
         if self.fallback is not None and self.stop_after is not None:
             raise click.UsageError("--fallback cpu is a part of bundles: no --stop-after")
+        if self.onnxruntime and self.stop_after is not None:
+            raise click.UsageError("--onnxruntime names a bundle: no --stop-after")
         check_devices(len(self.devices[1]), self.stop_after, self.fallback, self.dump_dir)
 
     @cached_property
@@ -199,6 +207,8 @@ class _Compiled(EnteredModel):
         )
         if self.fallback is not None and shaped.states:
             raise click.UsageError("--fallback cpu keeps no states: --state none")
+        if self.onnxruntime and shaped.states:
+            raise click.UsageError("--onnxruntime keeps no states: --state none")
         if self.fallback is not None and len(shaped.buckets) > 1:
             raise click.UsageError(
                 "--fallback cpu is for one choice of shapes: no ranges with --shape"
@@ -268,6 +278,8 @@ def _compile(
     reporter: Reporter,
 ) -> tuple[Made | None, AccuracyReport | None]:
     """Make the bundle, or stop before; with the plan for a tolerance where one is asked for."""
+    from adrenoc.base.files.outputs import check_file_can_be_written
+    from adrenoc.bundle.onnx_context import context_file, write_onnx_context
     from adrenoc.compile.make import default_output, make_bundle
 
     target, members = given.devices
@@ -282,6 +294,8 @@ def _compile(
         run_stages(start, reporter=reporter, dump_dir=given.dump_dir, stop_after=given.stop_after)
         return None, None
     output = given.output or default_output(given.model)
+    if given.onnxruntime:  # before the minutes of a compilation
+        check_file_can_be_written(context_file(output))
     made = make_bundle(
         given.model,
         target=target,
@@ -297,6 +311,8 @@ def _compile(
         words=shaped.words,
         editions=plan_editions(members, preset, given.said(policy), options.float32_tensors),
     )
+    if given.onnxruntime:
+        reporter.note(f"onnxruntime opens {write_onnx_context(output)}")
     return made, plan
 
 

@@ -41,6 +41,15 @@ class _Built:
         is_flag=True,
         help="Build libadrenoc_runtime.a, and programs that hold it and need the C library alone.",
     )
+    onnxruntime: bool = option(
+        "--onnxruntime",
+        is_flag=True,
+        help="Build libadrenoc_ep.so, too: bundles run inside of onnxruntime 1.23 and newer.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.static and self.onnxruntime:
+            raise click.UsageError("--onnxruntime needs the shared library: no --static")
 
 
 @click.command("build", cls=Command)
@@ -62,6 +71,7 @@ def build_runtime_command(given: _Built) -> int:
             abi=given.abi or ("arm64-v8a" if android_ndk_folders() else HOST),
             api=MIN_API if given.api is None else given.api,
             static=given.static,
+            onnxruntime=given.onnxruntime,
             sanitize=read_choice("ADRENOC_SANITIZE", "address,undefined", "thread"),
             clml_sdk=given.clml_sdk,
             reporter=reporter,

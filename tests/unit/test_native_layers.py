@@ -59,6 +59,16 @@ def test_the_runtime_includes_downwards() -> None:
     assert _wrong(NATIVE / "runtime/src", (*RUNTIME, *PLUGIN)) == []
 
 
+def test_the_provider_of_onnxruntime_stands_on_the_c_api() -> None:
+    # What it takes of the runtime's sources needs nothing else.
+    included = {
+        room
+        for path in sorted((NATIVE / "onnxruntime").glob("*.[ch]*"))
+        for room in re.findall(r'^#include "(\w+)/', path.read_text(), re.MULTILINE)
+    }
+    assert included == {"base"}
+
+
 def test_files_lie_beside_what_they_implement() -> None:
     # `x.cc` includes `ROOM/x.h` of its own room, where there is one.
     for path in (NATIVE / "src").rglob("*.h"):

@@ -56,6 +56,8 @@ ARCHIVE = "libadrenoc_runtime.a"
 NAME_LIBRARY = "libtvm_ffi.so"
 RUNNER = "adrenoc_run"
 SERVER = "adrenoc_rpc"
+PROVIDER = "libadrenoc_ep.so"
+"""The execution provider of onnxruntime."""
 HEADERS = ("adrenoc.h", "adrenoc.hpp", "adrenoc_process.h")
 RUNTIME_FOLDER = make_listed_kind("runtime")
 
@@ -108,9 +110,37 @@ class Runtime:
         return self.folder / RUNNER
 
     @property
+    def provider(self) -> Path:
+        """The library that onnxruntime registers, where it was built."""
+        return self.folder / PROVIDER
+
+    @property
     def server(self) -> Path:
         """The program that serves TVM's RPC protocol."""
         return self.folder / SERVER
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What is made of the objects; `sanitize` has objects of its own."""
+
+    static: bool
+    onnxruntime: bool
+    sanitize: str
+
+    @property
+    def folder(self) -> str:
+        """Where CMake puts it, under what it compiles in."""
+        if self.static:
+            return "out-static"
+        return "out-onnxruntime" if self.onnxruntime else "out"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What the loader or the user starts with."""
+        if self.static:
+            return (RUNNER, SERVER)
+        return (LIBRARY, RUNNER, SERVER, *((PROVIDER,) if self.onnxruntime else ()))
 
 
 def build_runtime(
@@ -119,6 +149,7 @@ def build_runtime(
     ndk: Path | None = None,
     api: int = MIN_API,
     static: bool = False,
+    onnxruntime: bool = False,
     sanitize: str = "",
     clml_sdk: Path | None = None,
     cache: Path | None = None,
@@ -132,7 +163,8 @@ def build_runtime(
     `abi` is one of `adrenoc.native.android.runtime_toolchain.ABIS`.  With `clml_sdk`, a folder of
     Qualcomm's OpenCL ML SDK, regions run by that library.
 
-    `static` builds an archive, and programs that hold the runtime, instead of a shared library.
+    `static` builds an archive, and programs that hold the runtime, instead of a shared library;
+    `onnxruntime` its execution provider, too, which needs the shared one.
     `ndk` is the NDK for the Android ABIs, else `adrenoc.native.android.ndk` finds it; `api` the API
     level of the oldest Android that the result is for.  `sanitize` builds with sanitizers
     (`address,undefined` or `thread`).  `cache` replaces the cache folder.
@@ -148,7 +180,8 @@ def build_runtime(
     if clml_sdk is not None:
         toolchain = add_clml(toolchain, clml_sdk)
     digest = _sources_digest()
-    parts = (digest, toolchain.identity, toolchain.options, abi, static, sanitize, LICENSE, NOTICE)
+    kind = _Kind(static=static, onnxruntime=onnxruntime, sanitize=sanitize)
+    parts = (digest, toolchain.identity, toolchain.options, abi, kind, LICENSE, NOTICE)
     java = (native_half_digest(),) if _is_for_java(toolchain, static) else ()
     key = sha256_bytes(repr((*parts, *java)).encode())[:24]
     stamp = (
@@ -168,9 +201,9 @@ def build_runtime(
                 )
                 _drop(place)
             if wrong:
-                made = _compile(folder, toolchain, stamp=stamp, static=static, sanitize=sanitize)
-                programs = (RUNNER, SERVER) if static else (LIBRARY, RUNNER, SERVER)
-                _check(made, toolchain, files=(*programs, *([JNI_LIBRARY] if java else ())))
+                made = _compile(folder, toolchain, kind, stamp=stamp)
+                more = (JNI_LIBRARY,) if java else ()
+                _check(made, toolchain, files=(*kind.files, *more))
                 _copy(made, place)
     return Runtime(abi=abi, folder=place, stamp=stamp, cached=cached, files=_files(place))
 
@@ -277,9 +310,7 @@ def _list_kept(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_file() and path.name != LIST_FILE)
 
 
-def _compile(
-    scratch: Path, toolchain: Toolchain, *, stamp: str, static: bool, sanitize: str
-) -> Path:
+def _compile(scratch: Path, toolchain: Toolchain, kind: _Kind, *, stamp: str) -> Path:
     """Compile everything; returns the folder with what belongs to the runtime."""
     cmake = find_tool("cmake")
     native = _native_folder()
@@ -289,20 +320,21 @@ def _compile(
         f"-DTVM_HOME={package_folder('tvm')}",
         f"-DTVM_FFI_HOME={package_folder('tvm_ffi')}",
         f"-DADRENOC_STAMP={stamp}",
-        f"-DADRENOC_SANITIZE={sanitize}",
-        f"-DADRENOC_STATIC={'ON' if static else 'OFF'}",
+        f"-DADRENOC_SANITIZE={kind.sanitize}",
+        f"-DADRENOC_STATIC={'ON' if kind.static else 'OFF'}",
+        f"-DADRENOC_ONNXRUNTIME={'ON' if kind.onnxruntime else 'OFF'}",
         *toolchain.options,
     ]
     run_tool(configure, deed="configure the runtime")
     build = [cmake, "--build", str(scratch)]
     run_tool(build, deed="build the runtime", timeout_s=_BUILD_SECONDS)
-    made = scratch / ("out-static" if static else "out")
+    made = scratch / kind.folder
     for name in HEADERS:
         shutil.copy(native / "include" / name, made / name)
-    if _is_for_java(toolchain, static):
+    if _is_for_java(toolchain, kind.static):
         built = build_native_half(made, scratch / FOLDER, toolchain.options)
         shutil.copy(built, made / JNI_LIBRARY)
-    _write_licenses(made, scratch, toolchain, static=static)
+    _write_licenses(made, scratch, toolchain, static=kind.static)
     return made
 
 

@@ -45,7 +45,8 @@ void Model::refuse_cancelled() const {
 double Model::piece_ms() const {
   if (cancel_within_ms_ <= 0) return 0;
   // What is over sooner than that can be one recording.
-  const bool is_short = last_run_ms_ >= 0 && last_run_ms_ <= cancel_within_ms_;
+  const bool is_known = last_run_ms_ >= 0 && launched_ == chosen_.bucket;
+  const bool is_short = is_known && last_run_ms_ <= cancel_within_ms_;
   return is_short ? 0 : cancel_within_ms_;
 }
 

@@ -1,0 +1,105 @@
+"""A model of one node that names a bundle, which onnxruntime computes by adrenoc's provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adrenoc.base.files.outputs import write_atomically
+from adrenoc.bundle.buckets import Batch, BucketEntry, Buckets, read_buckets
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.manifest import TensorSpec
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, ValueInfoProto
+
+PROVIDER = "AdrenocExecutionProvider"
+_OPSET = 17  # of a model without operators of ONNX: what every onnxruntime since 1.23 reads
+_IR_VERSION = 8
+
+_NO_BATCH = Batch(inputs=(), outputs=(), refused="")
+
+
+def context_file(bundle: Path) -> Path:
+    """Return where the model of a bundle lies: `NAME_ctx.onnx` beside it."""
+    return bundle.with_name(f"{bundle.stem}_ctx.onnx")
+
+
+def write_onnx_context(path: Path) -> Path:
+    """Write the model that names the bundle at `path`, beside it, and return its path.
+
+    Raises:
+        BundleError: there is no bundle, or it is damaged.
+        OutputError: nothing can be written there.
+    """
+    place = context_file(path)
+    write_atomically(place, _model(path).SerializeToString(deterministic=True))
+    return place
+
+
+def _model(path: Path) -> ModelProto:
+    from onnx import helper
+
+    bundle = open_bundle(path)
+    manifest = bundle.manifest
+    entry = BucketEntry(folder=".", inputs=manifest.inputs, outputs=manifest.outputs)
+    buckets = read_buckets(bundle) or Buckets(buckets=(entry,), batch=_NO_BATCH)
+    batch = buckets.batch
+    in_axes = {} if batch.refused else dict.fromkeys(batch.inputs, 0)
+    out_axes = {} if batch.refused else {one.name: one.axis for one in batch.outputs}
+    inputs = _open([entry.inputs for entry in buckets.buckets], in_axes)
+    outputs = _open([entry.outputs for entry in buckets.buckets], out_axes)
+    node = helper.make_node(
+        "EPContext",
+        [spec.name for spec in manifest.inputs],
+        [spec.name for spec in manifest.outputs],
+        name=manifest.name,
+        domain="com.microsoft",
+        source=PROVIDER,
+        main_context=1,
+        embed_mode=0,
+        ep_cache_context=path.name,
+        partition_name=manifest.name,
+        onnx_model_filename=manifest.model.file,
+        notes=f"{manifest.target.name}, {manifest.options.preset}",
+    )
+    graph = helper.make_graph(
+        [node],
+        manifest.name,
+        inputs,
+        outputs,
+    )
+    return helper.make_model(
+        graph,
+        producer_name="adrenoc",
+        ir_version=_IR_VERSION,
+        opset_imports=[
+            helper.make_opsetid("", _OPSET),
+            helper.make_opsetid("com.microsoft", 1),
+        ],
+    )
+
+
+def _open(
+    buckets: Sequence[Sequence[TensorSpec]], filled: Mapping[str, int]
+) -> list[ValueInfoProto]:
+    """Return the tensors of all buckets, with a name for each extent that is not in all of them.
+
+    `filled` has the axes that may also be shorter than any bucket's.
+    """
+    import numpy as np
+    from onnx import helper
+
+    opened = []
+    for specs in zip(*buckets, strict=True):
+        name, dtype = specs[0].name, np.dtype(specs[0].dtype)
+        columns = [set(extents) for extents in zip(*(spec.shape for spec in specs), strict=True)]
+        shape: list[str | int] = [
+            f"{name}_{axis}" if len(seen) > 1 or filled.get(name) == axis else seen.pop()
+            for axis, seen in enumerate(columns)
+        ]
+        opened.append(
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
+        )
+    return opened

@@ -1,0 +1,73 @@
+#include "bundle.h"
+
+#include <algorithm>
+#include <set>
+
+#include "adrenoc.h"
+#include "base/failure.h"
+#include "base/json.h"
+
+namespace adrenoc_ep {
+namespace {
+
+using adrenoc_runtime::Json;
+
+constexpr size_t kDigestLetters = 65;  // with the 0 behind them
+constexpr const char* kDigest = "file_sha256";
+
+std::string missing_of(const Json& tensors, const std::set<std::string>& names) {
+  for (const Json& tensor : tensors.list()) {
+    const std::string& name = tensor.at("name").text();
+    if (names.count(name) == 0) return name;
+  }
+  return "";
+}
+
+std::string compare(const Json& manifest, const std::string& model, const std::vector<Node>& nodes) {
+  const Json& compiled = manifest.at("model");
+  if (compiled.object().count(kDigest) == 0) {
+    return "it was compiled from several files, which its manifest has no SHA-256 of: open the model "
+           "that adrenoc compile --onnxruntime writes";
+  }
+  char digest[kDigestLetters];
+  if (adrenoc_file_sha256(model.c_str(), digest) != ADRENOC_OK) return adrenoc_last_error();
+  if (compiled.at(kDigest).text() != digest) {
+    return "it was compiled from another file than " + model + " (its SHA-256 differs)";
+  }
+  std::set<std::string> read;
+  std::set<std::string> made;
+  for (const Node& node : nodes) {
+    read.insert(node.inputs.begin(), node.inputs.end());
+    made.insert(node.outputs.begin(), node.outputs.end());
+  }
+  const std::string input = missing_of(manifest.at("inputs"), read);
+  if (!input.empty()) return "no node reads its input `" + input + "`";
+  const std::string output = missing_of(manifest.at("outputs"), made);
+  return output.empty() ? "" : "no node makes its output `" + output + "`";
+}
+
+}  // namespace
+
+std::vector<std::string> split_paths(const std::string& text) {
+  std::vector<std::string> paths;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find(';', start), text.size());
+    if (end != start) paths.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return paths;
+}
+
+std::string why_not(const std::string& bundle, const std::string& model,
+                    const std::vector<Node>& nodes) {
+  if (model.empty()) return "the model came from memory, and has no file to compare";
+  const char* described = adrenoc_describe(bundle.c_str());
+  if (described == nullptr) return adrenoc_last_error();
+  try {
+    return compare(Json::parse(described, bundle).at("manifest"), model, nodes);
+  } catch (const adrenoc_runtime::Failure& failure) {
+    return failure.what();
+  }
+}
+
+}  // namespace adrenoc_ep

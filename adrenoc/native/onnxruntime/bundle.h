@@ -1,0 +1,22 @@
+// What a bundle says of itself before it is loaded.
+#ifndef ADRENOC_ONNXRUNTIME_BUNDLE_H_
+#define ADRENOC_ONNXRUNTIME_BUNDLE_H_
+
+#include <string>
+#include <vector>
+
+#include "graph.h"
+
+namespace adrenoc_ep {
+
+// "a.adrenoc;b.adrenoc" as paths.
+[[nodiscard]] std::vector<std::string> split_paths(const std::string& text);
+
+// Why a bundle does not compute these nodes, which are all of the model in a file; "" where it does:
+// it was compiled from that very file, and the nodes read and make all of its tensors.
+[[nodiscard]] std::string why_not(const std::string& bundle, const std::string& model,
+                                  const std::vector<Node>& nodes);
+
+}  // namespace adrenoc_ep
+
+#endif  // ADRENOC_ONNXRUNTIME_BUNDLE_H_

@@ -1,0 +1,182 @@
+#include "part.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace adrenoc_ep {
+namespace {
+
+thread_local double deadline_ms = 0;
+
+using Names = std::vector<std::string>;
+
+// Where `name` is among `names`.
+size_t place_of(const std::string& name, const Names& names) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) throw Refusal(ORT_INVALID_GRAPH, "the node has no tensor `" + name + "`");
+  return static_cast<size_t>(found - names.begin());
+}
+
+bool has_all(const Names& names, const std::vector<Model::Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const Model::Tensor& tensor) {
+    return std::find(names.begin(), names.end(), tensor.name) != names.end();
+  });
+}
+
+// What stands for the bundle's tensors, in their order.
+Names in_order(const Names& context, const std::vector<Model::Tensor>& tensors, bool by_name,
+               const char* kind) {
+  Names ordered;
+  if (by_name) {
+    for (const Model::Tensor& tensor : tensors) ordered.push_back(tensor.name);
+    return ordered;
+  }
+  if (context.size() != tensors.size()) {
+    throw Refusal(ORT_INVALID_GRAPH, "the node has " + std::to_string(context.size()) + " " + kind +
+                                         ", the bundle has " + std::to_string(tensors.size()));
+  }
+  return context;
+}
+
+struct Facts {
+  int dtype = 0;
+  std::vector<int64_t> shape;
+};
+
+Facts facts_of(const OrtValue* value) {
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  check(api().GetTensorTypeAndShape(value, &info));
+  const auto free = [](OrtTensorTypeAndShapeInfo* one) { api().ReleaseTensorTypeAndShapeInfo(one); };
+  const std::unique_ptr<OrtTensorTypeAndShapeInfo, decltype(free)> held(info, free);
+  Facts facts;
+  size_t rank = 0;
+  check(api().GetTensorElementType(info, &facts.dtype));
+  check(api().GetDimensionsCount(info, &rank));
+  facts.shape.resize(rank);
+  check(api().GetDimensions(info, facts.shape.data(), rank));
+  return facts;
+}
+
+// Bytes of an element; 0 for what no bundle has.
+uint64_t width_of(adrenoc_dtype dtype) {
+  switch (dtype) {
+    case ADRENOC_UINT8:
+    case ADRENOC_INT8:
+    case ADRENOC_BOOL:
+      return 1;
+    case ADRENOC_UINT16:
+    case ADRENOC_INT16:
+    case ADRENOC_FLOAT16:
+      return 2;
+    case ADRENOC_FLOAT32:
+    case ADRENOC_INT32:
+    case ADRENOC_UINT32:
+      return 4;
+    case ADRENOC_FLOAT64:
+    case ADRENOC_INT64:
+    case ADRENOC_UINT64:
+      return 8;
+    case ADRENOC_DTYPE_UNKNOWN:
+      return 0;
+  }
+  return 0;
+}
+
+adrenoc_tensor in_host(void* memory, const Model::Tensor& tensor,
+                       const std::vector<int64_t>& shape) {
+  static char nothing;  // for tensors of no bytes, whose memory may be null
+  adrenoc_tensor given{};
+  given.memory = memory == nullptr ? &nothing : memory;
+  given.bytes = width_of(tensor.dtype);
+  for (const int64_t extent : shape) given.bytes *= static_cast<uint64_t>(extent);
+  given.shape = {shape.data(), static_cast<uint32_t>(shape.size())};
+  return given;
+}
+
+std::vector<int64_t> shape_of(const adrenoc_model* model, const std::vector<adrenoc_shape>& shapes,
+                              size_t output) {
+  uint32_t rank = 0;
+  const auto ask = [&](int64_t* extents) {
+    check(adrenoc_output_shape_for(model, shapes.data(), shapes.size(), output, extents, &rank));
+  };
+  ask(nullptr);
+  std::vector<int64_t> shape(rank);
+  if (rank != 0) ask(shape.data());
+  return shape;
+}
+
+}  // namespace
+
+void set_deadline_ms(double ms) { deadline_ms = ms; }
+
+Part::Part(std::shared_ptr<Model> model, const Names& inputs, const Names& outputs,
+           const Names& context_inputs, const Names& context_outputs)
+    : model_(std::move(model)) {
+  version = api().version;
+  set(kCreateState, create_state);
+  set(kCompute, compute);
+  set(kReleaseState, release_state);
+  const bool by_name = has_all(context_inputs, model_->inputs()) &&
+                       has_all(context_outputs, model_->outputs());
+  for (const std::string& name :
+       in_order(context_inputs, model_->inputs(), by_name, "inputs")) {
+    input_of_.push_back(place_of(name, inputs));
+  }
+  const Names made = in_order(context_outputs, model_->outputs(), by_name, "outputs");
+  for (const std::string& name : outputs) output_of_.push_back(place_of(name, made));
+}
+
+// Runs have nothing of their own.
+OrtStatus* Part::create_state(OrtNodeComputeInfo* self, void*, void** state) noexcept {
+  *state = self;
+  return nullptr;
+}
+
+void Part::release_state(OrtNodeComputeInfo*, void*) noexcept {}
+
+OrtStatus* Part::compute(OrtNodeComputeInfo* self, void*, OrtKernelContext* context) noexcept {
+  return guarded([&] { static_cast<const Part*>(self)->run(context); });
+}
+
+void Part::run(OrtKernelContext* context) const {
+  std::vector<Facts> facts;
+  std::vector<adrenoc_tensor> inputs;
+  std::vector<adrenoc_shape> shapes;
+  facts.reserve(input_of_.size());
+  for (size_t i = 0; i < input_of_.size(); ++i) {
+    const Model::Tensor& tensor = model_->inputs()[i];
+    const OrtValue* value = nullptr;
+    check(api().KernelContext_GetInput(context, input_of_[i], &value));
+    const void* data = nullptr;
+    check(api().GetTensorData(value, &data));
+    facts.push_back(facts_of(value));
+    if (facts.back().dtype != tensor.dtype) {
+      throw Refusal(ORT_INVALID_ARGUMENT, "input `" + tensor.name + "` has the ONNX dtype " +
+                                              std::to_string(facts.back().dtype) +
+                                              ", the bundle was compiled for " +
+                                              std::to_string(tensor.dtype));
+    }
+    // Nothing is written to an input.
+    inputs.push_back(in_host(const_cast<void*>(data), tensor, facts.back().shape));
+    shapes.push_back(inputs.back().shape);
+  }
+  std::vector<adrenoc_tensor> outputs(model_->outputs().size());
+  for (size_t i = 0; i < output_of_.size(); ++i) {
+    const size_t place = output_of_[i];
+    const std::vector<int64_t> shape = shape_of(model_->handle(), shapes, place);
+    OrtValue* value = nullptr;
+    check(api().KernelContext_GetOutput(context, i, shape.data(), shape.size(), &value));
+    if (value == nullptr) continue;  // nobody asks for it
+    void* data = nullptr;
+    check(api().GetTensorMutableData(value, &data));
+    outputs[place] = in_host(data, model_->outputs()[place], shape);
+    outputs[place].shape = {};
+  }
+  adrenoc_run_options options{};
+  options.struct_bytes = sizeof(options);
+  options.deadline_ms = deadline_ms;
+  check(adrenoc_run_with(model_->handle(), inputs.data(), inputs.size(), outputs.data(),
+                         outputs.size(), &options));
+}
+
+}  // namespace adrenoc_ep

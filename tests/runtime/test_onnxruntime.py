@@ -1,0 +1,318 @@
+"""Bundles inside of onnxruntime, by the wheel as it is: numbers, refusals, cancelling, threads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from adrenoc.base.errors import DependencyError
+from adrenoc.bundle.bundle import open_bundle
+from adrenoc.cli.main import main
+from adrenoc.device.run import run_bundle
+from adrenoc.native.android.elf import read_elf
+from adrenoc.native.android.runtime_build import PROVIDER, Runtime, build_runtime
+from tests.models import graph, write, write_network, write_stepper
+from tests.runtime.programs import HERE, Case, Finished, run_case
+
+Execute = Callable[..., Finished]
+Deed = Callable[..., dict[str, Any]]
+
+ort = pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="session")
+def inside(runtime: Runtime) -> Runtime:
+    """The runtime with the provider, of the same objects."""
+    try:
+        return build_runtime(onnxruntime=True)
+    except DependencyError as error:
+        pytest.skip(f"{error.message} ({error.hint})")
+
+
+@pytest.fixture
+def deed(
+    inside: Runtime, opencl: str, work: Path, execute: Execute, tmp_path: Path
+) -> Iterator[Deed]:
+    """Do something in onnxruntime; the outputs come back as `outputs`."""
+
+    def do(
+        name: str,
+        model: Path,
+        inputs: list[np.ndarray],
+        outputs: int = 0,
+        **options: str,
+    ) -> dict[str, Any]:
+        files = [tmp_path / f"{place}.npy" for place in range(len(inputs) + outputs)]
+        for file, array in zip(files, inputs, strict=False):
+            np.save(file, array)
+        said = {"opencl_library": opencl, "cache_folder": str(work / "ort-cache"), **options}
+        said = {key.replace("__", "."): value for key, value in said.items() if value}
+        command = [sys.executable, HERE / "ort_program.py", name, inside.provider, model]
+        done = execute(*command, json.dumps(said), *files, PYTHONPATH="")
+        told = done.json()
+        told["log"] = done.err
+        assert told.pop("tvm") == []
+        if outputs and "error" not in told:
+            told["outputs"] = [np.load(file) for file in files[len(inputs) :]]
+        return told
+
+    yield do
+
+
+def _compile(model: Path, output: Path, *more: str, preset: str = "fp32") -> Path:
+    """The model that onnxruntime opens."""
+    words = ["compile", str(model), "--device", "host", "--preset", preset, "--onnxruntime"]
+    assert main([*words, *more, "-o", str(output)]) == 0
+    return output.with_name(f"{output.stem}_ctx.onnx")
+
+
+@pytest.fixture(scope="session")
+def two(case: Case, work: Path) -> Path:
+    """The network of the case: two inputs, two outputs."""
+    (work / "ort").mkdir(exist_ok=True)
+    return _compile(work / "two.onnx", work / "ort/two.adrenoc")
+
+
+def _reference(model: Path, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    made: list[np.ndarray] = session.run(None, dict(zip(names, inputs, strict=True)))
+    return made
+
+
+def test_the_library_shows_two_functions_and_needs_no_onnxruntime(inside: Runtime) -> None:
+    facts = read_elf(inside.provider)
+    assert sorted(facts.exported) == ["CreateEpFactories", "ReleaseEpFactory"]
+    assert not [name for name in facts.needed if "onnxruntime" in name]
+    assert facts.run_path == "$ORIGIN"
+
+
+def test_a_runtime_without_it_has_no_such_file(runtime: Runtime) -> None:
+    assert PROVIDER not in {file.name for file in runtime.files}
+
+
+def test_bits_equal_the_runner(
+    two: Path,
+    case: Case,
+    deed: Deed,
+    inside: Runtime,
+    opencl: str,
+    execute: Execute,
+    tmp_path: Path,
+) -> None:
+    told = deed("run", two, list(case.arrays.values()), len(case.outputs))
+    bundle = two.with_name("two.adrenoc")
+    (tmp_path / "out").mkdir()
+    _, outputs = run_case(execute, inside.runner, opencl, bundle, case, tmp_path / "out")
+    for made, wanted in zip(told["outputs"], outputs.values(), strict=True):
+        np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize(("preset", "bound"), [("fp32", 1e-5), ("mixed", 1e-2)])
+def test_a_network(preset: str, bound: float, deed: Deed, tmp_path: Path) -> None:
+    model = write_network(tmp_path, "mobilenet_v2")
+    context = _compile(model, tmp_path / "net.adrenoc", preset=preset)
+    x = np.random.default_rng(1).standard_normal((1, 3, 64, 64)).astype("float32")
+    made = deed("run", context, [x], 1)["outputs"][0]
+    expected = _reference(model, [x])[0]
+    assert np.abs(made - expected).max() <= bound * np.ptp(expected)
+    bundle = open_bundle(tmp_path / "net.adrenoc")
+    own = run_bundle(bundle, inputs={bundle.manifest.inputs[0].name: x}, repeat=1).outputs
+    np.testing.assert_array_equal(made, next(iter(own.values())))
+
+
+def test_names_tell_which_tensor_is_which(two: Path, case: Case, deed: Deed) -> None:
+    model = onnx.load(two)
+    for repeated in (
+        model.graph.input,
+        model.graph.output,
+        model.graph.node[0].input,
+        model.graph.node[0].output,
+    ):
+        repeated.reverse()
+    turned = two.with_name("turned_ctx.onnx")
+    onnx.save(model, turned)
+    told = deed("run", turned, list(case.arrays.values())[::-1], len(case.outputs))
+    for made, wanted in zip(told["outputs"][::-1], case.outputs.values(), strict=True):
+        np.testing.assert_array_equal(made, wanted)
+
+
+def test_two_parts_with_onnxruntime_between(deed: Deed, tmp_path: Path) -> None:
+    """Convolution and a dense layer by a bundle each, under other names; Mish by onnxruntime."""
+    rng = np.random.default_rng(2)
+    conv = {"w": rng.standard_normal((4, 3, 3, 3)).astype("float32")}
+    dense = {"d": rng.standard_normal((4, 5)).astype("float32")}
+    head = [helper.make_node("Conv", ["x", "w"], ["m"], pads=[1, 1, 1, 1])]
+    tail = [
+        helper.make_node("GlobalAveragePool", ["n"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("MatMul", ["f", "d"], ["y"]),
+    ]
+    shapes = {"x": (1, 3, 8, 8), "n": (1, 4, 8, 8)}
+    parts = [
+        write(graph(head, {"x": shapes["x"]}, ["m"], conv), tmp_path, "head.onnx"),
+        write(graph(tail, {"n": shapes["n"]}, ["y"], dense), tmp_path, "tail.onnx"),
+    ]
+    nodes = []
+    for part, (read, made) in zip(parts, (("a", "b"), ("c", "e")), strict=True):
+        context = onnx.load(_compile(part, part.with_suffix(".adrenoc")))
+        node = context.graph.node[0]
+        node.input[:], node.output[:] = [read], [made]
+        nodes.append(node)
+    between = helper.make_node("Mish", ["b"], ["c"])
+    float32 = onnx.TensorProto.FLOAT
+    whole = helper.make_model(
+        helper.make_graph(
+            [nodes[0], between, nodes[1]],
+            "whole",
+            [helper.make_tensor_value_info("a", float32, shapes["x"])],
+            [helper.make_tensor_value_info("e", float32, (1, 5))],
+            value_info=[helper.make_tensor_value_info("b", float32, shapes["n"])],
+        ),
+        ir_version=8,
+        opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)],
+    )
+    onnx.save(whole, tmp_path / "whole.onnx")
+    x = rng.standard_normal(shapes["x"]).astype("float32")
+    made = deed("run", tmp_path / "whole.onnx", [x], 1)["outputs"][0]
+    m = _reference(parts[0], [x])[0]
+    n = m * np.tanh(np.log1p(np.exp(m)))
+    expected = _reference(parts[1], [n.astype("float32")])[0]
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_range_of_shapes(deed: Deed, tmp_path: Path) -> None:
+    weights = {"d": np.random.default_rng(3).standard_normal((6, 5)).astype("float32")}
+    nodes = [
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+        helper.make_node("Transpose", ["y"], ["turned"], perm=[1, 0]),
+    ]
+    model = write(graph(nodes, {"x": ("n", 6)}, ["y", "turned"], weights), tmp_path, "rows.onnx")
+    context = _compile(model, tmp_path / "rows.adrenoc", "--shape", "x:1|4,6")
+    for rows in (4, 1, 3):
+        x = np.random.default_rng(rows).standard_normal((rows, 6)).astype("float32")
+        told = deed("run", context, [x], 2)
+        assert told["inputs"] == [["x_0", 6]]
+        for made, expected in zip(told["outputs"], _reference(model, [x]), strict=True):
+            np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+    said = deed("run", context, [np.zeros((5, 6), "float32")])["error"]
+    assert "adrenoc: no bucket takes 5x6; the bundle has 1x6, 4x6" in said
+
+
+def test_threads_share_a_session(two: Path, case: Case, deed: Deed) -> None:
+    assert deed("threads", two, list(case.arrays.values()))["wrong"] == []
+
+
+def test_a_deadline_and_a_dynamic_option_end_runs(long_chain: Any, deed: Deed, work: Path) -> None:
+    context = _compile(work / "chain.onnx", work / "ort-long.adrenoc")
+    x = np.ones(long_chain.manifest.inputs[0].shape, "float32")
+    told = deed("ends", context, [x], cancel_within_ms="0.5")
+    assert "adrenoc: the deadline of the run has passed" in told["late"]
+    assert "adrenoc: the call was cancelled" in told["cancelled"]
+    assert 'adrenoc.deadline_ms is "soon", expected 0 or more milliseconds' in told["odd"]
+    assert told["right"] is True
+
+
+def test_a_session_outlives_the_registration(two: Path, case: Case, deed: Deed) -> None:
+    assert deed("unregister", two, list(case.arrays.values()))["right"] is True
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"opencl_library": "/none/libOpenCL.so"}, "No usable OpenCL library"),
+        ({"device": "none such"}, 'no OpenCL device "none such"'),
+        ({"device": "cpu"}, "has OpenCL kernels and no code for the CPU"),
+        ({"speed": "high"}, 'there is no option "speed=high", expected KEY=VALUE with one of'),
+        ({"cancel_within_ms": "soon"}, 'cancel_within_ms is "soon", expected 0 or more'),
+        ({"ep__context_enable": "1"}, "adrenoc compile --onnxruntime writes such a model"),
+    ],
+)
+def test_options_that_are_refused(
+    options: dict[str, str], said: str, two: Path, case: Case, deed: Deed
+) -> None:
+    assert said in deed("run", two, list(case.arrays.values()), **options)["error"]
+
+
+def test_bundles_that_are_refused(two: Path, case: Case, deed: Deed, tmp_path: Path) -> None:
+    inputs = list(case.arrays.values())
+    model = tmp_path / two.name
+    shutil.copy(two, model)
+    bundle = tmp_path / "two.adrenoc"
+    assert f"{bundle}" in deed("run", model, inputs)["error"]
+    shutil.copytree(two.with_name("two.adrenoc"), bundle)
+    content = bytearray((bundle / "params.safetensors").read_bytes())
+    content[-1] ^= 1
+    (bundle / "params.safetensors").write_bytes(content)
+    said = deed("run", model, inputs)["error"]
+    assert "adrenoc: params.safetensors is not what was compiled (its SHA-256 differs)" in said
+    # Another model's bundle under the same name, by its tensors.
+    shutil.rmtree(bundle)
+    other = write(
+        graph([helper.make_node("Relu", ["q"], ["r"])], {"q": (1, 4)}, ["r"], {}),
+        tmp_path,
+        "other.onnx",
+    )
+    _compile(other, bundle)
+    shutil.copy(two, model)
+    assert "the node has 2 inputs, the bundle has 1" in deed("run", model, inputs)["error"]
+    # A bundle inside of the node.
+    node = onnx.load(two)
+    next(one for one in node.graph.node[0].attribute if one.name == "embed_mode").i = 1
+    onnx.save(node, model)
+    assert "embed_mode 1, expected 0" in deed("run", model, inputs)["error"]
+
+
+def test_the_model_itself_by_its_digest(two: Path, deed: Deed, work: Path, case: Case) -> None:
+    """The bits are those of the bundle; the first of the two that are named is another model's."""
+    relu = graph([helper.make_node("Relu", ["q"], ["r"])], {"q": (1, 4)}, ["r"], {})
+    other = _compile(write(relu, work, "q.onnx"), work / "q.adrenoc")
+    bundles = f"{other.with_name('q.adrenoc')};{two.with_name('two.adrenoc')}"
+    inputs = list(case.arrays.values())
+    told = deed("run", work / "two.onnx", inputs, len(case.outputs), bundles=bundles)
+    for made, wanted in zip(told["outputs"], case.outputs.values(), strict=True):
+        np.testing.assert_array_equal(made, wanted)
+    assert "q.adrenoc is not used: it was compiled from another file" in told["log"]
+
+
+@pytest.mark.parametrize("wrong", ["none is named", "another file", "no device", "no such bundle"])
+def test_other_models_are_left_to_onnxruntime(
+    wrong: str, two: Path, deed: Deed, work: Path, case: Case, tmp_path: Path
+) -> None:
+    """A warning where a bundle was named, and the numbers of onnxruntime's own CPU."""
+    bundle = str(two.with_name("two.adrenoc"))
+    model = tmp_path / "two.onnx"
+    shutil.copy(work / "two.onnx", model)
+    options, said = {
+        "none is named": ({}, ""),
+        "another file": ({"bundles": bundle}, "it was compiled from another file"),
+        "no device": ({"bundles": bundle, "device": "none such"}, 'no OpenCL device "none such"'),
+        "no such bundle": ({"bundles": f"{bundle}.not"}, "is not used: "),
+    }[wrong]
+    if wrong == "another file":  # the same names and shapes, and other numbers
+        changed = onnx.load(model)
+        weights = changed.graph.initializer[0]
+        array = onnx.numpy_helper.to_array(weights) * np.float32(2)
+        weights.CopyFrom(onnx.numpy_helper.from_array(array, weights.name))
+        onnx.save(changed, model)
+    inputs = list(case.arrays.values())
+    told = deed("run", model, inputs, len(case.outputs), **options)
+    for made, wanted in zip(told["outputs"], _reference(model, inputs), strict=True):
+        np.testing.assert_array_equal(made, wanted)
+    assert said in told["log"]
+
+
+def test_states_are_refused_before_the_work(tmp_path: Path, capsys: Any) -> None:
+    model = write_stepper(tmp_path, (1, 4))
+    words = ["compile", str(model), "--device", "host", "--state", "h=hn", "--onnxruntime"]
+    assert main([*words, "-o", str(tmp_path / "s.adrenoc")]) == 2
+    assert "--onnxruntime keeps no states: --state none" in capsys.readouterr().err
