@@ -203,19 +203,24 @@ def larger(a: Expr, b: Expr) -> Expr:
     Functions of `prelude.cl`: `max` of OpenCL C may give the other one, and GPUs do.  Beside a
     constant that takes two instructions, else four.
     """
-    return _extreme("LARGER", a, b) if _is_float(a) else maximum(a, b)
+    return _by_lanes("LARGER", a, b) if _is_float(a) else maximum(a, b)
 
 
 def smaller(a: Expr, b: Expr) -> Expr:
     """Return the smaller one, lane by lane, and NaN where one is NaN, as `larger`."""
-    return _extreme("SMALLER", a, b) if _is_float(a) else minimum(a, b)
+    return _by_lanes("SMALLER", a, b) if _is_float(a) else minimum(a, b)
+
+
+def quotient(a: Expr, b: Expr) -> Expr:
+    """Divide floats and round as IEEE 754 says: OpenCL C's own division may be off by 2.5 units."""
+    return _by_lanes("QUOTIENT", a, b)
 
 
 def _is_float(value: Expr) -> bool:
     return dtype_of(value).startswith("float")
 
 
-def _extreme(name: str, a: Expr, b: Expr) -> Expr:
+def _by_lanes(name: str, a: Expr, b: Expr) -> Expr:
     dtype = dtype_of(a)
     kind, lanes = "_HALF" if dtype.startswith("float16") else "", "4" if lanes_of(a) > 1 else ""
     return tirx.call_pure_extern(dtype, f"{name}{kind}{lanes}", a, b)

@@ -28,6 +28,7 @@ from adrenoc.base.tvmapi import (
     lanes_of,
     larger,
     own_function,
+    quotient,
     smaller,
     splat,
     sym,
@@ -57,6 +58,7 @@ _BUILT_IN = {
 """Calls that OpenCL C has, by its name, but TVM's OpenCL backend does not know."""
 
 _ROUNDED = ("tirx.nearbyint", "tirx.round")
+_STEPS = ("tirx.floor", "prim.ceil", "tirx.trunc")
 
 _NARROW = 2**31
 """Constants below this are int32 until they meet an int64."""
@@ -94,6 +96,9 @@ class Evaluator:
         """How many undecided conditions guard what is being evaluated."""
         self._indices = 0
         """How many indices that are being evaluated lie in each other."""
+        self._steps = False
+        """Whether only whole parts count of what is being evaluated: a quotient that is off by its
+        last digit may be off by one then."""
 
     def know(self, var: Expr, extent: int) -> None:
         """Tell the arithmetic that `var` runs over 0..extent-1."""
@@ -144,7 +149,7 @@ class Evaluator:
         if isinstance(expr, tvm.ir.TensorLoad):
             return self._scalar_load(expr, lane)
         if isinstance(expr, _BINARY + _COMPARE + _LOGIC + _BITS):
-            return _combine(expr, *_alike(self._scalar(expr.a, lane), self._scalar(expr.b, lane)))
+            return self._combine(expr, *_alike(*(self._scalar(x, lane) for x in (expr.a, expr.b))))
         if isinstance(expr, tirx.Not | tirx.BitwiseNot):
             return type(expr)(self._scalar(expr.a, lane))
         if isinstance(expr, tirx.Cast):
@@ -156,10 +161,32 @@ class Evaluator:
             if expr.op.name == IF_THEN_ELSE:
                 condition, *branches = (self._scalar(a, lane) for a in expr.args)
                 return if_then_else(condition, *_alike(*branches))
-            args = [self._scalar(a, lane) for a in expr.args]
+            args = self._operands(expr, lambda a: self._scalar(a, lane))
             args = list(_alike(*args)) if len(args) == 2 else args
             return _call(expr, args, self._dtype(dtype_of(expr)))
         raise TypeError(f"cannot evaluate {type(expr).__name__} in {expr}")
+
+    def _operands(self, call: Any, evaluate: Callable[[Any], Expr]) -> list[Expr]:
+        """The operands of a call, each evaluated."""
+        steps = self._steps
+        if call.op.name in (*_STEPS, *_ROUNDED):
+            self._steps = call.op.name in _STEPS
+        found = [evaluate(operand) for operand in call.args]
+        self._steps = steps
+        return found
+
+    def _combine(self, expr: Any, a: Expr, b: Expr) -> Expr:
+        """Combine the two sides of an expression; extremes are NaN where a side is.
+
+        Whole numbers are none, and a constant is the second side.
+        """
+        if isinstance(expr, tirx.Div) and self._steps and dtype_of(a).startswith("float32"):
+            return quotient(a, b)
+        if not isinstance(expr, tirx.Max | tirx.Min) or _is_whole(expr):
+            combined: Expr = type(expr)(a, b)
+            return combined
+        first, second = (b, a) if number_in(a) is not None else (a, b)
+        return (larger if isinstance(expr, tirx.Max) else smaller)(first, second)
 
     def _scalar_load(self, load: Any, lane: int | None) -> Expr:
         source = self._source(load.source)
@@ -215,7 +242,7 @@ class Evaluator:
         if isinstance(expr, tvm.ir.TensorLoad):
             return self._vector_load(expr)
         if isinstance(expr, _BINARY) and dtype_of(expr).startswith("float"):
-            return _combine(expr, *_same_lanes(self._vector(expr.a), self._vector(expr.b)))
+            return self._combine(expr, *_same_lanes(self._vector(expr.a), self._vector(expr.b)))
         if isinstance(expr, tirx.Cast) and dtype_of(expr).startswith("float"):
             value = expr.value
             if dtype_of(value).startswith("float"):
@@ -229,7 +256,7 @@ class Evaluator:
                 condition, then, otherwise = expr.args
                 return self._vector_choice(condition, then, otherwise, expr)
             if self._has_vector_form(expr):
-                args = [fill_vector(self._vector(a)) for a in expr.args]
+                args = self._operands(expr, lambda a: fill_vector(self._vector(a)))
                 return _call(expr, args, f"{self._dtype(dtype_of(expr))}x4")
         return self._lane_by_lane(expr)
 
@@ -343,18 +370,6 @@ class Evaluator:
             and name not in _SCALAR_CALLS
             and all(dtype_of(a).startswith("float") for a in call.args)
         )
-
-
-def _combine(expr: Any, a: Expr, b: Expr) -> Expr:
-    """Combine the two sides of an expression; extremes are NaN where a side is.
-
-    Whole numbers are none, and a constant is the second side.
-    """
-    if not isinstance(expr, tirx.Max | tirx.Min) or _is_whole(expr):
-        combined: Expr = type(expr)(a, b)
-        return combined
-    first, second = (b, a) if number_in(a) is not None else (a, b)
-    return (larger if isinstance(expr, tirx.Max) else smaller)(first, second)
 
 
 def _is_whole(expr: Any) -> bool:

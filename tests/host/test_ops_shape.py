@@ -28,6 +28,17 @@ def test_elementwise(device: Any, preset: str) -> None:
     ops.check(device, preset)
 
 
+def test_steps_of_quotients(device: Any) -> None:
+    """Also of those that are whole, and of large ones."""
+    ops = Ops()
+    x = ops.input(1, 8, 16, 32)
+    ops.given(x, np.arange(4096, dtype=np.float32).reshape(1, 8, 16, 32))
+    for divisor in (255.875, 3.0, 0.1, 7e-30):
+        quotient = ops("Div", x, ops.const(divisor))
+        ops.output(ops("Floor", quotient), ops("Ceil", quotient))
+    ops.check(device, "fp32")
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_broadcasts(device: Any, preset: str) -> None:
     ops = Ops()

@@ -62,6 +62,15 @@ static float# SMALLER#(float# a, float# b) {
   const float# least = select(a, b, b < a);
   return select(least, b, b != b);
 }
+
+// A quotient as IEEE 754 rounds it: a / b may be off by 2.5 units, and floor makes a whole one of that.
+// What a first quotient leaves is exact; where there is none, as of a division by zero, it stays.
+//: QUOTIENT#(
+static float# QUOTIENT#(float# a, float# b) {
+  const float# q = a / b;
+  const float# better = q + fma(-q, b, a) / b;
+  return select(q, better, isfinite(better));
+}
 //: LARGER_HALF4(
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 static half4 LARGER_HALF4(half4 a, half4 b) {

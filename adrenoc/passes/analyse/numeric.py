@@ -94,7 +94,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     "tirx.fabs": np.abs,
     "tirx.abs": np.abs,
     "tirx.floor": np.floor,
-    "tirx.ceil": np.ceil,
+    "prim.ceil": np.ceil,
     "tirx.trunc": np.trunc,
     "tirx.round": np.round,
     "tirx.nearbyint": np.round,

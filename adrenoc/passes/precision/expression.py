@@ -20,7 +20,7 @@ from adrenoc.passes.analyse.powers import EXPONENTIALS
 from adrenoc.passes.analyse.scalar_body import parts_of, values_of
 from adrenoc.passes.precision.known import ANY, FROM_ZERO, NOTHING, Interval, Known
 
-_ROUNDING = ("tirx.round", "tirx.nearbyint", "tirx.floor", "tirx.ceil", "tirx.trunc")
+_ROUNDING = ("tirx.round", "tirx.nearbyint", "tirx.floor", "prim.ceil", "tirx.trunc")
 _OF_ONE = Interval(-1.0, 1.0)
 _RANGES = {
     **dict.fromkeys((*EXPONENTIALS, "tirx.sqrt", "tirx.rsqrt", "tirx.fabs"), FROM_ZERO),
