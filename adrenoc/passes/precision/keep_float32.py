@@ -7,6 +7,7 @@ from adrenoc.ir.half import HALF_NORMAL, HALF_TINY
 from adrenoc.kernels.families.operators import is_product
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
+from adrenoc.passes.precision.fine_maps import find_fine_maps, find_sources
 from adrenoc.passes.precision.licence import find_unlicensed
 from adrenoc.passes.precision.small_halves import SHARE, find_small
 from adrenoc.target.avoid import HALF_DENORMALS
@@ -25,6 +26,15 @@ def keep_float32(graph: Graph, context: Context) -> Graph:
             why = "a picture: its numbers are taken to be those of 8 bits, at most 255"
             context.log.add(name, "float16 arithmetic", why)
     else:
+        fine = find_fine_maps(graph)
+        sources = find_sources(graph, fine)
+        if fine:
+            why = (
+                "it is as fine as the picture and computed of far fewer places: at single ones on "
+                "an edge it may make of halves' roundings more than a hundredth of its range"
+            )
+            context.log.add(fine[-1], f"float32, with {len(sources)} tensors and constants", why)
+        refused |= dict.fromkeys(sources, "")
         small = find_small(graph, graph.float32_names.union(refused))
         if small:
             why = f"halves of what takes {SHARE:.0%} of them save next to nothing"

@@ -1,0 +1,77 @@
+"""Find what maps by place are computed of, where a network narrows a picture and widens it again.
+
+Masks, edges and heat maps as fine as the picture are read place by place: one of some 10^5 at a
+steep edge is wrong where a label or a box, to which all places add, is right.  Roundings of the
+first layers count most, as all later ones hand them on, and those are the largest tensors, so that
+no part of such a network is both cheap and enough: all that a map is computed of lies in float32.
+
+Before -> after (mixed):
+    %a = conv2d(%x); ... %m = conv2d_transpose(%z)     the same, a to z, m and weights in float32
+"""
+
+from __future__ import annotations
+
+import math
+
+from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.half import is_exact_in_half
+from adrenoc.kernels.families.operators import OPERATORS, is_kind
+from adrenoc.kernels.families.shared.operator import Kind
+
+NARROWED = 64
+"""How many times fewer places there are where it is narrowest: a detector's levels differ by 16."""
+
+
+def find_fine_maps(graph: Graph) -> list[str]:
+    """Find the maps of a network that are as fine as any, and computed of far fewer places."""
+    places: dict[str, float] = {}
+    narrowest: dict[str, float] = {}
+    widened = []
+    for node in graph.nodes:
+        known = [name for name in node.inputs if name in places]
+        before = min((narrowest[name] for name in known), default=math.inf)
+        if _convolves(node):
+            here: float = _count_places(graph, node)
+            # What has one place is a gate or a mean of its network, and narrows nothing.
+            before = min(before, here if here > 1 else math.inf)
+        elif known:
+            here = _resize(graph, node, max(known, key=lambda name: places[name]), places)
+        else:
+            continue
+        places[node.output], narrowest[node.output] = here, before
+        if here >= NARROWED * before:
+            widened.append(node.output)
+    finest = max(places.values(), default=0.0)
+    return [name for name in widened if places[name] >= finest]
+
+
+def find_sources(graph: Graph, names: list[str]) -> set[str]:
+    """Find what these are computed of, and themselves; no constants that halves hold."""
+    found = set(names)
+    for node in reversed(graph.nodes):
+        if node.output in found:
+            found.update(name for name in node.inputs if graph.tensors[name].is_float)
+    values = {name: graph.tensors[name].value for name in found}
+    return {n for n, value in values.items() if value is None or not is_exact_in_half(value)}
+
+
+def _resize(graph: Graph, node: Node, name: str, places: dict[str, float]) -> float:
+    """Find how many places a result has: maps may repeat those that they read, pools join them."""
+    read, made = graph.tensors[name].shape, graph.tensors[node.output].shape
+    grown = math.prod(made) / max(math.prod(read), 1)
+    if is_kind(node, Kind.POOL):
+        return places[name] * grown
+    repeats = node.is_map and not node.is_concat and len(read) == len(made) and places[name] > 1
+    return places[name] * (max(1.0, grown) if repeats else 1.0)
+
+
+def _convolves(node: Node) -> bool:
+    return is_kind(node, Kind.CONVOLUTION) and OPERATORS[node.op].channel_weights is not None
+
+
+def _count_places(graph: Graph, node: Node) -> int:
+    """Count the places at which a convolution makes its channels."""
+    operator, shape = OPERATORS[node.op], graph.tensors[node.output].shape
+    assert operator.channel_weights is not None
+    channels = shape[operator.channel_weights(graph, node).axis]
+    return math.prod(shape[1:]) // channels
