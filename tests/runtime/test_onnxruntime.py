@@ -100,6 +100,11 @@ def test_a_runtime_without_it_has_no_such_file(runtime: Runtime) -> None:
     assert PROVIDER not in {file.name for file in runtime.files}
 
 
+def test_it_needs_the_shared_library(capsys: pytest.CaptureFixture) -> None:
+    assert main(["runtime", "build", "--static", "--onnxruntime"]) == 2
+    assert "--onnxruntime needs the shared library: no --static" in capsys.readouterr().err
+
+
 def test_bits_equal_the_runner(
     two: Path,
     case: Case,
@@ -311,7 +316,7 @@ def test_other_models_are_left_to_onnxruntime(
     assert said in told["log"]
 
 
-def test_states_are_refused_before_the_work(tmp_path: Path, capsys: Any) -> None:
+def test_states_are_refused_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model = write_stepper(tmp_path, (1, 4))
     words = ["compile", str(model), "--device", "host", "--state", "h=hn", "--onnxruntime"]
     assert main([*words, "-o", str(tmp_path / "s.adrenoc")]) == 2
