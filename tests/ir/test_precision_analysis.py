@@ -5,10 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import pytest
+
 from adrenoc.base.tvmapi import BufferLoad, Var, call, decl_buffer, fconst, tirx
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.kernels.families.operators import OPERATORS
+from adrenoc.kernels.families.shared.typical import sums_of_squares
 from adrenoc.passes.precision.analysis import Analysis
 from adrenoc.passes.precision.expression import Expression
 from adrenoc.passes.precision.known import FROM_ZERO, Interval, Known
@@ -89,3 +93,12 @@ def test_each_operator_that_passes_read_says_what_data_of_one_becomes() -> None:
     for operator in OPERATORS.values():
         made_of_others = not operator.relax and operator.name != "attention"
         assert (operator.typical is None) == made_of_others, operator.name
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("size", [1e-4, 1.0, 100.0])
+def test_squares_of_weights_are_as_large_as_they_are(size: float, dtype: type) -> None:
+    """Of halves, those of 1e-4 are none in half and nine of 100 are infinite."""
+    weights = np.full((2, 3, 3, 3), size, dtype)
+    squares = sums_of_squares(weights, (2, 3))
+    np.testing.assert_allclose(squares, np.full((2, 3), 9 * float(weights.flat[0]) ** 2), 1e-5)

@@ -71,10 +71,14 @@ def middle(array: np.ndarray, *, keep: int, also: int = -1) -> np.ndarray:
 
 
 def sums_of_squares(weights: np.ndarray, taps: tuple[int, ...]) -> np.ndarray:
-    """Over the taps of each pair of channels, without a second array of that size."""
+    """Over the taps of each pair of channels, without a second array of that size.
+
+    In float32: a half's own squares end at its largest number and vanish below its least.
+    """
     axes = list(range(weights.ndim))
     left = [a for a in axes if a not in taps]
-    return np.asarray(np.einsum(weights, axes, weights, axes, left), np.float64)
+    found = np.einsum(weights, axes, weights, axes, left, dtype=np.float32, casting="unsafe")
+    return np.asarray(found, np.float64)
 
 
 def sums_of_terms(sums: np.ndarray, squares: np.ndarray, *, alike: bool) -> np.ndarray:
