@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -231,14 +231,8 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EnteredModel(ModelOptions):
-    """The same, of a file that may be one of several in a folder, or have several signatures."""
+    """Names also which of several models in a folder is meant."""
 
-    signature: str = option(
-        "--signature",
-        default="",
-        metavar="NAME",
-        help="Of a TFLite file with several signatures: which.  [default: the first graph's]",
-    )
     dtype: str = option(
         "--dtype",
         default="",
@@ -251,11 +245,6 @@ class EnteredModel(ModelOptions):
     def dtype_of_file(self) -> str:
         """Of which numbers the file of a folder is to be; empty: the usual one."""
         return self.dtype
-
-    @property
-    def entry(self) -> Entry:
-        """How the model is entered."""
-        return replace(super().entry, signature=self.signature or super().entry.signature)
 
 
 def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPolicy | None:

@@ -78,18 +78,8 @@ def show_calibration(done: Calibration, output: Path) -> None:
     if done.measured.facts:
         console.blank()
         console.print_table(
-            ("fact", "measured", "beside", "ratio", "what it means for choices"),
-            [
-                (
-                    fact.key,
-                    fact.measured,
-                    fact.beside,
-                    "" if fact.ratio is None else f"{fact.ratio:.2f}",
-                    fact.means,
-                )
-                for fact in done.measured.facts
-            ],
-            right=("ratio",),
+            ("fact", "measured", "beside", "what it means for choices"),
+            [(fact.key, fact.measured, fact.beside, fact.means) for fact in done.measured.facts],
         )
     rows = done.measured.rows
     counted = [sum(row.status == status for row in rows) for status in ("measured", "failed")]

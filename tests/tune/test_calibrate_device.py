@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from adrenoc.cli.main import cli
 from adrenoc.lab.calibrate.bench import Bench
-from adrenoc.lab.calibrate.micro_kernel import Deed, MicroKernel, ProbeError, Tensor, image
+from adrenoc.lab.calibrate.micro_kernel import HostOperation, MicroKernel, ProbeError, Tensor
 from adrenoc.lab.tune.local import local_server
 from adrenoc.lab.tune.session import TunerAddress
 from adrenoc.target.target import load_target
@@ -63,33 +63,23 @@ def test_a_kernel_that_breaks_ends_itself_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_deeds_and_other_images_are_measured_and_what_cannot_be_is_told(tmp_path: Path) -> None:
-    texels = np.arange(64, dtype=np.uint8).reshape(4, 4, 4)
-    seen = MicroKernel(
-        source="__kernel void probe(__read_only image2d_t x, __global float* out) {\n"
-        "  const sampler_t s = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | "
-        "CLK_FILTER_NEAREST;\n"
-        "  vstore4(read_imagef(x, s, (int2)(3, 2)) * 255.0f, 0, out);\n}",
-        arguments=(image(texels, "image2d"), Tensor(shape=(4,), dtype="float32")),
-        threads=(1, 1, 1),
-        group=(1, 1, 1),
-    )
-    ways = ("write", "read", "map_write", "map_read", "own_write", "own_read")
-    copies = [Deed(words={"deed": "copy", "way": way, "bytes": 1 << 16}) for way in ways]
-    others = (
-        {"deed": "launches", "way": "queue", "count": 5},
-        {"deed": "arguments", "count": 9},
-        {"deed": "large", "bytes": 1 << 20},
+def test_operations_are_measured_and_what_cannot_be_is_told(tmp_path: Path) -> None:
+    operations = (
+        {"operation": "launches", "way": "queue", "count": 5},
+        {"operation": "large", "bytes": 1 << 20},
     )
     refused = {
         "refused: the device has no cl_qcom_recordable_queues": {
-            "deed": "launches",
+            "operation": "launches",
             "way": "recording",
             "count": 5,
         },
-        "refused: 5000 bytes are no whole rows": {"deed": "copy", "way": "read", "bytes": 5000},
-        "refused: A deed has the count 0": {"deed": "arguments", "count": 0},
-        "no deed": {"deed": "nothing"},
+        "refused: An operation has the count 0": {
+            "operation": "launches",
+            "way": "queue",
+            "count": 0,
+        },
+        "no operation": {"operation": "nothing"},
     }
     with local_server() as address:
         where = address.where
@@ -97,20 +87,17 @@ def test_deeds_and_other_images_are_measured_and_what_cannot_be_is_told(tmp_path
             host=where.host, port=where.port, key=address.key, tracked=False, device="", limit_s=20
         )
         with Bench(place, tmp_path) as bench:
-            output = bench.run([seen], output=True).output
-            assert output is not None
-            np.testing.assert_allclose(output, texels[2, 3], atol=1e-3)
-            answers = bench.run([*copies, *(Deed(words=words) for words in others)])
-            assert len(answers.times_us) == len(copies) + len(others)
+            answers = bench.run([HostOperation(words=words) for words in operations])
+            assert len(answers.times_us) == len(operations)
             assert all(len(times) == 7 and min(times) > 0 for times in answers.times_us)
             for said, words in refused.items():
                 with pytest.raises(ProbeError, match=said):
-                    bench.run([Deed(words=words)])
+                    bench.run([HostOperation(words=words)])
 
 
 def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:
     file, page = tmp_path / "here.toml", tmp_path / "here.html"
-    only = [word for name in ("mad.float4", "border", "texel.bytes.w") for word in ("--only", name)]
+    only = [word for name in ("mad.float4", "border", "texel.half") for word in ("--only", name)]
     command = [
         "device",
         "calibrate",
@@ -126,10 +113,10 @@ def test_the_command_writes_a_target_that_compiles(tmp_path: Path) -> None:
     assert outcome.exit_code == 0, outcome.output
     told = json.loads(outcome.stdout)
     rows = {row["name"]: row for row in told["measures"]}
-    borders = ["border", "border.float4", "border.read_imageh", "border.bytes", "border.single"]
-    assert list(rows) == [*borders, "mad.float4", "texel.bytes.window"]
+    borders = ["border", "border.float4", "border.read_imageh"]
+    assert list(rows) == [*borders, "mad.float4", "texel.half4.cached"]
     assert rows["border"]["word"] == "zeros"
-    for name in ("mad.float4", "texel.bytes.window"):
+    for name in ("mad.float4", "texel.half4.cached"):
         row = rows[name]
         if row["status"] == "measured":
             assert row["value"] > 0

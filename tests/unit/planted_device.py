@@ -14,7 +14,7 @@ from adrenoc.lab.calibrate.calibrate import Row, calibrate
 from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.calibrate.differences import differences
 from adrenoc.lab.calibrate.measure import Measure, Probe
-from adrenoc.lab.calibrate.micro_kernel import Answers, Deed, MicroKernel, ProbeError
+from adrenoc.lab.calibrate.micro_kernel import Answers, HostOperation, MicroKernel, ProbeError
 from adrenoc.lab.calibrate.session import Calibration, listed_for, measured_of
 from adrenoc.lab.calibrate.table import MEASURES
 from adrenoc.lab.calibrate.target_file import target_toml
@@ -55,7 +55,7 @@ class Planted:
     def __init__(self, ns: Callable[[str], float], *, clock_mhz: float = 0.0) -> None:
         self.ns, self.clock_mhz = ns, clock_mhz
         self.work: dict[int, tuple[str, float]] = {}
-        self.kept: list[MicroKernel | Deed] = []
+        self.kept: list[MicroKernel | HostOperation] = []
         self.now_s = 0.0
         self.noise = itertools.repeat(1.0)
         self.requests: list[str] = []
@@ -76,23 +76,24 @@ class Planted:
 
         return dataclasses.replace(real, kernels=kernels)
 
-    def run(self, kernels: Sequence[MicroKernel | Deed], *, output: bool = False) -> Answers:
+    def run(
+        self, kernels: Sequence[MicroKernel | HostOperation], *, output: bool = False
+    ) -> Answers:
         """Seven rounds of planted times."""
         self.requests.append(self.work[id(kernels[0])][0])
         times = tuple(tuple(self._time_us(k) * next(self.noise) for _ in range(7)) for k in kernels)
         self.now_s += sum(map(sum, times)) * 1e-6
-        name, lines = self.work[id(kernels[-1])]
-        build_ms = 40.0 + lines * self.ns(name) * 1e-6 if name == "build.line" else 0.0
+        name, _ = self.work[id(kernels[-1])]
         if name in self.refused:
             raise ProbeError("build: no such thing")
         written = self.outputs.get(name) if output else None
-        return Answers(times_us=times, build_ms=build_ms, clock_mhz=self.clock_mhz, output=written)
+        return Answers(times_us=times, clock_mhz=self.clock_mhz, output=written)
 
     def clock(self) -> float:
         """Seconds that the kernels took."""
         return self.now_s
 
-    def _time_us(self, kernel: MicroKernel | Deed) -> float:
+    def _time_us(self, kernel: MicroKernel | HostOperation) -> float:
         name, work = self.work[id(kernel)]
         if name == "launch.queue" or name in self.outputs or name in self.refused:
             return LAUNCH_US
@@ -119,11 +120,11 @@ RATES = {
     "memory.read": 54.0,
     "buffer.thread": 0.9 * 12 * 64,
 }
-NS = {"latency.texel": 150 / 0.9, "latency.buffer.64k": 300 / 0.9, "barrier": 40.0}
+NS = {"latency.texel": 150 / 0.9, "latency.buffer.64k": 300 / 0.9}
 
 
 def planted_ns(name: str) -> float:
-    return 1.0 / RATES[name] if name in RATES else {**NS, "copy.write": 0.5}[name]
+    return 1.0 / RATES[name] if name in RATES else NS[name]
 
 
 def calibrate_planted(
@@ -131,7 +132,7 @@ def calibrate_planted(
 ) -> Calibration:
     planted = device or Planted(planted_ns, clock_mhz=900.0)
     described = Device.from_facts(facts)
-    names = (*RATES, *NS, "launch.queue", "copy.write", *others)
+    names = (*RATES, *NS, "launch.queue", *others)
     rows = planted.rows(*names, device=described)
     listed = listed_for(described)
     measured = dataclasses.replace(

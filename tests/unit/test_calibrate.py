@@ -29,10 +29,6 @@ from tests.unit.planted_device import (
 )
 
 
-def planted_all(name: str) -> float:
-    return 0.5 if name == "memory.write" else planted_ns(name)
-
-
 def kept_again(path: Path) -> Path:
     """A copy of what a killed command left."""
     copy = path.with_name(f"{path.name} again")
@@ -60,17 +56,10 @@ def test_a_wait_is_that_of_the_device(name):
     assert row.value == pytest.approx(NS[name], rel=1e-9)
 
 
-def test_memory_is_a_curve_and_its_end():
+def test_memory_has_its_launch_in_it():
     (row,) = Planted(planted_ns).rows("memory.read")
-    assert [x for x, _ in row.curve] == [16 << power for power in range(10)] + [32768]
     whole_us = 32768 * 1024 / 54.0 / 1e3
     assert row.value == pytest.approx(54.0 * whole_us / (whole_us + LAUNCH_US))
-    assert row.value == row.curve[-1][1]
-
-
-def test_a_line_of_a_build():
-    (row,) = Planted(lambda name: 7000.0).rows("build.line")
-    assert row.value == pytest.approx(7.0)
 
 
 def test_values_are_what_was_planted():
@@ -132,18 +121,18 @@ def test_what_varies_is_measured_again_and_says_so():
 def test_times_that_say_nothing_are_no_figure():
     device = Planted(planted_ns)
     device.noise = itertools.cycle([1000.0] * 7 + [1.0] * 7)
-    (row,) = device.rows("barrier")
+    (row,) = device.rows("latency.texel")
     assert (row.status, row.value) == ("failed", None)
     assert "too noisy" in row.reason
     with pytest.raises(NoisyError):
-        slope(BY_NAME["barrier"].kernels(DEVICE, 1), (2.0, 1.0))
+        slope(BY_NAME["latency.texel"].kernels(DEVICE, 1), (2.0, 1.0))
 
 
 def test_rounds_that_chance_has_favoured_are_no_measurement():
     """More work took longer in some rounds alone: to keep those would be to choose a figure."""
     device = Planted(planted_ns)
     device.noise = itertools.cycle([1.0, 1000.0, 1.0, 1.0, 1000.0, 1.0, 1.0, *[1.0] * 7])
-    (row,) = device.rows("barrier")
+    (row,) = device.rows("latency.texel")
     assert row.status == "failed"
     assert "of 70 rounds say nothing" in row.reason
     assert row.value is None
@@ -155,7 +144,7 @@ def test_times_that_cannot_be(time_us):
     device.run = lambda kernels, *, output=False: Answers(  # type: ignore[method-assign]
         times_us=((time_us,) * 7,) * len(kernels), clock_mhz=time_us, temperature_c=time_us
     )
-    (row,) = device.rows("memory.write")
+    (row,) = device.rows("memory.read")
     assert (row.status, row.value, row.clock_mhz, row.temperature_c) == ("failed", None, 0.0, 0.0)
 
 
@@ -169,7 +158,7 @@ def test_one_sample_tells_of_no_spread():
 def test_a_device_without_something_is_asked_for_none_of_it():
     bare = Device.from_facts({**FACTS, "extensions": [], "images": {}})
     device = Planted(planted_ns)
-    names = ("mad.half", "mad.bytes", "texel.half4.cached", "latency.texel", "texel.bytes.cached")
+    names = ("mad.half", "texel.half4.cached", "latency.texel")
     rows = device.rows(*names, device=bare)
     assert {row.status for row in rows} == {"skipped"}
     assert all(row.reason and row.value is None for row in rows)
@@ -181,12 +170,12 @@ def test_one_that_fails_does_not_end_the_others():
     run = device.run
 
     def breaks(kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
-        if device.work[id(kernels[0])][0] == "barrier":
+        if device.work[id(kernels[0])][0] == "latency.texel":
             raise ProbeError("timeout: no end within 20 s")
         return run(kernels, output=output)
 
     device.run = breaks  # type: ignore[method-assign]
-    rows = device.rows("mad.float", "barrier", "launch.queue")
+    rows = device.rows("mad.float", "latency.texel", "launch.queue")
     assert [row.status for row in rows] == ["measured", "failed", "measured"]
     assert rows[1].reason == "timeout: no end within 20 s"
 
@@ -196,19 +185,19 @@ def test_a_device_that_leaves_keeps_what_was_measured():
     run = device.run
 
     def leaves(kernels: Sequence[MicroKernel], *, output: bool = False) -> Answers:
-        if device.work[id(kernels[0])][0] == "barrier":
+        if device.work[id(kernels[0])][0] == "latency.texel":
             raise RemoteError("no device is there", hint="adrenoc doctor")
         return run(kernels, output=output)
 
     device.run = leaves  # type: ignore[method-assign]
-    rows = device.rows("mad.float", "barrier", "launch.queue")
+    rows = device.rows("mad.float", "latency.texel", "launch.queue")
     assert [row.status for row in rows] == ["measured", "left out", "left out"]
     with pytest.raises(RemoteError):
-        device.rows("barrier", "mad.float")
+        device.rows("latency.texel", "mad.float")
 
 
 def test_a_budget_that_is_spent_leaves_the_rest_out():
-    rows = Planted(lambda _: 10.0).rows("mad.float", "mad.float4", "barrier", budget_s=0.01)
+    rows = Planted(lambda _: 10.0).rows("mad.float", "mad.float4", "latency.texel", budget_s=0.01)
     assert [row.status for row in rows] == ["measured", "left out", "left out"]
     assert "budget" in rows[-1].reason
 
@@ -221,10 +210,10 @@ def test_spread_and_doubt():
 
 def test_a_calibration_that_was_killed_goes_on(tmp_path):
     """Its rows are those of one that was not, and no row is measured twice."""
-    names = (*RATES, *NS, "launch.queue", "memory.write")
-    whole = Planted(planted_all).rows(*names)
+    names = (*RATES, *NS, "launch.queue")
+    whole = Planted(planted_ns).rows(*names)
     kept = tmp_path / "kept"
-    first = Planted(planted_all)
+    first = Planted(planted_ns)
     rows = []
 
     def kill(row: Row) -> None:
@@ -234,19 +223,19 @@ def test_a_calibration_that_was_killed_goes_on(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         first.rows(*names, resume=Resume(kept), say=kill)
-    second = Planted(planted_all)
+    second = Planted(planted_ns)
     later = second.rows(*names, resume=Resume(kept_again(kept)))
     assert [replace(row, time_s=0) for row in later] == [replace(row, time_s=0) for row in whole]
     assert not set(first.requests) & set(second.requests)
     # What it took is spent.
     spent_s = sum(row.time_s for row in rows)
-    late = Planted(planted_all).rows(*names, resume=Resume(kept_again(kept)), budget_s=spent_s)
+    late = Planted(planted_ns).rows(*names, resume=Resume(kept_again(kept)), budget_s=spent_s)
     assert [row.status for row in late] == ["measured"] * 6 + ["left out"] * (len(names) - 6)
 
 
 def test_rows_of_another_device_are_not_taken(tmp_path):
-    Planted(planted_ns).rows("barrier", resume=Resume(tmp_path / "kept"))
+    Planted(planted_ns).rows("latency.texel", resume=Resume(tmp_path / "kept"))
     other = Device.from_facts({**FACTS, "driver": "another"})
     device = Planted(planted_ns)
-    device.rows("barrier", resume=Resume(kept_again(tmp_path / "kept")), device=other)
+    device.rows("latency.texel", resume=Resume(kept_again(tmp_path / "kept")), device=other)
     assert device.requests

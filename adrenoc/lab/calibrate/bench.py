@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,14 @@ import numpy as np
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.read import sha256_bytes
-from adrenoc.lab.calibrate.micro_kernel import NAME, Answers, Deed, MicroKernel, ProbeError, Tensor
+from adrenoc.lab.calibrate.micro_kernel import (
+    NAME,
+    Answers,
+    HostOperation,
+    MicroKernel,
+    ProbeError,
+    Tensor,
+)
 from adrenoc.lab.tune.lane import Event, Worker
 from adrenoc.lab.tune.session import TunerAddress
 from adrenoc.lab.tune.variant import Argument, Variant
@@ -45,18 +52,20 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         self._worker.kill()
 
-    def run(self, kernels: Sequence[MicroKernel | Deed], *, output: bool = False) -> Answers:
+    def run(
+        self, kernels: Sequence[MicroKernel | HostOperation], *, output: bool = False
+    ) -> Answers:
         """Build kernels, run them in turn, and time each; with `output` what the last wrote.
 
-        Deeds stand for themselves: no kernel is among them.
+        Operations of the host stand for themselves: no kernel is among them.
 
         Raises:
             ProbeError: one was refused, or broke the device.
             RemoteError: no device is there.
         """
-        deeds = [kernel for kernel in kernels if isinstance(kernel, Deed)]
-        if deeds:
-            return self._request([], "", deeds=[dict(deed.words) for deed in deeds])
+        operations = [dict(one.words) for one in kernels if isinstance(one, HostOperation)]
+        if operations:
+            return self._request([], "", operations=operations)
         variants = [self._variant(k) for k in kernels if isinstance(k, MicroKernel)]
         reference = self._scratch / f"output{self._serial + 1}.npy"
         answers = self.launch(variants, reference)
@@ -178,7 +187,6 @@ class Bench:
             dtype=tensor.dtype,
             scope=tensor.scope,
             file=file,
-            view={} if tensor.view is None else asdict(tensor.view),
         )
 
 

@@ -15,7 +15,7 @@ from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.calibrate.measure import Measure, NoisyError, Probe, doubt_of, spread_of
-from adrenoc.lab.calibrate.micro_kernel import Answers, Deed, MicroKernel, ProbeError
+from adrenoc.lab.calibrate.micro_kernel import Answers, HostOperation, MicroKernel, ProbeError
 
 STABLE = 0.02
 """The relative spread of a figure below which it is measured no further."""
@@ -43,7 +43,7 @@ MEASURED, SKIPPED, FAILED, LEFT = "measured", "skipped", "failed", "left out"
 class Row:
     """What came of one measure; `reason` says why there is no figure.
 
-    `spread` is the width of the middle half of the samples over the value.  `curve` holds (x, y).
+    `spread` is the width of the middle half of the samples over the value.
     The clock and the temperature are the last that the device told while it was measured, or 0.
     """
 
@@ -55,7 +55,6 @@ class Row:
     spread: float = 0.0
     samples: int = 0
     word: str = ""
-    curve: tuple[tuple[float, float], ...] = ()
     reason: str = ""
     clock_mhz: float = 0.0
     temperature_c: float = 0.0
@@ -92,17 +91,17 @@ class Row:
 class Runs(Protocol):
     """Anything that runs kernels: a bench, or a test's own device."""
 
-    def run(self, kernels: Sequence[MicroKernel | Deed], *, output: bool = False) -> Answers:
-        """Run the kernels, or do the deeds: the times of each."""
+    def run(
+        self, kernels: Sequence[MicroKernel | HostOperation], *, output: bool = False
+    ) -> Answers:
+        """Run the kernels, or do the operations: the times of each."""
 
 
 @dataclass(kw_only=True)
 class _Samples:
     figures: list[float] = field(default_factory=list)
     rounds: int = 0
-    curves: list[tuple[float, ...]] = field(default_factory=list)
     noisy: str = ""
-    places: tuple[float, ...] = ()
     word: str = ""
     clock_mhz: float = 0.0
     temperature_c: float = 0.0
@@ -215,16 +214,13 @@ def _row(
     if lost > MOST_NOISY * samples.rounds:
         reason = f"too noisy: {lost} of {samples.rounds} rounds say nothing; {samples.noisy}"
         return end_row(FAILED, reason, **state)
-    middle = [statistics.median(heights) for heights in zip(*samples.curves, strict=True)]
-    curve = tuple(zip(samples.places, middle, strict=True)) if middle else ()
     return end_row(
         MEASURED,
         "",
         value=statistics.median(samples.figures),
         spread=spread_of(samples.figures),
         samples=len(samples.figures),
-        word=measure.word(curve) if measure.word is not None else samples.word,
-        curve=curve,
+        word=measure.word or samples.word,
         **state,
     )
 
@@ -248,10 +244,6 @@ def _take_samples(
     for request in range(MOST_REQUESTS):
         if request > 0 and (_is_stable(samples) or clock() >= end):
             break
-        if measure.of_builds:
-            probes = measure.kernels(device, 1)  # new texts, that no driver has kept
-            _add(samples, measure, probes, _build_rounds(bench, probes, samples))
-            continue
         answers = bench.run([probe.kernel for probe in probes])
         _note(samples, answers)
         _add(samples, measure, probes, answers.times_us)
@@ -278,42 +270,22 @@ def _scale_work(
     return probes
 
 
-def _build_rounds(
-    bench: Runs, probes: tuple[Probe, ...], samples: _Samples
-) -> tuple[tuple[float, ...], ...]:
-    """One round: the time of each build."""
-    times = []
-    for probe in probes:
-        answers = bench.run([probe.kernel])
-        _note(samples, answers)
-        times.append((answers.build_ms * 1e3,))
-    return tuple(times)
-
-
 def _add(
     samples: _Samples,
     measure: Measure,
     probes: tuple[Probe, ...],
     times_us: tuple[tuple[float, ...], ...],
 ) -> None:
-    """Make a figure, and a curve, of each round."""
-    timed = probes[measure.every - 1 :: measure.every]
-    for every in zip(*times_us, strict=True):
-        times = every[measure.every - 1 :: measure.every]
+    """Make a figure of each round."""
+    for times in zip(*times_us, strict=True):
         samples.rounds += 1
         if not all(0 < time <= MOST_TIME_US for time in times):
             samples.noisy = "the device's clock told of no time that can be"
             continue
         try:
-            figure = measure.figure(timed, times)
-            heights = () if measure.curve is None else measure.curve(timed, times)
+            samples.figures.append(measure.figure(probes, times))
         except NoisyError as error:
             samples.noisy = str(error)
-            continue
-        samples.figures.append(figure)
-        if measure.curve is not None:
-            samples.places = tuple(dict.fromkeys(probe.x for probe in timed))
-            samples.curves.append(heights)
 
 
 def _note(samples: _Samples, answers: Answers) -> None:

@@ -91,13 +91,6 @@ class Device:
         """Why images cannot be asked about; empty where there are some."""
         return "" if self.image_width else "the device has no images"
 
-    @property
-    def has_dot(self) -> str:
-        """The extension for dot products of four bytes that the device lists; empty where it lists
-        none."""
-        known = ("cl_khr_integer_dot_product", "cl_qcom_dot_product8")
-        return next((name for name in known if name in self.extensions), "")
-
 
 def plain(text: object) -> str:
     """A name in letters that every file, terminal and page holds; what is no such letter is `?`."""

@@ -8,7 +8,6 @@ seven rounds is seven samples of it, whose middle is the value and whose width t
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -17,23 +16,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.micro_kernel import Deed, MicroKernel
+from adrenoc.lab.calibrate.micro_kernel import HostOperation, MicroKernel
 
 Times = Sequence[float]
 """The times of one round, in microseconds, in the order of the kernels."""
 
 
-Curve = Sequence[tuple[float, float]]
-"""Places and heights."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """A kernel and the work of one launch; `x` is its place on a curve.  Or a deed and its work."""
+    """A kernel, or an operation of the host, and the work of one launch."""
 
-    kernel: MicroKernel | Deed
+    kernel: MicroKernel | HostOperation
     work: float = 0.0
-    x: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +39,8 @@ class Measure:
     unit: str
     kernels: Callable[[Device, int], tuple[Probe, ...]]
     figure: Callable[[Sequence[Probe], Times], float]
-    curve: Callable[[Sequence[Probe], Times], tuple[float, ...]] | None = None
-    """The height at each place, where it is a curve; the figure is one number of it.  Kernels at
-    one place make one height together."""
-    word: Callable[[Curve], str] | None = None
-    """What a curve says in words."""
-    every: int = 1
-    """Every so many kernels one is timed; those before it write what it reads."""
-    of_builds: bool = False
-    """The times are those of the builds, each kernel by itself."""
+    word: str = ""
+    """What a figure says in words."""
     of_output: Callable[[np.ndarray], tuple[float, str]] | None = None
     """What the output of the one kernel says: a number, and a word for it."""
     lacks: Callable[[Device], str] = field(default=lambda _: "")
@@ -62,16 +49,6 @@ class Measure:
 
 class NoisyError(Exception):
     """Times out of which no figure can be made: more work took less time."""
-
-
-def rate(probes: Sequence[Probe], times: Times) -> float:
-    """The most work a second of any kernel, in 10^9 pieces."""
-    return max(probe.work / time / 1e3 for probe, time in zip(probes, times, strict=True))
-
-
-def rates(probes: Sequence[Probe], times: Times) -> tuple[float, ...]:
-    """The work a second of each kernel, in 10^9 pieces."""
-    return tuple(probe.work / time / 1e3 for probe, time in zip(probes, times, strict=True))
 
 
 def slope(probes: Sequence[Probe], times: Times) -> float:
@@ -97,52 +74,8 @@ def slope_rate(probes: Sequence[Probe], times: Times) -> float:
 
 
 def last_rate(probes: Sequence[Probe], times: Times) -> float:
-    """The rate at the end of a curve."""
-    return rates(probes, times)[-1]
-
-
-def slopes(probes: Sequence[Probe], times: Times) -> tuple[float, ...]:
-    """The slope of each pair of kernels.
-
-    Raises:
-        NoisyError: of one the kernel with more work took no longer.
-    """
-    pairs = range(0, len(probes), 2)
-    return tuple(slope(probes[at : at + 2], times[at : at + 2]) for at in pairs)
-
-
-def last_slope(probes: Sequence[Probe], times: Times) -> float:
-    """The slope at the end of a curve.
-
-    Raises:
-        NoisyError: the kernel with more work took no longer.
-    """
-    return slope(probes[-2:], times[-2:])
-
-
-STEP = 1.2
-"""The factor between neighbours of a curve from which on a step is one."""
-
-
-def name_steps(curve: Curve) -> str:
-    """Behind which places a curve falls or rises, steps that follow each other as one."""
-    found: dict[str, list[float]] = {"falls": [], "rises": []}
-    last = ""
-    for (place, height), (_, following) in itertools.pairwise(curve):
-        step = ""
-        if height > STEP * following:
-            step = "falls"
-        elif following > STEP * height:
-            step = "rises"
-        if step and step != last:
-            found[step].append(place)
-        last = step
-    told = [
-        f"{word} after {', '.join(f'{place:g}' for place in places)}"
-        for word, places in found.items()
-        if places
-    ]
-    return "; ".join(told) or "no step"
+    """The work a second of the last kernel, in 10^9 pieces; those before it write what it reads."""
+    return probes[-1].work / times[-1] / 1e3
 
 
 def shortest_us(probes: Sequence[Probe], times: Times) -> float:

@@ -1,13 +1,12 @@
-"""What is timed on a device: a small kernel with its threads and tensors, or a deed of the host.
-
-A deed is what a run does beside kernels (`adrenoc/native/src/trials/deeds.h`).
+"""What is timed on a device: a small kernel with its threads and tensors, or an
+operation of the host: what a run does beside kernels
+(`adrenoc/native/src/trials/host_operations.h`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,31 +18,17 @@ THREADS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
-    """How a kernel sees a buffer: as an image of texels of four lanes.
-
-    The first two kinds are a copy of the buffer; the others are the buffer itself.
-    """
-
-    kind: Literal["image2d", "image2d_array", "image1d_buffer", "image2d_of_buffer"]
-    format: Literal["bytes", "half", "float"]
-    width: int
-    height: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tensor:
     """An argument: a buffer (`global`), or an array of images of four lanes (`global.texture`).
 
     `value` is uploaded.  Without one it holds what kernels of the same request wrote to a tensor of
-    this shape and type.  A buffer may be seen as an image of another kind.
+    this shape and type.
     """
 
     shape: tuple[int, ...]
     dtype: str
     scope: str = "global"
     value: np.ndarray | None = field(default=None, compare=False)
-    view: View | None = None
 
     @staticmethod
     def from_value(value: np.ndarray, scope: str = "global") -> Tensor:
@@ -54,18 +39,6 @@ class Tensor:
 def texture(value: np.ndarray) -> Tensor:
     """An array of images of these texels: [layers, height, width, 4]."""
     return Tensor.from_value(value, "global.texture")
-
-
-def image(value: np.ndarray, kind: Literal["image2d", "image2d_array"]) -> Tensor:
-    """One image of these texels, or an array of one: [height, width, 4] of bytes or floats."""
-    height, width, _ = value.shape
-    names: dict[str, Literal["bytes", "half", "float"]] = {
-        "uint8": "bytes",
-        "float16": "half",
-        "float32": "float",
-    }
-    seen = View(kind=kind, format=names[str(value.dtype)], width=width, height=height)
-    return replace(Tensor.from_value(value), view=seen)
 
 
 def count(number: int) -> Tensor:
@@ -84,15 +57,15 @@ class MicroKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deed:
-    """What the host does, by the words of `deeds.h`: `{"deed": "copy", "way": "read", ...}`."""
+class HostOperation:
+    """What the host does, by the words of `host_operations.h`: `{"operation": "large", ...}`."""
 
     words: Mapping[str, str | int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What came of kernels or deeds in turn: for each, the time of one in each round (us).
+    """What came of kernels or operations in turn: for each, the time of one in each round (us).
 
     `build_ms` is of all of them together; `output` is that of the last; `clock_mhz` and
     `temperature_c` are 0 where the device does not tell.  `by_host`: its events told of no time, so

@@ -7,21 +7,14 @@ from __future__ import annotations
 
 from adrenoc.lab.calibrate.measure import Measure
 from adrenoc.lab.calibrate.measures import (
-    arithmetic,
     borders,
-    buffers,
-    copies,
     extensions,
     features,
     functions,
     latency,
-    launches,
-    local,
     local_size,
-    memory,
     numbers,
-    texels,
-    waves,
+    rates,
 )
 
 MEASURES: tuple[Measure, ...] = (
@@ -31,13 +24,6 @@ MEASURES: tuple[Measure, ...] = (
     *extensions.MEASURES,
     *features.MEASURES,
     *local_size.MEASURES,
-    *arithmetic.MEASURES,
-    *texels.MEASURES,
-    *local.MEASURES,
-    *launches.MEASURES,
-    *memory.MEASURES,
+    *rates.MEASURES,
     *latency.MEASURES,
-    *buffers.MEASURES,
-    *copies.MEASURES,
-    *waves.MEASURES,
 )

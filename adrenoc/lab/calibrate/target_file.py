@@ -225,11 +225,10 @@ def _figures(rows: Sequence[Row]) -> Iterator[str]:
         if not (is_answer or row.value >= LEAST):
             continue
         value = _number(row.value == 1.0 if is_answer else float(f"{row.value:.4g}"))
-        curve = ", ".join(f"{place:g}: {height:.4g}" for place, height in row.curve)
         spread = f"spread {100 * row.spread:.1f} %" if row.samples > 1 else ""
         state = row.state.replace("°C", "C")
         how = ", ".join(filter(None, ("@measured", spread, state)))
-        told = "; ".join(filter(None, (row.figure, row.title, curve)))
+        told = "; ".join(filter(None, (row.figure, row.title)))
         yield f'"{row.name}" = {{ value = {value}, source = {_text(f"{how}: {told}")} }}'
 
 

@@ -150,7 +150,6 @@ class Session:
                 "source": variant["source"],
                 "global": variant["work_items"],
                 "local": variant["work_group"],
-                "views": [argument["view"] or None for argument in variant["arguments"]],
             }
             for variant in request["variants"]
         ]
@@ -174,13 +173,13 @@ class Session:
     def measure(self, number: int, request: Request, tensors: Sequence[Any]) -> Answer:
         """Measure a trial: `measured`, or `refused` with its `kind` and whose fault it is.
 
-        A request with `deeds`, which are those of `deeds.h`, has no variants.
+        A request with `operations`, which are those of `host_operations.h`, has no variants.
 
         Raises:
             RuntimeError: the device failed, or the connection broke.
         """
         self.measured += 1
-        variants, deeds = request["variants"], request.get("deeds", [])
+        variants, operations = request["variants"], request.get("operations", [])
         is_bytes = bool(variants) and variants[-1]["bytes"]
         tolerance = max(request["tolerance"], QUANTUM if is_bytes else 0.0)
         settings = {
@@ -190,10 +189,10 @@ class Session:
             "stop_us": request["stop_us"],
             "bytes": is_bytes,
             "compare": _compares(request),
-            **({"deeds": deeds} if deeds else {}),
+            **({"operations": operations} if operations else {}),
         }
         found = json.loads(self._measure(number, json.dumps(settings), *tensors))
-        _check_result(found, len(variants) or len(deeds))
+        _check_result(found, len(variants) or len(operations))
         if "refused" in found:
             return {
                 "event": "refused",

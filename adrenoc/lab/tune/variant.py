@@ -7,8 +7,8 @@ Tensors lie in files of a scratch folder, so that candidates share them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,7 @@ _FINITE_BELOW = 1 << 30
 class Argument:
     """A tensor on the device: physical shape, dtype, memory scope, and the file of its value.
 
-    `repeated`: the file holds its first elements, and all others are those again.  `view` is how
-    the kernel sees a buffer that it is to see as an image (`argument_view.h`), empty where it sees
-    what there is.
+    `repeated`: the file holds its first elements, and all others are those again.
     """
 
     shape: tuple[int, ...]
@@ -47,7 +45,6 @@ class Argument:
     scope: str
     file: str
     repeated: bool = False
-    view: Mapping[str, str | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

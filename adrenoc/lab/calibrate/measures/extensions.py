@@ -1,4 +1,4 @@
-"""Which of the extensions that kernels of ours could use work, and are not only listed."""
+"""Whether the extensions that kernels use work, and are not only listed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,13 @@ from adrenoc.lab.calibrate.micro_kernel import THREADS, MicroKernel, Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """`values` are expressions of x, which is 5, of g, the thread's number, and of `lane`, which is
-    that within its sub-group where `of_groups`; each with what it has to be."""
+    """`values` are expressions of x, which is 5, each with what it has to be."""
 
     extension: str
     values: tuple[tuple[str, int], ...]
     pragma: bool = True
-    of_groups: bool = False
 
 
-_OTHER = "(uint)(get_sub_group_size() > 1u)"
-"""What makes a lane another one, where there is one."""
 _SIGNED = "0x01FF0301u, x * 0x28282828u, 7"
 """1, 3, -1, 1 by 200 each, and 7."""
 
@@ -52,72 +48,18 @@ _CASES = (
             (f"(uint)qcom_dot8_acc({_SIGNED})", 807),
         ),
     ),
-    _Case(
-        extension="cl_khr_subgroups",
-        values=(
-            ("sub_group_broadcast(x, 0u)", 5),
-            ("sub_group_reduce_add(x) / get_sub_group_size()", 5),
-        ),
-        of_groups=True,
-    ),
-    _Case(
-        extension="cl_khr_subgroup_shuffle",
-        values=((f"sub_group_shuffle(lane, lane ^ {_OTHER}) ^ lane ^ {_OTHER}", 0),),
-        of_groups=True,
-    ),
-    _Case(
-        extension="cl_khr_subgroup_shuffle_relative",
-        values=(
-            (
-                "(lane - sub_group_shuffle_up(lane, 1u)) * (uint)(lane > 0u) + (uint)(lane == 0u)",
-                1,
-            ),
-        ),
-        of_groups=True,
-    ),
-    _Case(
-        extension="cl_khr_subgroup_ballot",
-        values=(
-            ("(uint)sub_group_elect() * 0u + x", 5),
-            ("sub_group_ballot_bit_count(sub_group_ballot(1)) - get_sub_group_size()", 0),
-        ),
-        of_groups=True,
-    ),
-    _Case(
-        extension="cl_qcom_subgroup_shuffle",
-        values=(
-            (
-                "qcom_sub_group_shuffle_xor(lane, 1u, CLK_SUB_GROUP_SHUFFLE_WIDTH_WAVE_SIZE_QCOM, "
-                "0u) ^ lane",
-                1,
-            ),
-        ),
-        of_groups=True,
-    ),
-    _Case(
-        extension="cl_khr_extended_bit_ops",
-        values=(("bitfield_extract_unsigned(x, 2u, 1u)", 1), ("bit_reverse(x) >> 29", 5)),
-    ),
-    _Case(
-        extension="cl_khr_local_int32_base_atomics",
-        values=(("atomic_add(&kept, 0u) * 0u + x", 5),),
-    ),
 )
 
 
 def _measure(case: _Case) -> Measure:
     enabled = f"#pragma OPENCL EXTENSION {case.extension} : enable\n" if case.pragma else ""
-    lane = "get_sub_group_local_id()" if case.of_groups else "0u"
-    if case.of_groups:
-        enabled = f"#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n{enabled}"
     stores = "".join(
         f"  out[{THREADS * place}u + g] = {value};\n"
         for place, (value, _) in enumerate(case.values)
     )
     source = (
         f"{enabled}__kernel void probe(__global const uint* in, __global uint* out) {{\n"
-        "  __local uint kept;\n  kept = 0;\n"
-        f"  uint x = in[0], g = get_global_id(0), lane = {lane};\n{stores}}}\n"
+        f"  uint x = in[0], g = get_global_id(0);\n{stores}}}\n"
     )
     kernel = MicroKernel(
         source=source,

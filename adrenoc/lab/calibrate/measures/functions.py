@@ -1,8 +1,7 @@
 """How good a device's own functions are, over what kernels ask of them.
 
 OpenCL leaves to each GPU what `native_exp` and its kind give.  Kernels that store halves call three
-of them (`adrenoc/kernels/coarse.py`) and reckon with an error of a half's rounding at most; the
-others are what kernels might call.
+of them (`adrenoc/kernels/coarse.py`) and reckon with an error of a half's rounding at most.
 """
 
 from __future__ import annotations
@@ -45,11 +44,10 @@ def _space_evenly(first: float, last: float) -> np.ndarray:
     return np.linspace(first, last, POINTS).astype(np.float32)
 
 
-def _space_powers(first: float, last: float, *, signed: bool = False) -> np.ndarray:
-    """Powers of two at equal distances, of both signs by turns if `signed`."""
-    powers = 2.0 ** np.linspace(first, last, POINTS)
-    signs = np.where(np.arange(POINTS) % 2, -1.0, 1.0) if signed else 1.0
-    return (signs * powers).astype(np.float32)
+def _space_signed_powers(first: float, last: float) -> np.ndarray:
+    """Powers of two at equal distances, of both signs by turns."""
+    signs = np.where(np.arange(POINTS) % 2, -1.0, 1.0)
+    return (signs * 2.0 ** np.linspace(first, last, POINTS)).astype(np.float32)
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:
@@ -57,22 +55,17 @@ def _logistic(x: np.ndarray) -> np.ndarray:
         return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
 
-def _reciprocal(x: np.ndarray) -> np.ndarray:
-    return 1.0 / x
-
-
-def _reciprocal_root(x: np.ndarray) -> np.ndarray:
-    return np.asarray(1.0 / np.sqrt(x))
-
-
-_EXPONENTS, _OF_HALVES = _space_evenly(-87.0, 88.0), _space_evenly(-17.0, 11.0)
-_SCALES, _SIGNED_SCALES = _space_powers(-100.0, 100.0), _space_powers(-20.0, 125.0, signed=True)
 CALLED = (
-    Function(name="exp", text="native_exp(x)", exact=np.exp, points=_EXPONENTS),
+    Function(name="exp", text="native_exp(x)", exact=np.exp, points=_space_evenly(-87.0, 88.0)),
     Function(
         name="exp2", text="native_exp2(x)", exact=np.exp2, points=_space_evenly(-125.0, 127.0)
     ),
-    Function(name="recip", text="native_recip(x)", exact=_reciprocal, points=_SIGNED_SCALES),
+    Function(
+        name="recip",
+        text="native_recip(x)",
+        exact=lambda x: 1.0 / x,
+        points=_space_signed_powers(-20.0, 125.0),
+    ),
     Function(
         name="logistic",
         text="native_recip(1.0f + native_exp(0.0f - x))",
@@ -89,24 +82,6 @@ CALLED = (
     ),
 )
 """What kernels that store halves call."""
-OTHERS = (
-    Function(name="log", text="native_log(x)", exact=np.log, points=_SCALES, floor=1.0),
-    Function(name="rsqrt", text="native_rsqrt(x)", exact=_reciprocal_root, points=_SCALES),
-    Function(name="half_exp", text="half_exp(x)", exact=np.exp, points=_OF_HALVES),
-    Function(
-        name="half_recip",
-        text="half_recip(x)",
-        exact=_reciprocal,
-        points=_space_powers(-14.0, 15.0, signed=True),
-    ),
-    Function(
-        name="half_rsqrt",
-        text="half_rsqrt(x)",
-        exact=_reciprocal_root,
-        points=_space_powers(-14.0, 15.0),
-    ),
-)
-"""What no kernel calls, though it might."""
 
 
 def find_error(function: Function, output: np.ndarray) -> tuple[float, str]:
@@ -151,4 +126,4 @@ def _ask(function: Function) -> Measure:
     )
 
 
-MEASURES = tuple(map(_ask, (*CALLED, *OTHERS)))
+MEASURES = tuple(map(_ask, CALLED))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Measure, Probe, last_slope, name_steps, slope, slopes
+from adrenoc.lab.calibrate.measure import Measure, Probe, slope
 from adrenoc.lab.calibrate.micro_kernel import MicroKernel, Tensor, count, texture
 
 _LINE = 16
 """Places of four bytes in a line of 64."""
+_LINES = 1024
 _SIDE = 64
 _BUFFER = """__kernel void probe(__global const int* next, __global const int* n,
                                 __global int* out) {
@@ -39,10 +38,9 @@ def chain(lines: int, seed: int = 1) -> np.ndarray:
     return following
 
 
-def _chain_of_buffer(kib: int) -> np.ndarray:
-    lines = kib * 1024 // 64
-    places = np.zeros(lines * _LINE, np.int32)
-    places[::_LINE] = chain(lines) * _LINE
+def _chain_of_buffer() -> np.ndarray:
+    places = np.zeros(_LINES * _LINE, np.int32)
+    places[::_LINE] = chain(_LINES) * _LINE
     return places
 
 
@@ -56,13 +54,12 @@ def _chain_of_texels() -> np.ndarray:
 
 def _probes(source: str, data: Tensor, dtype: str, lines: int, scale: int) -> tuple[Probe, ...]:
     """A chain of so many lines, walked through once at least: less of it would stay in a cache."""
-    output = Tensor(shape=(4,), dtype=dtype)
     return tuple(
         Probe(
             kernel=MicroKernel(
                 source=source,
                 # The whole of the output is to be alike in every run: one place is enough.
-                arguments=(data, count(iterations), Tensor(shape=(1,), dtype=output.dtype)),
+                arguments=(data, count(iterations), Tensor(shape=(1,), dtype=dtype)),
                 threads=(1, 1, 1),
                 group=(1, 1, 1),
             ),
@@ -72,32 +69,9 @@ def _probes(source: str, data: Tensor, dtype: str, lines: int, scale: int) -> tu
     )
 
 
-def _buffer_probes(kib: int, scale: int, *, least: int = 0) -> tuple[Probe, ...]:
-    data = Tensor.from_value(_chain_of_buffer(kib))
-    return _probes(_BUFFER, data, "int32", max(least, kib * 1024 // 64), scale)
-
-
-def _measure_buffer(kib: int) -> Measure:
-    return Measure(
-        name=f"latency.buffer.{kib}k",
-        title=f"a read of a buffer of {kib} KiB that the next waits for",
-        unit="ns",
-        kernels=lambda _, scale: _buffer_probes(kib, scale),
-        figure=slope,
-    )
-
-
-_CURVE_LEAST = 1 << 14
-"""The fewest reads: the work of all grows until the longest chain takes long enough."""
-_CURVE_KIB = (4, 16, 64, 256, 1024, 4096, 8192)
-
-
-def _curve_probes(_: Device, scale: int) -> tuple[Probe, ...]:
-    return tuple(
-        replace(probe, x=kib)
-        for kib in _CURVE_KIB
-        for probe in _buffer_probes(kib, scale, least=_CURVE_LEAST)
-    )
+def _buffer_probes(_: Device, scale: int) -> tuple[Probe, ...]:
+    data = Tensor.from_value(_chain_of_buffer())
+    return _probes(_BUFFER, data, "int32", _LINES, scale)
 
 
 MEASURES = (
@@ -111,16 +85,11 @@ MEASURES = (
         figure=slope,
         lacks=lambda device: device.lacks_images,
     ),
-    _measure_buffer(64),
-    _measure_buffer(4096),
     Measure(
-        name="latency.footprint",
-        title="a read of a buffer that the next waits for, by KiB that are walked through; the "
-        f"figure is that of {_CURVE_KIB[-1]}",
+        name="latency.buffer.64k",
+        title="a read of a buffer of 64 KiB that the next waits for",
         unit="ns",
-        kernels=_curve_probes,
-        figure=last_slope,
-        curve=slopes,
-        word=name_steps,
+        kernels=_buffer_probes,
+        figure=slope,
     ),
 )

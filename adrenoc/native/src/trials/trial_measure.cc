@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "launch/copy.h"
-#include "trials/deed.h"
+#include "trials/host_operation.h"
 #include "trials/output_difference.h"
 
 namespace adrenoc_runtime {
@@ -64,10 +64,7 @@ class TrialRun {
       : candidate_(candidate), index_(index), scratch_(*scratch) {
     for (size_t i = 0; i < candidate_.arguments.size(); ++i) {
       const auto& descriptor = *static_cast<const Descriptor*>(candidate_.arguments[i]->data);
-      const auto view = candidate_.views.find(i);
-      const bool has_view = view != candidate_.views.end();
-      arguments_.push_back(
-          {sizeof(cl_mem), nullptr, has_view ? &view->second : &descriptor.storage()});
+      arguments_.push_back({sizeof(cl_mem), nullptr, &descriptor.storage()});
     }
   }
 

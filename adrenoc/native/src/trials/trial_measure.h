@@ -5,8 +5,6 @@
 #include <dlpack/dlpack.h>
 #include <tvm/ffi/extra/json.h>
 
-#include <map>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -21,8 +19,6 @@ struct Candidate {
   Kernel* kernel;
   WorkSize work;
   std::vector<const DLTensor*> arguments;
-  // What the kernel gets in place of some of them, by number.
-  std::map<size_t, std::shared_ptr<Storage>> views = {};
 };
 
 struct TrialSettings {

@@ -22,8 +22,7 @@
 #include "launch/copy.h"
 #include "modules/module.h"
 #include "opencl/device.h"
-#include "trials/argument_view.h"
-#include "trials/deeds.h"
+#include "trials/host_operations.h"
 #include "trials/watchdog.h"
 
 namespace adrenoc_runtime {
@@ -83,7 +82,6 @@ class Builders {
 struct TrialKernel {
   std::future<std::unique_ptr<Kernel>> built;
   WorkSize work;
-  json::Array views;  // of arguments; null for one that is taken as it is
 };
 
 struct OpenTrial {
@@ -135,11 +133,6 @@ WorkSize work_size_of(const json::Object& kernel) {
   return work;
 }
 
-json::Array views_of(const json::Object& kernel) {
-  const auto found = kernel.find(ffi::String("views"));
-  return found == kernel.end() ? json::Array() : (*found).second.cast<json::Array>();
-}
-
 // Throws RefusedCandidate with the compiler's words.
 std::vector<std::unique_ptr<Kernel>> built_kernels(OpenTrial* trial) {
   std::vector<std::unique_ptr<Kernel>> kernels;
@@ -162,24 +155,10 @@ TrialSettings settings_of(const json::Object& request, const std::vector<const D
   return settings;
 }
 
-// Throws RefusedCandidate where the device makes no such image.
-void add_views(Device& device, const json::Array& views, size_t index, Candidate* candidate) {
-  for (size_t place = 0; place < static_cast<size_t>(views.size()); ++place) {
-    const json::Value view = views[static_cast<int64_t>(place)];
-    if (view == nullptr) continue;
-    try {
-      const DLTensor& tensor = *candidate->arguments.at(place);
-      candidate->views[place] = view_buffer(device, tensor, view.cast<json::Object>());
-    } catch (const ffi::Error& error) {
-      throw RefusedCandidate("view", index, error.message());
-    }
-  }
-}
-
 json::Object measured_trial(OpenTrial* trial, const json::Object& request,
                             const std::vector<const DLTensor*>& tensors) {
-  if (const auto deeds = request.find(ffi::String("deeds")); deeds != request.end()) {
-    return measure_deeds(*trial->device, (*deeds).second.cast<json::Array>());
+  if (const auto operations = request.find(ffi::String("operations")); operations != request.end()) {
+    return measure_host_operations(*trial->device, (*operations).second.cast<json::Array>());
   }
   const std::vector<std::unique_ptr<Kernel>> kernels = built_kernels(trial);
   const TrialSettings settings = settings_of(request, tensors);
@@ -191,7 +170,6 @@ json::Object measured_trial(OpenTrial* trial, const json::Object& request,
     if (next + count > tensors.size()) TVM_FFI_THROW(ValueError) << "A trial lacks tensors";
     Candidate candidate{kernels[i].get(), trial->kernels[i].work, {}};
     for (size_t end = next + count; next < end; ++next) candidate.arguments.push_back(tensors[next]);
-    add_views(*trial->device, trial->kernels[i].views, i, &candidate);
     candidates.push_back(std::move(candidate));
   }
   return measure_candidates(candidates, settings);
@@ -217,7 +195,7 @@ int64_t start_trial(int device_id, const std::string& text) {
       return std::make_unique<Kernel>(device, name, std::move(program), KernelText{name, {}},
                                       kConstantsFrom);
     });
-    trial->kernels.push_back({std::move(built), work_size_of(kernel), views_of(kernel)});
+    trial->kernels.push_back({std::move(built), work_size_of(kernel)});
   }
   OpenTrials& known = open_trials();
   const std::lock_guard<std::mutex> lock(known.mutex);

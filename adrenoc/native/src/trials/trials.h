@@ -12,10 +12,8 @@ namespace adrenoc_runtime {
 namespace opencl {
 
 // Begins to build the kernels of a trial in the background; returns its number.  `text` is JSON:
-// {"kernels": [{"name", "source", "global": [x, y, z], "local": [x, y, z], "views": [...]}...],
-// "limit_s": 20}; views, which may be left out, say of each argument how a kernel is to see it
-// (`view_buffer`), or null.
-// A build that takes longer than the limit ends this process.
+// {"kernels": [{"name", "source", "global": [x, y, z], "local": [x, y, z]}...],
+// "limit_s": 20}.  A build that takes longer than the limit ends this process.
 [[nodiscard]] int64_t start_trial(int device_id, const std::string& text);
 
 // Whether all its kernels are built, or refused, after waiting for at most `wait_ms`.
@@ -23,7 +21,7 @@ namespace opencl {
 
 // Measures it as `measure_candidates` does, and forgets it.  `text` is JSON: {"counts": [arguments
 // of each kernel...], "limit_s", "tolerance", "stop_us", "bytes": false, "compare": false}; with
-// "deeds": [...] it does those in place of kernels (`measure_deeds`).  `tensors` are those
+// "operations": [...] it does those in place of kernels (`measure_host_operations`).  `tensors` are those
 // arguments, after the reference if there is one.  Returns JSON: what `measure_candidates` does, or
 // {"refused": KIND, "index": WHICH, "detail": TEXT}, KIND being build too.  What takes longer than
 // the limit ends this process.

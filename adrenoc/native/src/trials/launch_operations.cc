@@ -1,4 +1,4 @@
-// Launches one by one and recorded, arguments, devices with hints, buffers at the limit.
+// Launches one by one and recorded, devices with hints, buffers at the limit.
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include "launch/kernel.h"
 #include "launch/replay.h"
 #include "opencl/hints.h"
-#include "trials/deed.h"
+#include "trials/host_operation.h"
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -23,23 +23,16 @@ namespace json = tvm::ffi::json;
 
 constexpr size_t kThreads = 64;
 constexpr size_t kMostLaunches = 4096;
-constexpr size_t kMostArguments = size_t{1} << 20;
 constexpr auto kMostMemory = static_cast<size_t>(
     std::min<uint64_t>(uint64_t{1} << 40, std::numeric_limits<size_t>::max()));
-constexpr const char* kName = "deed";
+constexpr const char* kName = "operation";
 constexpr const char* kCount =
-    "__kernel void deed(__global int* x) { x[get_global_id(0)] += 1; }\n";
+    "__kernel void operation(__global int* x) { x[get_global_id(0)] += 1; }\n";
 // Adds to the first, the middle and the last numbers of a buffer.
 constexpr const char* kEnds =
-    "__kernel void deed(__global int* x, ulong words) {\n"
+    "__kernel void operation(__global int* x, ulong words) {\n"
     "  const ulong t = get_global_id(0);\n"
     "  x[t] += 1;\n  x[words / 2 + t] += 1;\n  x[words - 64 + t] += 1;\n}\n";
-constexpr size_t kKernelArguments = 8;
-constexpr const char* kMany =
-    "__kernel void deed(__global int* a, __global int* b, __global int* c, __global int* d,\n"
-    "                   __global int* e, __global int* f, __global int* g, __global int* h) {\n"
-    "  h[get_global_id(0)] = a[0] + b[0] + c[0] + d[0] + e[0] + f[0] + g[0];\n}\n";
-
 Kernel built_kernel(Device& device, const std::string& text) {
   const std::vector<const std::string*> texts = {&text};
   auto program =
@@ -78,9 +71,9 @@ bool holds(Device& device, cl_mem memory, size_t at, int32_t wanted) {
 constexpr WorkSize kWork = {3, {kThreads, 1, 1}, {kThreads, 1, 1}};
 
 // Each launch adds one, so that one which a recording lost is missed.
-class LaunchDeed final : public Deed {
+class LaunchOperation final : public HostOperation {
  public:
-  LaunchDeed(Device& device, const std::string& way, size_t count)
+  LaunchOperation(Device& device, const std::string& way, size_t count)
       : device_(device),
         count_(count),
         kernel_(built_kernel(device, kCount)),
@@ -126,36 +119,9 @@ class LaunchDeed final : public Deed {
   int32_t done_ = 0;
 };
 
-class ArgumentDeed final : public Deed {
+class LargeOperation final : public HostOperation {
  public:
-  ArgumentDeed(Device& device, size_t count)
-      : count_(count),
-        kernel_(built_kernel(device, kMany)),
-        handle_(kernel_.new_handle()),
-        memories_{zeros(device, sizeof(Numbers)), zeros(device, sizeof(Numbers))} {}
-
-  double timed_us() final {
-    const HostClock clock;
-    for (size_t i = 0; i < count_; ++i) {
-      // Another one than the last time, as from one layer to the next.
-      const KernelArgument argument{sizeof(cl_mem), nullptr, &memories_[i / kKernelArguments % 2]};
-      set_kernel_argument(handle_.get(), kernel_.name(), i % kKernelArguments, argument);
-    }
-    return clock.us();
-  }
-
-  bool is_right() final { return true; }
-
- private:
-  const size_t count_;
-  const Kernel kernel_;
-  const KernelHandle handle_;
-  const std::array<std::shared_ptr<Storage>, 2> memories_;
-};
-
-class LargeDeed final : public Deed {
- public:
-  LargeDeed(Device& device, size_t bytes)
+  LargeOperation(Device& device, size_t bytes)
       : device_(device),
         words_(bytes / sizeof(int32_t)),
         kernel_(built_kernel(device, kEnds)),
@@ -216,25 +182,21 @@ Device& hinted_device(const Device& device, const Hints& hints) {
 
 }  // namespace
 
-std::unique_ptr<Deed> make_launch_deed(Device& device, const json::Object& deed) {
-  return std::make_unique<LaunchDeed>(device, deed.at(ffi::String("way")).cast<std::string>(),
-                                      number_of(deed, "count", kMostLaunches));
+std::unique_ptr<HostOperation> make_launch_operation(Device& device, const json::Object& operation) {
+  return std::make_unique<LaunchOperation>(device, operation.at(ffi::String("way")).cast<std::string>(),
+                                      number_of(operation, "count", kMostLaunches));
 }
 
-std::unique_ptr<Deed> make_argument_deed(Device& device, const json::Object& deed) {
-  return std::make_unique<ArgumentDeed>(device, number_of(deed, "count", kMostArguments));
-}
-
-std::unique_ptr<Deed> make_hint_deed(Device& device, const json::Object& deed) {
-  const std::string hint = deed.at(ffi::String("hint")).cast<std::string>();
+std::unique_ptr<HostOperation> make_hint_operation(Device& device, const json::Object& operation) {
+  const std::string hint = operation.at(ffi::String("hint")).cast<std::string>();
   Hints hints;
   (hint == "performance" ? hints.performance : hints.priority) = Level::kHigh;
-  return std::make_unique<LaunchDeed>(hinted_device(device, hints), "queue", 1);
+  return std::make_unique<LaunchOperation>(hinted_device(device, hints), "queue", 1);
 }
 
-std::unique_ptr<Deed> make_large_deed(Device& device, const json::Object& deed) {
-  const size_t bytes = number_of(deed, "bytes", kMostMemory);
-  return std::make_unique<LargeDeed>(device, std::max<size_t>(bytes, 4 * sizeof(Numbers)));
+std::unique_ptr<HostOperation> make_large_operation(Device& device, const json::Object& operation) {
+  const size_t bytes = number_of(operation, "bytes", kMostMemory);
+  return std::make_unique<LargeOperation>(device, std::max<size_t>(bytes, 4 * sizeof(Numbers)));
 }
 
 }  // namespace opencl
