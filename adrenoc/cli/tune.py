@@ -35,15 +35,6 @@ class _Given(ModelOptions):
     offline: bool = option(
         "--offline", is_flag=True, help="Rank by the cost model, without a device."
     )
-    analyser: str | None = option(
-        "--analyser",
-        metavar="CMD",
-        help="With --offline: a command that gets a .cl file and prints JSON with time_us.",
-    )
-
-    def __post_init__(self) -> None:
-        if self.analyser is not None and not self.offline:
-            raise click.UsageError("--analyser goes with --offline")
 
     @property
     def command(self) -> str:
@@ -99,13 +90,11 @@ def _request_of(given: _Given) -> TuneRequest:
 
 def _run(given: _Given, request: TuneRequest, observer: TuneObserver) -> TuneProgress:
     from adrenoc.cli.show_tune import EventReporter
-    from adrenoc.lab.tune.offline import Analyser
     from adrenoc.lab.tune.tune_model import tune_model, tune_offline
 
     reporter = EventReporter(observer)
     if given.offline:
-        analyse = None if given.analyser is None else Analyser(given.analyser)
-        return tune_offline(request, analyse, reporter=reporter, observer=observer)
+        return tune_offline(request, reporter=reporter, observer=observer)
     with ExitStack() as stack:
         opened = [stack.enter_context(reach(place, request.limit_s)) for place in given.places]
         reachable = tuple(address for address in opened if address is not None)

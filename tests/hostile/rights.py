@@ -180,7 +180,6 @@ def _below() -> Iterator[Case]:
         ("check", "model.onnx", "--html", "c/x"),
         ("tune", "run", "model.onnx", "--offline", "-o", "c/x"),
         ("tune", "run", "model.onnx", "--offline", "--from", "c/x"),
-        ("tune", "run", "model.onnx", "--offline", "--analyser", "c/x", "--trials", "2"),
         ("tune", "log", "show", "c/x"),
         ("tune", "log", "diff", "l.json", "c/x"),
         ("tune", "log", "merge", "l.json", "-o", "c/x"),

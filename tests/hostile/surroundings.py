@@ -178,23 +178,6 @@ def _options() -> Iterator[Case]:
             make=bundle(lambda b: None),
             command=("run", "b", "--on", host),
         )
-    for analyser in ("'", '"', "", " ", "\\", "/dev/null", "nothing-of-that-name", "false"):
-        yield Case(
-            family="options",
-            name=f"--analyser {analyser!r}",
-            command=(
-                "tune",
-                "run",
-                "model.onnx",
-                "--offline",
-                "--analyser",
-                analyser,
-                "-o",
-                "t.json",
-            ),
-            codes=ENDED,
-            makes=("t.json",),
-        )
     for words in (
         ("compile", "model.onnx", "--device", "\x1b[2J"),
         ("compile", "model.onnx", "--device", "../../etc/passwd"),

@@ -30,9 +30,9 @@ RUN: dict[str, Any] = {
 }
 FLEET: dict[str, Any] = {
     "fleet": [
-        {"deed": "run", "device": SECRET, "model": f"/home/{SECRET}.onnx", "p50_ms": 1.0},
-        {"deed": "run", "device": SECRET, "model": "b.onnx", "target": f"{SECRET}.toml"},
-        {"deed": "run", "device": "10.1.2.3:9", "model": "b.onnx", "note": SECRET},
+        {"action": "run", "device": SECRET, "model": f"/home/{SECRET}.onnx", "p50_ms": 1.0},
+        {"action": "run", "device": SECRET, "model": "b.onnx", "target": f"{SECRET}.toml"},
+        {"action": "run", "device": "10.1.2.3:9", "model": "b.onnx", "note": SECRET},
     ]
 }
 

@@ -16,7 +16,7 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.tuning_log import LogWriter, Trial, choose_trials, read_log
 from adrenoc.lab.tune.farm import Farm, FarmOptions
 from adrenoc.lab.tune.local import local_server
-from adrenoc.lab.tune.offline import Analyse, rank_offline
+from adrenoc.lab.tune.offline import rank_offline
 from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
 from adrenoc.lab.tune.tasks import TunePlan, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
@@ -93,25 +93,19 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
 
 
 def tune_offline(
-    request: TuneRequest, analyse: Analyse | None, *, reporter: Reporter, observer: TuneObserver
+    request: TuneRequest, *, reporter: Reporter, observer: TuneObserver
 ) -> TuneProgress:
-    """Rank without a device, into the log: by the cost model, or by an analyser's word.
+    """Rank by the cost model, without a device.
 
     Raises:
-        AdrenocError: as `tune_model`; ToolError where the analyser fails.
+        AdrenocError: as `tune_model`.
     """
-    began_s = time.monotonic()
     plan = _plan(request, reporter)
     with ExitStack() as stack:
-        writer, known = _open_log(request, plan, reporter, stack)
-        return rank_offline(
-            plan,
-            analyse,
-            writer=writer,
-            known=known,
-            options=_options(request, began_s),
-            observer=observer,
-        )
+        _, known = _open_log(request, plan, reporter, stack)
+        found = rank_offline(plan, known, trials=request.trials)
+    observer.progress(found)
+    return found
 
 
 def _plan(request: TuneRequest, reporter: Reporter) -> TunePlan:

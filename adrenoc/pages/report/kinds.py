@@ -53,7 +53,7 @@ _RUN = fields(
 _FLEET = fields(
     fleet=each(
         fields(
-            deed=text,
+            action=text,
             device=stand_in("device"),
             model=stand_in("model"),
             target=listed_target,
@@ -81,7 +81,6 @@ _MEASURE = fields(
     spread=figures,
     samples=figures,
     word=text,
-    curve=figures,
     reason=text,
     clock_mhz=figures,
     temperature_c=figures,
@@ -98,7 +97,7 @@ _CALIBRATION = fields(
     differences=each(
         fields(key=text, measured=figures, spread=figures, listed=figures, ratio=figures)
     ),
-    facts=each(fields(key=text, measured=text, beside=text, ratio=figures, means=text, avoid=text)),
+    facts=each(fields(key=text, measured=text, beside=text, means=text, avoid=text)),
     measures=each(_MEASURE),
     **_VALIDATION,
 )
