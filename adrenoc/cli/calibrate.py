@@ -248,8 +248,13 @@ def _report(
 ) -> None:
     """Write the page, and tell what was found."""
     from adrenoc.cli import console
-    from adrenoc.cli.show_calibration import plain_calibration, show_calibration
-    from adrenoc.cli.show_validation import plain_fit, plain_validation, show_fit, show_validation
+    from adrenoc.cli.show_calibration import calibration_to_json, show_calibration
+    from adrenoc.cli.show_validation import (
+        fit_to_json,
+        show_fit,
+        show_validation,
+        validation_to_json,
+    )
 
     if asked.page is not None:
         _write_page(asked.page, done, validation)
@@ -264,11 +269,11 @@ def _report(
         if asked.page is not None:
             console.print_fields([("report", str(asked.page))])
 
-    told = {} if done is None else plain_calibration(done, asked.output)
+    told = {} if done is None else calibration_to_json(done, asked.output)
     if validation is not None:
-        told["validation"] = plain_validation(validation)
+        told["validation"] = validation_to_json(validation)
     if fitted is not None:
-        told["fit"] = {**plain_fit(fitted), "target_file": str(asked.output)}
+        told["fit"] = {**fit_to_json(fitted), "target_file": str(asked.output)}
     console.tell(told, show)
 
 

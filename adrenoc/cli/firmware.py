@@ -103,7 +103,7 @@ class _Compiled(_Planned):
 def compile_firmware_command(given: _Compiled) -> int:
     """Compile an int8 MODEL (.tflite or .onnx) into a folder of C for a core."""
     from adrenoc.cli import console
-    from adrenoc.firmware.mcu.folder import plain_firmware
+    from adrenoc.firmware.mcu.folder import firmware_to_json
     from adrenoc.firmware.mcu.make import make_firmware, plan_firmware
 
     model, core = given.model, given.core
@@ -123,7 +123,7 @@ def compile_firmware_command(given: _Compiled) -> int:
         )
 
     told = {"path": str(made.path), "time_ms": made.time_ms}
-    return console.tell({**plain_firmware(made.firmware), **told}, lambda: _show_made(made, core))
+    return console.tell({**firmware_to_json(made.firmware), **told}, lambda: _show_made(made, core))
 
 
 def _show_made(made: MadeFirmware, core: Core) -> None:
@@ -241,7 +241,7 @@ def check_firmware_command(given: _Planned) -> int:
     from adrenoc.cli import console
     from adrenoc.firmware.cpu.count_cpu import count_on_cpu
     from adrenoc.firmware.mcu.count import count_layers
-    from adrenoc.firmware.mcu.folder import plain_firmware
+    from adrenoc.firmware.mcu.folder import firmware_to_json
     from adrenoc.firmware.mcu.make import plan_firmware
 
     core = given.core
@@ -260,7 +260,7 @@ def check_firmware_command(given: _Planned) -> int:
         _show_alive(budget)
         _show_decisions(firmware)
 
-    told = {**plain_firmware(firmware), "budget": asdict(budget), "instructions": asdict(counts)}
+    told = {**firmware_to_json(firmware), "budget": asdict(budget), "instructions": asdict(counts)}
     return console.tell(told, show, error=_find_policy_error(given, budget))
 
 
@@ -286,7 +286,7 @@ def _show_alive(budget: Budget) -> None:
 def inspect_if_firmware(path: Path) -> bool:
     """Show what is in a folder of C; False of a bundle."""
     from adrenoc.cli import console
-    from adrenoc.firmware.mcu.folder import is_firmware, open_firmware, plain_firmware
+    from adrenoc.firmware.mcu.folder import firmware_to_json, is_firmware, open_firmware
 
     if not is_firmware(path):
         return False
@@ -306,5 +306,5 @@ def inspect_if_firmware(path: Path) -> bool:
         _show_layers(firmware)
         _show_decisions(firmware)
 
-    console.tell(plain_firmware(firmware), show)
+    console.tell(firmware_to_json(firmware), show)
     return True

@@ -168,7 +168,7 @@ def _run_and_check(given: RunGiven) -> int:
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import finite, floor_text
-    from adrenoc.cli.show_run import plain_run, show_run
+    from adrenoc.cli.show_run import run_to_json, show_run
     from adrenoc.cli.steps import draw_steps
 
     reference, layers_of = given.reference, given.layers_of
@@ -223,7 +223,7 @@ def _run_and_check(given: RunGiven) -> int:
         elif checked is not None:
             checked.raise_if_failed(in_float32=_in_float32(opened))
 
-    told: dict[str, Any] = plain_run(result, checked)
+    told: dict[str, Any] = run_to_json(result, checked)
     if floor is not None:
         told["rounding_floor"] = finite(asdict(floor))
     console.tell(told, show)

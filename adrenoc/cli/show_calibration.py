@@ -31,7 +31,7 @@ class RowProgress:
             console.print_fields([(name, text)])
 
 
-def plain_calibration(done: Calibration, output: Path) -> dict[str, Any]:
+def calibration_to_json(done: Calibration, output: Path) -> dict[str, Any]:
     """What `--json` says of it."""
     measured = done.measured
     return {

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _SHOWN_KERNELS = 20
 
 
-def plain_run(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
+def run_to_json(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
     """A result as plain data for `--json`."""
     outputs = {
         name: {"shape": array.shape, "dtype": str(array.dtype)}

@@ -16,7 +16,7 @@ def say_layer(layer: str, said: str) -> None:
     console.print_fields([(layer, said)])
 
 
-def plain_validation(done: Validation) -> dict[str, Any]:
+def validation_to_json(done: Validation) -> dict[str, Any]:
     """A validation as JSON values."""
     from adrenoc.lab.calibrate.validate.findings import noise_of, overall, share_right
 
@@ -92,7 +92,7 @@ def show_validation(done: Validation) -> None:
     )
 
 
-def plain_fit(done: Fit) -> dict[str, Any]:
+def fit_to_json(done: Fit) -> dict[str, Any]:
     """Fitted constants as JSON values."""
     return {
         "fitted_to": {"before": done.fitted.before, "after": done.fitted.after},

@@ -8,9 +8,6 @@ model that is beyond the tolerance, but within one quantum, or no further from t
 the reference is from itself when it runs its other kernels: `adrenoc run --check` judges so too.
 "at its floor" is one that stores halves and is beyond the tolerance by what ideal rounding costs,
 where float32 is right.
-
-With --journal each row is kept in a file as soon as it is made, and a run that is begun again makes
-the rows that are not there yet (delete a line to make it again).
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from scripts.verifying.rows import Row, add_to_journal, read_journal, show, write_reports
+from scripts.verifying.rows import Row, show
 
 SCRIPT = Path(__file__).resolve().parents[1] / "verify"
 SUFFIXES = (".onnx", ".tflite")
@@ -48,23 +45,19 @@ def main() -> int:
     models = find_models(options.paths)
     presets = options.presets.split(",")
     rows = []
-    known = {(row.model, row.preset): row for row in read_journal(options.journal)}
     for model, preset in itertools.product(models, presets):
-        row = known.get((model.name, preset))
-        if row is None:
-            begun, cpu_s = time.perf_counter(), children_s()
-            row = row_of_child(model, preset, options)
-            row = replace(row, cpu_s=children_s() - cpu_s)
-            add_to_journal(options.journal, row)
-            took = time.perf_counter() - begun
-            print(
-                f"{row.verdict:<12} {row.model} {preset}, {took:.0f} s  {row.error}",
-                file=sys.stderr,
-                flush=True,
-            )
-        rows.append(row)
-        write_reports(rows, options)
+        begun, cpu_s = time.perf_counter(), children_s()
+        row = row_of_child(model, preset, options)
+        rows.append(replace(row, cpu_s=children_s() - cpu_s))
+        took = time.perf_counter() - begun
+        print(
+            f"{row.verdict:<12} {row.model} {preset}, {took:.0f} s  {row.error}",
+            file=sys.stderr,
+            flush=True,
+        )
     show(rows)
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     passed = sum(row.verdict in PASSED for row in rows)
     print(f"{passed} of {len(rows)} passed")
     return 0 if passed == len(rows) else 1
@@ -96,10 +89,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--shape", action="append", default=[], help="NAME:D,D,... as for adrenoc compile"
     )
-    parser.add_argument(
-        "--random", action="store_true", help="run once more with random numbers, as a user would"
-    )
-    parser.add_argument("--journal", type=Path, metavar="FILE", help="add each row there, resume")
     parser.add_argument("--seed", type=int, default=0, help="of random inputs (0)")
     parser.add_argument(
         "--tolerance",
@@ -110,7 +99,6 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds for a row (3600)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the rows there")
-    parser.add_argument("--markdown", type=Path, metavar="OUT", help="write the table there")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -131,7 +119,7 @@ def row_of_child(model: Path, preset: str, options: argparse.Namespace) -> Row:
     command += ["--cl-device", options.cl_device, "--seed", str(options.seed)]
     command += [f"--shape={shape}" for shape in options.shape]
     command += [f"--tolerance={tolerance}" for tolerance in options.tolerance]
-    for name in ("compile_only", "numbers_only", "no_winograd", "random"):
+    for name in ("compile_only", "numbers_only", "no_winograd"):
         command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     try:
         child = subprocess.run(
@@ -214,7 +202,6 @@ def figures(model: Path, preset: str, options: argparse.Namespace, folder: Path)
         "pad_kernels": counts.pad_kernels,
         "copy_kernels": counts.copy_kernels,
         "layout_kernels": counts.layout_kernels,
-        "graph_inputs_outputs": borders,
         "compile_s": made.time_ms / 1000,
         "memory_bytes": manifest.memory.peak_bytes,
         "verdict": "compiles" if options.compile_only else "failed",
@@ -226,30 +213,13 @@ def check(model: Path, preset: str, options: argparse.Namespace, folder: Path) -
     if options.compile_only:
         return {}
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.check.inputs import random_input
 
     made = make(model, options.device, preset, options, folder / "device.adrenoc")
     bundle = open_bundle(made.path)
     specs = bundle.manifest.inputs
     chosen = dict(text.split("=", 1) for text in options.tolerance)
     tolerance = float(chosen[preset]) if preset in chosen else None
-    found = compared(model, bundle, inputs_of(model, specs, options.seed), tolerance, options)
-    if not options.random or not any(fits(stored_arrays(model).get(s.name), s) for s in specs):
-        return found
-    drawn = {spec.name: random_input(spec, seed=options.seed) for spec in specs}
-    again = compared(model, bundle, drawn, tolerance, options)
-    found["random_error"] = again["range_error"]
-    if again["error"]:
-        found["error"] += f"; with random inputs: {again['error']}"
-    if rank(again["verdict"]) > rank(found["verdict"]):
-        found["verdict"] = again["verdict"]
-        found |= {name: again[name] for name in ("floor_error", "floor_ratio") if name in again}
-    return found
-
-
-def rank(verdict: str) -> int:
-    """How far from plain agreement."""
-    return PASSED.index(verdict) if verdict in PASSED else len(PASSED)
+    return compared(model, bundle, inputs_of(model, specs, options.seed), tolerance, options)
 
 
 def compared(
@@ -280,7 +250,6 @@ def compared(
         at_floor = floor.get("floor_ratio", float("inf")) <= MOST_OVER_FLOOR
         verdict = "at its floor" if at_floor else "differs"
     return {
-        "build_s": result.times.build_ms / 1000,
         "run_ms": result.times.p50_ms,
         "range_error": worst_of(checked),
         "verdict": verdict,

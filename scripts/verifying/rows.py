@@ -1,11 +1,8 @@
-"""A row of `scripts/verify models`: what it holds, how it is shown, and the journal of them."""
+"""A row of `scripts/verify models`: what it holds, and how it is shown."""
 
 from __future__ import annotations
 
-import argparse
-import json
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +11,7 @@ class Row:
 
     `operators_*` count operators by the memory that they write, `texture_share` is the part of
     the tensors between kernels that lies in textures, `range_error` is the largest error over
-    the range of its output, of the worst output, `random_error` the same with random inputs;
+    the range of its output, of the worst output;
     `floor_error` is what ideal rounding gives and `floor_ratio` how many times it we are, as root
     mean squares; `cpu_s` is all that the row took.  None is what was not reached.
     """
@@ -31,13 +28,10 @@ class Row:
     pad_kernels: int | None = None
     copy_kernels: int | None = None
     layout_kernels: int | None = None
-    graph_inputs_outputs: int | None = None
     compile_s: float | None = None
     memory_bytes: int | None = None
-    build_s: float | None = None
     run_ms: float | None = None
     range_error: float | None = None
-    random_error: float | None = None
     floor_error: float | None = None
     floor_ratio: float | None = None
     cpu_s: float | None = None
@@ -56,7 +50,6 @@ COLUMNS = (
     "peak memory",
     "run",
     "error",
-    "random",
     "floor",
     "CPU",
     "verdict",
@@ -84,7 +77,6 @@ def cells(row: Row) -> tuple[str, ...]:
         text("{:.1f} MiB", memory),
         text("{:.0f} ms", row.run_ms),
         text("{:.1e}", row.range_error),
-        text("{:.1e}", row.random_error),
         text("{:.1e} ({:.2f} x)", row.floor_error, row.floor_ratio),
         text("{:.0f} s", row.cpu_s),
         row.verdict,
@@ -99,31 +91,3 @@ def show(rows: list[Row]) -> None:
     for row in rows:
         if row.error:
             print(f"  {row.model} {row.preset}: {row.error}")
-
-
-def read_journal(journal: Path | None) -> list[Row]:
-    """The rows that an earlier run wrote; a line that was cut off is made again."""
-    if journal is None or not journal.exists():
-        return []
-    whole = (line for line in journal.read_text().splitlines() if line.endswith("}"))
-    return [Row(**json.loads(line)) for line in whole]
-
-
-def add_to_journal(journal: Path | None, row: Row) -> None:
-    """One more line."""
-    if journal is not None:
-        with journal.open("a") as file:
-            file.write(json.dumps(asdict(row)) + "\n")
-
-
-def write_reports(rows: list[Row], options: argparse.Namespace) -> None:
-    """The files asked for, written after each row: a long run may be cut."""
-    if options.json is not None:
-        plain = {"columns": [f.name for f in fields(Row)], "rows": [asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(plain, indent=1) + "\n")
-    if options.markdown is not None:
-        lines = [COLUMNS, ["---"] * 2 + ["--:"] * (len(COLUMNS) - 3) + ["---"]]
-        lines += [cells(row) for row in rows]
-        text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-        errors = "".join(f"- {r.model} {r.preset}: {r.error}\n" for r in rows if r.error)
-        options.markdown.write_text(text + ("\n" + errors if errors else ""))

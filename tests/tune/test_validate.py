@@ -15,7 +15,7 @@ from planted_kernels import TASKS, named_variant
 
 from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.cli.main import cli
-from adrenoc.cli.show_validation import plain_fit
+from adrenoc.cli.show_validation import fit_to_json
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.calibrate.micro_kernel import Answers, ProbeError
@@ -370,7 +370,7 @@ def test_a_fit_that_chooses_worse_is_not_taken(
     (decision,) = fit.decisions
     assert decision.subject == "cost.depthwise"
     assert decision.taken.startswith("kept as ")
-    assert plain_fit(fit)["decisions"] == fit.decisions
+    assert fit_to_json(fit)["decisions"] == fit.decisions
     path = tmp_path / "fitted.toml"
     path.write_text(fitted_toml(found, fit))
     target = load_target(str(path))

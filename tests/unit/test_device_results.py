@@ -12,7 +12,7 @@ import pytest
 from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError, InputError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
-from adrenoc.cli.show_run import plain_run
+from adrenoc.cli.show_run import run_to_json
 from adrenoc.device.baseline import compare_with, read_baseline
 from adrenoc.device.compiled_for import other_gpu_notes
 from adrenoc.device.failures import device_failure, diagnose
@@ -316,7 +316,7 @@ def _result(p50_ms: float, *states: GpuState, device: str = "Adreno 750") -> Run
 def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
     fast = GpuState(clock_mhz=900.0, governor="msm")
     file = tmp_path / "before.json"
-    file.write_text(json.dumps(plain_run(_result(6.0, fast, fast), None), default=asdict))
+    file.write_text(json.dumps(run_to_json(_result(6.0, fast, fast), None), default=asdict))
     same = compare_with(
         read_baseline(file), _result(3.0, fast, device="Adreno 750 at 127.0.0.1:9090")
     )
@@ -328,7 +328,7 @@ def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
     assert "clock changed" in compare_with(read_baseline(file), _result(3.0, slow)).not_comparable
     other = compare_with(read_baseline(file), _result(3.0, fast, device="Adreno 640"))
     assert other.not_comparable == "that was on Adreno 750, this is Adreno 640"
-    file.write_text(json.dumps(plain_run(_result(6.0), None), default=asdict))
+    file.write_text(json.dumps(run_to_json(_result(6.0), None), default=asdict))
     assert (
         compare_with(read_baseline(file), _result(3.0, fast)).unknown
         == "that run's clock could not be read"
@@ -337,7 +337,7 @@ def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
     assert neither.unknown == "neither run's clock could be read"
     with pytest.raises(InputError, match="cannot be read: No such file or directory"):
         read_baseline(tmp_path / "nothing.json")
-    good = json.dumps(plain_run(_result(6.0, fast), None), default=asdict)
+    good = json.dumps(run_to_json(_result(6.0, fast), None), default=asdict)
     p50 = '"p50_ms": 6.0'
     assert p50 in good
     assert '"clock_mhz": 900.0' in good

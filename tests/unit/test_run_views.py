@@ -15,7 +15,7 @@ from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.launches import LaunchInfo
 from adrenoc.cli.main import main
-from adrenoc.cli.show_run import plain_run
+from adrenoc.cli.show_run import run_to_json
 from adrenoc.device.compare import compare
 from adrenoc.device.gpu_state import GpuState
 from adrenoc.device.profile import TimedLaunch, kernel_times, node_times
@@ -46,7 +46,7 @@ def run_of(warm_ms: list[float], *, gpu: GpuState = FAST, device: str = "A750") 
 
 
 def saved(path: Path, run: RunResult) -> Path:
-    path.write_text(json.dumps(plain_run(run, None), default=asdict))
+    path.write_text(json.dumps(run_to_json(run, None), default=asdict))
     return path
 
 

@@ -10,7 +10,7 @@ from adrenoc.base.files.outputs import check_folder_can_be_replaced, write_folde
 from adrenoc.base.files.owned_folder import write_list
 from adrenoc.firmware.cpu.print_cpu import print_cpu_model
 from adrenoc.firmware.mcu.core import Core
-from adrenoc.firmware.mcu.folder import FIRMWARE_FOLDER, MODEL_FILE, Firmware, plain_firmware
+from adrenoc.firmware.mcu.folder import FIRMWARE_FOLDER, MODEL_FILE, Firmware, firmware_to_json
 from adrenoc.firmware.mcu.make import MadeFirmware, plan_firmware
 from adrenoc.firmware.mcu.program import Program
 
@@ -43,7 +43,7 @@ def write_cpu_folder(program: Program, firmware: Firmware, output: Path) -> None
         **print_cpu_model(program),
         **{name: (C_FOLDER / name).read_bytes() for name in _THREADS},
         "CMakeLists.txt": _CMAKE.encode(),
-        MODEL_FILE: (json.dumps(plain_firmware(firmware), indent=1) + "\n").encode(),
+        MODEL_FILE: (json.dumps(firmware_to_json(firmware), indent=1) + "\n").encode(),
     }
     with write_folder_atomically(output, FIRMWARE_FOLDER) as root:
         for name, content in files.items():

@@ -124,7 +124,7 @@ def write_firmware(
         **model,
         **print_self_test(program, inputs, outputs),
         "CMakeLists.txt": print_cmake(program),
-        MODEL_FILE: json.dumps(plain_firmware(firmware), indent=1) + "\n",
+        MODEL_FILE: json.dumps(firmware_to_json(firmware), indent=1) + "\n",
     }
     with write_folder_atomically(output, FIRMWARE_FOLDER) as root:
         for name, text in files.items():
@@ -147,7 +147,7 @@ def self_test_vectors(program: Program) -> tuple[dict[int, np.ndarray], dict[int
     return inputs, {index: values[index] for index in network.outputs}
 
 
-def plain_firmware(firmware: Firmware) -> dict[str, Any]:
+def firmware_to_json(firmware: Firmware) -> dict[str, Any]:
     """Firmware as JSON values."""
     return {"version": _VERSION, "adrenoc": adrenoc.__version__, **asdict(firmware)}
 

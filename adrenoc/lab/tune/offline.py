@@ -1,4 +1,4 @@
-"""Tune without a device: what the cost model makes of each kernel, beside what a log holds of it."""
+"""Tune without a device: what the cost model makes of kernels, beside what a log holds of them."""
 
 from __future__ import annotations
 

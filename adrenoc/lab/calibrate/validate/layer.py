@@ -28,10 +28,10 @@ class Layer:
 
     def model(self) -> onnx.ModelProto:
         """The layer's model; its weights are the same each time."""
-        return MODELS.get(self.op, plain_model)(self)
+        return MODELS.get(self.op, unfused_model)(self)
 
 
-def plain_model(layer: Layer) -> onnx.ModelProto:
+def unfused_model(layer: Layer) -> onnx.ModelProto:
     """ReLU, the layer with bias, ReLU, and a sigmoid that takes the result as a texture."""
     rng = np.random.default_rng(0)
     weight = rng.standard_normal(layer.weights).astype(np.float32)
