@@ -104,7 +104,7 @@ def _report(reporter: Reporter, name: str, said: CommandResult) -> None:
 
 
 def _exit_code(bad: tuple[BundleOutcome, ...]) -> int:
-    """That of the first compilation that failed; else the lock's, else that of gates."""
+    """Return the code of the first failed compilation; else the lock's, else that of gates."""
     from adrenoc.base.errors import LockError, PolicyError
     from adrenoc.project.build_project import DIFFERS, FAILED
 

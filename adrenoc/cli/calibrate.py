@@ -97,42 +97,42 @@ class _Asked:
 
     @property
     def validate(self) -> bool:
-        """Whether schedules of layers are measured."""
+        """Return whether schedules of layers are measured."""
         return self.validates is not None
 
     @property
     def fit(self) -> bool:
-        """Whether the cost model is fitted to them."""
+        """Return whether the cost model is fitted to them."""
         return self.validates == "fit"
 
     @property
     def output(self) -> Path:
-        """The target file."""
+        """Return the path of the target file."""
         return self.named or _OUTPUT
 
     @property
     def budget_s(self) -> float:
-        """How long it may take."""
+        """Return how long the whole may take (s)."""
         return self.asked_s or (_VALIDATION_S if self.validate else _BUDGET_S)
 
     @property
     def cl_device(self) -> str:
-        """The OpenCL device there."""
+        """Return the name of the OpenCL device there."""
         return self.place.cl_device
 
     @property
     def limit_s(self) -> float:
-        """How long one measure may take."""
+        """Return how long one measure may take (s)."""
         return timeout_s(20.0)
 
     @property
     def calibrates(self) -> bool:
-        """Whether the device is measured with small kernels."""
+        """Return whether the device is measured with small kernels."""
         return not self.validate or self.listed is None
 
     @property
     def writes(self) -> bool:
-        """Whether a target file is written."""
+        """Return whether a target file is written."""
         return self.calibrates or self.fit
 
 

@@ -156,7 +156,7 @@ def open_talker(
 
 
 def _lines(bundle: Bundle) -> Iterator[str]:
-    """What the user types, or what a file or another program gives."""
+    """Yield the lines that the user types, or that a file or another program gives."""
     typed = sys.stdin.isatty()
     if typed:
         from adrenoc.cli import console
@@ -187,7 +187,7 @@ class _Talk:
         self._reset()
 
     def take(self, line: str) -> bool:
-        """Do what a line says; whether there is to be another."""
+        """Do what a line says; return whether there is to be another."""
         from adrenoc.cli import console
 
         word, _, rest = line.partition(" ")

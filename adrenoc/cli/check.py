@@ -118,7 +118,7 @@ def _check(
 
 
 def _plan(given: _Checked) -> dict[str, Any]:
-    """The options that tell what to plan: of a decoder, one token."""
+    """Return the options that tell what to plan: of a decoder, one token."""
     from adrenoc.cli.plan_shapes import plan_shapes
 
     decoding = given.context, None
@@ -129,7 +129,7 @@ def _plan(given: _Checked) -> dict[str, Any]:
 
 
 def _policy_error(broken: Sequence[Verdict]) -> Any:
-    """What breaks its limits; the hint shows the first device whole."""
+    """Return the error of what breaks its limits; the hint shows the first device whole."""
     from adrenoc.base.errors import PolicyError
 
     first = broken[0]

@@ -121,7 +121,7 @@ class _Examined(ModelOptions):
 
     @property
     def wording(self) -> Wording | None:
-        """What a decoder is examined on, None where nothing was asked for."""
+        """Return what a decoder is examined on, None where nothing was asked for."""
         from adrenoc.check.accuracy.passage import USUAL_TOKENS, Wording
 
         if self.text is None and self.tokens is None:
@@ -256,7 +256,7 @@ def _show(report: AccuracyReport, output: Path | None) -> None:
 
 
 def _worth_showing(found: PresetAccuracy) -> list[LayerAccuracy]:
-    """The layers with causes and the worst of the others, in execution order."""
+    """Return the layers with causes and the worst of the others, in execution order."""
     others = sorted((x for x in found.layers if not x.causes), key=lambda x: -x.local_error)
     kept = {id(x) for x in (*found.suspects, *others[: max(0, _WORST_LAYERS)])}
     return [layer for layer in found.layers if id(layer) in kept]

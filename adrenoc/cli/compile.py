@@ -159,7 +159,7 @@ class _Compiled(EnteredModel):
 
     @cached_property
     def dump_dir(self) -> Path | None:
-        """Where the IR goes after each stage.
+        """Return the folder into which the IR is written after each stage.
 
         Raises:
             OutputError: nothing can be written there.
@@ -173,7 +173,7 @@ class _Compiled(EnteredModel):
 
     @cached_property
     def devices(self) -> tuple[Target, tuple[SetMember, ...]]:
-        """What all devices have in common, and those with kernels of their own.
+        """Return what all devices have in common, and those with kernels of their own.
 
         Raises:
             click.UsageError: --os is for phones and boards.
@@ -189,7 +189,7 @@ class _Compiled(EnteredModel):
 
     @cached_property
     def shaped(self) -> ShapePlan:
-        """The choices of shapes and what is kept from run to run.
+        """Return the choices of shapes and what is kept from run to run.
 
         Raises:
             click.UsageError: options that do not go together.
@@ -319,7 +319,7 @@ def _compile(
 def _meet(
     given: _Compiled, target: Target, options: CompileOptions, reporter: Reporter
 ) -> tuple[AccuracyReport, CompileOptions, tuple[Decision, ...]]:
-    """The plan for a tolerance, the options with what it keeps, and its decisions."""
+    """Return the plan for a tolerance, the options with what it keeps, and its decisions."""
     from adrenoc.check.accuracy.accuracy_plans import (
         Wanted,
         decisions_of,

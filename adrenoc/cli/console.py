@@ -57,7 +57,7 @@ def _print(*what: RenderableType) -> None:
 
 
 def error_console() -> Console:
-    """The console of stderr, for what is drawn while work goes on."""
+    """Return the console of stderr, for what is drawn while work goes on."""
     return _console(err=True)
 
 
@@ -95,7 +95,7 @@ class ConsoleReporter:
             self._bar.stop()
 
     def heading(self, text: str, detail: str) -> None:
-        """The resolved plan, before long work."""
+        """Print the resolved plan, before long work."""
         self._console.print(Text.assemble(show(text, "bold"), "  ", show(detail, "dim")))
 
     def working(self, what: str, done: int, total: int) -> None:
@@ -103,12 +103,12 @@ class ConsoleReporter:
         self._bar.update(self._work, description=escape(what), completed=done, total=total)
 
     def part(self, name: str, time_ms: float, note: str) -> None:
-        """One line, further in, if all are asked for."""
+        """Print one line, further in, if all are asked for."""
         if self._verbose:
             self._draw("    ", name, time_ms, note)
 
     def stage(self, name: str, time_ms: float, note: str) -> None:
-        """One line: name, time, note."""
+        """Print one line: name, time, note."""
         self._draw("  ✓ ", name, time_ms, note)
 
     def _draw(self, sign: str, name: str, time_ms: float, note: str) -> None:
@@ -126,16 +126,16 @@ class ConsoleReporter:
         self._console.print(line)
 
     def note(self, text: str) -> None:
-        """A dim line."""
+        """Print a dim line."""
         self._console.print(show(f"    {text}", "dim"))
 
     def warn(self, text: str) -> None:
-        """A yellow line."""
+        """Print a yellow line."""
         self._console.print(Text.assemble(("  ! ", "bold yellow"), show(text, "yellow")))
 
 
 def print_json(value: Any) -> None:
-    """A dataclass or plain data as JSON on stdout; paths become text."""
+    """Print a dataclass or plain data as JSON on stdout; paths become text."""
     say_json(to_plain(value))
 
 
@@ -160,18 +160,18 @@ def print_piece(text: str) -> None:
 
 
 def print_title(text: str, detail: str = "") -> None:
-    """A bold line above a result."""
+    """Print a bold line above a result."""
     _print(Text.assemble(show(text, "bold"), "  ", show(detail, "dim")))
 
 
 def print_verdict(passed: bool, text: str) -> None:
-    """A green tick or a red cross, and what it means."""
+    """Print a green tick or a red cross, and what it means."""
     sign = ("✓ ", "bold green") if passed else ("✗ ", "bold red")
     _print(Text.assemble(sign, show(text)))
 
 
 def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
-    """Names and values below each other."""
+    """Print names and values below each other."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -181,7 +181,7 @@ def print_fields(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def print_progress(name: str, told: str) -> None:
-    """A line on stderr of a command whose stdout is JSON, where somebody looks at it."""
+    """Print a line on stderr of a command whose stdout is JSON, where somebody looks at it."""
     console = error_console()
     if console.is_terminal:
         console.print(Text.assemble(show(f"  {name}  ", "dim"), show(told)))
@@ -190,14 +190,14 @@ def print_progress(name: str, told: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
 ) -> None:
-    """A table, or a list where it is too narrow for one; `right` names the columns of numbers."""
+    """Print a table, or a list where it is too narrow; `right` names the columns of numbers."""
     console = _console(err=False)
     width, may_list = console.width, console.is_terminal
     _print(make_table(columns, [*rows], right=right, width=width, may_list=may_list))
 
 
 def blank() -> None:
-    """An empty line."""
+    """Print an empty line."""
     _print()
 
 
@@ -208,7 +208,7 @@ size = amounts.show_bytes
 
 
 def short(name: str) -> str:
-    """A name of the model for a table: its end, which tells it from its neighbours.
+    """Shorten a name of the model for a table to its end, which tells it from its neighbours.
 
     TFLite joins the names of all that a tensor was fused from; the first one stands for them.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def split_set(target: Target | DeviceSet) -> tuple[Target, tuple[SetMember, ...]]:
-    """What all devices have in common, and those that get kernels of their own."""
+    """Return what all devices have in common, and those that get kernels of their own."""
     from adrenoc.target.device_set import DeviceSet
 
     if isinstance(target, DeviceSet):
@@ -24,7 +24,7 @@ def split_set(target: Target | DeviceSet) -> tuple[Target, tuple[SetMember, ...]
 
 
 def list_targets_of(target: Target | DeviceSet) -> tuple[Target, ...]:
-    """One device, or each of a set."""
+    """List one device, or each of a set."""
     common, members = split_set(target)
     return tuple(member.target for member in members) or (common,)
 
@@ -45,7 +45,7 @@ def plan_editions(
     command_line: Mapping[str, Any],
     float32_tensors: tuple[str, ...],
 ) -> tuple[EditionPlan, ...]:
-    """How to compile for each GPU of a set, with the tensors in float32 that are for all."""
+    """Return how to compile for each GPU of a set, with the tensors in float32 that are for all."""
     from adrenoc.compile.edition_plan import EditionPlan
     from adrenoc.ir.options import resolve_options
 

@@ -56,7 +56,7 @@ def devices_command(given: _Listed) -> int:
 
 
 def _describe(place: PlaceChoice, wait_s: float) -> int:
-    """One server, or a server of ours on a phone: what runs there, and its OpenCL devices."""
+    """Describe a server, or one of ours on a phone: what runs there, and its OpenCL devices."""
     from adrenoc.cli import console
     from adrenoc.device.remote import describe
 
@@ -76,7 +76,7 @@ def _describe(place: PlaceChoice, wait_s: float) -> int:
 
 
 def _facts(facts: dict[str, Any]) -> tuple[str, str, str]:
-    """Name, driver and what it can of one OpenCL device."""
+    """List name, driver and abilities of one OpenCL device."""
     sides = " x ".join(map(str, facts["limits"].get("max_work_item_sizes", ())))
     halves = ", fp16" if facts["fp16"] else ""
     groups = f", work-groups of {facts['limits']['max_work_group_size']}"

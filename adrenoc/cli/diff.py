@@ -101,7 +101,7 @@ def diff_command(given: _Compared) -> int:
 
 @contextmanager
 def _open(path: Path, target: Target, preset: str | None) -> Iterator[Bundle]:
-    """The bundle at `path`, or what a model there is compiled to, for as long as the block runs."""
+    """Open the bundle at `path`, or what a model there is compiled to, while the block runs."""
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.cli.view import refuse_firmware
 
@@ -195,7 +195,7 @@ def _show_shape(diff: ShapeDiff) -> None:
 
 
 def _print_some(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """A table; of a long one the first rows, and how many there are."""
+    """Print a table; of a long one the first rows, and how many there are."""
     from adrenoc.cli import console
 
     if not rows:

@@ -42,7 +42,7 @@ class Offer:
         self._given.update(outputs)
 
     def take(self, bundle: Bundle, specs: Sequence[TensorSpec], *, is_last: bool) -> Arrays:
-        """An array for each of `specs`, inputs of `bundle`.
+        """Return an array for each of `specs`, inputs of `bundle`.
 
         Raises:
             InputError: some are not there, or a file is damaged, of another shape, or of no use.
@@ -87,7 +87,7 @@ class Offer:
 
 
 def _names_of(name: str) -> Iterator[str]:
-    """An input's name, and those of the outputs that it may be."""
+    """Return an input's name, and those of the outputs that it may be."""
     yield name
     for old, new in _RENAMED:
         if old in name:

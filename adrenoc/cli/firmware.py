@@ -63,17 +63,17 @@ class _Planned(CoreModel):
 
     @property
     def spare_flash_kib(self) -> int:
-        """How much more flash weights may take."""
+        """Return how much more flash weights may take (KiB)."""
         return self.limit.get("spare_flash_kib", 0)
 
     @property
     def budget(self) -> dict[str, int]:
-        """Beyond what a plan fails."""
+        """Return the limits beyond which a plan fails."""
         return {name: kib for name, kib in self.limit.items() if name != "spare_flash_kib"}
 
     @property
     def wishes(self) -> Wishes:
-        """How the plan is chosen."""
+        """Return how the plan is chosen."""
         from adrenoc.firmware.mcu.make import Wishes
 
         return Wishes(tuning_log=self.tuning_log, spare_flash_kib=self.spare_flash_kib)
@@ -150,7 +150,7 @@ def _constants(firmware: Firmware) -> str:
 
 
 def ram_text(firmware: Firmware) -> str:
-    """What a model takes of RAM."""
+    """Tell what a model takes of RAM."""
     from math import prod
 
     from adrenoc.cli import console

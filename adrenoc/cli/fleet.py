@@ -133,7 +133,7 @@ def fleet_command(given: _Given) -> int:
 
 
 def find_error(lines: Sequence[FleetLine]) -> AdrenocError | None:
-    """What the command ends with: something is bad, or no device answered at all."""
+    """Return what the command ends with: something is bad, or no device answered at all."""
     from adrenoc.base.errors import CheckFailedError, RemoteError
     from adrenoc.cli import console
 
@@ -193,7 +193,7 @@ def _describe_line(line: FleetLine) -> str:
 
 
 def _places(given: _Given) -> tuple[tuple[FleetMember, ...], tuple[Tracked, ...]]:
-    """The devices that the options name."""
+    """Return the devices that the options name."""
     from adrenoc.device.tracker import HostPort
     from adrenoc.lab.fleet.members import Tracked, phone, server
 
@@ -224,11 +224,11 @@ def _places(given: _Given) -> tuple[tuple[FleetMember, ...], tuple[Tracked, ...]
 
 
 def _silent(job: Job, result: Result) -> None:
-    """With --json nothing is said before the end."""
+    """Say nothing: with --json all comes at the end."""
 
 
 def _say(job: Job, result: Result) -> None:
-    """One line of stderr for each job that ends."""
+    """Print one line on stderr for a job that has ended."""
     from adrenoc.cli.terminal import say_aside
 
     where = f" on {job.device}" if job.device else ""

@@ -140,7 +140,7 @@ def _draw_prompt(path: Path, asked: Asked, seed: int) -> tuple[Asked, str | None
 
 @contextmanager
 def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
-    """The device of this machine, of a server or of a phone."""
+    """Open the device of this machine, of a server or of a phone."""
     from adrenoc.cli.place_options import reach
     from adrenoc.device.remote import remote_place
     from adrenoc.device.run import local_place
@@ -155,7 +155,7 @@ def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[Place]:
 
 
 def _open_tokenizer(bundle: Bundle, asked: Asked) -> Tokenizer | None:
-    """The bundle's tokeniser, where there is a text.
+    """Open the bundle's tokeniser, where there is a text.
 
     Raises:
         click.UsageError: there is none.
@@ -175,7 +175,7 @@ def _open_tokenizer(bundle: Bundle, asked: Asked) -> Tokenizer | None:
 
 
 def _read_prompt(bundle: Bundle, asked: Asked, tokenizer: Tokenizer | None) -> tuple[int, ...]:
-    """The tokens that the options say.
+    """Read the tokens that the options say.
 
     Raises:
         InputError: the model has no row of one of them.
@@ -215,14 +215,14 @@ class _Said:
         self.text: str | None = None if tokenizer is None else ""
 
     def tell(self, tokens: list[int]) -> None:
-        """Some more."""
+        """Show some more tokens."""
         if self._stream is None:
             self._print("".join(f"{token} " for token in tokens))
         else:
             self._tell_text(self._stream.feed(tokens))
 
     def end(self) -> None:
-        """No more come."""
+        """Show that no more tokens come."""
         if self._stream is not None:
             self._tell_text(self._stream.finish())
         self._print("\n")

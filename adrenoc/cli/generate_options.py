@@ -72,18 +72,18 @@ class Asked:
 
     @property
     def is_for_decoder(self) -> bool:
-        """Whether the bundle is to be a decoder."""
+        """Return whether the bundle is to be a decoder."""
         return self.prompt is not None or self.ids is not None or self.bench
 
     @property
     def option(self) -> str:
-        """The option that asks for a decoder."""
+        """Return the option that asks for a decoder."""
         if self.bench:
             return "--bench"
         return "--prompt-ids" if self.prompt is None else "--prompt"
 
     def sampling(self, seed: int) -> Sampling:
-        """How tokens are picked."""
+        """Return how tokens are picked."""
         from adrenoc.device.generate import Sampling
 
         return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=seed)

@@ -31,7 +31,7 @@ class InputPath(click.Path):
         self.pattern = pattern
 
     def files(self, path: Path) -> Iterator[Path]:
-        """All that is read for `path`."""
+        """List all files that are read for `path`."""
         yield path
         if path.is_dir():
             yield from islice(path.rglob(self.pattern), _MOST_FILES)
@@ -83,7 +83,7 @@ JSON_OPTION = click.Option(
 
 
 def wants_json() -> bool:
-    """Whether the command that runs is to print JSON."""
+    """Return whether the command that runs is to print JSON."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_JSON))
 
@@ -162,7 +162,7 @@ class Group(click.Group):
 
 @contextmanager
 def _hints_at(param: click.Parameter) -> Iterator[None]:
-    """What is refused in the block is hinted at by the option that named it."""
+    """Name the option as the hint of whatever is refused in the block."""
     from adrenoc.base.errors import OutputError
 
     try:

@@ -134,7 +134,7 @@ def _show(bundle: Bundle) -> None:
 
 
 def _show_parts(bundle: Bundle) -> None:
-    """What is for other shapes, and for single GPUs."""
+    """Show what is for other shapes, and for single GPUs."""
     _show_buckets(bundle)
     _show_editions(bundle)
 
@@ -160,7 +160,7 @@ def _show_buckets(bundle: Bundle) -> None:
 
 
 def _show_editions(bundle: Bundle) -> None:
-    """What the bundle has for single GPUs; nothing where it is for one device."""
+    """Show what the bundle has for single GPUs; nothing where it is for one device."""
     from adrenoc.bundle.editions import open_edition, read_editions
     from adrenoc.bundle.figures import figures_of
     from adrenoc.cli import console
@@ -195,7 +195,7 @@ def _memory(bundle: Bundle) -> str:
 
 
 def _tell_decoder(bundle: Bundle) -> list[tuple[str, str]]:
-    """Of a language model: its context, what ends a text, and how it is talked to."""
+    """Tell a language model's context, what ends a text, and how it is talked to."""
     from adrenoc.bundle.bundle import CHAT, TOKENIZER
     from adrenoc.bundle.chat import read_chat
     from adrenoc.bundle.talk import how_to_talk, is_decoder
@@ -228,14 +228,14 @@ def _tensors(kind: str, specs: tuple[TensorSpec, ...]) -> list[tuple[str, ...]]:
 
 
 def _scopes(scopes: tuple[str, ...]) -> str:
-    """`texture x2, buffer`: where each tensor argument lies, in order."""
+    """Tell where each tensor argument lies, in order: `texture x2, buffer`."""
     places = groupby("texture" if "texture" in scope else "buffer" for scope in scopes)
     counts = ((place, len(list(run))) for place, run in places)
     return ", ".join(place if count == 1 else f"{place} x{count}" for place, count in counts)
 
 
 def _files(entries: tuple[FileEntry, ...]) -> list[tuple[str, str, str]]:
-    """A row for each file, one for all kernels together."""
+    """List a row for each file, one for all kernels together."""
     from adrenoc.cli import console
 
     kernels = [entry for entry in entries if entry.path.startswith("kernels/")]

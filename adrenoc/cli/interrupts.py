@@ -57,7 +57,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """What shells make of a process that a signal ended."""
+        """Return the code that shells make of a process that a signal ended."""
         return 128 + self.number
 
     @contextmanager

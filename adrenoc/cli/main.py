@@ -226,7 +226,7 @@ def _name_command(args: Sequence[str]) -> str:
 
 
 def _find_system_error(error: OSError) -> AdrenocError | None:
-    """What the system says of this process as a whole, as an error of ours."""
+    """Return what the system says of this process as a whole, as an error of ours."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return HostMemoryError(
             "this process may open no more files than it has", hint="ulimit -n 1024"

@@ -25,7 +25,7 @@ class TargetParam(ParamType):
     name = "device"
 
     def __init__(self, *, sets: bool = False) -> None:
-        """Of one, or with `sets` of many."""
+        """Take one device, or with `sets` several."""
         self.sets = sets
 
     def convert(
@@ -75,7 +75,7 @@ class TargetParam(ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """All devices that begin so."""
+        """Return all devices that begin so."""
         from adrenoc.target.target import list_targets
 
         return [
@@ -107,7 +107,7 @@ class CoreParam(ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """All cores that begin so."""
+        """Return all cores that begin so."""
         from adrenoc.firmware.mcu.core import core_names
 
         return [CompletionItem(name) for name in core_names() if name.startswith(incomplete)]
@@ -136,7 +136,7 @@ class PresetParam(ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """All presets that begin so."""
+        """Return all presets that begin so."""
         from adrenoc.ir.options import list_presets
 
         return [

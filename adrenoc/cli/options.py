@@ -33,7 +33,7 @@ class FiniteRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """The number."""
+        """Read the number."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -193,12 +193,12 @@ class ModelOptions:
 
     @property
     def dtype_of_file(self) -> str:
-        """Of which numbers the file of a folder is to be; empty: the usual one."""
+        """Return of which numbers the file of a folder is to be; empty: the usual one."""
         return ""
 
     @property
     def model(self) -> Path:
-        """The model file: of a folder of models, that of the numbers that are asked for.
+        """Return the model file: of a folder of models, that of the numbers that are asked for.
 
         Raises:
             ModelNotFoundError, OptionError: see `choose_model`.
@@ -209,14 +209,14 @@ class ModelOptions:
 
     @property
     def entry(self) -> Entry:
-        """How the model is entered."""
+        """Return how the model is entered."""
         from adrenoc.importers.entry import Entry
 
         return Entry(fixed=self.fixed, signature=self.settings.get("signature", ""))
 
     @property
     def asked_words(self) -> str:
-        """The options that tell which kernels there are, as they are typed."""
+        """Return the options that tell which kernels there are, as they are typed."""
         from adrenoc.base.text.spelling import quote_word
         from adrenoc.ir.options import show_setting
 
@@ -243,12 +243,12 @@ class EnteredModel(ModelOptions):
 
     @property
     def dtype_of_file(self) -> str:
-        """Of which numbers the file of a folder is to be; empty: the usual one."""
+        """Return of which numbers the file of a folder is to be; empty: the usual one."""
         return self.dtype
 
 
 def policy_of(path: Path | None, model: Path, preset: str | None) -> PrecisionPolicy | None:
-    """The precision policy in a file, if it is one for this model and preset.
+    """Read the precision policy in a file, if it is one for this model and preset.
 
     Raises:
         PrecisionPolicyError: it is damaged, or for another model or preset.

@@ -69,7 +69,7 @@ class _Packed:
 
     @property
     def is_archive(self) -> bool:
-        """Whether all goes into one file."""
+        """Return whether all goes into one file."""
         return self.form != "cmake" and self.output.suffix == _ARCHIVE
 
 
@@ -128,7 +128,7 @@ def _show_files(packed: Packed) -> None:
 
 
 def _package_split(bundles: list[Bundle], runtimes: list[Runtime], output: Path) -> int:
-    """The runtime as an archive, and the bundles as an asset pack."""
+    """Write the runtime as an archive, and the bundles as an asset pack."""
     from adrenoc.cli import console
     from adrenoc.native.android.package.asset_pack import PACK, TARGETING, write_asset_pack
     from adrenoc.native.android.package.packed import Packed
@@ -177,7 +177,7 @@ def _check_outputs(given: _Packed) -> None:
 
 
 def _runtimes(bundles: list[Bundle], folders: tuple[Path, ...]) -> list[Runtime]:
-    """The runtimes that were named, or else one for each machine of the bundles."""
+    """Return the runtimes that were named, or else one for each machine of the bundles."""
     from adrenoc.cli import console
     from adrenoc.native.android.runtime_build import build_runtime, open_runtime
     from adrenoc.native.android.runtime_toolchain import find_abi

@@ -41,7 +41,7 @@ class PlaceChoice:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is another machine."""
+        """Return whether it is another machine."""
         return bool(self.where or self.tracker) or self.adb is not None
 
     def address(self, timeout_s: float) -> RemoteAddress | None:
@@ -137,7 +137,7 @@ def timeout_s(usual: float = 60.0) -> float:
 
 @contextmanager
 def reach(place: PlaceChoice, wait_s: float | None = None) -> Iterator[RemoteAddress | None]:
-    """The address of the place while the block runs; starts a server on a phone, None is here.
+    """Hold the place's address while the block runs; starts a server on a phone, None is here.
 
     Raises:
         AdbError: no such phone, or it does not run our server.
@@ -162,7 +162,7 @@ def reach(place: PlaceChoice, wait_s: float | None = None) -> Iterator[RemoteAdd
 
 
 def program_folder(place: PlaceChoice) -> str:
-    """Where built kernels are kept: in the cache folder here, and where a server wants there.
+    """Return where built kernels are kept: in the cache folder here, where a server wants there.
 
     Raises:
         OutputError: the cache folder is not there and cannot be made.

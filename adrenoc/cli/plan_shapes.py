@@ -41,7 +41,7 @@ class ShapePlan:
     entry: Entry = AS_IT_IS
 
     def options_of(self, bucket: Shapes) -> dict[str, Any]:
-        """What options say of one choice of shapes and of what is kept; None is what they leave."""
+        """Return what options say of a choice of shapes and of what is kept; None is left open."""
         return {
             "shapes": bucket or None,
             "states": self.states or None,
@@ -62,7 +62,7 @@ def plan_shapes(
     entry: Entry = AS_IT_IS,
     tokenizer: Path | None = None,
 ) -> ShapePlan:
-    """The shapes of `--shape`, or those of a decoder whose past grows; states of `--state`.
+    """Plan the shapes of `--shape`, or of a decoder whose past grows; states of `--state`.
 
     `decoding` are `--context` and `--prefill`, `tokenizer` is `--tokenizer`.
 
@@ -115,7 +115,7 @@ def plan_shapes(
 
 
 def _tell_other_states(signature: Signature, shapes: Shapes, kept: _Pairs) -> tuple[Decision, ...]:
-    """What else a decoder keeps by its exporter's names: rows of it are not there to go back to."""
+    """Tell what else a decoder keeps by its exporter's names: its rows cannot be gone back to."""
     from adrenoc.base.decision import Decision
     from adrenoc.importers.states import find_states
 
@@ -134,7 +134,7 @@ def _tell_other_states(signature: Signature, shapes: Shapes, kept: _Pairs) -> tu
 
 
 def _shapes_of_others(form: DecoderForm, shapes: AskedShapes) -> Shapes | None:
-    """Shapes of what a decoder takes beside tokens and caches; None where others are asked for."""
+    """Return shapes of inputs beside tokens and caches; None where others are asked for."""
     from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 
     pasts = [*(one.past for one in form.caches), *(one.past for one in form.recurrent)]
@@ -148,7 +148,7 @@ def _shapes_of_others(form: DecoderForm, shapes: AskedShapes) -> Shapes | None:
 def _plan_states(
     signature: Signature, buckets: Sequence[Shapes], kept: Sequence[str], *, accurate: bool
 ) -> tuple[_Pairs, tuple[Decision, ...]]:
-    """The states that were asked for, or that names tell; of these the decisions say so."""
+    """Return the states that were asked for, or that names tell; of these the decisions say so."""
     from adrenoc.base.decision import Decision
     from adrenoc.importers.signature import UNKNOWN
     from adrenoc.importers.states import NO_STATES, expand_states, find_states, parse_state

@@ -24,7 +24,7 @@ def resume_option() -> Any:
 
 
 def open_resume(path: Path | None) -> Resume:
-    """What such a file has.
+    """Open what such a file has.
 
     Raises:
         OutputError: it cannot be written, is something else, or another command's now.

@@ -123,14 +123,14 @@ class RunGiven:
 
     @property
     def image(self) -> ImageOptions:
-        """How an image becomes an input."""
+        """Return how an image becomes an input."""
         from adrenoc.check.inputs import ImageOptions
 
         return ImageOptions(mean=self.scale[0], std=self.scale[1])
 
     @property
     def options(self) -> RunOptions:
-        """How the bundle runs.
+        """Return how the bundle runs.
 
         Raises:
             OptionError: a variable of the environment says what it cannot.
@@ -231,7 +231,7 @@ def _run_and_check(given: RunGiven) -> int:
 
 
 def _measure_floor(given: RunGiven, bundle: Bundle, several: Steps, result: RunResult) -> Floor:
-    """The floor on the first inputs."""
+    """Measure the floor on the first inputs."""
     from adrenoc.check.accuracy.bundle_floor import floor_of_bundle
     from adrenoc.cli import console
 
@@ -301,6 +301,6 @@ def _in_float32(bundle: Bundle) -> bool:
 
 
 def _dtypes(bundle: Bundle) -> tuple[str, str]:
-    """In which it stores and computes."""
+    """Return the dtypes in which the bundle stores and computes."""
     values = bundle.manifest.options.values
     return str(values["storage_dtype"]), str(values["compute_dtype"])

@@ -100,7 +100,7 @@ def run_firmware_command(given: _Run) -> int:
 
 
 def _differences(result: Emulated, expected: Any, firmware: Firmware) -> dict[str, int]:
-    """How many numbers of each output differ."""
+    """Count how many numbers of each output differ."""
     from adrenoc.base.errors import InputError
 
     found = {}
@@ -132,7 +132,7 @@ def _plain(firmware: Firmware, result: Emulated, wrong: dict[str, int] | None) -
 
 
 def _show_run(firmware: Firmware, result: Emulated, judge: str) -> None:
-    """The counts, and where all was right, whose numbers it was held against."""
+    """Show the counts, and where all was right, whose numbers it was held against."""
     from adrenoc.cli import console
     from adrenoc.firmware.mcu.emulator import OPTIMISATION
 

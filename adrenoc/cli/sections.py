@@ -42,5 +42,5 @@ def make_group(name: str, text: str, commands: Sequence[click.Command]) -> click
 
 
 def _first_sentence(command: click.Command) -> str:
-    """What a command does, as the first paragraph of its help says it."""
+    """Return what a command does, as the first paragraph of its help says it."""
     return " ".join((command.help or "").split("\n\n")[0].split())

@@ -45,7 +45,7 @@ class Served:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The same, as `adrenoc_rpc` takes it."""
+        """Return the same, as `adrenoc_rpc` takes it."""
         said = {"--host": self.host, "--port": str(self.port), "--key": self.key}
         said["--tracker"] = self.tracker or ""
         return tuple(word for name, value in said.items() if value for word in (name, value))

@@ -17,7 +17,7 @@ class SettingParam(ParamType):
     name = "name=value"
 
     def __init__(self, *names: str) -> None:
-        """Of all of them, or of those `names`."""
+        """Take all of them, or those `names`."""
         self._names = names
 
     def _known(self) -> dict[str, str]:

@@ -83,7 +83,7 @@ def _extents(part: str, text: str) -> tuple[int, ...]:
 
 
 def buckets_of(ranges: Sequence[tuple[str, tuple[int, ...]] | ShapeRange]) -> tuple[Shapes, ...]:
-    """All choices of extents, the one with the most elements last.
+    """Return all choices of extents, the one with the most elements last.
 
     Raises:
         ShapeError: there are more than `MOST_BUCKETS`.

@@ -22,7 +22,7 @@ _NO_ERROR = 1e-6
 
 
 def finite(value: Any) -> Any:
-    """The same data with None for numbers that JSON cannot hold."""
+    """Return the same data with None for numbers that JSON cannot hold."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -31,7 +31,7 @@ def finite(value: Any) -> Any:
 
 
 def floor_text(floor: Floor) -> str:
-    """What ideal rounding alone gives, and how the kernels compare with it."""
+    """Tell what ideal rounding alone gives, and how the kernels compare with it."""
     from adrenoc.cli import console
 
     tensors = console.count_of(floor.tensors, "tensor")
@@ -55,7 +55,7 @@ def floor_text(floor: Floor) -> str:
 
 
 def count_samples(report: AccuracyReport) -> str:
-    """On what a model was examined."""
+    """Tell on what a model was examined."""
     from adrenoc.cli import console
 
     if report.passage:
@@ -64,7 +64,7 @@ def count_samples(report: AccuracyReport) -> str:
 
 
 def list_score(score: TokenScore | None) -> list[tuple[str, str]]:
-    """Agreement and perplexity of a decoder; nothing of other models."""
+    """List agreement and perplexity of a decoder; nothing of other models."""
     if score is None:
         return []
     divergence = f"divergence from it {score.divergence:.1e} nats a token"
@@ -75,7 +75,7 @@ def list_score(score: TokenScore | None) -> list[tuple[str, str]]:
 
 
 def show_decoder_layers(found: PresetAccuracy) -> None:
-    """What enters by each layer of a decoder; nothing of other models."""
+    """Show what enters by each layer of a decoder; nothing of other models."""
     from adrenoc.check.accuracy.decoder_layers import group_layers
     from adrenoc.cli import console
 
@@ -94,7 +94,7 @@ def _errors_of(layer: DecoderLayer) -> tuple[float, ...]:
 
 
 def show_remedy(found: PresetAccuracy, tolerance: float) -> None:
-    """The floor of a preset, and where it is off, the tensors that have to be in float32."""
+    """Show the floor of a preset, and where it is off, the tensors that have to be in float32."""
     from adrenoc.cli import console
 
     fields = [*list_score(found.score), ("floor", floor_text(found.floor))]
@@ -140,7 +140,7 @@ def _list_remedy(remedy: Remedy) -> list[tuple[str, str]]:
 
 
 def show_plan(plan: AccuracyReport) -> None:
-    """What `compile --accuracy` took."""
+    """Show what `compile --accuracy` took."""
     from adrenoc.cli import console
 
     (found,) = plan.presets

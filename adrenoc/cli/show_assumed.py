@@ -8,7 +8,7 @@ from adrenoc.base.decision import ASSUMED
 
 
 def list_assumed(decisions: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
-    """What was assumed, of what, and how to say otherwise."""
+    """List what was assumed, of what, and how to say otherwise."""
     from adrenoc.cli import console
 
     return [

@@ -32,7 +32,7 @@ class RowProgress:
 
 
 def calibration_to_json(done: Calibration, output: Path) -> dict[str, Any]:
-    """What `--json` says of it."""
+    """Return what `--json` says of a calibration."""
     measured = done.measured
     return {
         "device": measured.device.name,
@@ -57,7 +57,7 @@ def calibration_to_json(done: Calibration, output: Path) -> dict[str, Any]:
 
 
 def show_calibration(done: Calibration, output: Path) -> None:
-    """Values and facts beside what is listed, as tables."""
+    """Show values and facts beside what is listed, as tables."""
     console.blank()
     console.print_title(done.measured.device.name, f"beside {done.listed.title}")
     console.print_table(

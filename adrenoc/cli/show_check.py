@@ -132,7 +132,7 @@ def _summary(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _winograd(memory: MemoryVerdict) -> list[tuple[str, str]]:
-    """What weights take that are transformed ahead; nothing where there are none."""
+    """Tell what weights take that are transformed ahead; nothing where there are none."""
     saved = memory.winograd_bytes - memory.plain_bytes
     if saved <= 0:
         return []
@@ -147,7 +147,7 @@ def _winograd(memory: MemoryVerdict) -> list[tuple[str, str]]:
 
 
 def _decoder(found: DecoderVerdict | None) -> list[tuple[str, str]]:
-    """What a token takes; nothing of a model without caches."""
+    """Tell what a token takes; nothing of a model without caches."""
     if found is None:
         return []
     held = f"{console.size(found.weight_bytes)} weights, {console.size(found.cache_bytes)} caches"
@@ -166,7 +166,7 @@ def _decoder(found: DecoderVerdict | None) -> list[tuple[str, str]]:
 
 
 def _clml(verdict: Verdict) -> list[tuple[str, str]]:
-    """What became of `--clml`; nothing where it was not asked for."""
+    """Tell what became of `--clml`; nothing where it was not asked for."""
     if not verdict.regions and not verdict.kept_back:
         return []
     operators = sum(len(region.operators) for region in verdict.regions)
@@ -239,7 +239,7 @@ def _show_nodes(title: str, nodes: Iterable[NodeVerdict]) -> None:
 
 
 def _count(number: int) -> str:
-    """`4.09 G`, to be followed by the unit."""
+    """Shorten a count to `4.09 G`, to be followed by the unit."""
     value = float(number)
     for prefix in ("", "k", "M", "G", "T", "P"):
         if round(value, 1) < 1000 or prefix == "P":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_options(resolved: ResolvedOptions) -> None:
-    """Each option, its value, and what set it."""
+    """Show each option, its value, and what set it."""
     from adrenoc.cli import console
 
     console.print_table(
@@ -35,7 +35,7 @@ def _show_decisions(decisions: list[dict[str, str]]) -> None:
 
 
 def show_made(made: Made, *, explain: bool) -> None:
-    """Where the bundle lies, and what became of the model; what was chosen and why, on request."""
+    """Show where the bundle lies, what became of the model, and on request each choice."""
     from adrenoc.cli import console
 
     if explain:
@@ -75,7 +75,7 @@ def show_made(made: Made, *, explain: bool) -> None:
 
 
 def _regions(manifest: Manifest) -> str:
-    """`, 65 in 2 regions of OpenCL ML`, or nothing."""
+    """Tell `, 65 in 2 regions of OpenCL ML`, or nothing."""
     from adrenoc.cli import console
 
     if not manifest.regions:
@@ -101,7 +101,7 @@ def _format_value(value: Any) -> str:
 
 
 def _format_part(part: str | tuple[str, Any]) -> str:
-    """A name; NAME:D,D of a shape; INPUT:OUTPUT of a state."""
+    """Show a name; a shape as NAME:D,D; a state as INPUT:OUTPUT."""
     if isinstance(part, str):
         return part
     name, held = part
@@ -109,7 +109,7 @@ def _format_part(part: str | tuple[str, Any]) -> str:
 
 
 def list_unknown(kind: str) -> list[tuple[str, str]]:
-    """What cannot be known of a model of this format where what computes it is not installed."""
+    """List what cannot be known of such a model where what computes it is not installed."""
     from adrenoc.base.errors import DependencyError
     from adrenoc.check.runtimes import reference_version
 
@@ -122,7 +122,7 @@ def list_unknown(kind: str) -> list[tuple[str, str]]:
 
 
 def _states(manifest: Manifest) -> list[tuple[str, str]]:
-    """What is kept from run to run, where something is."""
+    """List what is kept from run to run, where something is."""
     kept = [f"{past} = {present}" for past, present in manifest.options.values.get("states", ())]
     if not kept:
         return []

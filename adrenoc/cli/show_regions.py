@@ -48,6 +48,6 @@ def show_regions(regions: Sequence[RegionInfo]) -> None:
 
 
 def operators_text(names: tuple[str, ...]) -> str:
-    """`nn.conv2d+add x12, reshape`: each kind with its number, the most frequent first."""
+    """Count each kind, the most frequent first: `nn.conv2d+add x12, reshape`."""
     counts = Counter(names).most_common()
     return ", ".join(name if count == 1 else f"{name} x{count}" for name, count in counts)

@@ -13,7 +13,7 @@ _SHOWN_KERNELS = 20
 
 
 def run_to_json(result: RunResult, checked: CheckResult | None) -> dict[str, object]:
-    """A result as plain data for `--json`."""
+    """Return a result as plain data for `--json`."""
     outputs = {
         name: {"shape": array.shape, "dtype": str(array.dtype)}
         for name, array in result.outputs.items()
@@ -96,7 +96,7 @@ def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> 
 
 
 def _show_check(checked: CheckResult) -> None:
-    """The errors; beyond the tolerance those of the reference against itself, too."""
+    """Show the errors; beyond the tolerance those of the reference against itself, too."""
     from adrenoc.cli import console
 
     figures: tuple[str, ...] = ("max error", "of the range", "RMSE", "cosine")
@@ -168,7 +168,7 @@ def _launching_text(launching: LaunchReport) -> str:
 
 
 def _copies(region: RegionRun) -> str:
-    """`4 + 2, 1 shared`: at the border, inside, and tensors that need none."""
+    """Tell copies as `4 + 2, 1 shared`: at the border, inside, and tensors that need none."""
     shared = f", {region.shared} shared" if region.shared else ""
     return f"{region.border_copies} + {region.inner_copies}{shared}"
 

@@ -51,7 +51,7 @@ class JsonObserver:
         self._last = ""
 
     def progress(self, progress: TuneProgress) -> None:
-        """A line where something was measured, or a device came or went."""
+        """Print a line where something was measured, or a device came or went."""
         plain = asdict(progress)
         counts = (progress.references, progress.trials, progress.devices, progress.failed)
         changed = json.dumps([progress.phase, *counts])
@@ -61,11 +61,11 @@ class JsonObserver:
             _line({"event": "progress", **plain})
 
     def event(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
         _line({"event": "remark", "text": text})
 
     def result(self, progress: TuneProgress, log: Path) -> None:
-        """The last line."""
+        """Print the last line."""
         _line({"event": "result", "log": str(log), **asdict(progress)})
 
 
@@ -132,7 +132,7 @@ class LiveObserver:
 
 
 def headline(progress: TuneProgress) -> str:
-    """One line: how far, how fast, how good."""
+    """Tell in one line how far, how fast and how good it is."""
     left = f", {console.ms(progress.left_s * 1000)} left" if progress.left_s else ""
     return (
         f"{progress.phase}: {progress.trials} of {progress.wanted} trials "
@@ -143,7 +143,7 @@ def headline(progress: TuneProgress) -> str:
 
 
 def _kernel_rows(kernels: tuple[KernelProgress, ...]) -> list[tuple[str, ...]]:
-    """The kernels in which most time is spent."""
+    """List the kernels in which most time is spent."""
     longest = sorted(kernels, key=lambda k: -k.calls * k.untuned_us)[:_SHOWN_KERNELS]
     rows: list[tuple[str, ...]] = []
     for kernel in longest:

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def say_layer(layer: str, said: str) -> None:
-    """A line for each layer as it ends."""
+    """Print a line for a layer that has ended."""
     from adrenoc.cli import console
 
     console.print_fields([(layer, said)])
 
 
 def validation_to_json(done: Validation) -> dict[str, Any]:
-    """A validation as JSON values."""
+    """Return a validation as JSON values."""
     from adrenoc.lab.calibrate.validate.findings import noise_of, overall, share_right
 
     cost = done.target.cost
@@ -43,7 +43,7 @@ def validation_to_json(done: Validation) -> dict[str, Any]:
 
 
 def show_validation(done: Validation) -> None:
-    """Tables of families and of joins, and the sums."""
+    """Show tables of families and of joins, and the sums."""
     from adrenoc.cli import console
     from adrenoc.lab.calibrate.validate.findings import noise_of, overall, share_right
 
@@ -93,7 +93,7 @@ def show_validation(done: Validation) -> None:
 
 
 def fit_to_json(done: Fit) -> dict[str, Any]:
-    """Fitted constants as JSON values."""
+    """Return fitted constants as JSON values."""
     return {
         "fitted_to": {"before": done.fitted.before, "after": done.fitted.after},
         "kept_out": {"before": done.fitted.kept_before, "after": done.fitted.kept_after},
@@ -111,7 +111,7 @@ def fit_to_json(done: Fit) -> dict[str, Any]:
 
 
 def show_fit(done: Fit) -> None:
-    """Regret before and after, and what was changed."""
+    """Show regret before and after, and what was changed."""
     from adrenoc.cli import console
 
     console.blank()
@@ -139,7 +139,7 @@ def show_fit(done: Fit) -> None:
 
 
 def _confirmed_fields(done: Fit) -> list[tuple[str, str]]:
-    """How the new choices of all schedules ran beside the old ones."""
+    """Tell how the new choices of all schedules ran beside the old ones."""
     ran = done.confirmed
     if ran is None or ran.failed:
         return []
@@ -153,7 +153,7 @@ def _confirmed_fields(done: Fit) -> list[tuple[str, str]]:
 
 
 def _decisions(done: Fit) -> dict[str, tuple[int, int]]:
-    """Right decisions of those that count, before and after, of all and of those kept out."""
+    """Count right decisions of those that count, before and after, of all and of those kept out."""
     from adrenoc.lab.calibrate.validate.findings import share_right
 
     times = {"before": done.joins_before, "after": done.joins_after}

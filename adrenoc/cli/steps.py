@@ -37,12 +37,12 @@ class Steps:
 
     @property
     def named(self) -> Inputs:
-        """All that the model takes in the first run."""
+        """Return all that the model takes in the first run."""
         return self.first.add(self.settings)
 
     @property
     def feeds(self) -> list[Inputs]:
-        """All that the model takes in each run."""
+        """Return all that the model takes in each run."""
         return [one.add(self.settings) for one in (self.first, *self.later)]
 
     def run_reference(self, model: Path, states: Sequence[tuple[str, str]]) -> Steps:
@@ -70,7 +70,7 @@ class Steps:
             return replace(alone, expected=(run_reference(model, self.named),))
 
     def take_first(self, result: RunResult, save: Path | None) -> RunResult:
-        """What the run of the first set gives, where there are several; it is saved."""
+        """Return what the run of the first set gives, where there are several; it is saved."""
         from adrenoc.check.numpy_files import save_arrays
 
         if self.later and self.fed:
@@ -133,7 +133,7 @@ class Steps:
 
 
 def _read_settings(bundle: Bundle, model: Path | None) -> Arrays:
-    """Inputs of a model that are constants of the bundle, for what computes the model itself."""
+    """Read the model's inputs that are constants of the bundle, for the reference."""
     from adrenoc.compile.bundle_options import options_of
     from adrenoc.importers.fixed_inputs import read_fixed_inputs
 
@@ -144,7 +144,7 @@ def _read_settings(bundle: Bundle, model: Path | None) -> Arrays:
 
 
 def _leave_out_variables(bundle: Bundle, outputs: Arrays, expected: Arrays) -> Arrays:
-    """Outputs without the states that the model's own runtime keeps to itself, as variables."""
+    """Leave out the states that the model's own runtime keeps to itself, as variables."""
     hidden = {present for _, present in bundle.kept_states} - expected.keys()
     return {name: array for name, array in outputs.items() if name not in hidden}
 
@@ -160,7 +160,7 @@ def draw_steps(
     image: ImageOptions,
     trial: bool,
 ) -> Steps:
-    """Inputs of `count` runs, of the shapes that are asked for; states begin as zeros.
+    """Draw inputs of `count` runs, of the shapes that are asked for; states begin as zeros.
 
     What `model`, to compare with, takes beside the bundle is in them.
 

@@ -27,7 +27,7 @@ _WORD = 16
 
 
 def show(text: object, style: str = "") -> Text:
-    """A text that a terminal only shows, whatever it holds."""
+    """Return a text that a terminal only shows, whatever it holds."""
     return Text(printable(str(text)), style)
 
 
@@ -39,7 +39,7 @@ def make_table(
     width: int,
     may_list: bool,
 ) -> RenderableType:
-    """A table of at most `width` columns of a terminal; `right` names those of numbers.
+    """Make a table of at most `width` columns of a terminal; `right` names those of numbers.
 
     Numbers and the words of headers stay whole.  Where that leaves no room, `may_list` has each
     row as a list of its own.
@@ -67,7 +67,7 @@ def make_table(
 def _least_widths(
     cells: Sequence[Sequence[str]], numbers: Sequence[bool]
 ) -> tuple[list[int], list[int]]:
-    """Of each column how wide it is with its words whole, and with those of a text broken."""
+    """Return how wide each column is with its words whole, and with those of a text broken."""
     whole, broken = [], []
     for at, is_number in enumerate(numbers):
         header, *texts = (row[at] for row in cells)
@@ -98,7 +98,7 @@ def _shrink(widths: list[int], least: Sequence[int], room: int) -> list[int]:
 def _make_list(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, is_titled: bool
 ) -> RenderableType:
-    """A text in the first column is a heading; what is empty of a row is left out."""
+    """Make a list: the first column is a heading, and what is empty of a row is left out."""
     listed = Table.grid()
     listed.add_column(overflow="fold")
     if is_titled and columns[0]:

@@ -68,7 +68,7 @@ def say_error(message: str, hint: str) -> None:
 
 
 def say_aside(text: str) -> None:
-    """Lines on standard error."""
+    """Print lines on standard error."""
     with suppress(OSError):
         click.echo(printable(text, lines=True), err=True)
 
@@ -77,7 +77,7 @@ class written:  # noqa: N801
     """A block that writes to standard output: what the system says of that is an OutputError."""
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Prepare nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Turn an error of the system into one of ours; a reader that left is not one."""

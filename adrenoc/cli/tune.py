@@ -38,7 +38,7 @@ class _Given(ModelOptions):
 
     @property
     def command(self) -> str:
-        """What compiles the same kernels."""
+        """Return the command that compiles the same kernels."""
         words = f"adrenoc compile {quote_word(self.path)} --device {self.target.option}"
         context = "" if self.context is None else f" --context {self.context}"
         return words + self.asked_words + context

@@ -46,7 +46,7 @@ def view_command(given: _Viewed) -> int:
 
 
 def _kept_page(name: str) -> Path:
-    """Where a page lies that nobody named: a browser reads it after this process has ended."""
+    """Return where an unnamed page lies: a browser reads it after this process has ended."""
     from adrenoc.base.files.outputs import cache_errors
     from adrenoc.base.files.read import cache_folder
 

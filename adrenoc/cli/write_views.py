@@ -38,14 +38,14 @@ class RunViews:
 
     @property
     def need_profile(self) -> bool:
-        """Whether any of them shows times of kernels."""
+        """Return whether any of them shows times of kernels."""
         return self.trace_file is not None or self.page is not None
 
 
 def write_run_views(
     bundle: Bundle, result: RunResult, views: RunViews, checked: CheckResult | None
 ) -> tuple[Path, ...]:
-    """The page and the trace that were asked for; the files that were written.
+    """Write the page and the trace that were asked for; return the files that were written.
 
     Raises:
         OutputError: one cannot be written.
@@ -68,7 +68,7 @@ def write_run_views(
 
 
 def trace_time(work: Callable[[Reporter], T]) -> Callable[[Reporter], T]:
-    """The same work, after which the file that ADRENOC_TIME_TRACE names tells what took its time.
+    """Do the work, then write into the file that ADRENOC_TIME_TRACE names what took its time.
 
     Raises:
         OutputError: it cannot be written.
