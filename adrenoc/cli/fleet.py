@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from adrenoc.target.device_set import DeviceSet
     from adrenoc.target.target import Target
 
-_DEEDS = ("run", "verify", "calibrate", "tune")
+_ACTIONS = ("run", "verify", "calibrate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class _Given:
     preset: str | None = preset_option()
     actions: tuple[str, ...] = option(
         "--do",
-        type=click.Choice(_DEEDS),
+        type=click.Choice(_ACTIONS),
         multiple=True,
         default=("run",),
         show_default=True,
@@ -63,7 +63,7 @@ class _Given:
         default="5m",
         show_default=True,
         metavar="TIME",
-        help="For one calibration or tuning.",
+        help="For one calibration.",
     )
     jobs: int = option(
         "--jobs",
@@ -95,11 +95,10 @@ class _Given:
 
         if not self.models and not set(self.actions) <= {"verify", "calibrate"}:
             raise click.UsageError("Missing argument 'MODEL...'")
-        single = {"verify", "tune"} & set(self.actions)
-        if single and isinstance(self.target, DeviceSet):
+        if "verify" in self.actions and isinstance(self.target, DeviceSet):
             raise click.UsageError(
-                f"--do {min(single)} is for one kind of GPU, not for several; without --device "
-                "each device is asked what it is"
+                "--do verify is for one kind of GPU, not for several; without --device each device "
+                "is asked what it is"
             )
 
 

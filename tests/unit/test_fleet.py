@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 
 from adrenoc.base.errors import AdbError, InputError, OutputError, RemoteError
 from adrenoc.cli.main import main
-from adrenoc.device.tracker import HostPort
 from adrenoc.lab.fleet import runner
 from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, MOST_ATTEMPTS, MOST_LOSSES, WAITING, Board
-from adrenoc.lab.fleet.fleet import FleetReport, places_to_tune
-from adrenoc.lab.fleet.members import Tracked, phone, server
+from adrenoc.lab.fleet.fleet import FleetReport
 from adrenoc.lab.fleet.plan import Plan, target_of
 from adrenoc.lab.fleet.store import Store, hold_lock, write_result
 from adrenoc.lab.fleet.table import lines_of
 from adrenoc.lab.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, VERIFY, Result
 from adrenoc.target.device_set import load_device_set
 from tests.hostile.models import relu
-from tests.planted_fleet import PHONE, PlantedFleet, give_good_result, make_result
+from tests.planted_fleet import PHONE, PlantedFleet, give_good_result
 
 
 @pytest.fixture
@@ -63,14 +61,13 @@ def test_one_bundle_serves_devices_of_several_kinds(tmp_path: Path) -> None:
     assert not ran & {str(other.plan.bundle_path(other.options.target, m)) for m in other.models}
 
 
-@pytest.mark.parametrize("action", ["verify", "tune"])
 def test_what_is_done_for_one_kind_of_gpu_takes_no_set(
-    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.onnx").write_bytes(relu())
-    words = ["device", "fleet", str(tmp_path / "a.onnx"), "--do", action, "--on", "127.0.0.1:1"]
+    words = ["device", "fleet", str(tmp_path / "a.onnx"), "--do", "verify", "--on", "127.0.0.1:1"]
     assert main([*words, "--device", "adreno:660,adreno:750"]) == 2
-    assert f"--do {action} is for one kind of GPU" in capsys.readouterr().err
+    assert "--do verify is for one kind of GPU" in capsys.readouterr().err
 
 
 def test_a_bundle_is_made_once_for_a_kind_of_gpu(fleet: PlantedFleet) -> None:
@@ -329,28 +326,3 @@ def test_a_result_that_is_none(fleet: PlantedFleet, text: str) -> None:
     fleet.store.result_path(job).write_text(text)
     with pytest.raises(InputError, match="is no result of a fleet"):
         fleet.store.result_of(job)
-
-
-def test_each_kind_of_gpu_is_tuned_on_its_own_devices(fleet: PlantedFleet) -> None:
-    for name, kind in (("x", "old"), ("y", "new"), ("z", "new")):
-        fleet.board.meet(name, kind=kind)
-    for name in ("x", "y", "z"):
-        asked = fleet.board.take(name)
-        assert asked is not None
-        gpu = "QUALCOMM Adreno(TM) 660" if name == "x" else "QUALCOMM Adreno(TM) 750"
-        told = {"machine": PHONE["machine"], "devices": [{"name": gpu}]}
-        fleet.finish(asked, make_result(server=told))
-    assert fleet.board.kinds_of("adreno:a660") == {"old"}
-    assert fleet.board.kinds_of("adreno:a750") == {"new"}
-    tracker = HostPort(host="h", port=1)
-    kind = Tracked(tracker=tracker, key="old")
-    assert places_to_tune({"x"}, (), (kind,)) == ("--on", "tracker:old@h:1")
-
-
-def test_phones_are_tuned_side_by_side() -> None:
-    members = [phone(serial) for serial in ("A", "B", "C")]
-    words = places_to_tune({"A", "C"}, members, ())
-    assert words == ("--on", "adb:A", "--on", "adb:C")
-    servers = [server(f"h:{port}", "k") for port in (1, 2)]
-    told = places_to_tune({"h:1", "h:2"}, servers, ())
-    assert told == ("--on", "k@h:1", "--on", "k@h:2")

@@ -20,7 +20,6 @@ MOST_ATTEMPTS = 3
 MOST_LOSSES = 10
 """Times that a device which a tracker knows may be lost in one job, with nothing done since the
 last, before that job is to blame."""
-_BUSY_S = 1.0
 FAILED, LEFT, WAITING, DONE = "failed", "left", "waiting", "done"
 
 
@@ -161,22 +160,6 @@ class Board:
             ]
             made = [self._row(job, None) for job in self._compiles.values()]
             return (*rows, *(row for row in made if row.state != DONE))
-
-    def wait_for_others(self, job: Job, do: Callable[[Job], Result | None]) -> JobRow:
-        """Return the row of a job that is done when all others are over, or was done before."""
-        while self._find_result(job) is None:
-            result = do(job)
-            if result is None:  # another process does it
-                time.sleep(_BUSY_S)
-            elif not result.is_final and result.exit_code >= 0:
-                return JobRow(job=job, state=LEFT, word=result.error)
-            self.finish(job, result)
-        return self._row(job, None)
-
-    def kinds_of(self, target: str) -> set[str]:
-        """Return the keys of a target's devices at trackers."""
-        with self._lock:
-            return {d.kind for d in self._devices.values() if d.target == target}
 
     def targets(self) -> dict[str, str]:
         """Return the target of each device that has said what it is."""

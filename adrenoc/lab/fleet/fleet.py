@@ -21,7 +21,7 @@ from adrenoc.lab.fleet.board import Board, JobRow
 from adrenoc.lab.fleet.members import FleetMember, Tracked
 from adrenoc.lab.fleet.plan import FleetOptions, Plan
 from adrenoc.lab.fleet.store import Store
-from adrenoc.lab.fleet.work import TUNE, Job, Result
+from adrenoc.lab.fleet.work import Job, Result
 
 _TICK_S = 0.2
 _ABSENT_S = 2.0
@@ -76,8 +76,7 @@ def run_fleet(
             while not board.settle():
                 workers.check()
                 time.sleep(_TICK_S)
-            tuned = _tune(plan, board, workers, members, tracked) if TUNE in options.actions else ()
-        return FleetReport(rows=(*board.rows(), *tuned), targets=board.targets())
+        return FleetReport(rows=board.rows(), targets=board.targets())
 
 
 class _Workers:
@@ -200,32 +199,3 @@ class _Workers:
 
 def _died(code: int) -> Result:
     return Result(exit_code=min(code, -1), took_s=0.0, ended="", error="its process was killed")
-
-
-def _tune(
-    plan: Plan,
-    board: Board,
-    workers: _Workers,
-    members: Sequence[FleetMember],
-    tracked: Sequence[Tracked],
-) -> tuple[JobRow, ...]:
-    """Tune each model for each target, on all devices of it together, one after the other."""
-    targets = board.targets()
-    rows = []
-    for target in sorted(set(targets.values())):
-        own = {name for name, of_device in targets.items() if of_device == target}
-        kinds = [kind for kind in tracked if kind.key in board.kinds_of(target)]
-        places = places_to_tune(own, members, kinds)
-        for model in plan.options.models:
-            job = plan.tune(target, model, places)
-            rows.append(board.wait_for_others(job, lambda job: workers.do(job, ())))
-    return tuple(rows)
-
-
-def places_to_tune(
-    own: set[str], members: Sequence[FleetMember], kinds: Sequence[Tracked]
-) -> tuple[str, ...]:
-    """The options of `adrenoc tune run` for these devices; of a tracker it takes one kind."""
-    if kinds:
-        return ("--on", f"tracker:{kinds[0].key}@{kinds[0].tracker}")
-    return tuple(word for member in members if member.name in own for word in member.options)

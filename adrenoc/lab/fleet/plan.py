@@ -11,7 +11,7 @@ from adrenoc.base.text.names import bundle_name
 from adrenoc.device.compiled_for import adreno_number
 from adrenoc.importers.formats import find_model_files
 from adrenoc.lab.fleet.store import Store
-from adrenoc.lab.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, TUNE, VERIFY, Job
+from adrenoc.lab.fleet.work import CALIBRATE, COMPILE, IDENTIFY, RUN, VERIFY, Job
 from adrenoc.target.device_report import load_listed
 
 
@@ -19,9 +19,9 @@ from adrenoc.target.device_report import load_listed
 class FleetOptions:
     """What is to be done with each device.
 
-    `target` is what to compile for, empty to ask each device; `actions` are of RUN, VERIFY,
-    CALIBRATE and TUNE.  `check` holds outputs against the reference on this computer.  `budget_s`
-    bounds one calibration or tuning, `limit_s` any job, and `patience_s` how long a device may be
+    `target` is what to compile for, empty to ask each device; `actions` are of RUN, VERIFY
+    and CALIBRATE.  `check` holds outputs against the reference on this computer.  `budget_s`
+    bounds one calibration, `limit_s` any job, and `patience_s` how long a device may be
     away.  `jobs` commands run side by side on this computer, some 0.5 GB each.
     """
 
@@ -75,20 +75,6 @@ class Plan:
         if CALIBRATE in self.options.actions:
             jobs.append(self._calibrate(device))
         return tuple(jobs)
-
-    def tune(self, target: str, model: Path, places: tuple[str, ...]) -> Job:
-        """Tune a model on all devices of a target together."""
-        log = self._path("logs", target, model, ".tune.json")
-        words = ("tune", "run", str(model), "--device", target, *self._preset(), *places)
-        words += ("--budget", f"{self.options.budget_s:.0f}s", "-o", str(log), "--json")
-        return Job(
-            action=TUNE,
-            model=str(model),
-            target=target,
-            words=words,
-            inputs=(self._digests[model],),
-            progress=str(log),
-        )
 
     def bundle_path(self, target: str, model: Path) -> Path:
         """Where the bundle of a model for a target goes."""

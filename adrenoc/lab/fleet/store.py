@@ -26,7 +26,7 @@ from adrenoc.lab.fleet.work import Job, Result
 
 MARKER = "fleet.json"
 _MARK = {"adrenoc": "fleet", "version": 1}
-_FOLDERS = ("bundles", "devices", "locks", "logs", "progress", "results")
+_FOLDERS = ("bundles", "devices", "locks", "progress", "results")
 
 
 class Store:

@@ -15,7 +15,7 @@ from adrenoc.base.text.spelling import quote_word
 from adrenoc.device.gpu_state import GpuState, why_not_comparable
 from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, JobRow
 from adrenoc.lab.fleet.fleet import FleetReport
-from adrenoc.lab.fleet.work import CALIBRATE, RUN, TUNE, VERIFY
+from adrenoc.lab.fleet.work import CALIBRATE, RUN, VERIFY
 
 BAD = ("wrong", "failed", "slower")
 COLUMNS = (
@@ -207,9 +207,7 @@ def _describe_action(action: str, output: Mapping[str, Any]) -> str:
     if action == VERIFY:
         wrong, file = len(output.get("findings", ())), output.get("report", "")
         return f"{wrong} wrong, see {file}" if wrong else ""
-    if action == CALIBRATE:
-        return str(output.get("target_file", ""))
-    return str(output.get("log", "")) if action == TUNE else ""
+    return str(output.get("target_file", "")) if action == CALIBRATE else ""
 
 
 def _compare_line(line: FleetLine, before: FleetLine | None, slower_percent: float) -> FleetLine:

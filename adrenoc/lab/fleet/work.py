@@ -9,7 +9,7 @@ from typing import Any
 
 from adrenoc.base.errors import AdbError, RemoteError
 
-IDENTIFY, COMPILE, RUN, TUNE = "identify", "compile", "run", "tune"
+IDENTIFY, COMPILE, RUN = "identify", "compile", "run"
 VERIFY, CALIBRATE = "verify", "calibrate"
 LEFT_CODES = frozenset({RemoteError.exit_code, AdbError.exit_code})
 """Exit codes of a command whose device went away: the job is done again when it is back."""
