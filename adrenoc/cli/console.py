@@ -21,6 +21,7 @@ from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import no_color
 from adrenoc.base.text import amounts
 from adrenoc.base.text.printable import printable
+from adrenoc.base.text.result_table import ResultTable
 from adrenoc.bundle.manifest import to_plain
 from adrenoc.cli import tables
 from adrenoc.cli.guarded import wants_json
@@ -194,6 +195,11 @@ def print_table(
     console = _console(err=False)
     width, may_list = console.width, console.is_terminal
     _print(make_table(columns, [*rows], right=right, width=width, may_list=may_list))
+
+
+def show_table(shown: ResultTable) -> None:
+    """Print a table of a result."""
+    print_table(shown.columns, shown.rows, right=shown.figures)
 
 
 def blank() -> None:

@@ -58,29 +58,14 @@ def calibration_to_json(done: Calibration, output: Path) -> dict[str, Any]:
 
 def show_calibration(done: Calibration, output: Path) -> None:
     """Show values and facts beside what is listed, as tables."""
+    from adrenoc.lab.calibrate.tables import list_differences, list_facts
+
     console.blank()
     console.print_title(done.measured.device.name, f"beside {done.listed.title}")
-    console.print_table(
-        ("value", "measured", "spread", "listed", "ratio", "what it means for choices"),
-        [
-            (
-                found.key,
-                f"{found.measured:.4g}",
-                f"{100 * found.spread:.0f} %",
-                "" if found.listed is None else f"{found.listed:.4g}",
-                "" if found.ratio is None else f"{found.ratio:.2f}",
-                found.means,
-            )
-            for found in done.differences
-        ],
-        right=("measured", "spread", "listed", "ratio"),
-    )
+    console.show_table(list_differences(done.differences))
     if done.measured.facts:
         console.blank()
-        console.print_table(
-            ("fact", "measured", "beside", "what it means for choices"),
-            [(fact.key, fact.measured, fact.beside, fact.means) for fact in done.measured.facts],
-        )
+        console.show_table(list_facts(done.measured.facts))
     rows = done.measured.rows
     counted = [sum(row.status == status for row in rows) for status in ("measured", "failed")]
     console.print_verdict(True, f"{output}: {counted[0]} measured, {counted[1]} failed")

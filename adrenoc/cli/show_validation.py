@@ -46,40 +46,13 @@ def show_validation(done: Validation) -> None:
     """Show tables of families and of joins, and the sums."""
     from adrenoc.cli import console
     from adrenoc.lab.calibrate.validate.findings import noise_of, overall, share_right
+    from adrenoc.lab.calibrate.validate.tables import list_families, list_joins
 
     console.blank()
     console.print_title(done.device.name, f"as {done.target.title} chooses")
-    console.print_table(
-        ("family", "kernels", "regret", "worst", "rank", "what would have to change"),
-        [
-            (
-                found.family,
-                str(found.kernels),
-                f"{found.regret:.2f}",
-                f"{found.worst:.2f}",
-                f"{found.rank:.2f}",
-                found.change,
-            )
-            for found in done.families
-        ],
-        right=("kernels", "regret", "worst", "rank"),
-    )
+    console.show_table(list_families(done.families))
     if done.joins:
-        console.print_table(
-            ("joined or apart", "the model takes", "joined, us", "apart, us", "spread", ""),
-            [
-                (
-                    join.layer,
-                    join.takes,
-                    f"{join.joined_us:.4g}",
-                    f"{join.apart_us:.4g}",
-                    f"{100 * join.spread:.0f} %",
-                    ("right" if join.is_right else "wrong") if join.is_clear else "no matter",
-                )
-                for join in done.joins
-            ],
-            right=("joined, us", "apart, us", "spread"),
-        )
+        console.show_table(list_joins(done.joins))
     right, clear = share_right(done.joins)
     noise = noise_of(done.kernels)
     console.print_fields(

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
+from adrenoc.base.text.result_table import ResultTable
+
 _NUMBER = " class='number'"
 _CELL = re.compile(r"<td( class='number')?")
 
@@ -44,6 +46,20 @@ def table(names: Sequence[str], body: str) -> str:
         for name, kind in zip_longest(names, kinds[: len(names)], fillvalue="")
     )
     return f"<div class='wide'><table><tr>{head}</tr>\n{body}</table></div>\n"
+
+
+def show_table(shown: ResultTable) -> str:
+    """Return a table of a result."""
+    rows = (
+        line(
+            *(
+                number(t) if c in shown.figures else cell(t)
+                for c, t in zip(shown.columns, row, strict=True)
+            )
+        )
+        for row in shown.rows
+    )
+    return table(shown.columns, "".join(rows))
 
 
 def line(*cells: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from adrenoc.base.text.html_page import cell, line, number, part, safe, table
+from adrenoc.base.text.html_page import part, safe, show_table
 from adrenoc.lab.calibrate.validate.findings import Timed
 from adrenoc.lab.calibrate.validate.session import Validation
+from adrenoc.lab.calibrate.validate.tables import list_families, list_joins, list_kernels
 from adrenoc.target.cost.cost import Cost
 
 _SIDE, _EDGE = 180, 8
@@ -20,77 +21,17 @@ def validation_sections(validation: Validation) -> str:
     return (
         part(
             "Families",
-            _families(validation),
+            show_table(list_families(validation.families)),
             f"What {validation.target.title} chooses on {validation.device.name}.",
         )
-        + part("Kernels joined or apart", _joins(validation))
-        + part("Kernels", _kernels(validation))
+        + part("Kernels joined or apart", show_table(list_joins(validation.joins)))
+        + part("Kernels", show_table(list_kernels(validation.kernels)))
         + part(
             "Schedules",
             drawn,
             "Estimates to the right, times up, both logarithmic; the ring is what the model chose.",
         )
     )
-
-
-def _families(validation: Validation) -> str:
-    body = "".join(
-        line(
-            cell(found.family),
-            number(str(found.kernels)),
-            number(f"{found.regret:.2f}"),
-            number(f"{found.worst:.2f}"),
-            number(f"{found.rank:.2f}"),
-            cell(found.change),
-        )
-        for found in validation.families
-    )
-    names = ("family", "kernels", "regret", "worst", "rank", "what would have to change")
-    return table(names, body)
-
-
-def _joins(validation: Validation) -> str:
-    body = "".join(
-        line(
-            cell(found.layer),
-            cell(found.takes),
-            number(f"{found.joined_us:.4g}"),
-            number(f"{found.apart_us:.4g}"),
-            number(f"{100 * found.spread:.0f} %"),
-            cell(("right" if found.is_right else "wrong") if found.is_clear else "no matter"),
-        )
-        for found in validation.joins
-    )
-    return table(("layer", "the model takes", "joined, us", "apart, us", "spread", ""), body)
-
-
-def _kernels(validation: Validation) -> str:
-    body = "".join(
-        line(
-            cell(found.layer),
-            cell(found.kernel),
-            number(f"{found.measured} of {found.offered}"),
-            number(f"{found.chosen_us:.4g}"),
-            number(f"{found.best_us:.4g}"),
-            number(f"{found.regret:.2f}"),
-            number(f"{found.rank:.2f}"),
-            number(f"{100 * found.spread:.0f} %"),
-            cell("kept out of fits" if found.kept_out else ""),
-        )
-        for found in validation.kernels
-    )
-    names = (
-        "layer",
-        "kernel",
-        "schedules",
-        "chosen, us",
-        "best, us",
-        "regret",
-        "rank",
-        "spread",
-        "",
-    )
-    return table(names, body)
 
 
 def _drawing(timed: Timed, cost: Cost) -> str:
