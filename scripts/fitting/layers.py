@@ -1,4 +1,4 @@
-"""The layers that `scripts/bench_kernels` and `scripts/fit_cost` measure, as small ONNX models."""
+"""The layers that `scripts/bench_kernels` estimates, as small ONNX models."""
 
 from __future__ import annotations
 

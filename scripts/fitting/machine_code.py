@@ -160,44 +160,6 @@ def kernel_rows(
         yield estimate(kernel.name, kernel.family, kernel.func, spec, gpu, estimator, stored)
 
 
-def analysed_kernel(
-    plan: Any, task: Any, tile: Any, gpu: str, estimator: Any, folder: Path
-) -> KernelRow | None:
-    """A kernel with one of its schedules; None where the analyser fails."""
-    from adrenoc.kernels.codegen.build import build_kernel, module_sources
-
-    call, context = plan.call(task, tile)
-    func = call.builder.build("kernel")
-    path = folder / "kernel.cl"
-    path.write_text(with_known_dots(module_sources(build_kernel(func, plan.target))["kernel"]))
-    half = plan.options.storage_dtype == "float16"
-    spec = {
-        "mac": 64,
-        "texel_bytes": HALF_TEXEL_BYTES if half else FLOAT_TEXEL_BYTES,
-        "dram_bytes": _bytes_of_call(call, context),
-        "cl": str(path),
-        "kernel": "kernel_kernel",
-        **started(call.builder.launch),
-    }
-    try:
-        return estimate("kernel", task.family, func, spec, gpu, estimator)
-    except AnalyserError as error:
-        print(f"left out: {error}", file=sys.stderr)
-        return None
-
-
-def _bytes_of_call(call: Any, context: Any) -> int:
-    """Bytes of all arguments of a kernel: what memory has to move at least."""
-    total = 0
-    for name in call.arguments:
-        if name in context.params:
-            total += context.params[name].value.nbytes
-        else:
-            spec = context.graph.operand(name)
-            total += math.prod(spec.physical) * np.dtype(spec.dtype).itemsize
-    return total
-
-
 def with_known_dots(text: str) -> str:
     """A kernel's source with dot products that the analyser has."""
     return re.sub(r"#if defined\(__opencl_c_integer_dot.*?#endif\n", DOT_IN_SPIRV, text, flags=re.S)

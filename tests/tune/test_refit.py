@@ -1,36 +1,23 @@
-"""Constants are fitted to a table of times: what is read, what is asked, what comes out."""
+"""Constants are fitted to times: what is asked, what comes out."""
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import random
-import shutil
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import cast
 
 import onnx
 import pytest
 
-from adrenoc.base.errors import TuningLogError
-from adrenoc.base.files.read import data_folder
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.ir.options import resolve_options
 from adrenoc.ir.tuning_log import actions_key
 from adrenoc.kernels.families.shared.schedule import WorkGroup
 from adrenoc.lab.tune.refit.blame import blame
 from adrenoc.lab.tune.refit.fit import constants_to_fit, fit_cost, loss_of, value_of
-from adrenoc.lab.tune.refit.kernels import FittedKernel, collect_kernels, replace_values
-from adrenoc.lab.tune.refit.measurements import (
-    COLUMNS,
-    Measurement,
-    read_measurements,
-    write_measurements,
-)
+from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
 from adrenoc.lab.tune.refit.quality import quality_of, rank_correlation, regret_of
-from adrenoc.lab.tune.refit.write_cost import cost_toml
 from adrenoc.lab.tune.tasks import TunePlan, plan_model
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target
@@ -59,30 +46,20 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
     return plan_model(path, target=target, options=options, reporter=SilentReporter())
 
 
-def rows_of(plan: TunePlan, cost=STORED, count: int = 24) -> list[Measurement]:
-    """Times that the cost model itself would give, of some schedules of each kernel."""
-    rows = []
+def kernels_of(plan: TunePlan, cost: Cost = STORED, count: int = 24) -> list[FittedKernel]:
+    """Some schedules of each kernel, with the times that the cost model itself would give."""
+    kernels = []
     for task in plan.tasks:
-        known = FittedKernel(plan=plan, task=task, layer="m", tiles=task.candidates, times_ms=())
-        times = known.estimates_ms(cost)
         if isinstance(task.candidates[0], WorkGroup):
             continue
         distinct = {actions_key(a): number for number, a in enumerate(task.actions)}
         numbers = sorted(distinct.values())
-        picked = random.Random(task.digest).sample(numbers, min(count, len(numbers)))
-        rows += [
-            Measurement(
-                layer="m",
-                preset="fp16",
-                device=DEVICE,
-                family=task.family,
-                digest=task.digest,
-                actions=task.actions[number],
-                time_ms=times[number],
-            )
-            for number in sorted(picked)
-        ]
-    return rows
+        picked = sorted(random.Random(task.digest).sample(numbers, min(count, len(numbers))))
+        tiles = tuple(task.candidates[number] for number in picked)
+        known = FittedKernel(plan=plan, task=task, layer="m", tiles=tiles, times_ms=())
+        if len(tiles) > 1:
+            kernels.append(replace(known, times_ms=known.estimates_ms(cost)))
+    return kernels
 
 
 def test_rules_are_asked_with_other_constants(plan: TunePlan) -> None:
@@ -107,26 +84,11 @@ def test_rules_are_asked_with_other_constants(plan: TunePlan) -> None:
     assert slower == {"conv2d", "gemv"}
 
 
-def test_a_table_is_the_same_after_it_was_written(plan: TunePlan, tmp_path: Path) -> None:
-    rows, path = rows_of(plan), tmp_path / "table.csv"
-    write_measurements(rows, path)
-    # Tuples become lists, as in every log.
-    assert read_measurements(path) == tuple(
-        replace(row, actions=json.loads(json.dumps(row.actions))) for row in rows
-    )
-    kernels = collect_kernels([("m", plan)], read_measurements(path))
-    assert sum(len(kernel.tiles) for kernel in kernels) == len(rows)
-    assert quality_of(kernels, STORED).regret == 1.0
-    assert quality_of(kernels, STORED).rank == pytest.approx(1.0)
-    assert quality_of(kernels, STORED).scale == pytest.approx(1.0)
-
-
-def test_schedules_that_nobody_offers_are_left_out(plan: TunePlan) -> None:
-    rows = rows_of(plan)
-    strange = replace(rows[0], actions={"pixels": 1000}, time_ms=1e-9)
-    elsewhere = replace(rows[0], device="adreno:a750", time_ms=1e-9)
-    kernels = collect_kernels([("m", plan)], [strange, elsewhere, *rows, rows[0]])
-    assert sum(len(kernel.tiles) for kernel in kernels) == len(rows)
+def test_the_constants_that_made_the_times_choose_best(plan: TunePlan) -> None:
+    quality = quality_of(kernels_of(plan), STORED)
+    assert quality.regret == 1.0
+    assert quality.rank == pytest.approx(1.0)
+    assert quality.scale == pytest.approx(1.0)
 
 
 TRUTH = {
@@ -138,7 +100,7 @@ TRUTH = {
 
 def test_constants_that_made_the_times_are_found_again(plan: TunePlan) -> None:
     truth = replace_values(STORED, TRUTH)
-    kernels = collect_kernels([("m", plan)], rows_of(plan, truth))
+    kernels = kernels_of(plan, truth)
     unused = ("attention", "run_slots")
     fitted = fit_cost(kernels, STORED, [*TRUTH, unused])
     assert fitted.before.regret >= fitted.after.regret == pytest.approx(1.0, abs=0.01)
@@ -150,29 +112,17 @@ def test_constants_that_made_the_times_are_found_again(plan: TunePlan) -> None:
     assert {key for key, _, _ in fitted.changed} <= TRUTH.keys()
 
 
-def test_a_table_of_the_stored_constants_changes_none(plan: TunePlan) -> None:
-    kernels = collect_kernels([("m", plan)], rows_of(plan, count=8))
+def test_times_of_the_stored_constants_change_none(plan: TunePlan) -> None:
+    kernels = kernels_of(plan, count=8)
     assert fit_cost(kernels, STORED, list(TRUTH)).changed == ()
 
 
 def test_kernels_that_are_kept_out_change_nothing(plan: TunePlan) -> None:
-    kernels = collect_kernels([("m", plan)], rows_of(plan, replace_values(STORED, TRUTH), 8))
+    kernels = kernels_of(plan, replace_values(STORED, TRUTH), 8)
     fitted = fit_cost(kernels, STORED, list(TRUTH), keep_out=lambda k: k.task.family == "conv2d")
     assert {key[0] for key, _, _ in fitted.changed} == {"depthwise"}
     assert fitted.kept_before == fitted.kept_after
     assert fitted.kept_before.kernels == sum(k.task.family == "conv2d" for k in kernels)
-
-
-def test_what_was_fitted_is_a_gpus_own_table(plan: TunePlan, tmp_path: Path) -> None:
-    kernels = collect_kernels([("m", plan)], rows_of(plan, replace_values(STORED, TRUTH), 8))
-    fitted = fit_cost(kernels, STORED, list(TRUTH))
-    text = cost_toml(fitted, 'fitted to "t.csv"; 2026-11-22; scripts/fit_cost')
-    folder = Path(shutil.copytree(data_folder("targets"), tmp_path / "targets"))
-    path = folder / "gpu" / "660.toml"
-    path.write_text(path.read_text().replace('[cost]\nbase = "a6xx"\n', text))
-    target = load_target(DEVICE, folder=folder)
-    assert replace(target.cost, name=STORED.name) == fitted.cost
-    assert "scripts/fit_cost" in target.source_of("cost.conv_local.k_step_slots")
 
 
 def test_what_can_be_fitted_are_costs_and_no_bounds() -> None:
@@ -219,55 +169,3 @@ def test_a_constant_is_to_blame_if_choices_are_better_without_it() -> None:
     assert found is not None
     assert (found.key, found.before, found.regret) == (WAITS, 3.0, 1.0)
     assert found.after < 1.0
-
-
-GOOD = 'l,fp16,adreno:a660,conv2d,ab,"{""pixels"":1}",0.5'
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "line 1: seen nothing, expected layer,preset"),
-        ("layer,preset\n", "line 1: seen layer,preset, expected layer,preset,device"),
-        (f"{','.join(COLUMNS)}\n", "has no measurement, expected a row a schedule"),
-        (f"{','.join(COLUMNS)}\na,b\n", "line 2: seen 2 columns, expected 7"),
-        (
-            f"{','.join(COLUMNS)}\n{GOOD}\n{GOOD.replace('0.5', 'fast')}\n",
-            "line 3, column time_ms: seen 'fast', expected milliseconds above 0",
-        ),
-        (f"{','.join(COLUMNS)}\n{GOOD.replace('0.5', '-1')}\n", "seen '-1', expected milli"),
-        (f"{','.join(COLUMNS)}\n{GOOD.replace('0.5', 'nan')}\n", "seen 'nan', expected milli"),
-        (
-            f"{','.join(COLUMNS)}\nl,fp16,adreno:a660,conv2d,ab,[1],0.5\n",
-            "line 2, column actions: seen '[1]', expected a schedule as a JSON object",
-        ),
-    ],
-)
-def test_a_wrong_table_is_refused_by_line_and_column(tmp_path: Path, text: str, said: str) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text(text)
-    with pytest.raises(TuningLogError) as caught:
-        read_measurements(path)
-    assert str(path) in caught.value.message and said in caught.value.message
-    assert "layer,preset" in caught.value.hint
-
-
-def test_a_table_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(TuningLogError, match="cannot read"):
-        read_measurements(tmp_path / "none.csv")
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(TuningLogError, match="no text in UTF-8"):
-        read_measurements(tmp_path / "binary.csv")
-
-
-@pytest.mark.parametrize(
-    "cell", ["[" * 100_000, '{"a": ' + "9" * 5000 + "}", '{"a": "\\ud800"}', "x" * 200_000]
-)
-def test_a_schedule_that_no_reader_follows(cell: str, tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    with path.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(COLUMNS)
-        rows.writerow(["m", "fp16", DEVICE, "conv2d", "0" * 16, cell, "1.0"])
-    with pytest.raises(TuningLogError, match="line 2"):
-        read_measurements(path)

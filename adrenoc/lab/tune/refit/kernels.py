@@ -10,9 +10,8 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.program import Work
 from adrenoc.ir.tuning_log import kernel_digest
 from adrenoc.kernels.families.shared.context import RuleContext
-from adrenoc.kernels.families.shared.schedule import Schedules, WorkGroup
+from adrenoc.kernels.families.shared.schedule import Schedules
 from adrenoc.kernels.families.shared.scored import Scored
-from adrenoc.lab.tune.refit.measurements import Measurement
 from adrenoc.lab.tune.tasks import Task, TunePlan
 from adrenoc.passes.lower.lower import kernel_of
 from adrenoc.target.cost.cost import Cost
@@ -57,41 +56,6 @@ class FittedKernel:
             estimate = asked.estimate
             return estimate.alone if isinstance(estimate, Scored) else estimate
         raise ValueError(f"{self.task.title} chose no schedule")
-
-
-def collect_kernels(
-    plans: Iterable[tuple[str, TunePlan]], rows: Iterable[Measurement]
-) -> tuple[FittedKernel, ...]:
-    """Return the kernels of planned layers that a table has at least two schedules of.
-
-    `plans` are those of the table's layers, each with the layer's name.  A schedule that the family
-    no longer offers, and a time that is there twice, are left out; so are kernels that choose
-    nothing but their work-group, whose estimate is no time.
-    """
-    by_kernel: dict[tuple[str, str], list[Measurement]] = {}
-    for row in rows:
-        by_kernel.setdefault((row.device, row.digest), []).append(row)
-    found = []
-    for layer, plan in plans:
-        for task in plan.tasks:
-            if isinstance(task.candidates[0], WorkGroup):
-                continue
-            times: dict[int, float] = {}
-            for row in by_kernel.pop((plan.target.name, task.digest), []):
-                position = task.position(row.actions)
-                if position is not None:
-                    times.setdefault(position, row.time_ms)
-            if len(times) > 1:
-                found.append(
-                    FittedKernel(
-                        plan=plan,
-                        task=task,
-                        layer=layer,
-                        tiles=tuple(task.candidates[number] for number in times),
-                        times_ms=tuple(times.values()),
-                    )
-                )
-    return tuple(found)
 
 
 class _Asked(Exception):  # noqa: N818
