@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adrenoc.check.accuracy.decoder_layers import DecoderLayer
     from adrenoc.check.accuracy.result import (
         AccuracyReport,
         Floor,
@@ -76,21 +75,13 @@ def list_score(score: TokenScore | None) -> list[tuple[str, str]]:
 
 def show_decoder_layers(found: PresetAccuracy) -> None:
     """Show what enters by each layer of a decoder; nothing of other models."""
-    from adrenoc.check.accuracy.decoder_layers import group_layers
+    from adrenoc.check.accuracy.decoder_layers import list_decoder_layers
     from adrenoc.cli import console
 
-    rows = [
-        (layer.name, *(f"{error:.1e}" for error in _errors_of(layer)))
-        for layer in group_layers(found.layers)
-    ]
-    if rows:
-        columns = ("decoder layer", "by weights", "by activations", "by the cache", "error so far")
-        console.print_table(columns, rows, right=columns[1:])
+    shown = list_decoder_layers(found.layers)
+    if shown.rows:
+        console.show_table(shown)
         console.blank()
-
-
-def _errors_of(layer: DecoderLayer) -> tuple[float, ...]:
-    return (layer.weights, layer.activations, layer.cache, layer.total_error)
 
 
 def show_remedy(found: PresetAccuracy, tolerance: float) -> None:

@@ -19,7 +19,3 @@ def list_assumed(decisions: Iterable[Mapping[str, str]]) -> list[tuple[str, str]
         for d in decisions
         if d["taken"].startswith(ASSUMED)
     ]
-
-
-def _what(decision: Mapping[str, str]) -> str:
-    return decision["taken"].removeprefix(ASSUMED).strip()

@@ -6,8 +6,18 @@ import math
 from collections.abc import Sequence
 
 from adrenoc.base.text.amounts import count_of, dims
-from adrenoc.base.text.html_page import bar, cards, cell, line, number, page, part, section
-from adrenoc.check.accuracy.decoder_layers import group_layers
+from adrenoc.base.text.html_page import (
+    bar,
+    cards,
+    cell,
+    line,
+    number,
+    page,
+    part,
+    section,
+    show_table,
+)
+from adrenoc.check.accuracy.decoder_layers import list_decoder_layers, show_error
 from adrenoc.check.accuracy.result import AccuracyReport, LayerAccuracy, PresetAccuracy
 from adrenoc.pages.bar_chart import Bar, draw_bars
 
@@ -29,9 +39,9 @@ def accuracy_html(report: AccuracyReport) -> str:
 def _preset(report: AccuracyReport, found: PresetAccuracy) -> str:
     kind, said = ("good", "agrees") if found.passed else ("bad", "does not agree")
     figures = [
-        ("error", _show(found.error)),
+        ("error", show_error(found.error)),
         ("tolerance", f"{report.tolerance:.0e}"),
-        ("error of rounding alone", _show(found.floor.error)),
+        ("error of rounding alone", show_error(found.floor.error)),
     ]
     if (score := found.score) is not None:
         figures.append(("picks that are the reference's", f"{score.equal} of {score.tokens}"))
@@ -39,7 +49,7 @@ def _preset(report: AccuracyReport, found: PresetAccuracy) -> str:
         figures.append(("the reference's perplexity", f"{score.reference_perplexity:.5g}"))
     if (remedy := found.remedy) is not None:
         kept = f"with {count_of(len(remedy.float32_tensors), 'tensor')} in float32"
-        figures.append((kept, _show(remedy.error_after)))
+        figures.append((kept, show_error(remedy.error_after)))
     return "".join(
         (
             part(found.preset, f"<p class='{kind}'>{said} with the reference</p>\n"),
@@ -58,7 +68,8 @@ def _drawing(layers: Sequence[LayerAccuracy]) -> str:
         return ""
     bars = [
         Bar(
-            title=f"{layer.name}: {_show(layer.total_error)}, own {_show(layer.local_error)}",
+            title=f"{layer.name}: {show_error(layer.total_error)}, "
+            f"own {show_error(layer.local_error)}",
             height=layer.total_error,
             part=layer.local_error,
         )
@@ -73,22 +84,11 @@ def _drawing(layers: Sequence[LayerAccuracy]) -> str:
 
 def _decoder_layers(layers: Sequence[LayerAccuracy]) -> str:
     """Return what enters by each layer of a decoder; nothing of other models."""
-    grouped = group_layers(layers)
-    if not grouped:
+    shown = list_decoder_layers(layers)
+    if not shown.rows:
         return ""
-    rows = [
-        line(
-            cell(layer.name),
-            number(_show(layer.weights)),
-            number(_show(layer.activations)),
-            number(_show(layer.cache)),
-            number(_show(layer.total_error)),
-        )
-        for layer in grouped
-    ]
-    columns = ("decoder layer", "by weights", "by activations", "by the cache", "error so far")
     note = "The most that a kernel of the layer adds where these alone are rounded."
-    return section("Decoder layers", columns, rows, note)
+    return part("Decoder layers", show_table(shown), note)
 
 
 def _layers(layers: Sequence[LayerAccuracy]) -> str:
@@ -99,8 +99,8 @@ def _layers(layers: Sequence[LayerAccuracy]) -> str:
             cell(" ".join(layer.operators)),
             cell(dims(layer.shape)),
             number(f"{layer.largest:.3g}"),
-            bar(layer.local_error / most, _show(layer.local_error)),
-            number(_show(layer.total_error)),
+            bar(layer.local_error / most, show_error(layer.local_error)),
+            number(show_error(layer.total_error)),
             cell("; ".join(f"{cause.name}: {cause.evidence}" for cause in layer.causes)),
         )
         for layer in sorted(layers, key=lambda layer: -layer.local_error)
@@ -112,7 +112,3 @@ def _layers(layers: Sequence[LayerAccuracy]) -> str:
 def _remedy(found: PresetAccuracy) -> str:
     rows = [line(cell(name)) for name in found.remedy.float32_tensors] if found.remedy else []
     return section("Kept in float32 by the remedy", ("tensor",), rows)
-
-
-def _show(error: float) -> str:
-    return f"{error:.1e}" if math.isfinite(error) else "not finite"

@@ -22,7 +22,7 @@ def test_perplexity_is_that_of_the_next_tokens() -> None:
     assert score.perplexity == pytest.approx((1 / 0.5 * 1 / 0.5) ** 0.5, rel=1e-5)
     assert score.reference_perplexity == pytest.approx((1 / 0.25 * 1 / 0.75) ** 0.5, rel=1e-5)
     assert (score.tokens, score.equal) == (3, 1)
-    assert score.agreement == pytest.approx(1 / 3)
+    assert score.equal / score.tokens == pytest.approx(1 / 3)
     apart = (
         0.5 * math.log(2) + 0.25 * math.log(0.5),
         0.25 * math.log(0.5) + 0.75 * math.log(1.5),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from adrenoc.base.text.result_table import ResultTable
 from adrenoc.check.accuracy.result import LayerAccuracy
 from adrenoc.ir.graph import Node
 from adrenoc.kernels.families.operators import is_kind
@@ -52,6 +54,24 @@ class DecoderLayer:
     activations: float
     cache: float
     total_error: float
+
+
+def list_decoder_layers(layers: Sequence[LayerAccuracy]) -> ResultTable:
+    """List what enters by each layer of a decoder; no rows of another model."""
+    columns = ("decoder layer", "by weights", "by activations", "by the cache", "error so far")
+    return ResultTable(
+        columns=columns,
+        rows=tuple(
+            (one.name, *map(show_error, (one.weights, one.activations, one.cache, one.total_error)))
+            for one in group_layers(layers)
+        ),
+        figures=columns[1:],
+    )
+
+
+def show_error(error: float) -> str:
+    """Show an error over a range."""
+    return f"{error:.1e}" if math.isfinite(error) else "not finite"
 
 
 def group_layers(layers: Sequence[LayerAccuracy]) -> tuple[DecoderLayer, ...]:

@@ -47,11 +47,6 @@ class TokenScore:
     reference_perplexity: float
     divergence: float
 
-    @property
-    def agreement(self) -> float:
-        """The share of picks that are the reference's."""
-        return self.equal / self.tokens
-
 
 @dataclass(frozen=True, kw_only=True)
 class LayerAccuracy:

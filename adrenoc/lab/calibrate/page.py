@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from adrenoc.base.text.html_page import page, part, safe, show_table
+from adrenoc.base.text.html_page import part, safe, show_table
 from adrenoc.lab.calibrate.session import Calibration
 from adrenoc.lab.calibrate.tables import list_differences, list_facts, list_measures
-
-
-def calibration_html(calibration: Calibration) -> str:
-    """The whole page."""
-    return page(title_of(calibration), calibration_sections(calibration), by="device calibrate")
 
 
 def title_of(calibration: Calibration) -> str:

@@ -38,16 +38,18 @@ class HostClock {
   const Clock::time_point start_ = Clock::now();
 };
 
-// As `measure_host_operations` describes them.  Throw ffi::Error with the reason why it cannot be done here.
-[[nodiscard]] std::unique_ptr<HostOperation> make_launch_operation(Device& device,
-                                                     const tvm::ffi::json::Object& operation);
-[[nodiscard]] std::unique_ptr<HostOperation> make_hint_operation(Device& device,
-                                                   const tvm::ffi::json::Object& operation);
-[[nodiscard]] std::unique_ptr<HostOperation> make_large_operation(Device& device,
-                                                    const tvm::ffi::json::Object& operation);
+// As `measure_host_operations` describes them.  Throw ffi::Error with the reason why it cannot be
+// done here.
+[[nodiscard]] std::unique_ptr<HostOperation> make_launch_operation(
+    Device& device, const tvm::ffi::json::Object& operation);
+[[nodiscard]] std::unique_ptr<HostOperation> make_hint_operation(
+    Device& device, const tvm::ffi::json::Object& operation);
+[[nodiscard]] std::unique_ptr<HostOperation> make_large_operation(
+    Device& device, const tvm::ffi::json::Object& operation);
 
 // A number of an operation, from 1 to `most`.  Throws ValueError for another.
-[[nodiscard]] size_t number_of(const tvm::ffi::json::Object& operation, const char* key, size_t most);
+[[nodiscard]] size_t number_of(const tvm::ffi::json::Object& operation, const char* key,
+                               size_t most);
 
 }  // namespace opencl
 }  // namespace adrenoc_runtime

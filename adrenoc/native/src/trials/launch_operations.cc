@@ -33,6 +33,7 @@ constexpr const char* kEnds =
     "__kernel void operation(__global int* x, ulong words) {\n"
     "  const ulong t = get_global_id(0);\n"
     "  x[t] += 1;\n  x[words / 2 + t] += 1;\n  x[words - 64 + t] += 1;\n}\n";
+
 Kernel built_kernel(Device& device, const std::string& text) {
   const std::vector<const std::string*> texts = {&text};
   auto program =
@@ -182,9 +183,11 @@ Device& hinted_device(const Device& device, const Hints& hints) {
 
 }  // namespace
 
-std::unique_ptr<HostOperation> make_launch_operation(Device& device, const json::Object& operation) {
-  return std::make_unique<LaunchOperation>(device, operation.at(ffi::String("way")).cast<std::string>(),
-                                      number_of(operation, "count", kMostLaunches));
+std::unique_ptr<HostOperation> make_launch_operation(Device& device,
+                                                     const json::Object& operation) {
+  const std::string way = operation.at(ffi::String("way")).cast<std::string>();
+  return std::make_unique<LaunchOperation>(device, way,
+                                           number_of(operation, "count", kMostLaunches));
 }
 
 std::unique_ptr<HostOperation> make_hint_operation(Device& device, const json::Object& operation) {

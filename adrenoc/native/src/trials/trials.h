@@ -21,10 +21,10 @@ namespace opencl {
 
 // Measures it as `measure_candidates` does, and forgets it.  `text` is JSON: {"counts": [arguments
 // of each kernel...], "limit_s", "tolerance", "stop_us", "bytes": false, "compare": false}; with
-// "operations": [...] it does those in place of kernels (`measure_host_operations`).  `tensors` are those
-// arguments, after the reference if there is one.  Returns JSON: what `measure_candidates` does, or
-// {"refused": KIND, "index": WHICH, "detail": TEXT}, KIND being build too.  What takes longer than
-// the limit ends this process.
+// "operations": [...] it does those in place of kernels (`measure_host_operations`).  `tensors` are
+// those arguments, after the reference if there is one.  Returns JSON: what `measure_candidates`
+// does, or {"refused": KIND, "index": WHICH, "detail": TEXT}, KIND being build too.  What takes
+// longer than the limit ends this process.
 [[nodiscard]] std::string measure_trial(int64_t number, const std::string& text,
                                         const std::vector<const DLTensor*>& tensors);
 
