@@ -37,6 +37,7 @@ from adrenoc.compile.pipeline.verify import verify_step
 from adrenoc.passes.fuse.fuse_around_concats import fuse_around_concats
 from adrenoc.passes.fuse.fuse_attention import fuse_attention
 from adrenoc.passes.fuse.fuse_depthwise import fuse_depthwise
+from adrenoc.passes.fuse.fuse_excite import fuse_excite
 from adrenoc.passes.fuse.fuse_norms import fuse_norms
 from adrenoc.passes.fuse.fuse_parts import fuse_parts
 from adrenoc.passes.fuse.fuse_products import fuse_products
@@ -298,6 +299,16 @@ STAGES: tuple[Stage, ...] = (
         run_on_graph(fuse_parts),
         phase=Phase.CHOOSE,
         after={"fuse_steps": "attention is in parts only then"},
+    ),
+    placed_stage(
+        "fuse_excite",
+        run_on_graph(fuse_excite, makes=("operator:excite",)),
+        phase=Phase.CHOOSE,
+        after={
+            "read_flattened": "a product of a flattened image is none of a vector",
+            "fuse_products": "a product with a norm or a gate saves their kernels already",
+            "fuse_parts": "a product of parts of attention saves their kernel already",
+        },
     ),
     placed_stage(
         "split_winograd",

@@ -9,6 +9,7 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.kernels.families.attention import operator as attention
 from adrenoc.kernels.families.cache import operator as cache
 from adrenoc.kernels.families.conv_nd import operator as conv_nd
+from adrenoc.kernels.families.excite import operator as excite
 from adrenoc.kernels.families.expansion import operator as expansion
 from adrenoc.kernels.families.inverse import operator as inverse
 from adrenoc.kernels.families.maps import operator as maps
@@ -35,6 +36,7 @@ _FAMILIES = (
     scan,
     separable,
     expansion,
+    excite,
     inverse,
     winograd,
 )

@@ -15,6 +15,8 @@ class GemvCost:
     """Threads that may share a sum."""
     threads: Sizes
     """Threads that a work-group may have."""
+    threads_of_layers: Sizes
+    """Threads that a work-group may have which computes the layer before it too."""
     unrolls: Sizes
     """Input blocks a k-step; of schedules that are alike the first is taken, for its weights come
     from memory and two reads are under way."""

@@ -81,15 +81,7 @@ def gemv(
         squares = builder.registers(count, dtype=ACCUMULATOR)
         squares.fill(0.0)
 
-    def add(chosen: list[Expr]) -> None:
-        for read, columns in [_reads(builder, operands, places, block, b) for b in chosen]:
-            vectors = read
-            if squares is not None and columns.gains is not None:
-                vectors = _norm(builder, squares, vectors, columns.gains)
-            for s in range(width):
-                _multiply(sums, s * count, vectors, columns.weights[s])
-
-    visit_inputs(builder, tile, team, x.extents.blocks, add)
+    add_products(builder, tile, team, operands, places, block, sums, squares)
     values = [sums[p] for p in range(count * width)]
     if squares is not None:
         values += [squares[p] for p in range(count)]
@@ -104,6 +96,31 @@ def gemv(
             place = (iconst(n), block, iconst(h), iconst(w))
             given = give_gate(operands.finish, place, others)
             epilogue.write(*place, value, given)
+
+
+def add_products(
+    builder: KernelBuilder,
+    tile: GemvTile,
+    team: Team,
+    operands: GemvOperands,
+    places: list[tuple[int, int, int]],
+    block: Expr,
+    sums: Registers,
+    squares: Registers | None = None,
+) -> None:
+    """Add this member's part of the products of each vector to `sums`, those of one matrix after
+    those of another; with a norm its squares to `squares`."""
+    count = len(places)
+
+    def add(chosen: list[Expr]) -> None:
+        for read, columns in [_reads(builder, operands, places, block, b) for b in chosen]:
+            vectors = read
+            if squares is not None and columns.gains is not None:
+                vectors = _norm(builder, squares, vectors, columns.gains)
+            for s in range(len(operands.weights)):
+                _multiply(sums, s * count, vectors, columns.weights[s])
+
+    visit_inputs(builder, tile, team, operands.x.extents.blocks, add)
 
 
 def team_of_block(builder: KernelBuilder, tile: GemvTile, out_blocks: int) -> tuple[Team, Expr]:

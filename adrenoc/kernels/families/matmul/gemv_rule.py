@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,15 +20,14 @@ from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import Oihw
 from adrenoc.kernels.families.shared.dot_products import WORD_BYTES, suits_dot
 from adrenoc.kernels.families.shared.integer_bias import split_bias
+from adrenoc.kernels.families.shared.local_token import TokenWork
 from adrenoc.kernels.families.shared.machine import Machine
-from adrenoc.kernels.families.shared.mixed_parts import mix_clocks
 from adrenoc.kernels.families.shared.row_product import (
-    bytes_of_mix,
     declare_gate,
     declare_norm,
     declare_token,
     extents_read,
-    parts_read,
+    mix_work,
     read_form,
 )
 from adrenoc.kernels.flat_access import FlatAccess, flat_order
@@ -51,10 +50,8 @@ class GemvWork:
     storage_bytes: int
     matrices: int = 1
     normed: bool = False
-    parts: int = 0
-    """In how many parts the vector comes, each with all of its numbers; 0: whole."""
-    mix_bytes: int = 0
-    """Local memory that the mix of these takes."""
+    token: TokenWork | None = None
+    """What each work-group does to make the vector; None where it reads it."""
 
 
 def suits_gemv(out: Extents) -> bool:
@@ -113,15 +110,15 @@ def gemv_rule(
 def work_of(graph: Graph, node: Node, options: CompileOptions) -> GemvWork:
     """Return the extents of a product of few vectors."""
     out, form = graph.operand(node.output).extents, read_form(node)
+    in_blocks = _read_blocks(extents_read(graph, node), node)
     return GemvWork(
         vectors=out.n * out.h * out.w,
-        in_blocks=_read_blocks(extents_read(graph, node), node),
+        in_blocks=in_blocks,
         out_blocks=out.blocks,
         storage_bytes=bytes_of(options.storage_dtype),
         matrices=len(form.matrices),
         normed=bool(form.gains),
-        parts=parts_read(graph, node),
-        mix_bytes=bytes_of_mix(graph, node),
+        token=mix_work(graph, node, in_blocks),
     )
 
 
@@ -160,17 +157,21 @@ def _dot_rule(
     return kernel.call()
 
 
-def candidates(work: GemvWork, limits: Limits, costs: Cost) -> Iterator[GemvTile]:
-    """Teams of any power of two that the input blocks feed, in groups of up to a wave."""
+def candidates(
+    work: GemvWork, limits: Limits, costs: Cost, groups: Sequence[int] = ()
+) -> Iterator[GemvTile]:
+    """Teams of any power of two that the input blocks feed, in groups of up to a wave, or of these
+    sizes."""
     cost = costs.gemv
     for splits in cost.splits:
         if splits > work.in_blocks:
             break
-        for threads in groups_within(cost.threads, limits):
+        for threads in groups or groups_within(cost.threads, limits):
             blocks = min(threads // splits, power_of_two(work.out_blocks))
             folded = work.vectors * (work.matrices + work.normed)
             shared = folded * splits * blocks * LANES * FLOAT_BYTES if splits > 1 else 0
-            if not blocks or shared + work.mix_bytes > limits.local_mem_bytes:
+            token = work.token.local_bytes(splits * blocks) if work.token is not None else 0
+            if not blocks or shared + token > limits.local_mem_bytes:
                 continue
             for unroll in cost.unrolls:
                 if unroll == 1 or unroll * splits <= work.in_blocks:
@@ -179,29 +180,52 @@ def candidates(work: GemvWork, limits: Limits, costs: Cost) -> Iterator[GemvTile
 
 def estimate_clocks(work: GemvWork, tile: GemvTile, machine: Machine) -> float:
     """Clocks of the whole product."""
-    cost, rates = machine.cost.gemv, machine.cost.pipes
     splits, blocks, _ = tile.work_group
-    steps = math.ceil(work.in_blocks / splits)
-    texels = LANES * work.matrices + work.vectors + work.normed
+    threads_a_wave = machine.threads_of(splits * blocks)
+    of_group = math.ceil(splits * blocks / threads_a_wave)
+    waves = math.ceil(work.out_blocks / blocks) * of_group
+    # The waves of a group share the processors that share local memory, however many others idle.
+    waves = max(waves, math.ceil(of_group / machine.waves_together) * machine.processors)
+    busiest, serial = walk_clocks(work, tile, threads_a_wave, machine)
+    making, make_serial, brought = 0.0, 0.0, 0.0
+    if work.token is not None:
+        making, make_serial = work.token.clocks(splits * blocks, machine)
+        # Before the first barrier, so that nothing of the product hides it.
+        brought = machine.memory_clocks(work.token.memory_bytes)
+    held = _texels(work) * tile.unroll + _sums(work) + machine.cost.gemv.other_registers
+    beside = machine.resident_waves(held * threads_a_wave / machine.wave)
+    pipes = machine.clocks(waves, busiest + making, serial + make_serial, beside)
+    weights = work.in_blocks * work.out_blocks * LANES * LANES * work.matrices * work.storage_bytes
+    resident = beside * threads_a_wave / machine.wave
+    memory = machine.memory_clocks(weights)
+    return brought + machine.overlap_with_memory(pipes, memory, resident)
+
+
+def walk_clocks(
+    work: GemvWork, tile: GemvTile, threads_a_wave: int, machine: Machine
+) -> tuple[float, float]:
+    """Return how long a wave keeps the busiest pipe with its sums of one output block a team, and
+    how long it takes alone."""
+    cost, rates = machine.cost.gemv, machine.cost.pipes
+    steps, texels, sums = math.ceil(work.in_blocks / tile.splits), _texels(work), _sums(work)
     mads = LANES * LANES * work.vectors * work.matrices + 2 * LANES * work.vectors * work.normed
-    sums = work.vectors * (work.matrices + work.normed)
     overhead = cost.texel_slots * texels + cost.loop_slots / tile.unroll
     alu = (mads + overhead) / machine.lanes
     texture = texels / machine.texels_of(work.storage_bytes)
-    threads_a_wave = machine.threads_of(splits * blocks)
-    waves = math.ceil(work.out_blocks / blocks) * math.ceil(splits * blocks / threads_a_wave)
-    busiest = threads_a_wave * steps * max(alu, texture)
-    held = texels * tile.unroll + sums + cost.other_registers
-    registers = held * threads_a_wave / machine.wave
-    levels = math.ceil(math.log(splits, LANES)) if splits > 1 else 0
+    levels = math.ceil(math.log(tile.splits, LANES)) if tile.splits > 1 else 0
     serial = (
         math.ceil(steps / tile.unroll) * rates.texture_latency_clocks
         + steps * threads_a_wave / rates.threads_a_slot * (mads + texels + overhead)
         + levels * cost.barrier_clocks * (1 + sums / LANES)
     )
-    beside = machine.resident_waves(registers)
-    mixing, mix_serial = mix_clocks(work.parts, work.in_blocks, splits * blocks, machine)
-    pipes = machine.clocks(waves, busiest + mixing, serial + mix_serial, beside)
-    weights = work.in_blocks * work.out_blocks * LANES * LANES * work.matrices * work.storage_bytes
-    resident = beside * threads_a_wave / machine.wave
-    return machine.overlap_with_memory(pipes, machine.memory_clocks(weights), resident)
+    return threads_a_wave * steps * max(alu, texture), serial
+
+
+def _texels(work: GemvWork) -> int:
+    """Texels that a step reads."""
+    return LANES * work.matrices + work.vectors + work.normed
+
+
+def _sums(work: GemvWork) -> int:
+    """Vectors of sums that a thread holds."""
+    return work.vectors * (work.matrices + work.normed)

@@ -26,6 +26,7 @@ from adrenoc.base.tvmapi import (
 from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
+from adrenoc.kernels.families.shared.local_token import LocalToken
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.team import ACCUMULATOR, plus
@@ -34,7 +35,7 @@ OF_SCORES = LANES
 """Numbers of a part behind its mix; two are unused."""
 
 
-class MixedParts(Access):
+class MixedParts(LocalToken):
     """Reads of the mix of `parts`, as one token of all heads; `sinks`, one a head, are scores of
     no row.
 
@@ -43,22 +44,16 @@ class MixedParts(Access):
     """
 
     def __init__(self, builder: KernelBuilder, parts: Access, sinks: Access | None) -> None:
-        super().__init__(parts.spec, None, builder)
-        self._builder, self._parts, self._sinks = builder, parts, sinks
-        self._mixed: SharedArray | None = None
+        super().__init__(builder, parts)
+        self._parts, self._sinks = parts, sinks
 
     @property
     def extents(self) -> Extents:
         """One token."""
         return token_of(self._parts.extents)
 
-    def begin(self, work_group: tuple[int, int, int]) -> None:
-        """Mix all numbers, by all threads of a work-group; they have to cooperate."""
-        builder, e = self._builder, self._parts.extents
-        threads, zero = math.prod(work_group), iconst(0)
-        width, height, _ = work_group
-        x, y, z = builder.local
-        member = builder.let((z * iconst(height) + y) * iconst(width) + x, "member")
+    def _compute(self, member: Expr, threads: int) -> SharedArray:
+        builder, e, zero = self._builder, self._parts.extents, iconst(0)
         shares = self._share_powers(member, threads)
         blocks = e.blocks - 1
         mixed = builder.allocate_shared(blocks * e.w, dtype=ACCUMULATOR)
@@ -79,8 +74,7 @@ class MixedParts(Access):
                         for n, texel in enumerate(texels)
                     ),
                 )
-        builder.barrier()
-        self._mixed = mixed
+        return mixed
 
     def _share_powers(self, member: Expr, threads: int) -> SharedArray:
         """Return what each part of each head is multiplied by, in local memory."""
@@ -114,20 +108,6 @@ class MixedParts(Access):
             sink = load_numbers(self._sinks.buffer, query, 0, 1, aligned=False)
             total = total + tirx.exp(sink - largest)
         return self._builder.let(total, "total")
-
-    def element(self, index: Sequence[Expr]) -> Expr:
-        """Refuse: such a tensor is read by blocks alone."""
-        raise TypeError("a mix of parts is read by blocks")
-
-    def texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Four numbers of the token."""
-        if self._mixed is None:
-            raise TypeError("a mix of parts is read before it is begun")
-        return self._mixed[block]
-
-    def write(self, n: Expr, block: Expr, h: Expr, w: Expr, value: Expr) -> None:
-        """Refuse: such a tensor is read alone."""
-        raise TypeError("a mix of parts is not written")
 
 
 def token_of(parts: Extents) -> Extents:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +20,13 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Finished
 from adrenoc.kernels.families.shared.context import NodeKernel
-from adrenoc.kernels.families.shared.mixed_parts import MixedParts, mixed_bytes, token_of
+from adrenoc.kernels.families.shared.local_token import LocalToken, TokenWork
+from adrenoc.kernels.families.shared.mixed_parts import (
+    MixedParts,
+    mix_clocks,
+    mixed_bytes,
+    token_of,
+)
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.walk import sum_lanes
 
@@ -86,6 +93,18 @@ def parts_read(graph: Graph, node: Node) -> int:
     return graph.operand(node.inputs[0]).extents.n if node.attrs.get(JOINED) else 0
 
 
+def mix_work(graph: Graph, node: Node, blocks: int) -> TokenWork | None:
+    """Return what the mix of a token of so many blocks costs, None where it is whole."""
+    if not node.attrs.get(JOINED):
+        return None
+    parts = parts_read(graph, node)
+    return TokenWork(
+        local_bytes=lambda _threads: bytes_of_mix(graph, node),
+        memory_bytes=0,
+        clocks=partial(mix_clocks, parts, blocks),
+    )
+
+
 def declare_token(kernel: NodeKernel, node: Node) -> Access:
     """Return what is multiplied: tokens, or the mix of one's parts."""
     x = kernel.input(node.inputs[0])
@@ -98,8 +117,8 @@ def declare_token(kernel: NodeKernel, node: Node) -> Access:
 
 
 def begin_token(x: Access, work_group: tuple[int, int, int]) -> None:
-    """Mix the parts of a token by the threads of a work-group, if it comes so."""
-    if isinstance(x, MixedParts):
+    """Compute a token by the threads of a work-group, if each of these makes its own."""
+    if isinstance(x, LocalToken):
         x.begin(work_group)
 
 

@@ -35,6 +35,13 @@ def _matmul_of_flattened(net: Net) -> str:
     return net("MatMul", net("Flatten", image), net.weight(250, 12, terms=250))
 
 
+def _excite(net: Net) -> str:
+    """Return an image times what two products make of its mean."""
+    x = net("Relu", net.input(1, 22, 7, 9))
+    hidden = net("Relu", net.conv(net("GlobalAveragePool", x), 22, 6, 1))
+    return net("Mul", x, net("Sigmoid", net.conv(hidden, 6, 22, 1)))
+
+
 def _attention(net: Net, *, heads: int, tokens: int, width: int) -> str:
     dim = heads * width
     x = net("Relu", net.input(1, tokens, dim))
@@ -134,6 +141,7 @@ CASES: tuple[Case, ...] = (
     Case(
         family="matmul", name="of a flattened image", build=_matmul_of_flattened, fusion="flattened"
     ),
+    Case(family="excite", name="a block of 22 channels, 6 between", build=_excite),
     Case(
         family="step_attention",
         name="one token after 130",

@@ -1,0 +1,1 @@
+"""A squeeze-and-excite block: what channels are multiplied by, of the mean of an image."""

@@ -1,0 +1,90 @@
+"""Squeeze-and-excite blocks: what one kernel computes on a phone, and what not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from planning import plan
+
+from adrenoc.compile.pipeline import State
+from adrenoc.compile.pipeline.steps import context_of
+from adrenoc.ir.graph import Node
+from adrenoc.kernels.families.excite.excite_rule import EXCITE
+from adrenoc.passes.fuse.fuse_excite import fuse_excite
+
+
+def _model(
+    channels: int, hidden: int, side: int, *, outputs: tuple[str, ...] = ()
+) -> onnx.ModelProto:
+    """An image times what two 1x1 convolutions make of its mean; `outputs` are given too."""
+    random = np.random.default_rng(0)
+    sizes = {"w1": (hidden, channels, 1, 1), "w2": (channels, hidden, 1, 1)}
+    constants = [
+        numpy_helper.from_array(random.uniform(-0.5, 0.5, size).astype(np.float32), name)
+        for name, size in sizes.items()
+    ]
+    nodes = [
+        helper.make_node("Tanh", ["image"], ["x"]),
+        helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
+        helper.make_node("Conv", ["mean", "w1"], ["s"]),
+        helper.make_node("Relu", ["s"], ["hidden"]),
+        helper.make_node("Conv", ["hidden", "w2"], ["e"]),
+        helper.make_node("Sigmoid", ["e"], ["gate"]),
+        helper.make_node("Mul", ["x", "gate"], ["y"]),
+    ]
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, (1, channels, side, side))
+    made = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", *outputs)
+    ]
+    graph = helper.make_graph(nodes, "g", [image], made, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def _planned(model: onnx.ModelProto, device: str = "adreno:830") -> tuple[list[Node], State]:
+    state = plan(model, until="fuse_excite", preset="fp16", device=device)
+    assert state.graph is not None
+    return [n for n in state.graph.nodes if n.op in (EXCITE, "mean", "conv2d")], state
+
+
+@pytest.mark.parametrize("device", ("adreno:830", "adreno:660"))
+def test_a_small_block_is_one_kernel(device: str) -> None:
+    (node,), state = _planned(_model(96, 24, 7), device)
+    assert node.op == EXCITE and len(node.also) == 2
+    told = [d for d in state.log if d.taken == f"computed by {node.name}"]
+    assert {d.subject for d in told} == {*node.also}
+
+
+def test_the_mean_of_a_large_image_stays_a_kernel() -> None:
+    nodes, _ = _planned(_model(32, 8, 112))
+    assert [node.op for node in nodes] == ["mean", EXCITE]
+
+
+def test_large_products_stay_kernels_with_the_reason() -> None:
+    nodes, state = _planned(_model(1024, 1024, 1))
+    assert [node.op for node in nodes] == ["mean", "conv2d", "conv2d"]
+    assert any(
+        d.taken.startswith("a kernel before") and "as kernels of their own" in d.reason
+        for d in state.log
+    )
+
+
+@pytest.mark.parametrize(
+    "output, left", [("hidden", ["mean", "conv2d", "conv2d"]), ("mean", ["mean", EXCITE])]
+)
+def test_what_others_read_too_has_a_kernel(output: str, left: list[str]) -> None:
+    nodes, state = _planned(_model(96, 24, 7, outputs=(output,)))
+    assert [node.op for node in nodes] == left
+    assert any(d.taken.startswith("a kernel before") for d in state.log)
+
+
+def test_numbers_of_a_block_that_are_pinned_apart_are_not_joined() -> None:
+    state = plan(_model(96, 24, 7), until="fuse_prologues", preset="fp16", device="adreno:830")
+    assert state.graph is not None
+    first = next(n for n in state.graph.nodes if n.op == "conv2d")
+    pinned = state.graph.change_precision([first.output], float32=True)
+    graph = fuse_excite(pinned, context_of(replace(state, graph=pinned)))
+    assert EXCITE not in {node.op for node in graph.nodes}
