@@ -139,6 +139,21 @@ def channels_last(rank: int) -> Layout | None:
     return None if roles is None else Layout(roles)
 
 
+def rows_along_w(shape: Sequence[int]) -> Layout | None:
+    """Return the layout of vectors that one matrix multiplies: the last axis is the channel, and
+    the last other one of several runs along W, where a thread makes some beside each other.
+
+    Tokens that come first, as [197, 1, 768], are then those of [1, 197, 768].
+    """
+    wide = [axis for axis, extent in enumerate(shape[:-1]) if extent != 1]
+    if len(shape) < len("NWC") or not wide or wide[-1] == len(shape) - 2:
+        return channels_last(len(shape))
+    roles = ["1"] * (len(shape) - 1)
+    for axis, role in zip(reversed(wide), "WHN", strict=False):
+        roles[axis] = role
+    return Layout("".join([*roles, "C"]))
+
+
 def channel_at(channel: int, rank: int) -> Layout:
     """Return the layout whose channel is this axis, rows along the last of the others."""
     letters = "WN" if rank == 3 else "WHN"  # as `channels_last` has them

@@ -25,6 +25,20 @@ def test_dense(device: Any, preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
+def test_tokens_that_come_first(device: Any, preset: str) -> None:
+    """As torch's attention has them: [tokens, 1, depth], or more axes of one between."""
+    ops = Ops()
+    for *front, depth in ((19, 1, 30), (3, 5, 1, 21), (11, 1, 1, 6), (1, 13, 1, 8)):
+        x = ops("Tanh", ops.input(*front, depth))
+        y = ops("Add", ops("MatMul", x, ops.weight(depth, 37)), ops.weight(37))
+        ops.output(ops("Add", ops("Relu", y), ops("Tanh", ops.input(*front, 37))))
+    batches = ops("MatMul", ops("Relu", ops.input(12, 1, 9)), ops("Relu", ops.input(12, 9, 5)))
+    ops.output(ops("MatMul", batches, ops.weight(5, 14)))
+    ops.check(device, preset)
+    assert ops.fallbacks == []
+
+
+@pytest.mark.parametrize("preset", PRESETS)
 def test_two_activations(device: Any, preset: str) -> None:
     ops = Ops()
     for a, b in (

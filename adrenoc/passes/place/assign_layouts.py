@@ -43,10 +43,10 @@ def assign_layouts(graph: Graph, context: Context) -> Graph:
     return replace(graph, layouts=layouts)
 
 
-def wanted_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+def wanted_layout(graph: Graph, node: Node, position: int) -> Layout | None:
     """Return the layout that an operator needs its input `position` in; None where any will do."""
     operator = OPERATORS.get(node.op)
-    return None if operator is None else operator.wants_layout(node, position, shape)
+    return None if operator is None else operator.wants_layout(node, position, graph.tensors)
 
 
 def _demands(graph: Graph) -> dict[str, Layout]:
@@ -55,8 +55,7 @@ def _demands(graph: Graph) -> dict[str, Layout]:
     demands: dict[str, Layout] = {}
     for node in reversed(graph.nodes):
         for position, name in enumerate(node.inputs):
-            shape = graph.tensors[name].shape
-            wanted = wanted_layout(node, position, shape)
+            wanted = wanted_layout(graph, node, position)
             if wanted is None and _keeps_axes(graph, node, position):
                 wanted = demands.get(node.output)
             if wanted is not None:
@@ -92,7 +91,7 @@ def _output_layout(
     source = layouts.get(node.inputs[0]) if node.inputs else None
     operator = OPERATORS.get(node.op)
     makes = same_layout if operator is None else operator.makes_layout
-    return makes(node, shape, source)
+    return makes(node, graph.tensors, source)
 
 
 def _inherit_layout(

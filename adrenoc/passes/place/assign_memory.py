@@ -241,7 +241,7 @@ def _conflict(
     tensor, placement = graph.tensors[name], placements[name]
     if tensor.value is not None:
         return None  # constants are packed as their reader wants them
-    wanted = wanted_layout(node, position, tensor.shape)
+    wanted = wanted_layout(graph, node, position)
     if wanted is None:
         return None
     operator = OPERATORS[node.op]

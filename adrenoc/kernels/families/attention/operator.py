@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
-from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import Layout, channel_at
 from adrenoc.kernels.families.attention.attention_rule import attention_rule
 from adrenoc.kernels.families.shared.counts import SOFTMAX_OPERATIONS
@@ -21,10 +22,11 @@ from adrenoc.kernels.families.shared.operator import (
 from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
 
 
-def _wants_layout(node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+def _wants_layout(node: Node, position: int, tensors: Mapping[str, Tensor]) -> Layout | None:
     # An epilogue's operands come after those of the operator, and have no say.
     channel = dict(enumerate(node.attrs["channels"])).get(position)
-    return None if channel is None else channel_at(channel, len(shape))
+    rank = len(tensors[node.inputs[position]].shape)
+    return None if channel is None else channel_at(channel, rank)
 
 
 def _multiply_adds(_graph: Graph, node: Node) -> int:

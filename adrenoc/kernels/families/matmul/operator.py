@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.layout import Layout, channels_last, rows_along_w
 from adrenoc.kernels.families.matmul.matmul_rule import matmul_rule
 from adrenoc.kernels.families.matmul.matmul_typical import typical_product
 from adrenoc.kernels.families.shared.batch import Along, Batch
@@ -18,7 +19,6 @@ from adrenoc.kernels.families.shared.operator import (
     Numbers,
     Operator,
     channel_of_result,
-    channels_last_at,
     no_operations,
 )
 from adrenoc.kernels.families.shared.row_product import read_form
@@ -36,6 +36,23 @@ def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     if len(short) != len(long) and math.prod(short) != 1:
         return f"batches {a.shape[:-2]} and {b.shape[:-2]} of different rank"
     return None
+
+
+def _wants_layout(node: Node, position: int, tensors: Mapping[str, Tensor]) -> Layout | None:
+    left, right = (tensors[name].shape for name in node.inputs[:2])
+    if position > 1:
+        return None
+    if position == 0 and len(right) == len("IO"):
+        return rows_along_w(left)
+    return channels_last((len(left), len(right))[position])
+
+
+def _makes_layout(
+    node: Node, tensors: Mapping[str, Tensor], source: Layout | None
+) -> Layout | None:
+    if len(tensors[node.inputs[1]].shape) == len("IO") and "out_channel" not in node.attrs:
+        return rows_along_w(tensors[node.output].shape)
+    return channel_of_result(node, tensors, source)
 
 
 def _follows_batch(batch: Batch, node: Node) -> Along | None:
@@ -81,8 +98,8 @@ OPERATORS = (
         rule=matmul_rule,
         relax="relax.matmul",
         refuses=_refuses,
-        wants_layout=channels_last_at(0, 1),
-        makes_layout=channel_of_result,
+        wants_layout=_wants_layout,
+        makes_layout=_makes_layout,
         whole_numbers=NO_INPUTS,
         writes_into=None,
         keeps_axes=False,

@@ -42,9 +42,9 @@ def _terms(graph: Graph, node: Node) -> int:
     return graph.tensors[node.inputs[1]].shape[-1]
 
 
-def _wants_layout(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
+def _wants_layout(node: Node, position: int, tensors: Mapping[str, Tensor]) -> Layout | None:
     """All but the weights are read with their last axis in texels."""
-    return None if position == 1 else channels_last(len(shape))
+    return None if position == 1 else channels_last(len(tensors[node.inputs[position]].shape))
 
 
 def _typical(run: TypicalRun, node: Node, _data: np.ndarray) -> np.ndarray:

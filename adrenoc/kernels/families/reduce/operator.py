@@ -65,12 +65,14 @@ def kept_by_reduction(roles: str, axes: Sequence[int] | None) -> str:
     return "".join(role for axis, role in enumerate(roles) if axis not in dropped)
 
 
-def _drop_reduced_axes(node: Node, shape: tuple[int, ...], source: Layout | None) -> Layout | None:
-    if source is not None and len(source.roles) != len(shape):
+def _drop_reduced_axes(
+    node: Node, tensors: Mapping[str, Tensor], source: Layout | None
+) -> Layout | None:
+    if source is not None and len(source.roles) != len(tensors[node.output].shape):
         kept = kept_by_reduction(source.roles, node.attrs["axis"])
         if "C" in kept:
             return Layout(kept)
-    return same_layout(node, shape, source)
+    return same_layout(node, tensors, source)
 
 
 def _reduction_follows(batch: Batch, node: Node) -> Along | None:

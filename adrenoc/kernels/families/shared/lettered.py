@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from adrenoc.ir.graph import Node
+from adrenoc.ir.graph import Node, Tensor
 from adrenoc.ir.layout import Layout
 from adrenoc.kernels.families.shared.operator import MakesLayout, WantsLayout
 
@@ -24,7 +25,7 @@ def letters_refused(node: Node, key: str) -> str | None:
 def wants_letters(key: str) -> WantsLayout:
     """Return the first input in the layout that attribute `key` names."""
 
-    def want(node: Node, position: int, _shape: tuple[int, ...]) -> Layout | None:
+    def want(node: Node, position: int, _tensors: Mapping[str, Tensor]) -> Layout | None:
         return Layout(str(node.attrs[key])) if position == 0 else None
 
     return want
@@ -33,7 +34,7 @@ def wants_letters(key: str) -> WantsLayout:
 def makes_letters(key: str) -> MakesLayout:
     """Return the output in the layout `out_layout`, or in that of the input where it names none."""
 
-    def make(node: Node, _shape: tuple[int, ...], _source: Layout | None) -> Layout:
+    def make(node: Node, _tensors: Mapping[str, Tensor], _source: Layout | None) -> Layout:
         return Layout(str(node.attrs["out_layout"] or node.attrs[key]))
 
     return make

@@ -20,10 +20,10 @@ from adrenoc.kernels.families.shared.typical import Typical
 
 Refuses = Callable[[Node, Mapping[str, Tensor]], "str | None"]
 """(node, tensors) -> the reason why its rule does not cover a node, None where it does."""
-WantsLayout = Callable[[Node, int, tuple[int, ...]], "Layout | None"]
-"""(node, position of an input, its shape) -> the layout that is read, None where any will do."""
-MakesLayout = Callable[[Node, tuple[int, ...], "Layout | None"], "Layout | None"]
-"""(node, shape of the output, layout of the first input) -> that of the output."""
+WantsLayout = Callable[[Node, int, Mapping[str, Tensor]], "Layout | None"]
+"""(node, position of an input, tensors) -> the layout that is read, None where any will do."""
+MakesLayout = Callable[[Node, Mapping[str, Tensor], "Layout | None"], "Layout | None"]
+"""(node, tensors, layout of the first input) -> that of the output."""
 Counts = Callable[[Graph, Node], int]
 
 
@@ -150,28 +150,33 @@ def refuses_nothing(_node: Node, _tensors: Mapping[str, Tensor]) -> None:
     """Refuse no case: every one has a rule."""
 
 
-def any_layout(_node: Node, _position: int, _shape: tuple[int, ...]) -> None:
+def any_layout(_node: Node, _position: int, _tensors: Mapping[str, Tensor]) -> None:
     """Operands are read in whatever layout they have."""
 
 
 def channels_last_at(*positions: int) -> WantsLayout:
     """Inputs at these positions are read with their last axis in texels; the others as they lie."""
 
-    def wants(_node: Node, position: int, shape: tuple[int, ...]) -> Layout | None:
-        return channels_last(len(shape)) if position in positions else None
+    def wants(node: Node, position: int, tensors: Mapping[str, Tensor]) -> Layout | None:
+        rank = len(tensors[node.inputs[position]].shape)
+        return channels_last(rank) if position in positions else None
 
     return wants
 
 
-def same_layout(_node: Node, shape: tuple[int, ...], source: Layout | None) -> Layout | None:
+def same_layout(node: Node, tensors: Mapping[str, Tensor], source: Layout | None) -> Layout | None:
     """Give the result the layout of the first input; the usual one where their ranks differ."""
+    shape = tensors[node.output].shape
     if source is not None and len(source.roles) == len(shape):
         return source
     return default_layout(shape)
 
 
-def channel_of_result(node: Node, shape: tuple[int, ...], _source: Layout | None) -> Layout | None:
+def channel_of_result(
+    node: Node, tensors: Mapping[str, Tensor], _source: Layout | None
+) -> Layout | None:
     """Give a product the layout whose channel is the axis `out_channel`, or else the last one."""
+    shape = tensors[node.output].shape
     channel = node.attrs.get("out_channel", len(shape) - 1)
     return channel_at(channel, len(shape)) if shape else default_layout(shape)
 

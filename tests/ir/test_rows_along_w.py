@@ -1,0 +1,47 @@
+"""Tokens that come first, as torch's attention has them, lie as those that come second."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from planning import plan
+
+from adrenoc.ir.layout import Layout, rows_along_w
+
+
+@pytest.mark.parametrize(
+    "shape, roles",
+    [
+        ((197, 768), "WC"),
+        ((197, 1, 768), "W1C"),
+        ((1, 197, 768), "NWC"),
+        ((4, 197, 768), "NWC"),
+        ((4, 197, 1, 768), "HW1C"),
+        ((197, 1, 1, 768), "W11C"),
+        ((1, 1, 768), "NWC"),
+    ],
+)
+def test_the_last_axis_of_several_runs_along_w(shape: tuple[int, ...], roles: str) -> None:
+    assert rows_along_w(shape) == Layout(roles)
+
+
+def test_moving_the_tokens_first_takes_no_kernel() -> None:
+    """A transpose of an axis of one moves no texel, for the product reads its tokens along W."""
+    matrix = numpy_helper.from_array(np.ones((32, 24), np.float32), "matrix")
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["t"]),
+        helper.make_node("Transpose", ["t"], ["first"], perm=[1, 0, 2]),
+        helper.make_node("MatMul", ["first", "matrix"], ["product"]),
+        helper.make_node("Transpose", ["product"], ["second"], perm=[1, 0, 2]),
+        helper.make_node("Softmax", ["second"], ["y"], axis=-1),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 40, 32))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], [matrix])
+    opset = [helper.make_opsetid("", 18)]
+    state = plan(helper.make_model(graph, opset_imports=opset, ir_version=8), until="elide_copies")
+    assert state.graph is not None
+    assert [node.op for node in state.graph.nodes] == ["map", "matmul", "softmax"]
+    product = next(node for node in state.graph.nodes if node.op == "matmul")
+    assert state.graph.operand(product.output).extents.w == 40
