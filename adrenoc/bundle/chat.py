@@ -10,21 +10,17 @@ from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import CHAT, Bundle
+from adrenoc.bundle.sampling import RANGES, Sampling
 from adrenoc.bundle.tar import REBUILD_HINT
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatSettings:
-    """A template of messages, the special tokens that it may name, and how tokens are picked.
-
-    A `temperature` of 0 takes the likeliest token; `top_k` 0 and `top_p` 1 leave nothing out.
-    """
+    """A template of messages, the special tokens that it may name, and how tokens are picked."""
 
     template: str
     special_tokens: dict[str, str] = field(default_factory=dict)
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
+    sampling: Sampling = field(default_factory=Sampling)
 
     def to_json(self) -> bytes:
         """Return the same as a bundle holds it."""
@@ -52,6 +48,9 @@ def read_chat(bundle: Bundle) -> ChatSettings:
     except (OSError, ValueError) as error:
         raise BundleError(f"{where} cannot be read: {error}", hint=REBUILD_HINT) from error
     settings: ChatSettings = Decoder(_wrong).read(ChatSettings, plain, where)
+    for name, (least, most) in RANGES.items():
+        if not least <= (value := getattr(settings.sampling, name)) <= most:
+            raise _wrong(where, f"has the {name} {value}, expected {least:g} to {most:g}")
     return settings
 
 

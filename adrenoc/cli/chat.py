@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from adrenoc.cli.guarded import HeavyCommand, InputPath, wants_json
 from adrenoc.cli.options import FiniteRange, seed_option
 from adrenoc.cli.place_options import PlaceChoice, place_option
 from adrenoc.cli.records import argument, give_options, option
+from adrenoc.cli.sample_option import Said, apply_sample, sample_option
 from adrenoc.cli.terminal import say_aside, say_json
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class _Chat:
         help="Draw tokens by --seed; 0 takes the likeliest.  [default: what the model's makers "
         "say]",
     )
+    sample: Said = sample_option()
     stops: tuple[str, ...] = option(
         "--stop", multiple=True, metavar="TEXT", help="End an answer before TEXT."
     )
@@ -75,6 +77,7 @@ def chat_command(given: _Chat) -> None:
         given.place,
         most=given.most,
         temperature=given.temperature,
+        sample=given.sample,
         seed=given.seed,
     ) as talker:
         for note in talker.decoder.notes:
@@ -106,12 +109,13 @@ def open_talker(
     *,
     most: int = 0,
     temperature: float | None = None,
+    sample: Said = (),
     seed: int = 0,
     needs_template: bool = True,
 ) -> Iterator[Talker]:
     """Load a bundle at a place.
 
-    `temperature` None is what the model's makers say.
+    Tokens are picked as the model's makers say, but for `temperature` and what `sample` names.
 
     Raises:
         InputError: it is no decoder, has no tokenizer, or no template where one is needed.
@@ -121,7 +125,7 @@ def open_talker(
     from adrenoc.bundle.chat import ChatSettings, read_chat
     from adrenoc.cli.generate import reach_place
     from adrenoc.device.conversation import Conversation
-    from adrenoc.device.generate import Decoder, Sampling, Wish, check_is_decoder
+    from adrenoc.device.generate import Decoder, Wish, check_is_decoder
     from adrenoc.device.tokenizer import Tokenizer
 
     bundle = open_bundle(path)
@@ -136,13 +140,9 @@ def open_talker(
     tokenizer = Tokenizer(bundle.file(TOKENIZER))
     if has_template:
         tokenizer.read_template(settings)
-    drawn = settings.temperature if temperature is None else temperature
-    sampling = Sampling(
-        temperature=drawn,
-        top_k=settings.top_k if drawn else 0,
-        top_p=settings.top_p if drawn else 1.0,
-        seed=seed,
-    )
+    sampling = apply_sample(replace(settings.sampling, seed=seed), sample)
+    if temperature is not None:
+        sampling = replace(sampling, temperature=temperature)
     wish = Wish(most=most, ends=bundle.manifest.end_tokens, sampling=sampling)
     with reach_place(bundle, place) as there:
         decoder = Decoder(there, bundle)

@@ -11,11 +11,10 @@ import click
 from adrenoc.cli.guarded import InputPath
 from adrenoc.cli.options import FiniteRange
 from adrenoc.cli.records import option
+from adrenoc.cli.sample_option import Said, apply_sample, find_undrawn, sample_option
 
 if TYPE_CHECKING:
-    from adrenoc.device.generate import Sampling
-
-_MOST_K = 1 << 30
+    from adrenoc.bundle.sampling import Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,20 +47,7 @@ class Asked:
         default=0.0,
         help="Of a decoder: draw tokens by --seed; 0 takes the likeliest.  [default: 0]",
     )
-    top_k: int = option(
-        "--top-k",
-        type=click.IntRange(min=0, max=_MOST_K),
-        default=0,
-        metavar="K",
-        help="Draw among the K likeliest tokens.  [default: all]",
-    )
-    top_p: float = option(
-        "--top-p",
-        type=FiniteRange(min=1e-4, max=1.0),
-        default=1.0,
-        metavar="P",
-        help="Draw among the fewest likeliest tokens whose probability reaches P.  [default: all]",
-    )
+    sample: Said = sample_option()
     encoders: tuple[Path, ...] = option(
         "--encoder",
         type=InputPath(),
@@ -84,9 +70,9 @@ class Asked:
 
     def sampling(self, seed: int) -> Sampling:
         """Return how tokens are picked."""
-        from adrenoc.device.generate import Sampling
+        from adrenoc.bundle.sampling import Sampling
 
-        return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=seed)
+        return apply_sample(Sampling(temperature=self.temperature, seed=seed), self.sample)
 
     def check(self, reference: Path | None) -> None:
         """Refuse what does not go together.
@@ -99,13 +85,12 @@ class Asked:
         if self.encoders and self.prompt is None and self.ids is None:
             raise click.UsageError("--encoder is for --prompt and --prompt-ids")
         drawn = self.temperature > 0
-        if (drawn or self.top_k or self.top_p < 1) and self.prompt is None and self.ids is None:
+        if (drawn or self.sample) and self.prompt is None and self.ids is None:
+            raise click.UsageError("--temperature and --sample are for --prompt and --prompt-ids")
+        undrawn = find_undrawn(self.sample)
+        if not drawn and undrawn:
+            raise click.UsageError(f"--sample {undrawn[0]} is for --temperature above 0")
+        if (drawn or self.sample) and reference is not None:
             raise click.UsageError(
-                "--temperature, --top-k and --top-p are for --prompt and --prompt-ids"
-            )
-        if not drawn and (self.top_k or self.top_p < 1):
-            raise click.UsageError("--top-k and --top-p are for --temperature above 0")
-        if drawn and reference is not None:
-            raise click.UsageError(
-                "--check compares with the likeliest tokens: it excludes --temperature"
+                "--check compares with the likeliest tokens: it excludes --temperature and --sample"
             )

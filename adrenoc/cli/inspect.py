@@ -208,13 +208,7 @@ def _tell_decoder(bundle: Bundle) -> list[tuple[str, str]]:
     if bundle.file(TOKENIZER).is_file():
         words = "a tokenizer, no template of chats"
     if bundle.file(CHAT).is_file():
-        chat = read_chat(bundle)
-        picked = "the likeliest tokens"
-        if chat.temperature:
-            picked = (
-                f"tokens drawn at {chat.temperature:g} ({chat.top_k} likeliest, {chat.top_p:g})"
-            )
-        words = f"a tokenizer and a template of chats; {picked}"
+        words = f"a tokenizer and a template of chats; {read_chat(bundle).sampling.describe()}"
     return [
         ("decoder", f"up to {count_rows(bundle)} tokens, end tokens {ends}; {words}"),
         ("talk", how_to_talk(bundle.path, bundle.manifest)),

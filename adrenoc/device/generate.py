@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.errors import AccuracyError, InputError
@@ -19,6 +19,7 @@ from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.decoder_names import LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import TensorSpec
+from adrenoc.bundle.sampling import Sampling
 from adrenoc.bundle.talk import is_decoder
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.choose_edition import choose_edition
@@ -30,20 +31,6 @@ if TYPE_CHECKING:
 
 _BUDGET_MS = 100
 """A call to a server collects tokens for so long: a token need not cost a way there and back."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How tokens are picked; a temperature of 0 takes the likeliest.
-
-    `top_k` (0: all) keeps the likeliest tokens, `top_p` (1: all) of these the fewest whose
-    probability reaches it.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +88,11 @@ class Decoder:
         self.length = 0
         """Tokens that the caches hold."""
 
+    @property
+    def vocabulary(self) -> int:
+        """How many logits a token is picked of."""
+        return self._logits.shape[-1] if self._logits is not None else 0
+
     def take_in(self, tokens: Sequence[int]) -> None:
         """Fill the caches with tokens, in as few runs as the entry points allow.
 
@@ -118,7 +110,7 @@ class Decoder:
         """Tokens after `token`, which is taken in, as they come; `ended` says why no more do.
 
         Raises:
-            InputError: the caches are full.
+            InputError: the caches are full, or a bias is for a token that is not there.
         """
         self._check_room(1)
         self._start(token, wish)
@@ -126,7 +118,7 @@ class Decoder:
         while not self.ended:
             tokens = self._next(budget_ms, left)
             left -= len(tokens)
-            budget_ms = 0 if wish.with_logits else self._budget_ms
+            budget_ms = self._budget_ms
             yield tokens
 
     def step(self, token: int, *, logits: bool = False) -> tuple[int, np.ndarray | None]:
@@ -199,17 +191,24 @@ class Decoder:
                 hint=f"adrenoc compile MODEL --context {2 * self.rows}",
             )
 
+    def _check_bias(self, sampling: Sampling) -> None:
+        for token, _ in sampling.bias:
+            if not 0 <= token < self.vocabulary:
+                raise InputError(
+                    f"a bias is given for the token {token}, expected 0 to {self.vocabulary - 1}",
+                    hint="give the numbers of the model's own tokenizer",
+                )
+
     def _start(self, token: int, wish: Wish) -> None:
-        sampling = wish.sampling
+        self._check_bias(wish.sampling)
         said = {
             "most": wish.most,
             "ends": list(wish.ends),
             "with_logits": wish.with_logits,
-            "temperature": float(sampling.temperature),
-            "top_k": sampling.top_k,
-            "top_p": float(sampling.top_p),
+            "is_constrained": False,
+            **asdict(wish.sampling),
             # Two words, which JSON there has as a number with a sign.
-            "seed": sampling.seed - ((sampling.seed >> 63) << 64),
+            "seed": wish.sampling.seed - ((wish.sampling.seed >> 63) << 64),
         }
         self.ended = ""
         self._call("start", token, json.dumps(said))
@@ -255,9 +254,11 @@ class Decoder:
             "recurrent": [inputs.index(name) for name in manifest.recurrent],
             "picked": outputs.index(NEXT_TOKEN) if tokens == 1 else 0,
             "logits": outputs.index(LOGITS) if tokens == 1 else 0,
+            "vocabulary": 0,
         }
         if tokens == 1:
             self._logits = next(spec for spec in manifest.outputs if spec.name == LOGITS)
+            places["vocabulary"] = self.vocabulary
         self._call("add_entry", json.dumps(places), machine.module, "main", *given, *constants)
         self._longest = max(self._longest, tokens)
         # Held here: over RPC the other side knows their addresses alone.

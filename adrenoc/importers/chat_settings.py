@@ -17,6 +17,7 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.chat import ChatSettings
+from adrenoc.bundle.sampling import RANGES, Sampling
 from adrenoc.importers.decoder_spec import GENAI_CONFIG
 from adrenoc.importers.model_folders import find_beside, folders_beside
 
@@ -49,10 +50,11 @@ def read_chat_settings(model: Path) -> tuple[ChatSettings | None, tuple[Decision
         Decision(
             subject="chat template",
             taken="goes into the bundle",
-            reason=f"{source} has it" + (f"; tokens are picked as {picked_by} says" * bool(picked)),
+            reason=f"{source} has it"
+            + (f"; tokens are picked as {picked_by} says" * bool(picked_by)),
         )
     )
-    settings = ChatSettings(template=template, special_tokens=special, **picked)
+    settings = ChatSettings(template=template, special_tokens=special, sampling=picked)
     return settings, tuple(decisions)
 
 
@@ -71,26 +73,28 @@ def _template_of(model: Path, config: Mapping[str, Any]) -> tuple[str, str]:
     return (held, TOKENIZER_CONFIG) if is_one and held is not None else ("", "")
 
 
-def _sampling_of(
-    generation: Mapping[str, Any], genai: Mapping[str, Any]
-) -> tuple[dict[str, Any], str]:
-    """Return how tokens are drawn, and by which file; nothing where the likeliest are taken."""
+def _sampling_of(generation: Mapping[str, Any], genai: Mapping[str, Any]) -> tuple[Sampling, str]:
+    """Return how tokens are picked, and by which file; the likeliest where none says to draw."""
     search = genai.get("search")
     for said, name in ((generation, GENERATION_CONFIG), (search, f"{GENAI_CONFIG} (search)")):
-        if not isinstance(said, dict) or said.get("do_sample") is not True:
+        if not isinstance(said, dict):
             continue
-        found = {
-            "temperature": _number(said.get("temperature"), 1.0, 0.0, 100.0),
-            "top_k": int(_number(said.get("top_k"), 0, 0, 1 << 30)),
-            "top_p": _number(said.get("top_p"), 1.0, 1e-4, 1.0),
-        }
-        return found, name
-    return {}, ""
+        is_drawn = said.get("do_sample") is True
+        found: dict[str, Any] = {"temperature": 1.0} if is_drawn else {}
+        names = RANGES if is_drawn else ("repetition_penalty",)
+        read = {n: _number(said.get(n), *RANGES[n]) for n in names}
+        found |= {n: value for n, value in read.items() if value is not None}
+        if found:
+            top_k = int(found.pop("top_k", 0))
+            return Sampling(top_k=top_k, **found), name
+    return Sampling(), ""
 
 
-def _number(value: object, default: float, least: float, most: float) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and least <= value <= most else default  # type: ignore[operator, arg-type]
+def _number(value: object, least: float, most: float) -> float | None:
+    """Return a number in its range; None for anything else, which says nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if least <= value <= most else None
 
 
 def _token(value: object) -> str:

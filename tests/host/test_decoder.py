@@ -145,7 +145,11 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
         (["--prompt", "a"], "adrenoc compile puts one into it"),
         (["--bench", "--temperature", "1"], "are for --prompt and --prompt-ids"),
         (["--prompt-ids", ",".join(["1"] * 301)], "no room for 1 more"),
-        (["--prompt-ids", "3", "--top-k", "4"], "--temperature above 0"),
+        (["--prompt-ids", "3", "--sample", "top_k=4"], "--temperature above 0"),
+        (["--prompt-ids", "3", "--sample", "topk=4"], 'did you mean "top_k"?'),
+        (["--prompt-ids", "3", "--sample", "top_k=1.5"], "top_k is '1.5', expected 0 to"),
+        (["--prompt-ids", "3", "--sample", "bias.x=1"], "says nothing of tokens"),
+        (["--prompt-ids", "3", "--sample", "bias.5000=1"], "expected 0 to 96"),
         (["--prompt-ids", "3", "--temperature", "1", "--check", str(model)], "--temperature"),
     ):
         refused = CliRunner().invoke(cli, ["run", str(bundle.path), *words])
@@ -210,7 +214,7 @@ def test_tokens_ahead_are_forgotten(decoder: Decoder) -> None:
 
 def test_drawn_tokens_are_those_of_their_seed(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
     run = ["run", str(qwen[1].path), "--prompt-ids", "3,5,7", "--max-tokens", "20", "--json"]
-    drawn = [*run, "--temperature", "1.5", "--top-k", "30", "--top-p", "0.95"]
+    drawn = [*run, "--temperature", "1.5", "--sample", "top_k=30", "--sample", "top-p=0.95"]
     said = []
     large = str((1 << 64) - 1)
     for words in ((*drawn, "--seed", "1"), (*drawn, "--seed", "1"), (*drawn, "--seed", large), run):
@@ -219,6 +223,21 @@ def test_drawn_tokens_are_those_of_their_seed(qwen: tuple[Path, Bundle], tmp_pat
         said.append(json.loads(done.output)["tokens"])
     assert said[0] == said[1]
     assert len({tuple(tokens) for tokens in said}) == 3
+
+
+def test_what_is_said_of_tokens_is_done(qwen: tuple[Path, Bundle]) -> None:
+    def tokens(*words: str) -> list[int]:
+        run = ["run", str(qwen[1].path), "--prompt-ids", "3,5,7", "--max-tokens", "30", "--json"]
+        done = CliRunner().invoke(cli, [*run, *words])
+        assert done.exit_code == 0, done.output
+        made: list[int] = json.loads(done.output)["tokens"]
+        return made
+
+    plain = tokens()
+    assert tokens("--sample", "repetition_penalty=1") == plain
+    assert tokens("--sample", "bias.40=1e9") == [40] * 30
+    once = tokens("--sample", "presence_penalty=100", "--sample", f"bias.{plain[0]}=-1e9")
+    assert len({*once}) == 30 and plain[0] not in once
 
 
 def test_the_benchmark(qwen: tuple[Path, Bundle]) -> None:

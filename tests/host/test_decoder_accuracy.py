@@ -14,13 +14,14 @@ from onnx import numpy_helper
 
 from adrenoc.base.errors import AccuracyError, InputError, OptionError
 from adrenoc.base.reporter import Reporter, SilentReporter
+from adrenoc.bundle.sampling import Sampling
 from adrenoc.check.accuracy import passage, program_run
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.passage import Wording
 from adrenoc.check.accuracy.result import AccuracyReport
 from adrenoc.check.reference import run_steps
 from adrenoc.cli.main import cli
-from adrenoc.device.generate import Decoder, Sampling, Wish
+from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.session import open_session

@@ -128,6 +128,28 @@ def test_drawn_tokens_hang_on_the_seed(client: Any) -> None:
     assert one == same != other
 
 
+def test_penalties_and_bias_change_what_is_said(client: Any) -> None:
+    asked = {"model": "talker", "messages": HELLO, "max_tokens": 12}
+
+    def words(**more: Any) -> list[str]:
+        answer = client.chat.completions.create(**asked, **more)
+        said: list[str] = answer.choices[0].message.content.split()
+        return said
+
+    plain = words()
+    # Token 33 is the word w33, whatever else the model would say.
+    assert words(logit_bias={"33": 100}) == ["w33"] * 12
+    assert plain[0] not in words(logit_bias={plain[0][1:]: -100})
+    once = words(presence_penalty=100)
+    assert len({*once}) == 12 and once[0] == plain[0]
+    assert len({*words(frequency_penalty=100)}) == 12
+    fresh = words(extra_body={"repetition_penalty": 100.0})
+    assert not {"w3", "w5", "w7"} & {*fresh}
+    assert words() == plain
+    with pytest.raises(openai.BadRequestError, match="a bias is given for the token 5000"):
+        words(logit_bias={"5000": 1})
+
+
 def test_many_at_once_each_get_their_own(url: str) -> None:
     def talk(word: int) -> str:
         client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
@@ -213,7 +235,10 @@ def test_a_taken_port_is_told(bundle: Bundle, url: str, capsys: pytest.CaptureFi
         ({"messages": HELLO, "max_tokens": 0}, "max_tokens"),
         ({"messages": HELLO, "temperature": "hot"}, "temperature"),
         ({"messages": HELLO, "stop": [1]}, "stop"),
-        ({"messages": HELLO, "presence_penalty": 1}, "presence_penalty"),
+        ({"messages": HELLO, "presence_penalty": "1"}, "presence_penalty"),
+        ({"messages": HELLO, "logit_bias": {"w3": 1}}, "logit_bias"),
+        ({"messages": HELLO, "logit_bias": {"3": 101}}, "3"),
+        ({"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
         ({"messages": HELLO, "response_format": {"type": "json_object"}}, "response_format"),
     ],
 )

@@ -23,7 +23,8 @@ def runs_of(device: Any, entries: tuple[int, ...], tokens: int) -> list[int]:
         past = tvm.runtime.empty((1,), "int32", device)
         picked = tvm.runtime.empty((1, length), "int64", device)
         logits = tvm.runtime.empty((1, length, 8), "float32", device)
-        places = {"tokens": length, "ids": 0, "past": 1, **none, "picked": 0, "logits": 1}
+        own = {"picked": 0, "logits": 1, "vocabulary": 8}
+        places = {"tokens": length, "ids": 0, "past": 1, **none, **own}
 
         def main(*_: Any, length: int = length, given: Any = (picked, logits)) -> Any:
             seen.append(length)

@@ -6,31 +6,21 @@ A step of a model that always gives the same logits draws anew at each position.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
 
-Draw = Callable[..., list[int]]
+from adrenoc.bundle.sampling import Sampling
 
 VOCABULARY = 700
 DRAWS = 6000
 
 
-def draw(
-    device: Any,
-    logits: np.ndarray,
-    count: int,
-    *,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    seed: int = 7,
-    ends: Sequence[int] = (),
-    start: int = 0,
-) -> list[int]:
-    """Tokens of a step whose logits are always these; the likeliest is told by the model itself."""
+def make_loop(device: Any, logits: np.ndarray) -> Any:
+    """A loop over a step whose logits are always these, as its likeliest token is."""
     import tvm
     import tvm_ffi
 
@@ -42,26 +32,37 @@ def draw(
     none = {"states": [], "recurrent": [], "slack": 0}
     places = {"tokens": 1, "ids": 0, "past": 1, **none, "picked": 0, "logits": 1}
     main = tvm_ffi.convert(lambda *arguments: tvm_ffi.convert(given))
-    loop["add_entry"](json.dumps(places), main, "", ids, past)
-    if start:
-        loop["take_in"](json.dumps([0] * start))
-    wish = {
-        "most": count,
-        "ends": list(ends),
-        "with_logits": False,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-    }
-    loop["start"](0, json.dumps(wish))
+    loop["add_entry"](json.dumps({**places, "vocabulary": logits.size}), main, "", ids, past)
+    return loop
+
+
+def start(loop: Any, token: int, count: int, **said: Any) -> None:
+    wish = {"most": count, "ends": [], "with_logits": False, "is_constrained": False}
+    sampling = asdict(Sampling(temperature=1.0, seed=7))
+    loop["start"](token, json.dumps({**wish, **sampling, **said}))
+
+
+def draw(
+    device: Any,
+    logits: np.ndarray,
+    count: int,
+    *,
+    before: Sequence[int] = (),
+    first: int = 0,
+    **said: Any,
+) -> list[int]:
+    """Tokens after some that the context has `before`, and a `first` one."""
+    loop = make_loop(device, logits)
+    if before:
+        loop["take_in"](json.dumps(list(before)))
+    start(loop, first, count, **said)
     tokens: list[int] = []
     ended = ""
     while not ended:
         told = json.loads(loop["next"](1000))
         ended = told["ended"]
         tokens += told["tokens"]
-    assert loop["length"]() == start + len(tokens)
+    assert loop["length"]() == len(before) + len(tokens)
     return tokens
 
 
@@ -80,7 +81,9 @@ def log_weights(logits: np.ndarray, temperature: float) -> np.ndarray:
     return (wide - wide.max()) * np.float32(1 / temperature)
 
 
-def kept(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np.ndarray:
+def kept(
+    logits: np.ndarray, temperature: float, top_k: int, top_p: float, min_p: float = 0.0
+) -> np.ndarray:
     """Which tokens stay, by sums of whole numbers as on the device."""
     stays = np.ones(logits.size, bool)
     if 0 < top_k < logits.size:
@@ -92,6 +95,9 @@ def kept(logits: np.ndarray, temperature: float, top_k: int, top_p: float) -> np
         target = max(int(weights.sum()) * share >> 16, 1)
         above = np.array([weights[logits > logit].sum() for logit in logits])
         stays &= above < target
+    if min_p:
+        odds = np.exp(logits.astype(np.float64) / temperature)
+        stays &= odds >= min_p * odds.max() * (1 - 1e-6)
     return stays
 
 
@@ -119,6 +125,8 @@ CASES = [
     {"temperature": 0.6, "top_k": 20},
     {"temperature": 1.4, "top_p": 0.8},
     {"temperature": 0.9, "top_k": 50, "top_p": 0.7, "seed": (5 << 32) + 9},
+    {"temperature": 1.3, "min_p": 0.05},
+    {"temperature": 0.8, "top_k": 30, "top_p": 0.9, "min_p": 0.02},
 ]
 
 
@@ -128,7 +136,7 @@ def test_tokens_are_those_of_the_same_arithmetic(device: Any, case: Any, dtype: 
     logits = some_logits(dtype)
     tokens = draw(device, logits, 300, **case)
     said = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 7, **case}
-    stays = kept(logits, said["temperature"], said["top_k"], said["top_p"])
+    stays = kept(logits, said["temperature"], said["top_k"], said["top_p"], case.get("min_p", 0.0))
     for position, token in enumerate(tokens):
         early = scores(logits, said["temperature"], said["seed"], position)
         early[~stays] = -np.inf
@@ -141,7 +149,7 @@ def test_tokens_come_as_often_as_they_shall(device: Any, case: Any) -> None:
     logits = some_logits()
     tokens = draw(device, logits, DRAWS, **case)
     temperature, top_k = case["temperature"], case.get("top_k", 0)
-    stays = kept(logits, temperature, top_k, case.get("top_p", 1.0))
+    stays = kept(logits, temperature, top_k, case.get("top_p", 1.0), case.get("min_p", 0.0))
     odds = np.exp(logits.astype(np.float64) / temperature) * stays
     odds /= odds.sum()
     assert stays.sum() > 5 if not top_k else stays.sum() <= top_k
@@ -168,8 +176,96 @@ def test_a_seed_and_a_position_decide(device: Any) -> None:
     first = draw(device, logits, 50)
     assert draw(device, logits, 50) == first
     assert draw(device, logits, 50, seed=8) != first
-    assert draw(device, logits, 40, start=10) == first[10:]
+    assert draw(device, logits, 40, before=[0] * 10) == first[10:]
     assert draw(device, logits, 50, temperature=0.0) == [int(logits.argmax())] * 50
+
+
+def change(
+    logits: np.ndarray, prompt: Sequence[int], made: Sequence[int], said: Mapping[str, Any]
+) -> np.ndarray:
+    """Logits after a bias and penalties: SequenceBiasLogitsProcessor, then of prompt and answer
+    RepetitionPenaltyLogitsProcessor of transformers, then OpenAI's penalties of the answer."""
+    changed = logits.astype(np.float64)
+    for token, added in said.get("bias", ()):
+        changed[token] += added
+    seen = sorted({*prompt, *made})
+    factor = said.get("repetition_penalty", 1.0)
+    changed[seen] = np.where(changed[seen] > 0, changed[seen] / factor, changed[seen] * factor)
+    times = np.bincount(made, minlength=logits.size) if made else np.zeros(logits.size)
+    changed -= said.get("frequency_penalty", 0.0) * times
+    changed -= said.get("presence_penalty", 0.0) * (times > 0)
+    return changed
+
+
+CHANGES = [
+    {"bias": [[5, 50.0], [7, 49.0]]},
+    {"repetition_penalty": 1.7},
+    {"presence_penalty": 2.5},
+    {"frequency_penalty": 0.8},
+    {"bias": [[3, 9.0]], "repetition_penalty": 1.3, "presence_penalty": -0.5},
+    {"repetition_penalty": 0.7, "frequency_penalty": 1.1, "presence_penalty": 0.3},
+]
+
+
+@pytest.mark.parametrize("case", CHANGES, ids=str)
+@pytest.mark.parametrize("temperature", [0.0, 1.2])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_logits_are_changed_by_what_was_made(
+    device: Any, case: Any, temperature: float, dtype: str
+) -> None:
+    logits = some_logits(dtype)
+    order = np.argsort(logits)
+    prompt = [int(order[-1]), int(order[-3]), int(order[0])]
+    *before, first = prompt
+    said = {**case, "temperature": temperature}
+    tokens = draw(device, logits, 120, before=before, first=first, **said)
+    plain = draw(device, logits, 120, before=before, first=first, temperature=temperature)
+    assert tokens != plain
+    for at, token in enumerate(tokens):
+        changed = change(logits, prompt, tokens[:at], case).astype(np.float32)
+        if temperature:
+            early = scores(changed, temperature, 7, len(before) + at)
+            assert early[token] >= early.max() - 1e-4, at
+        else:
+            assert changed[token] >= changed.max() - 1e-5, at
+
+
+def test_what_was_counted_is_forgotten_with_the_next_start(device: Any) -> None:
+    logits = some_logits()
+    loop = make_loop(device, logits)
+    answers = []
+    for _ in range(2):
+        loop["rewind"](0)
+        start(loop, 3, 20, temperature=0.0, presence_penalty=1e6)
+        tokens: list[int] = []
+        while len(tokens) < 20:
+            tokens += json.loads(loop["next"](1000))["tokens"]
+        answers.append(tokens)
+    assert answers[0] == answers[1] == [int(one) for one in np.argsort(-logits)[:20]]
+
+
+def test_tokens_that_are_allowed(device: Any) -> None:
+    logits = some_logits()
+    loop = make_loop(device, logits)
+    chance = np.random.default_rng(1)
+    for temperature in (0.0, 1.5):
+        loop["rewind"](0)
+        start(loop, 3, 30, temperature=temperature, is_constrained=True, frequency_penalty=0.1)
+        for _ in range(30):
+            allowed = chance.random(VOCABULARY) < 0.02
+            allowed[chance.integers(VOCABULARY)] = True
+            bits = np.zeros(-(-VOCABULARY // 32) * 32, np.uint8)
+            bits[:VOCABULARY] = allowed
+            loop["allow"](np.packbits(bits, bitorder="little").tobytes())
+            (token,) = json.loads(loop["next"](1000))["tokens"]
+            assert allowed[token]
+            best = np.flatnonzero(allowed)[logits[allowed].argmax()]
+            assert temperature or logits[token] >= logits[best] - 3.0
+    with pytest.raises(ValueError, match="no tokens are made that somebody constrains"):
+        loop["allow"](bytes(88))
+    start(loop, 3, 1, is_constrained=True)
+    with pytest.raises(ValueError, match="1 words of 32 bits, expected 22"):
+        loop["allow"](bytes(4))
 
 
 def test_an_end_token_is_the_last(device: Any) -> None:
@@ -197,7 +293,13 @@ def test_strange_logits(device: Any, logits: Any, case: Any, allowed: set[int]) 
 
 
 @pytest.mark.parametrize(
-    "case", [{"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_k": -1}], ids=str
+    "case",
+    [
+        *({"temperature": -1.0}, {"top_p": -0.5}, {"top_p": 1.5}, {"top_k": -1}, {"min_p": 2.0}),
+        *({"repetition_penalty": 0.0}, {"presence_penalty": 1e39}, {"bias": [[VOCABULARY, 1.0]]}),
+        *({"bias": [[-1, 1.0]]}, {"bias": [[0, 1e39]]}),
+    ],
+    ids=str,
 )
 def test_numbers_that_mean_nothing(device: Any, case: Any) -> None:
     with pytest.raises(ValueError, match="expected"):

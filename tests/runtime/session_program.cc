@@ -1,6 +1,7 @@
 // A decoder's session through the C++ wrapper: streams, stops, goes back, saves and restores.
 //
 //   session_program BUNDLE OPENCL TOKEN... ; prints the tokens after them, until the context is full.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -126,6 +127,24 @@ void draw(adrenoc::Model& model, const Tokens& prompt) {
   }
   expect(drawn[0] == drawn[1] && drawn[0] != drawn[2], "a seed decides");
   model.rewind(0);
+  adrenoc::Generation likeliest;
+  likeliest.max_tokens = 12;
+  const Tokens plain = generate(model, prompt, likeliest);
+  model.rewind(0);
+  adrenoc::Generation banned = likeliest;
+  banned.bias = {{plain[0], -1e30F}};
+  expect(generate(model, prompt, banned)[0] != plain[0], "a bias bans a token");
+  model.rewind(0);
+  adrenoc::Generation fresh = likeliest;
+  fresh.presence_penalty = 1e30F;
+  Tokens once = generate(model, prompt, fresh);
+  std::sort(once.begin(), once.end());
+  expect(std::adjacent_find(once.begin(), once.end()) == once.end(), "no token is made twice");
+  model.rewind(0);
+  banned.bias = {{1 << 30, 1}};
+  expect(status_of([&] { generate(model, prompt, banned); }) == ADRENOC_BAD_ARGUMENT, "none such");
+  likeliest.repetition_penalty = -1;
+  expect(status_of([&] { generate(model, prompt, likeliest); }) == ADRENOC_BAD_ARGUMENT, "below 0");
   expect(status_of([&] { generate(model, {-1}); }) == ADRENOC_BAD_ARGUMENT, "no such token");
   expect(status_of([&] { generate(model, {1 << 30}); }) == ADRENOC_BAD_ARGUMENT, "nor this");
   how.top_p = 7;

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from adrenoc.bundle.sampling import RANGES
 from adrenoc.device.conversation import Reply
-from adrenoc.device.generate import Sampling, Wish
+from adrenoc.device.generate import Wish
 
 MOST_STOPS = 16
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -23,9 +24,6 @@ _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "top_logprobs": (0,),
     "echo": (False,),
     "suffix": ("",),
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logit_bias": ({},),
     "response_format": ({"type": "text"},),
     "tool_choice": ("auto", "none"),
 }
@@ -100,19 +98,21 @@ def read_request(body: Any, usual: Wish, model: str, *, chat: bool) -> Asked:
 def _read_wish(said: Mapping[str, Any], usual: Wish) -> Wish:
     most = _number(said, "max_completion_tokens", usual.most, 1, 1 << 31)
     most = _number(said, "max_tokens", most, 1, 1 << 31)
-    sampling = usual.sampling
-    drawn = _number(said, "temperature", sampling.temperature, 0, 100)
-    share = _number(said, "top_p", sampling.top_p, 0, 1)
-    return replace(
-        usual,
-        most=int(most),
-        sampling=Sampling(
-            temperature=drawn,
-            top_k=sampling.top_k if drawn else 0,
-            top_p=max(share, 1e-4) if drawn else 1.0,
-            seed=int(_number(said, "seed", sampling.seed, -(1 << 63), (1 << 63) - 1)) % (1 << 64),
-        ),
-    )
+    # Besides OpenAI's own fields those that other servers take: top_k, min_p, repetition_penalty.
+    picked: dict[str, Any] = {
+        name: _number(said, name, getattr(usual.sampling, name), *RANGES[name]) for name in RANGES
+    }
+    picked["top_k"] = int(picked["top_k"])
+    seed = _number(said, "seed", usual.sampling.seed, -(1 << 63), (1 << 63) - 1)
+    bias = (*usual.sampling.bias, *_read_bias(said.get("logit_bias", {})))
+    sampling = replace(usual.sampling, **picked, bias=bias, seed=int(seed) % (1 << 64))
+    return replace(usual, most=int(most), sampling=sampling)
+
+
+def _read_bias(said: Any) -> tuple[tuple[int, float], ...]:
+    if not isinstance(said, dict) or not all(token.isdecimal() for token in said):
+        raise RequestError("logit_bias is no object of token numbers", field_name="logit_bias")
+    return tuple((int(token), _number(said, token, 0.0, -100, 100)) for token in said)
 
 
 def _read_stops(said: Any) -> tuple[str, ...]:

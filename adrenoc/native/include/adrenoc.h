@@ -429,6 +429,18 @@ typedef struct adrenoc_generation {
   /* After one of these no more are made; NULL for those of the bundle, which are the model's. */
   const int64_t* end_tokens;
   size_t end_count;
+  /* Draw among tokens that are at least so likely, the likeliest being 1; 0 for all. */
+  float min_p;
+  /* Before all that logits are changed: of `bias_count` tokens `bias` is added; of tokens of the
+   * context a positive one is divided, a negative one multiplied by repetition_penalty (0 for 1); of
+   * tokens that this call has made, frequency_penalty is taken away as often as they were made, and
+   * presence_penalty once. */
+  float repetition_penalty;
+  float presence_penalty;
+  float frequency_penalty;
+  const int64_t* bias_tokens;
+  const float* bias;
+  size_t bias_count;
 } adrenoc_generation;
 
 /* Is told each token as it comes; other than 0 ends it.  It may call adrenoc_stop, and no other

@@ -14,6 +14,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "adrenoc.h"
@@ -73,6 +74,11 @@ struct Generation {
   uint64_t seed = 0;
   bool has_own_ends = false;  // else the bundle's
   std::vector<int64_t> end_tokens;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  std::vector<std::pair<int64_t, float>> bias;  // tokens, and what is added
 };
 
 // Gives the device back what no model uses.
@@ -316,6 +322,19 @@ class Model {
     plain.seed = how.seed;
     plain.end_tokens = how.has_own_ends ? (ends.empty() ? &none : ends.data()) : nullptr;
     plain.end_count = ends.size();
+    plain.min_p = how.min_p;
+    plain.repetition_penalty = how.repetition_penalty;
+    plain.presence_penalty = how.presence_penalty;
+    plain.frequency_penalty = how.frequency_penalty;
+    std::vector<int64_t> biased;
+    std::vector<float> added;
+    for (const auto& [token, bias] : how.bias) {
+      biased.push_back(token);
+      added.push_back(bias);
+    }
+    plain.bias_tokens = biased.data();
+    plain.bias = added.data();
+    plain.bias_count = added.size();
     Listener listener{on_token, nullptr};
     const adrenoc_status status = adrenoc_generate(model_.get(), prompt.data(), prompt.size(),
                                                    &plain, &Listener::hear, &listener);

@@ -28,8 +28,10 @@ extern "C" {
 JNIEXPORT void JNICALL Java_org_adrenoc_Native_generate(JNIEnv* env, jclass, jlong model,
                                                         jlongArray prompt, jint most,
                                                         jfloatArray drawing, jint top_k, jlong seed,
-                                                        jlongArray ends, jobject listener) {
+                                                        jlongArray ends, jlongArray biased,
+                                                        jfloatArray bias, jobject listener) {
   if (!require(env, prompt, "the prompt") || !require(env, drawing, "how to draw") ||
+      !require(env, biased, "the tokens of the bias") || !require(env, bias, "the bias") ||
       !require(env, listener, "the listener")) {
     return;
   }
@@ -47,11 +49,21 @@ JNIEXPORT void JNICALL Java_org_adrenoc_Native_generate(JNIEnv* env, jclass, jlo
     last.push_back(0);
     how.end_tokens = last.data();
   }
-  jfloat drawn[2] = {};
-  env->GetFloatArrayRegion(drawing, 0, 2, drawn);
+  jfloat drawn[6] = {};
+  env->GetFloatArrayRegion(drawing, 0, 6, drawn);
+  const std::vector<int64_t> changed = adrenoc_jni::to_numbers(env, biased);
+  std::vector<float> added(changed.size());
+  env->GetFloatArrayRegion(bias, 0, static_cast<jsize>(added.size()), added.data());
+  how.bias_tokens = changed.data();
+  how.bias = added.data();
+  how.bias_count = added.size();
   how.max_tokens = static_cast<uint32_t>(most);
   how.temperature = drawn[0];
   how.top_p = drawn[1];
+  how.min_p = drawn[2];
+  how.repetition_penalty = drawn[3];
+  how.presence_penalty = drawn[4];
+  how.frequency_penalty = drawn[5];
   how.top_k = static_cast<uint32_t>(top_k);
   how.seed = static_cast<uint64_t>(seed);
   Listener told{env, listener, hear};

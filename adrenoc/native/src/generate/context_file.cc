@@ -12,7 +12,7 @@ namespace adrenoc_runtime {
 namespace opencl {
 namespace {
 
-constexpr char kMagic[] = "adrenoc context 1\n";
+constexpr char kMagic[] = "adrenoc context 2\n";
 
 struct FileHeader {
   char magic[sizeof(kMagic)];
@@ -66,13 +66,6 @@ void move_rows(const DLTensor& state, const StateRows& rows, int64_t length, Mov
   }
 }
 
-// Whether one is recurrent, or holds the last rows alone.
-bool any_without_rows(const std::vector<KeptState>& states, int64_t rows) {
-  return std::any_of(states.begin(), states.end(), [rows](const KeptState& state) {
-    return rows_of(state, rows).rows == 0;
-  });
-}
-
 size_t token_bytes(int64_t length) { return static_cast<size_t>(length) * sizeof(int64_t); }
 
 [[noreturn]] void refuse_context(const std::string& why) {
@@ -109,7 +102,7 @@ size_t saved_bytes(const std::vector<KeptState>& states, const ContextFill& fill
   for (const KeptState& state : states) {
     bytes += sizeof(uint64_t) + rows_of(state, fill.rows).saved_bytes(fill.length);
   }
-  return bytes + (any_without_rows(states, fill.rows) ? token_bytes(fill.length) : 0);
+  return bytes + token_bytes(fill.length);
 }
 
 std::string save_context(const std::vector<KeptState>& states, const ContextFill& fill) {
@@ -133,9 +126,7 @@ std::string save_context(const std::vector<KeptState>& states, const ContextFill
                                 saved.data() + begin + to, 0, nullptr, nullptr);
               });
   }
-  if (any_without_rows(states, fill.rows)) {
-    saved.append(reinterpret_cast<const char*>(fill.taken.data()), token_bytes(fill.length));
-  }
+  saved.append(reinterpret_cast<const char*>(fill.taken.data()), token_bytes(fill.length));
   return saved;
 }
 
@@ -166,12 +157,10 @@ ContextFill restore_context(const std::string& saved, const std::vector<KeptStat
     at += bytes;
   }
   ContextFill fill{rows, header.length, std::nullopt};
-  if (any_without_rows(states, rows)) {
-    if (saved.size() - at < token_bytes(header.length)) refuse_context("it is cut off");
-    fill.taken.resize(static_cast<size_t>(header.length));
-    std::memcpy(fill.taken.data(), saved.data() + at, token_bytes(header.length));
-    at += token_bytes(header.length);
-  }
+  if (saved.size() - at < token_bytes(header.length)) refuse_context("it is cut off");
+  fill.taken.resize(static_cast<size_t>(header.length));
+  std::memcpy(fill.taken.data(), saved.data() + at, token_bytes(header.length));
+  at += token_bytes(header.length);
   if (at != saved.size()) refuse_context("it is too long");
   for (size_t i = 0; i < states.size(); ++i) {
     move_rows(*states[i].tensor, rows_of(states[i], rows), header.length,

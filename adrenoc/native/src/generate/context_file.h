@@ -16,9 +16,7 @@ struct ContextFill {
   int64_t rows = 0;
   int64_t length = 0;
   std::optional<int64_t> pending;  // made, but not in the caches
-  // The tokens that the caches hold, where a state has no place for each: to go back, they are taken
-  // in anew.
-  std::vector<int64_t> taken{};
+  std::vector<int64_t> taken{};    // the tokens that the caches hold
 };
 
 // The memory that a decoder keeps: caches have an axis of rows, a recurrent one changes as a whole.
@@ -35,8 +33,8 @@ void clear_states(const std::vector<const DLTensor*>& states);
 
 // What save_context gives.
 [[nodiscard]] size_t saved_bytes(const std::vector<KeptState>& states, const ContextFill& fill);
-// Of caches, with an axis of `rows`, what the first rows hold; recurrent states whole, and the tokens
-// that made them.
+// Of caches, with an axis of `rows`, what the first rows hold; other states whole; and the tokens that
+// made them.
 [[nodiscard]] std::string save_context(const std::vector<KeptState>& states,
                                        const ContextFill& fill);
 

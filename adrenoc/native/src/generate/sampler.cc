@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,10 @@ namespace {
 
 constexpr size_t kMostWorkItems = 256;
 constexpr size_t kFewestWorkItems = 16;
+constexpr size_t kChanging = 64;  // work-items of a group that changes logits
 constexpr double kShares = 65536;
+constexpr uint32_t kInPrompt = 1U << 31;
+constexpr size_t kPenalties = 6;  // of the settings: the first word that change() reads
 
 // The OpenCL C type of a whole number that a tensor holds.
 std::string token_type(const DLTensor& tensor, const char* what) {
@@ -38,9 +42,40 @@ KernelArgument memory_of(const DLTensor& tensor, const char* what) {
   return {sizeof(cl_mem), nullptr, &descriptor.storage()};
 }
 
+KernelArgument memory_of(const std::shared_ptr<Storage>& storage) {
+  return {sizeof(cl_mem), nullptr, &storage};
+}
+
+// The macros by which the kernels read logits.
+std::string logit_macros(bool halves) {
+  return std::string("\n#define LOGIT ") + (halves ? "half" : "float") + "\n#define HALVES " +
+         (halves ? "1" : "0");
+}
+
+bool are_halves(const DLTensor& logits) {
+  if (logits.dtype.code == kDLFloat && (logits.dtype.bits == 16 || logits.dtype.bits == 32)) {
+    return logits.dtype.bits == 16;
+  }
+  TVM_FFI_THROW(ValueError) << "logits have the dtype "
+                            << tvm::ffi::DLDataTypeToString(logits.dtype)
+                            << ", expected float32 or float16";
+  TVM_FFI_UNREACHABLE();
+}
+
+uint32_t count_numbers(const DLTensor& tensor) {
+  uint32_t count = 1;
+  for (int i = 0; i < tensor.ndim; ++i) count *= static_cast<uint32_t>(tensor.shape[i]);
+  return count;
+}
+
+void check_finite(double value, const char* what) {
+  if (std::isfinite(static_cast<float>(value))) return;
+  TVM_FFI_THROW(ValueError) << what << " is " << value << ", expected a number";
+}
+
 }  // namespace
 
-void check_sampling(const Sampling& sampling) {
+void check_sampling(const Sampling& sampling, int64_t vocabulary) {
   if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature)) {
     TVM_FFI_THROW(ValueError) << "the temperature is " << sampling.temperature
                               << ", expected 0 or more";
@@ -48,9 +83,25 @@ void check_sampling(const Sampling& sampling) {
   if (sampling.top_k < 0 || sampling.top_k > INT32_MAX) {
     TVM_FFI_THROW(ValueError) << "top-k is " << sampling.top_k << ", expected 0 or more";
   }
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) {
-    TVM_FFI_THROW(ValueError) << "top-p is " << sampling.top_p
-                              << ", expected more than 0 and at most 1";
+  if (!(sampling.top_p >= 0 && sampling.top_p <= 1)) {
+    TVM_FFI_THROW(ValueError) << "top-p is " << sampling.top_p << ", expected 0 to 1";
+  }
+  if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) {
+    TVM_FFI_THROW(ValueError) << "min-p is " << sampling.min_p << ", expected 0 to 1";
+  }
+  const auto factor = static_cast<float>(sampling.repetition_penalty);
+  if (!(factor > 0) || !std::isfinite(factor) || !std::isfinite(1 / factor)) {
+    TVM_FFI_THROW(ValueError) << "the repetition penalty is " << sampling.repetition_penalty
+                              << ", expected more than 0";
+  }
+  check_finite(sampling.presence_penalty, "the presence penalty");
+  check_finite(sampling.frequency_penalty, "the frequency penalty");
+  for (const auto& [token, added] : sampling.bias) {
+    check_finite(added, "the bias of a token");
+    if (token < 0 || token >= vocabulary) {
+      TVM_FFI_THROW(ValueError) << "a bias is given for the token " << token << ", expected 0 to "
+                                << vocabulary - 1;
+    }
   }
 }
 
@@ -63,25 +114,76 @@ Sampler::Sampler(Device& device)
   while (group_ > kFewestWorkItems && group_ > most) group_ /= 2;
 }
 
+void Sampler::write(const Storage& to, const void* data, size_t offset, size_t bytes) {
+  const QueueLock queue = device_.lock_queue();
+  ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue.get(), to.mem.get(), CL_TRUE, offset, bytes, data, 0,
+                  nullptr, nullptr);
+}
+
 void Sampler::set(const Sampling& sampling) {
-  check_sampling(sampling);
-  // Colder than this is no different in a float.
-  const float inverse = static_cast<float>(1 / std::max(sampling.temperature, 1e-6));
-  std::array<uint32_t, 5> how{};
+  // Colder than this is no different in a float; the likeliest alone are drawn without chance.
+  const double heat = sampling.is_greedy() ? 0 : std::max(sampling.temperature, 1e-6);
+  const auto inverse = sampling.is_greedy() ? 0.0F : static_cast<float>(1 / heat);
+  // How far below the largest a logit may be: all that a float holds where there is no bound.
+  const float below = sampling.is_greedy() ? 0
+                      : sampling.min_p > 0 ? static_cast<float>(-std::log(sampling.min_p) * heat)
+                                           : std::numeric_limits<float>::max();
+  std::array<uint32_t, kPenalties> how{};
   std::memcpy(how.data(), &inverse, sizeof(inverse));
-  how[1] = static_cast<uint32_t>(sampling.top_k);
-  how[2] = static_cast<uint32_t>(std::ceil(sampling.top_p * kShares));
+  how[1] = sampling.is_greedy() ? 0 : static_cast<uint32_t>(sampling.top_k);
+  how[2] = static_cast<uint32_t>(sampling.is_greedy() ? kShares
+                                                      : std::ceil(sampling.top_p * kShares));
   how[3] = static_cast<uint32_t>(sampling.seed);
   how[4] = static_cast<uint32_t>(sampling.seed >> 32);
-  const QueueLock queue = device_.lock_queue();
-  ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue.get(), settings_->mem.get(), CL_TRUE, 0, sizeof(how),
-                  how.data(), 0, nullptr, nullptr);
+  std::memcpy(&how[5], &below, sizeof(below));
+  write(*settings_, how.data(), 0, sizeof(how));
+}
+
+void Sampler::set_row(const Sampling& sampling, const std::vector<int64_t>& context,
+                      int64_t vocabulary) {
+  const auto count = static_cast<size_t>(vocabulary);
+  if (row_.vocabulary != vocabulary) {
+    const auto make = [this](size_t words) {
+      return device_.memory().allocate(StorageSpec::buffer(words * sizeof(uint32_t)));
+    };
+    row_ = {vocabulary, make(count), make(count), make((count + 31) / 32), make(count)};
+  }
+  const auto factor = static_cast<float>(sampling.repetition_penalty);
+  struct Penalties {
+    float shrink;  // of positive logits
+    float grow;
+    float presence;
+    float frequency;
+    int32_t first;  // tokens before those that are made
+  } const penalties{1 / factor, factor, static_cast<float>(sampling.presence_penalty),
+                    static_cast<float>(sampling.frequency_penalty),
+                    static_cast<int32_t>(context.size())};
+  write(*settings_, &penalties, kPenalties * sizeof(uint32_t), sizeof(penalties));
+  std::vector<float> bias(count, 0.0F);
+  for (const auto& [token, added] : sampling.bias) {
+    bias[static_cast<size_t>(token)] = static_cast<float>(added);
+  }
+  write(*row_.bias, bias.data(), 0, count * sizeof(float));
+  std::vector<uint32_t> seen(count, 0);
+  for (const int64_t token : context) {
+    if (token >= 0 && token < vocabulary) seen[static_cast<size_t>(token)] = kInPrompt;
+  }
+  write(*row_.seen, seen.data(), 0, count * sizeof(uint32_t));
+  allow(std::vector<uint32_t>((count + 31) / 32, ~uint32_t{0}));
+}
+
+void Sampler::allow(const std::vector<uint32_t>& tokens) {
+  const auto words = static_cast<size_t>(row_.vocabulary + 31) / 32;
+  if (words == 0 || tokens.size() != words) {
+    TVM_FFI_THROW(ValueError) << "the tokens that are allowed are " << tokens.size()
+                              << " words of 32 bits, expected " << words;
+  }
+  write(*row_.allowed, tokens.data(), 0, words * sizeof(uint32_t));
 }
 
 Kernel& Sampler::kernel(Made* made, const char* name, const std::string& macros,
-                        size_t arguments) {
+                        const std::string& body, size_t arguments) {
   if (made->kernel == nullptr) {
-    const std::string body = name == std::string("adrenoc_feed") ? kFeedText : kPickText;
     auto program = std::make_shared<BuiltProgram>(
         device_, std::vector<std::string>{name}, std::vector<const std::string*>{&macros, &body});
     made->kernel =
@@ -95,31 +197,43 @@ Kernel& Sampler::kernel(Made* made, const char* name, const std::string& macros,
 void Sampler::feed(const StepTensors& step) {
   const std::string macros = "#define PICKED " + token_type(*step.picked, "the next token") +
                              "\n#define TOKEN " + token_type(*step.ids, "the token");
-  kernel(&feed_, "adrenoc_feed", macros, 3)
+  kernel(&feed_, "adrenoc_feed", macros, kFeedText, 3)
       .launch({1, {1, 1, 1}, {1, 1, 1}}, {memory_of(*step.picked, "the next token"),
                                           memory_of(*step.ids, "the token"),
                                           memory_of(*step.past, "the length of the past")});
 }
 
 void Sampler::pick(const StepTensors& step) {
-  const DLTensor& logits = *step.logits;
-  const bool halves = logits.dtype.bits == 16;
-  if (logits.dtype.code != kDLFloat || (!halves && logits.dtype.bits != 32)) {
-    TVM_FFI_THROW(ValueError) << "logits have the dtype "
-                              << tvm::ffi::DLDataTypeToString(logits.dtype)
-                              << ", expected float32 or float16";
+  launch_pick(&pick_, step, memory_of(*step.logits, "the logits"), are_halves(*step.logits));
+}
+
+void Sampler::change_and_pick(const StepTensors& step) {
+  const uint32_t count = count_numbers(*step.logits);
+  if (row_.vocabulary != count) {
+    TVM_FFI_THROW(ValueError) << "a step gives " << count << " logits, expected "
+                              << row_.vocabulary;
   }
-  uint32_t count = 1;
-  for (int i = 0; i < logits.ndim; ++i) count *= static_cast<uint32_t>(logits.shape[i]);
   const std::string macros = "#define TOKEN " + token_type(*step.ids, "the token") +
-                             "\n#define LOGIT " + (halves ? "half" : "float") +
-                             "\n#define HALVES " + (halves ? "1" : "0") + "\n#define W " +
-                             std::to_string(group_);
-  kernel(&pick_, "adrenoc_pick", macros, 5)
-      .launch({1, {group_, 1, 1}, {group_, 1, 1}},
-              {memory_of(logits, "the logits"), {sizeof(cl_mem), nullptr, &settings_},
-               memory_of(*step.ids, "the token"), memory_of(*step.past, "the length of the past"),
+                             logit_macros(are_halves(*step.logits));
+  const size_t items = (count + kChanging - 1) / kChanging * kChanging;
+  kernel(&change_, "adrenoc_change", macros, std::string(kLogitText) + kChangeText, 9)
+      .launch({1, {items, 1, 1}, {kChanging, 1, 1}},
+              {memory_of(*step.logits, "the logits"), memory_of(row_.bias), memory_of(row_.seen),
+               memory_of(row_.allowed), memory_of(settings_), memory_of(*step.ids, "the token"),
+               memory_of(*step.past, "the length of the past"), memory_of(row_.changed),
                {sizeof(count), &count}});
+  launch_pick(&pick_changed_, step, memory_of(row_.changed), false);
+}
+
+void Sampler::launch_pick(Made* made, const StepTensors& step, const KernelArgument& logits,
+                          bool halves) {
+  const uint32_t count = count_numbers(*step.logits);
+  const std::string macros = "#define TOKEN " + token_type(*step.ids, "the token") +
+                             logit_macros(halves) + "\n#define W " + std::to_string(group_);
+  kernel(made, "adrenoc_pick", macros, std::string(kLogitText) + kPickText, 5)
+      .launch({1, {group_, 1, 1}, {group_, 1, 1}},
+              {logits, memory_of(settings_), memory_of(*step.ids, "the token"),
+               memory_of(*step.past, "the length of the past"), {sizeof(count), &count}});
 }
 
 }  // namespace opencl

@@ -19,9 +19,12 @@ kernel void adrenoc_feed(global const PICKED* picked, global TOKEN* ids, global 
 }
 )";
 
-// Macros before it: TOKEN, LOGIT, HALVES, W (work-items, a power of two from 16 on).
-// `how`: 1 / temperature, top_k, top_p in 65536ths, the seed in two words.
-constexpr const char* kPickText = R"(
+// `how` of those below: 1 / temperature, top_k, top_p in 65536ths, the seed in two words, how far below
+// the largest a logit may be; 1 / repetition_penalty and repetition_penalty, those of presence and of
+// frequency, and how many tokens there were before those that are made.
+//
+// Macros before it: LOGIT, HALVES.
+constexpr const char* kLogitText = R"(
 float logit_at(global const LOGIT* logits, uint i) {
 #if HALVES
   const float x = vload_half(i, logits);
@@ -30,7 +33,32 @@ float logit_at(global const LOGIT* logits, uint i) {
 #endif
   return isnan(x) ? -INFINITY : x;
 }
+)";
 
+// A work-item for each token.  The step's own token is counted first, by its work-item.
+// Macros before it: TOKEN; kLogitText.
+constexpr const char* kChangeText = R"(
+kernel void adrenoc_change(global const LOGIT* logits, global const float* bias, global uint* seen,
+                           global const uint* allowed, global const uint* how,
+                           global const TOKEN* ids, global const int* past, global float* changed,
+                           uint count) {
+  const uint i = get_global_id(0);
+  if (i >= count) return;
+  uint times = seen[i];
+  if ((uint)ids[0] == i) {
+    times = past[0] > (int)how[10] ? times + 1 : times | 0x80000000u;
+    seen[i] = times;
+  }
+  float x = logit_at(logits, i) + bias[i];
+  if (times != 0) x *= as_float(how[x > 0.0f ? 6 : 7]);
+  const float made = (float)(times & 0x7fffffffu);
+  if (made > 0.0f) x -= made * as_float(how[9]) + as_float(how[8]);
+  changed[i] = ((allowed[i >> 5] >> (i & 31)) & 1) != 0 ? x : -INFINITY;
+}
+)";
+
+// Macros before it: TOKEN, W (work-items, a power of two from 16 on); kLogitText.
+constexpr const char* kPickText = R"(
 // Integers in the order of the floats.
 uint key_of(float x) {
   const uint bits = as_uint(x);
@@ -141,6 +169,7 @@ kernel __attribute__((reqd_work_group_size(W, 1, 1))) void adrenoc_pick(
   if (how[2] < 65536) {
     least = least_key(logits, count, largest, inverse, least, 1, how[2], high, low, sums, state);
   }
+  least = max(least, key_of(largest - as_float(how[5])));
   barrier(CLK_LOCAL_MEM_FENCE);
   const uint stream = mixed(how[3] ^ mixed(how[4] ^ mixed((uint)past[0] + 0x9e3779b9u)));
   float earliest = -INFINITY;
@@ -150,7 +179,9 @@ kernel __attribute__((reqd_work_group_size(W, 1, 1))) void adrenoc_pick(
     if (key_of(x) < least) continue;
     const uint drawn = mixed(stream ^ mixed(i + 0x85ebca6bu));
     const float part = fmin(((float)drawn + 0.5f) * 0x1p-32f, 0x1.fffffep-1f);
-    const float score = log_weight(x, largest, inverse) - log(-log1p(-part));
+    // Of the likeliest alone, which have no temperature, the first is taken.
+    const float chance = inverse == 0.0f ? 0.0f : log(-log1p(-part));
+    const float score = log_weight(x, largest, inverse) - chance;
     if (score > earliest || place == count) {
       earliest = score;
       place = i;

@@ -175,24 +175,33 @@ void TokenLoop::run_entry(Entry& entry, const int64_t* tokens, size_t count) {
   }
   written_ = std::max(written_, length_ + entry.places.tokens);
   length_ += static_cast<int64_t>(count);
-  if (keeps_tokens()) taken_.insert(taken_.end(), tokens, tokens + count);
+  taken_.insert(taken_.end(), tokens, tokens + count);
 }
 
-// The run of one token that is followed by the kernel that picks, or the one that feeds.
+TokenLoop::Picking TokenLoop::picking() const {
+  if (wish_.is_constrained || wish_.sampling.changes_logits()) return kChanges;
+  return wish_.sampling.is_greedy() ? kFeeds : kDraws;
+}
+
+// The run of one token that is followed by the kernels that pick, or the one that feeds.
 BoundRun& TokenLoop::step_run() {
   Entry& entry = one_token();
-  const size_t kind = wish_.sampling.is_greedy() ? 0 : 1;
+  const Picking kind = picking();
   std::unique_ptr<BoundRun>& run = entry.steps[kind];
   if (run != nullptr) return *run;
-  // What the other kind keeps between its launches is memory that this one needs.
-  if (entry.steps[1 - kind] != nullptr) entry.steps[1 - kind]->forget();
+  // What other kinds keep between their launches is memory that this one needs.
+  for (const auto& other : entry.steps) {
+    if (other != nullptr) other->forget();
+  }
   const auto step = ffi::Function::FromPacked(
       [this, &entry, kind](ffi::PackedArgs arguments, ffi::Any* result) {
         entry.main.CallPacked(arguments.data(), arguments.size(), result);
         const StepTensors tensors{&result_at(*result, entry.places.picked),
                                   &result_at(*result, entry.places.logits), &entry.ids(),
                                   &entry.past()};
-        kind == 0 ? sampler_.feed(tensors) : sampler_.pick(tensors);
+        if (kind == kFeeds) sampler_.feed(tensors);
+        if (kind == kDraws) sampler_.pick(tensors);
+        if (kind == kChanges) sampler_.change_and_pick(tensors);
       });
   run = std::make_unique<BoundRun>(step, entry.views(), device_id_, recording_);
   return *run;
@@ -201,13 +210,15 @@ BoundRun& TokenLoop::step_run() {
 void TokenLoop::start(int64_t token, const GenerateWish& wish) {
   drain();
   if (length_ >= rows_) TVM_FFI_THROW(ValueError) << context_full(length_, rows_, 1);
-  check_sampling(wish.sampling);
+  const int64_t vocabulary = one_token().places.vocabulary;
+  check_sampling(wish.sampling, vocabulary);
   settle();
   if (is_recurrent()) checkpoints_.take(recurrent(), length_);
   wish_ = wish;
   logits_.clear();
   write_inputs(one_token(), &token, 1);
-  if (!wish_.sampling.is_greedy()) sampler_.set(wish_.sampling);
+  if (picking() != kFeeds) sampler_.set(wish_.sampling);
+  if (picking() == kChanges) sampler_.set_row(wish_.sampling, taken_, vocabulary);
   limit_ = rows_ - length_;
   if (wish_.most > 0) limit_ = std::min(limit_, wish_.most);
   launched_ = given_ = 0;
@@ -215,16 +226,23 @@ void TokenLoop::start(int64_t token, const GenerateWish& wish) {
   ended_.clear();
 }
 
+void TokenLoop::allow(const std::vector<uint32_t>& tokens) {
+  if (!wish_.is_constrained || !ended_.empty()) {
+    TVM_FFI_THROW(ValueError) << "no tokens are made that somebody constrains";
+  }
+  sampler_.allow(tokens);
+}
+
 std::optional<int64_t> TokenLoop::next() {
   if (!ended_.empty()) return std::nullopt;
-  const size_t ahead = wish_.with_logits ? 1 : kStepsAhead;
+  const size_t ahead = wish_.waits() ? 1 : kStepsAhead;
   while (launched_ < limit_ && ahead_.size() < ahead) launch_step();
   Ahead first = std::move(ahead_.front());
   ahead_.pop_front();
   const int64_t token = wait_for(std::move(first));
   ++given_;
   ++length_;
-  if (keeps_tokens()) taken_.push_back(*pending_);
+  taken_.push_back(*pending_);
   pending_ = token;
   const std::vector<int64_t>& ends = wish_.ends;
   if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
@@ -308,7 +326,7 @@ void TokenLoop::stop() {
 
 LaunchReport TokenLoop::report() const {
   if (entries_.empty()) return {};
-  const auto& run = entries_.front()->steps[wish_.sampling.is_greedy() ? 0 : 1];
+  const auto& run = entries_.front()->steps[picking()];
   return run == nullptr ? LaunchReport() : run->report();
 }
 

@@ -36,9 +36,10 @@ struct LoopEntry {
   // Rows that caches of a window hold beyond it, which is how far they can be rewound as they are; 0
   // where all hold every row.
   int64_t slack = 0;
-  // Of the entry of one token alone.
+  // Of the entry of one token alone; `vocabulary` is how many logits it gives.
   size_t picked = 0;
   size_t logits = 0;
+  int64_t vocabulary = 0;
 };
 
 struct GenerateWish {
@@ -46,6 +47,10 @@ struct GenerateWish {
   std::vector<int64_t> ends;
   Sampling sampling;
   bool with_logits = false;
+  bool is_constrained = false;  // allow() says before each token which may come
+
+  // Whether each token waits for the host to have seen the one before.
+  [[nodiscard]] bool waits() const { return with_logits || is_constrained; }
 };
 
 class TokenLoop {
@@ -72,8 +77,12 @@ class TokenLoop {
 
   // Begins to make tokens after `token`.  Throws ValueError where there is no room for it.
   void start(int64_t token, const GenerateWish& wish);
+  // Which tokens may come next, a bit each, where that was wished for; all before it is called.
+  void allow(const std::vector<uint32_t>& tokens);
   // The next token, as soon as it is there; nothing once it has ended.
   [[nodiscard]] std::optional<int64_t> next();
+  // Whether what comes next hangs on what the host does with the last token.
+  [[nodiscard]] bool waits() const { return wish_.waits(); }
   // Ends it after the token that next() gave last.
   void stop();
   // Why no more come: "end", a token of `ends`; "most"; "full", of the context; "stopped"; "" while
@@ -107,7 +116,7 @@ class TokenLoop {
     LoopEntry places;
     std::vector<HeldTensor> arguments;
     std::unique_ptr<BoundRun> run;      // of several tokens
-    std::array<std::unique_ptr<BoundRun>, 2> steps;  // of one: greedy, sampled
+    std::array<std::unique_ptr<BoundRun>, 3> steps;  // of one, by what ends it (Picking)
     tvm::ffi::Function main;
 
     [[nodiscard]] const DLTensor& ids() const { return arguments[places.ids].get(); }
@@ -119,10 +128,13 @@ class TokenLoop {
     EventHandle event;
   };
 
+  // How a step ends: it feeds the model's own pick, draws, or draws from changed logits.
+  enum Picking { kFeeds, kDraws, kChanges };
+
   [[nodiscard]] Entry& one_token();
+  [[nodiscard]] Picking picking() const;
   void write_inputs(const Entry& entry, const int64_t* tokens, size_t count);
   [[nodiscard]] BoundRun& step_run();
-  void end_step(const Entry& entry, const tvm::ffi::Any& result);
   void launch_step();
   [[nodiscard]] int64_t wait_for(Ahead ahead) const;
   void read_logits(const tvm::ffi::Any& result);
@@ -132,7 +144,6 @@ class TokenLoop {
   [[nodiscard]] std::vector<const DLTensor*> recurrent() const;
   [[nodiscard]] bool is_recurrent() const;
   [[nodiscard]] int64_t slack() const;
-  [[nodiscard]] bool keeps_tokens() const { return is_recurrent() || slack() > 0; }
   [[nodiscard]] bool has_rows_of(int64_t length) const;
   [[nodiscard]] ContextFill fill() const { return {rows_, length_, pending_, taken_}; }
   [[nodiscard]] Entry& entry_for(size_t left);
@@ -150,8 +161,7 @@ class TokenLoop {
   int64_t length_ = 0;
   std::optional<int64_t> pending_;
   int64_t written_ = 0;  // rows that ever were: those of a window lie in the places of older ones
-  // Where states cannot forget a token: those that they hold, and what they were after some.
-  std::vector<int64_t> taken_;
+  std::vector<int64_t> taken_;  // the tokens that the caches hold
   Checkpoints checkpoints_;
   bool is_ahead_ = false;  // it holds tokens of steps that were taken back
   GenerateWish wish_;

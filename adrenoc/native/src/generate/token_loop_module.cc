@@ -8,6 +8,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "generate/token_loop.h"
@@ -49,6 +50,7 @@ LoopEntry read_entry(const std::string& text) {
   entry.past = place_at(object, "past");
   entry.picked = place_at(object, "picked");
   entry.logits = place_at(object, "logits");
+  entry.vocabulary = value_at(object, "vocabulary").cast<int64_t>();
   for (const int64_t place : read_tokens(value_at(object, "states"))) {
     entry.states.push_back(static_cast<size_t>(place));
   }
@@ -65,9 +67,18 @@ GenerateWish read_wish(const std::string& text) {
   wish.most = value_at(object, "most").cast<int64_t>();
   wish.ends = read_tokens(value_at(object, "ends"));
   wish.with_logits = value_at(object, "with_logits").cast<bool>();
+  wish.is_constrained = value_at(object, "is_constrained").cast<bool>();
   wish.sampling.temperature = value_at(object, "temperature").cast<double>();
   wish.sampling.top_k = value_at(object, "top_k").cast<int64_t>();
   wish.sampling.top_p = value_at(object, "top_p").cast<double>();
+  wish.sampling.min_p = value_at(object, "min_p").cast<double>();
+  wish.sampling.repetition_penalty = value_at(object, "repetition_penalty").cast<double>();
+  wish.sampling.presence_penalty = value_at(object, "presence_penalty").cast<double>();
+  wish.sampling.frequency_penalty = value_at(object, "frequency_penalty").cast<double>();
+  for (const ffi::Any& pair : value_at(object, "bias").cast<json::Array>()) {
+    const auto both = pair.cast<json::Array>();
+    wish.sampling.bias.emplace_back(both[0].cast<int64_t>(), both[1].cast<double>());
+  }
   wish.sampling.seed = static_cast<uint64_t>(value_at(object, "seed").cast<int64_t>());
   return wish;
 }
@@ -82,7 +93,8 @@ class TokenLoopModule final : public ffi::ModuleObj {
 
   // "add_entry" takes places as JSON (LoopEntry), a module, the name of its function and that one's
   // arguments; "take_in" JSON of tokens; "start" a token and JSON (GenerateWish); "next" how many ms
-  // it may collect tokens, of which it waits for one: {"tokens": [..], "ended": why or ""}.
+  // it may collect tokens, of which it waits for one: {"tokens": [..], "ended": why or ""}; "allow"
+  // words of 32 bits, a bit for each token that may come next.
   [[nodiscard]] ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     auto self = ffi::GetObjectPtr<TokenLoopModule>(this);
     TokenLoop& loop = loop_;
@@ -102,6 +114,13 @@ class TokenLoopModule final : public ffi::ModuleObj {
     }
     if (name == "next") {
       return ffi::Function::FromTyped([self](int64_t budget_ms) { return self->next(budget_ms); });
+    }
+    if (name == "allow") {
+      return ffi::Function::FromTyped([self, &loop](const ffi::Bytes& tokens) {
+        std::vector<uint32_t> words(tokens.size() / sizeof(uint32_t));
+        std::memcpy(words.data(), tokens.data(), words.size() * sizeof(uint32_t));
+        loop.allow(words);
+      });
     }
     if (name == "stop") return ffi::Function::FromTyped([self, &loop] { loop.stop(); });
     if (name == "length") return ffi::Function::FromTyped([self, &loop] { return loop.length(); });
@@ -150,7 +169,7 @@ class TokenLoopModule final : public ffi::ModuleObj {
       const auto token = loop_.next();
       if (!token.has_value()) break;
       tokens.push_back(*token);
-    } while (loop_.ended().empty() && Clock::now() < end);
+    } while (loop_.ended().empty() && !loop_.waits() && Clock::now() < end);
     json::Object told;
     told.Set("tokens", tokens);
     told.Set("ended", ffi::String(loop_.ended()));

@@ -57,7 +57,7 @@ void TokenLoop::rewind(int64_t length) {
   }
   const bool is_there = !is_recurrent() || (!is_ahead_ && length == length_);
   if (!is_there || !has_rows_of(length)) go_back(length);
-  if (keeps_tokens()) taken_.resize(static_cast<size_t>(length));
+  taken_.resize(static_cast<size_t>(length));
   pending_.reset();
   length_ = length;
 }

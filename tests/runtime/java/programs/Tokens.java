@@ -3,6 +3,7 @@ import android.os.OperationCanceledException;
 import java.io.File;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
 import java.util.stream.Collectors;
 import org.adrenoc.AdrenocException;
@@ -141,7 +142,15 @@ final class Tokens {
     }
     Expect.that(drawn.get(0).equals(drawn.get(1)), "equal seeds draw the same");
     Expect.that(!drawn.get(0).equals(drawn.get(2)), "others do not");
-    generation.temperature(0);
+    generation.temperature(0).rewind(0);
+    long first = some(generation, 1, prompt).get(0);
+    generation.rewind(0);
+    long other = some(generation.bias(first, -1e30f), 1, prompt).get(0);
+    Expect.that(other != first, "a bias bans a token");
+    generation.bias(first, 0).minP(0.5f).repetitionPenalty(1.1f).frequencyPenalty(1e30f).rewind(0);
+    List<Long> fresh = some(generation, 8, prompt);
+    Expect.that(new HashSet<>(fresh).size() == 8, "no token is made twice: " + fresh);
+    generation.minP(0).repetitionPenalty(1).frequencyPenalty(0);
   }
 
   /** Closing ends what makes tokens in another thread. */

@@ -24,6 +24,17 @@ Generation read_generation(const adrenoc_generation* given) {
   how.sampling.temperature = plain.temperature;
   how.sampling.top_k = plain.top_k;
   if (plain.top_p != 0) how.sampling.top_p = plain.top_p;
+  how.sampling.min_p = plain.min_p;
+  if (plain.repetition_penalty != 0) how.sampling.repetition_penalty = plain.repetition_penalty;
+  how.sampling.presence_penalty = plain.presence_penalty;
+  how.sampling.frequency_penalty = plain.frequency_penalty;
+  if (plain.bias_count != 0) {
+    require(plain.bias_tokens, "bias_tokens");
+    require(plain.bias, "bias");
+  }
+  for (size_t i = 0; i < plain.bias_count; ++i) {
+    how.sampling.bias.emplace_back(plain.bias_tokens[i], plain.bias[i]);
+  }
   how.sampling.seed = plain.seed;
   return how;
 }

@@ -79,6 +79,8 @@ void Session::add_entry(const Manifest& manifest, const Program& program,
   if (entry.tokens == 1) {
     entry.picked = place_in_decoder(manifest.outputs, kPicked);
     entry.logits = place_in_decoder(manifest.outputs, kLogits);
+    const std::vector<int64_t>& logits = manifest.outputs[entry.logits].shape;
+    vocabulary_ = entry.vocabulary = logits.empty() ? 1 : logits.back();
   }
   std::vector<tvm::ffi::AnyView> arguments(inputs.begin(), inputs.end());
   arguments.insert(arguments.end(), program.constants().begin(), program.constants().end());
@@ -111,14 +113,14 @@ void Session::generate(const std::vector<int64_t>& prompt, const Generation& how
                   opencl::context_full(loop_->length(), loop_->rows(), count));
   }
   try {
-    opencl::check_sampling(how.sampling);
+    opencl::check_sampling(how.sampling, vocabulary_);
   } catch (const tvm::ffi::Error& error) {
     throw Failure(ADRENOC_BAD_ARGUMENT, error.message());
   }
   const int64_t last = tokens.back();
   tokens.pop_back();
   loop_->take_in(tokens);
-  loop_->start(last, {how.most, how.ends.value_or(ends_), how.sampling, false});
+  loop_->start(last, {how.most, how.ends.value_or(ends_), how.sampling});
   while (const auto token = loop_->next()) {
     if (most_token_ != 0 && *token > most_token_) {
       loop_->stop();

@@ -52,6 +52,7 @@ class Session {
 
   std::vector<int64_t> ends_;
   int64_t most_token_ = 0;  // what the model has rows for; 0 where that is not known
+  int64_t vocabulary_ = 0;  // logits that a step gives
   std::unique_ptr<opencl::TokenLoop> loop_;
 };
 

@@ -1,7 +1,9 @@
 package org.adrenoc;
 
 import android.os.CancellationSignal;
+import java.util.Map;
 import java.util.Objects;
+import java.util.TreeMap;
 
 /**
  * Tokens of a decoder, and its context: those of prompts and those that were made.
@@ -18,6 +20,11 @@ public final class Generation {
   private float temperature;
   private int topK;
   private float topP;
+  private float minP;
+  private float repetitionPenalty = 1;
+  private float presencePenalty;
+  private float frequencyPenalty;
+  private final Map<Long, Float> bias = new TreeMap<>();
   private long seed;
   private long[] ends;
 
@@ -46,6 +53,39 @@ public final class Generation {
   /** ... and of those among the fewest of so much probability; 0 for all. */
   public Generation topP(float probability) {
     topP = probability;
+    return this;
+  }
+
+  /** ... and of those among tokens that are at least so likely, the likeliest being 1; 0 for all. */
+  public Generation minP(float share) {
+    minP = share;
+    return this;
+  }
+
+  /**
+   * Logits of tokens that the context has are divided by this where positive, else multiplied; 1 for
+   * no change.
+   */
+  public Generation repetitionPenalty(float factor) {
+    repetitionPenalty = factor;
+    return this;
+  }
+
+  /** Taken away once from the logit of a token that the call has made. */
+  public Generation presencePenalty(float value) {
+    presencePenalty = value;
+    return this;
+  }
+
+  /** Taken away as often as the call has made the token. */
+  public Generation frequencyPenalty(float value) {
+    frequencyPenalty = value;
+    return this;
+  }
+
+  /** Added to the logit of a token; 0 takes an earlier one back. */
+  public Generation bias(long token, float added) {
+    bias.put(token, added);
     return this;
   }
 
@@ -86,8 +126,18 @@ public final class Generation {
     try {
       access.apply(
           model -> {
-            float[] drawing = {temperature, topP};
-            Native.generate(model, prompt, most, drawing, topK, seed, ends, told);
+            float[] drawing = {
+              temperature, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty
+            };
+            long[] biased = new long[bias.size()];
+            float[] added = new float[bias.size()];
+            int at = 0;
+            for (Map.Entry<Long, Float> one : bias.entrySet()) {
+              biased[at] = one.getKey();
+              added[at++] = one.getValue();
+            }
+            Native.generate(
+                model, prompt, most, drawing, topK, seed, ends, biased, added, told);
           });
     } finally {
       if (signal != null) {

@@ -87,10 +87,10 @@ final class Native {
       ByteBuffer[] planes, int[] froms, int[] bytes, int[] facts, int[] how, float[] scaling,
       ByteBuffer output, int to);
 
-  // Tokens; `drawing` is {temperature, top p}.
+  // Tokens; `drawing` is {temperature, top p, min p, penalties of repetition, presence, frequency}.
   static native void generate(
       long model, long[] prompt, int most, float[] drawing, int topK, long seed, long[] ends,
-      OnToken listener);
+      long[] biased, float[] bias, OnToken listener);
 
   static native void stop(long model);
 

@@ -1,0 +1,86 @@
+"""`--sample NAME=VALUE`: how tokens are picked, beyond `--temperature`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import click
+from click.shell_completion import CompletionItem
+
+from adrenoc.bundle.sampling import RANGES, Sampling
+from adrenoc.cli.model_params import ParamType
+from adrenoc.cli.records import option
+
+Said: TypeAlias = tuple[tuple[str, float], ...]
+"""Names and values, as they were typed."""
+_BIAS = "bias."
+_DRAWN = ("top_k", "top_p", "min_p")
+"""What says nothing where the likeliest token is taken."""
+_NAMES = tuple(name for name in RANGES if name != "temperature")
+
+
+class SampleParam(ParamType):
+    """A name of `RANGES` with a value in its range, or `bias.TOKEN` with what is added."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        """Read the name and the value."""
+        from adrenoc.base.text.spelling import did_you_mean
+
+        if isinstance(value, tuple):
+            return value
+        name, _, text = value.partition("=")
+        name = name.replace("-", "_")
+        token = name.removeprefix(_BIAS)
+        if name not in _NAMES and not (name.startswith(_BIAS) and token.isdecimal()):
+            self.fail(
+                f"{name!r} says nothing of tokens{did_you_mean(name, _NAMES)}, expected "
+                f"{', '.join(_NAMES)} or {_BIAS}TOKEN",
+                param,
+                ctx,
+            )
+        least, most = RANGES.get(name, (-1e30, 1e30))
+        kind = int if name == "top_k" else float
+        try:
+            number = kind(text)
+        except ValueError:
+            number = float("nan")
+        if not least <= number <= most:
+            self.fail(f"{name} is {text!r}, expected {least:g} to {most:g}", param, ctx)
+        return name, number
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return all names that begin so."""
+        names = [f"{name}=" for name in _NAMES] + [_BIAS]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def sample_option() -> Any:
+    """Declare a field as what is said of how tokens are picked."""
+    return option(
+        "--sample",
+        type=SampleParam(),
+        multiple=True,
+        metavar="NAME=VALUE",
+        help=f"How tokens are picked: {', '.join(_NAMES)}, or {_BIAS}TOKEN, which is added to a "
+        "token's logit; may be repeated.",
+    )
+
+
+def apply_sample(sampling: Sampling, said: Said) -> Sampling:
+    """Return how tokens are picked where that was said of them."""
+    fields: Mapping[str, Any] = {n: v for n, v in said if not n.startswith(_BIAS)}
+    bias = {int(n.removeprefix(_BIAS)): v for n, v in said if n.startswith(_BIAS)}
+    return replace(sampling, **fields, bias=(*sampling.bias, *bias.items()))
+
+
+def find_undrawn(said: Said) -> Sequence[str]:
+    """Return the names that say nothing at a temperature of 0."""
+    return [name for name, _ in said if name in _DRAWN]
