@@ -53,6 +53,12 @@ class _Chat:
         "say]",
     )
     sample: Said = sample_option()
+    grammar: Path | None = option(
+        "--grammar",
+        type=InputPath(),
+        metavar="FILE",
+        help="The form of each answer: a JSON schema, or a grammar in GBNF or Lark.",
+    )
     stops: tuple[str, ...] = option(
         "--stop", multiple=True, metavar="TEXT", help="End an answer before TEXT."
     )
@@ -79,6 +85,7 @@ def chat_command(given: _Chat) -> None:
         temperature=given.temperature,
         sample=given.sample,
         seed=given.seed,
+        grammar=given.grammar,
     ) as talker:
         for note in talker.decoder.notes:
             say_aside(note)
@@ -111,6 +118,7 @@ def open_talker(
     temperature: float | None = None,
     sample: Said = (),
     seed: int = 0,
+    grammar: Path | None = None,
     needs_template: bool = True,
 ) -> Iterator[Talker]:
     """Load a bundle at a place.
@@ -124,6 +132,7 @@ def open_talker(
     from adrenoc.bundle.bundle import CHAT, TOKENIZER, open_bundle
     from adrenoc.bundle.chat import ChatSettings, read_chat
     from adrenoc.cli.generate import reach_place
+    from adrenoc.device.constraint import read_grammar
     from adrenoc.device.conversation import Conversation
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder
     from adrenoc.device.tokenizer import Tokenizer
@@ -143,7 +152,12 @@ def open_talker(
     sampling = apply_sample(replace(settings.sampling, seed=seed), sample)
     if temperature is not None:
         sampling = replace(sampling, temperature=temperature)
-    wish = Wish(most=most, ends=bundle.manifest.end_tokens, sampling=sampling)
+    wish = Wish(
+        most=most,
+        ends=bundle.manifest.end_tokens,
+        sampling=sampling,
+        grammar=None if grammar is None else read_grammar(grammar),
+    )
     with reach_place(bundle, place) as there:
         decoder = Decoder(there, bundle)
         yield Talker(

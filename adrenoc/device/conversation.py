@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adrenoc.base.errors import InputError
+from adrenoc.device.constraint import Constrainer
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.tokenizer import TextStream, Tokenizer
 
@@ -39,6 +40,7 @@ class Conversation:
     def __init__(self, decoder: Decoder, tokenizer: Tokenizer) -> None:
         """`tokenizer` has the model's template."""
         self._decoder, self._tokenizer = decoder, tokenizer
+        self._constrainer = Constrainer(tokenizer.path, decoder.vocabulary)
         self._held: list[int] = []
         self.reply = Reply(text="", ended="", prompt=0, kept=0, tokens=0)
         """What the last turn came to."""
@@ -72,14 +74,17 @@ class Conversation:
         """Yield what follows tokens, as `answer`.
 
         Raises:
-            InputError: the context has no room for them.
+            InputError: the context has no room for them, or the grammar of the wish is wrong.
         """
         self._check_room(prompt)
+        allow = None
+        if wish.grammar is not None:
+            allow = self._constrainer.begin(wish.grammar, wish.ends)
         kept = self._rewind(prompt)
         self._take_in(prompt[kept:-1])
         stream, pending = TextStream(self._tokenizer), _Pending(stops)
         tokens = 0
-        pieces = self._decoder.generate(prompt[-1], wish)
+        pieces = self._decoder.generate(prompt[-1], wish, allow)
         self._held.append(prompt[-1])
         try:
             for some in pieces:

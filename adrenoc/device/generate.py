@@ -29,18 +29,24 @@ from adrenoc.device.result import LaunchReport, ProgramOptions
 if TYPE_CHECKING:
     import numpy as np
 
+    from adrenoc.device.constraint import Allow, Grammar
+
 _BUDGET_MS = 100
 """A call to a server collects tokens for so long: a token need not cost a way there and back."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What to generate: `most` tokens (0: all that there is room for), none after one of `ends`."""
+    """What to generate: `most` tokens (0: all that there is room for), none after one of `ends`.
+
+    `grammar` is the form of an answer, which a conversation keeps.
+    """
 
     most: int = 0
     ends: tuple[int, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
     with_logits: bool = False
+    grammar: Grammar | None = None
 
 
 class Decoder:
@@ -106,16 +112,21 @@ class Decoder:
             self._call("take_in", json.dumps(part))
             self.length += len(part)
 
-    def generate(self, token: int, wish: Wish) -> Iterator[list[int]]:
+    def generate(self, token: int, wish: Wish, allow: Allow | None = None) -> Iterator[list[int]]:
         """Tokens after `token`, which is taken in, as they come; `ended` says why no more do.
+
+        `allow` says before each which may come, given those that came since it was asked.
 
         Raises:
             InputError: the caches are full, or a bias is for a token that is not there.
         """
         self._check_room(1)
-        self._start(token, wish)
+        self._start(token, wish, is_constrained=allow is not None)
         left, budget_ms = wish.most or self.rows, 0  # the first token comes alone
+        tokens: list[int] = []
         while not self.ended:
+            if allow is not None and not self._constrain(allow(tokens)):
+                return
             tokens = self._next(budget_ms, left)
             left -= len(tokens)
             budget_ms = self._budget_ms
@@ -199,13 +210,22 @@ class Decoder:
                     hint="give the numbers of the model's own tokenizer",
                 )
 
-    def _start(self, token: int, wish: Wish) -> None:
+    def _constrain(self, allowed: bytes | None) -> bool:
+        """Have the next token be one of these; whether there is to be one."""
+        if allowed is None:
+            self.stop()
+            self.ended = "end"
+        else:
+            self._call("allow", allowed)
+        return allowed is not None
+
+    def _start(self, token: int, wish: Wish, *, is_constrained: bool) -> None:
         self._check_bias(wish.sampling)
         said = {
             "most": wish.most,
             "ends": list(wish.ends),
             "with_logits": wish.with_logits,
-            "is_constrained": False,
+            "is_constrained": is_constrained,
             **asdict(wish.sampling),
             # Two words, which JSON there has as a number with a sign.
             "seed": wish.sampling.seed - ((wish.sampling.seed >> 63) << 64),

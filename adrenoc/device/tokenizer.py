@@ -32,6 +32,7 @@ _MOST_ANSWER = 64 << 20
 """Bytes of an answer of the library's process."""
 _NO_TOKENS = "makes no tokens of the text"
 _HINT = "use the tokenizer.json that came with the model"
+_GRAMMAR_HINT = "give a JSON schema, or a grammar in GBNF or Lark, as llguidance reads them"
 
 
 class Tokenizer:
@@ -56,7 +57,7 @@ class Tokenizer:
                 f"the tokenizer {path} cannot be read: {error}",
                 hint="adrenoc compile --tokenizer takes the tokenizer.json of the model",
             ) from error
-        self._path = path
+        self.path = path
         self._process = subprocess.Popen(
             own_module("adrenoc.device.tokenizer_process", str(MOST_CPU_S), str(MOST_BYTES)),
             stdin=subprocess.PIPE,
@@ -108,6 +109,19 @@ class Tokenizer:
         tokens: list[int] = self._ask("encode_plain", text, _NO_TOKENS)
         return tokens
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process of the library has not ended, as it does beyond the limits."""
+        return self._process.poll() is None
+
+    def ask_of_grammar(self, deed: str, of: Any) -> Any:
+        """Have `adrenoc.device.constraint.Matcher` do what it does ("grammar", "allow").
+
+        Raises:
+            InputError: the grammar is wrong, or takes more than the limits.
+        """
+        return self._ask(deed, of, "does not go with the grammar", _GRAMMAR_HINT)
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without those that are no text.
 
@@ -117,7 +131,7 @@ class Tokenizer:
         said: str = self._ask("decode", [int(t) for t in tokens], "makes no text of tokens")
         return said
 
-    def _ask(self, deed: str, of: Any, failure: str) -> Any:
+    def _ask(self, deed: str, of: Any, failure: str, hint: str = _HINT) -> Any:
         """What the library says; `failure` is the verb of the sentence where it does not."""
         asked, told = self._process.stdin, self._process.stdout
         assert asked is not None and told is not None
@@ -133,7 +147,7 @@ class Tokenizer:
             reason = answer["error"]
         else:
             reason = _explain(_end(self._process), deed)
-        raise InputError(f"{self._path} {failure}: {reason}", hint=_HINT)
+        raise InputError(f"{self.path} {failure}: {reason}", hint=hint)
 
 
 def _explain(code: int, deed: str) -> str:

@@ -2,7 +2,8 @@
 
 The first may panic, or never end, and the second is a program.  Lines of JSON come in and go out:
 {"load": TEXT} and {"template": {...}} first, then {"encode": TEXT} with the tokens that a tokenizer
-puts around a text, {"encode_plain": TEXT} without them, {"decode": [...]} or {"render": {...}}.
+puts around a text, {"encode_plain": TEXT} without them, {"decode": [...]} or {"render": {...}}; and
+{"grammar": {...}}, then {"allow": [...]} of an answer that has a form.
 Each is answered by {"is": ...}, or by {"error": ...} where the library refuses.  A question that
 takes more than the limits ends the process.
 """
@@ -40,26 +41,34 @@ class _Model:
         self._tokenizer: Any = None
         self._template: Any = None
         self._special: dict[str, str] = {}
+        self._matcher: Any = None
 
     def answer(self, question: dict[str, Any]) -> Any:
         """Return what the libraries say to a question of one key."""
         ((deed, of),) = question.items()
-        if deed == "load":
-            from tokenizers import Tokenizer
-
-            self._tokenizer = Tokenizer.from_str(of)
-            return None
-        if deed == "template":
-            from adrenoc.device.chat_template import compile_template
-
-            self._template = compile_template(of["text"])
-            self._special = of["special_tokens"]
-            return None
+        if deed in ("grammar", "allow"):
+            return self._matcher.begin(**of) if deed == "grammar" else self._matcher.allow(of)
+        if deed in ("load", "template"):
+            return self._load(of) if deed == "load" else self._take(**of)
         if deed == "render":
             return self._template.render(**self._special, **of)
         if deed == "decode":
             return self._tokenizer.decode(of, skip_special_tokens=True)
         return self._tokenizer.encode(of, add_special_tokens=deed == "encode").ids
+
+    def _load(self, text: str) -> None:
+        from tokenizers import Tokenizer
+
+        from adrenoc.device.constraint import Matcher
+
+        self._tokenizer = Tokenizer.from_str(text)
+        self._matcher = Matcher(text)
+
+    def _take(self, text: str, special_tokens: dict[str, str]) -> None:
+        from adrenoc.device.chat_template import compile_template
+
+        self._template = compile_template(text)
+        self._special = special_tokens
 
 
 def main() -> None:

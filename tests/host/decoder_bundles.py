@@ -98,11 +98,34 @@ TALKERS_TEMPLATE = (
 
 def make_talker(folder: Path) -> Bundle:
     """A bundle of a small decoder whose words are w0, w1 and so on, with a template of chats."""
-    model = write_decoder(folder, TALKER)
     write_tokenizer(folder / TOKENIZER, TALKER.vocabulary)
-    config = {"chat_template": TALKERS_TEMPLATE, "bos_token": {"content": "w1"}}
+    return _compile_talker(folder, TALKER, TALKERS_TEMPLATE)
+
+
+SPELLER = DecoderShape(layers=1, context=128, vocabulary=270)
+
+
+def make_speller(folder: Path) -> Bundle:
+    """A bundle of a small decoder whose tokens are bytes; the last of all ends a turn."""
+    library = pytest.importorskip("tokenizers")
+    letters = sorted(library.pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: at for at, letter in enumerate(letters)}
+    fill = {f"<{at}>": at for at in range(len(letters), SPELLER.vocabulary - 1)}
+    end = {"<end>": SPELLER.vocabulary - 1}
+    model = library.models.BPE(vocab=vocabulary | fill | end, merges=[])
+    tokenizer = library.Tokenizer(model)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    tokenizer.add_special_tokens([*fill, *end])
+    tokenizer.save(str(folder / TOKENIZER))
+    return _compile_talker(folder, SPELLER, "{{ messages[-1].content }}")
+
+
+def _compile_talker(folder: Path, shape: DecoderShape, template: str) -> Bundle:
+    model = write_decoder(folder, shape)
+    config = {"chat_template": template, "bos_token": {"content": "w1"}}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    output = folder / "talker.adrenoc"
+    output = folder / f"{'talker' if shape is TALKER else 'speller'}.adrenoc"
     words = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
     assert main([*words, "--prefill", "4", "--no-cache"]) == 0
     return open_bundle(output)

@@ -239,7 +239,8 @@ def test_a_taken_port_is_told(bundle: Bundle, url: str, capsys: pytest.CaptureFi
         ({"messages": HELLO, "logit_bias": {"w3": 1}}, "logit_bias"),
         ({"messages": HELLO, "logit_bias": {"3": 101}}, "3"),
         ({"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
-        ({"messages": HELLO, "response_format": {"type": "json_object"}}, "response_format"),
+        ({"messages": HELLO, "response_format": {"type": "json_schema"}}, "response_format"),
+        ({"messages": HELLO, "response_format": "json"}, "response_format"),
     ],
 )
 def test_a_wrong_field_is_named(said: dict[str, Any], field_name: str) -> None:

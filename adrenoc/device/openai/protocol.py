@@ -5,6 +5,7 @@ Source: OpenAI's API reference, "Chat" and "Completions (legacy)"; what its Pyth
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adrenoc.bundle.sampling import RANGES
+from adrenoc.device.constraint import Grammar
 from adrenoc.device.conversation import Reply
 from adrenoc.device.generate import Wish
 
@@ -24,7 +26,6 @@ _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "top_logprobs": (0,),
     "echo": (False,),
     "suffix": ("",),
-    "response_format": ({"type": "text"},),
     "tool_choice": ("auto", "none"),
 }
 """What is not there -> the values that ask for nothing of it."""
@@ -106,7 +107,27 @@ def _read_wish(said: Mapping[str, Any], usual: Wish) -> Wish:
     seed = _number(said, "seed", usual.sampling.seed, -(1 << 63), (1 << 63) - 1)
     bias = (*usual.sampling.bias, *_read_bias(said.get("logit_bias", {})))
     sampling = replace(usual.sampling, **picked, bias=bias, seed=int(seed) % (1 << 64))
-    return replace(usual, most=int(most), sampling=sampling)
+    return replace(usual, most=int(most), sampling=sampling, grammar=_read_form(said))
+
+
+def _read_form(said: Mapping[str, Any]) -> Grammar | None:
+    """Return the form of the answer; `grammar`, in GBNF or Lark, is llama.cpp's field."""
+    if "grammar" in said:
+        return Grammar(kind="gbnf", text=_text(said, "grammar", ""))
+    form = said.get("response_format", {"type": "text"})
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "text":
+        return None
+    schema: Any = {"type": "object"}
+    if kind == "json_schema":
+        described = form.get("json_schema")
+        schema = described.get("schema") if isinstance(described, dict) else None
+    if kind not in ("json_object", "json_schema") or not isinstance(schema, dict):
+        raise RequestError(
+            "response_format is none of text, json_object and json_schema with a schema",
+            field_name="response_format",
+        )
+    return Grammar(kind="json_schema", text=json.dumps(schema))
 
 
 def _read_bias(said: Any) -> tuple[tuple[int, float], ...]:
