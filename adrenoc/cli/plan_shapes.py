@@ -70,6 +70,7 @@ def plan_shapes(
         click.UsageError: options that do not go together.
         OptionError: a state that the model does not have.
     """
+    from adrenoc.bundle.decoder_names import EMBEDDINGS
     from adrenoc.cli.decoder import parse_numbers
     from adrenoc.cli.shape_ranges import buckets_of
     from adrenoc.compile.decoder_plan import USUAL_PREFILL, plan_decoder
@@ -79,7 +80,9 @@ def plan_shapes(
 
     context, prefill = decoding
     signature = read_signature(model, entry.signature)
-    form = None if kept or entry.leaves_decoder else find_decoder(model, signature)
+    as_it_is = EMBEDDINGS in {one[0] for one in shapes if isinstance(one, tuple)}
+    leaves = kept or entry.leaves_decoder or as_it_is
+    form = None if leaves else find_decoder(model, signature)
     signature = signature.leave_out(name for name, _ in entry.fixed)
     more = None if form is None else _shapes_of_others(form, shapes)
     if form is None or more is None:

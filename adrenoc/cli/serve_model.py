@@ -86,6 +86,7 @@ def serve_model_command(given: _ServedModel) -> None:
             usual=talker.wish,
             has_template=talker.has_template,
         )
+        there.listen()  # who reads the address may come at once
         url = f"http://{host}:{there.getsockname()[1]}/v1"
         if wants_json():
             say_json({"url": url, "model": served.model}, indent=None)

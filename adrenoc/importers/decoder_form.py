@@ -14,7 +14,7 @@ from typing import Any
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import read_json
-from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
+from adrenoc.bundle.decoder_names import EMBEDDINGS, LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.importers.chat_settings import GENERATION_CONFIG
 from adrenoc.importers.decoder_spec import GENAI_CONFIG, CacheSpec, DecoderForm, StateSpec
 from adrenoc.importers.formats import ModelFiles, find_model_files
@@ -43,7 +43,8 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
     `signature` is the model's, where it was read before.
 
     Raises:
-        ModelNotFoundError, ModelFormatError: see `find_model_files`.
+        ModelNotFoundError, ModelFormatError: see `find_model_files`; or it is a decoder that takes
+            embeddings in place of tokens.
         UnsupportedOperatorError: it is a decoder in TFLite whose signatures are not covered.
     """
     files = find_model_files(model)
@@ -71,6 +72,14 @@ def find_decoder(model: Path, signature: Signature | None = None) -> DecoderForm
         if (present := _present_of(port.name, outputs))
         if not (merged and _ENCODERS in port.name)
     ]
+    if caches and EMBEDDINGS in inputs and TOKENS not in inputs:
+        raise ModelFormatError(
+            f"{model} is a decoder that takes embeddings ('{EMBEDDINGS}') in place of tokens, as "
+            "the text part of a vision-language model: no token can be fed to its next step",
+            hint=f"export the text model with its embedding, so that it takes '{TOKENS}' "
+            "(onnxruntime-genai's builder without exclude_embeds, optimum's "
+            "text-generation-with-past), or compile one step as it is by --shape for every input",
+        )
     if TOKENS not in inputs or LOGITS not in outputs:
         return None
     recurrent = _find_recurrent(signature, {cache.past for cache in caches})

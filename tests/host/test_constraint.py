@@ -114,7 +114,7 @@ def test_an_answer_follows_its_grammar(conversation: Conversation) -> None:
     free = say(conversation, None)
     said = {
         say(conversation, Grammar(kind="gbnf", text='root ::= ("yes" | "no") "!"'), **sampling)
-        for sampling in ({"temperature": 2.0, "seed": seed} for seed in range(12))
+        for sampling in ({"temperature": 100.0, "seed": seed} for seed in range(12))
     }
     assert said == {"yes!", "no!"}
     lark = Grammar(kind="gbnf", text='start: "(" /[a-c]{3}/ start? ")"')

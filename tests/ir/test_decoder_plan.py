@@ -11,7 +11,12 @@ import numpy as np
 import onnx
 import pytest
 
-from adrenoc.base.errors import CustomDomainError, OptionError, UnsupportedOperatorError
+from adrenoc.base.errors import (
+    CustomDomainError,
+    ModelFormatError,
+    OptionError,
+    UnsupportedOperatorError,
+)
 from adrenoc.cli.plan_shapes import plan_shapes
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.importers import import_model
@@ -50,6 +55,27 @@ def test_a_decoder_is_told_by_its_names(tmp_path: Path) -> None:
     again = find_decoder(path)
     assert again is not None
     assert again.context == 0
+
+
+def test_embeddings_in_place_of_tokens_are_refused(tmp_path: Path) -> None:
+    model = make_decoder(DecoderShape(layers=1))
+    (lookup,) = (node for node in model.graph.node if "input_ids" in node.input)
+    model.graph.node.remove(lookup)
+    for node in model.graph.node:
+        node.input[:] = ["inputs_embeds" if n == lookup.output[0] else n for n in node.input]
+    (tokens,) = (value for value in model.graph.input if value.name == "input_ids")
+    model.graph.input.remove(tokens)
+    axes = ["batch", "sequence", 64]
+    rows = onnx.helper.make_tensor_value_info("inputs_embeds", onnx.TensorProto.FLOAT, axes)
+    model.graph.input.append(rows)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    with pytest.raises(ModelFormatError, match="takes embeddings") as caught:
+        plan_shapes(path, (), (None, None), (), accurate=False)
+    assert "'input_ids'" in caught.value.hint
+    shapes = (("inputs_embeds", (1, 1, 64)),)
+    plan = plan_shapes(path, shapes, (None, None), (), accurate=False)
+    assert plan.buckets == (shapes,) and not plan.caches
 
 
 def test_a_model_without_caches_is_none(tmp_path: Path) -> None:
