@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,22 @@ else:
     ParamType = click.ParamType  # not generic in each click that is allowed
 
 
-class TargetParam(ParamType):
+class NamedParam(ParamType):
+    """A name out of a list, with which shells complete what is typed."""
+
+    def list_names(self) -> Iterable[tuple[str, str]]:
+        """List each name with what it stands for."""
+        raise NotImplementedError
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return all names that begin so."""
+        known = self.list_names()
+        return [CompletionItem(name, help=s) for name, s in known if name.startswith(incomplete)]
+
+
+class TargetParam(NamedParam):
     """A device to compile for, by name or by a file; an unknown name is a TargetError."""
 
     name = "device"
@@ -72,20 +88,14 @@ class TargetParam(ParamType):
             )
         return load_target(name)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return all devices that begin so."""
+    def list_names(self) -> Iterable[tuple[str, str]]:
+        """List all devices with their titles."""
         from adrenoc.target.target import list_targets
 
-        return [
-            CompletionItem(target.name, help=target.title)
-            for target in list_targets()
-            if target.name.startswith(incomplete)
-        ]
+        return ((target.name, target.title) for target in list_targets())
 
 
-class CoreParam(ParamType):
+class CoreParam(NamedParam):
     """A microcontroller or a CPU by its name; an unknown name is a TargetError."""
 
     name = "core"
@@ -104,13 +114,11 @@ class CoreParam(ParamType):
                 error.hint = f"adrenoc compile MODEL --device {value}, where it is a GPU"
             raise
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return all cores that begin so."""
+    def list_names(self) -> Iterable[tuple[str, str]]:
+        """List all cores."""
         from adrenoc.firmware.mcu.core import core_names
 
-        return [CompletionItem(name) for name in core_names() if name.startswith(incomplete)]
+        return ((name, "") for name in core_names())
 
 
 class DeviceParam(TargetParam):
@@ -128,22 +136,16 @@ class DeviceParam(TargetParam):
         return super().convert(value, param, ctx)
 
 
-class PresetParam(ParamType):
+class PresetParam(NamedParam):
     """The name of a preset; it is looked up where the options are resolved."""
 
     name = "preset"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return all presets that begin so."""
+    def list_names(self) -> Iterable[tuple[str, str]]:
+        """List all presets with their titles."""
         from adrenoc.ir.options import list_presets
 
-        return [
-            CompletionItem(preset.name, help=preset.title)
-            for preset in list_presets()
-            if preset.name.startswith(incomplete)
-        ]
+        return ((preset.name, preset.title) for preset in list_presets())
 
 
 class ShapeParam(ParamType):

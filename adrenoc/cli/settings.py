@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from adrenoc.cli.model_params import ParamType
+from adrenoc.cli.model_params import NamedParam
 
 
-class SettingParam(ParamType):
+class SettingParam(NamedParam):
     """`NAME=VALUE` with a name of `adrenoc.ir.options.SETTINGS`; values are checked with the
     others."""
 
@@ -42,12 +42,6 @@ class SettingParam(ParamType):
             self.fail(said + ", ".join(known), param, ctx)
         return name, read_setting(name, text)
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return all settings that begin so."""
-        return [
-            CompletionItem(f"{name}=", help=text)
-            for name, text in self._known().items()
-            if name.startswith(incomplete)
-        ]
+    def list_names(self) -> Iterable[tuple[str, str]]:
+        """List all settings with what they mean."""
+        return ((f"{name}=", text) for name, text in self._known().items())
