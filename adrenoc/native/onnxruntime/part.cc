@@ -57,38 +57,14 @@ Facts facts_of(const OrtValue* value) {
   return facts;
 }
 
-// Bytes of an element; 0 for what no bundle has.
-uint64_t width_of(adrenoc_dtype dtype) {
-  switch (dtype) {
-    case ADRENOC_UINT8:
-    case ADRENOC_INT8:
-    case ADRENOC_BOOL:
-      return 1;
-    case ADRENOC_UINT16:
-    case ADRENOC_INT16:
-    case ADRENOC_FLOAT16:
-      return 2;
-    case ADRENOC_FLOAT32:
-    case ADRENOC_INT32:
-    case ADRENOC_UINT32:
-      return 4;
-    case ADRENOC_FLOAT64:
-    case ADRENOC_INT64:
-    case ADRENOC_UINT64:
-      return 8;
-    case ADRENOC_DTYPE_UNKNOWN:
-      return 0;
-  }
-  return 0;
-}
-
-adrenoc_tensor in_host(void* memory, const Model::Tensor& tensor,
-                       const std::vector<int64_t>& shape) {
+// `shape` is that of an input, and has to outlive what is given; empty of an output.
+adrenoc_tensor in_host(const OrtValue* value, void* memory, const std::vector<int64_t>& shape) {
   static char nothing;  // for tensors of no bytes, whose memory may be null
+  size_t bytes = 0;
+  check(api().GetTensorSizeInBytes(value, &bytes));
   adrenoc_tensor given{};
   given.memory = memory == nullptr ? &nothing : memory;
-  given.bytes = width_of(tensor.dtype);
-  for (const int64_t extent : shape) given.bytes *= static_cast<uint64_t>(extent);
+  given.bytes = bytes;
   given.shape = {shape.data(), static_cast<uint32_t>(shape.size())};
   return given;
 }
@@ -157,7 +133,7 @@ void Part::run(OrtKernelContext* context) const {
                                               std::to_string(tensor.dtype));
     }
     // Nothing is written to an input.
-    inputs.push_back(in_host(const_cast<void*>(data), tensor, facts.back().shape));
+    inputs.push_back(in_host(value, const_cast<void*>(data), facts.back().shape));
     shapes.push_back(inputs.back().shape);
   }
   std::vector<adrenoc_tensor> outputs(model_->outputs().size());
@@ -169,8 +145,7 @@ void Part::run(OrtKernelContext* context) const {
     if (value == nullptr) continue;  // nobody asks for it
     void* data = nullptr;
     check(api().GetTensorMutableData(value, &data));
-    outputs[place] = in_host(data, model_->outputs()[place], shape);
-    outputs[place].shape = {};
+    outputs[place] = in_host(value, data, {});
   }
   adrenoc_run_options options{};
   options.struct_bytes = sizeof(options);
