@@ -207,6 +207,28 @@ def test_a_tensor_that_does_not_fit_its_large_data_is_refused(tmp_path: Path) ->
         import_onnx(find_model_files(path), shapes={})
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"data_type": 99}, "'w' has the element type 99"),
+        ({"dims": [-2, -16384]}, r"'w' has the shape \[-2, -16384\]"),
+    ],
+    ids=["type", "extents"],
+)
+def test_a_damaged_tensor_with_large_data_is_named(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1 << 15])
+    tensor.raw_data = bytes(1 << 17)
+    for name in change:
+        tensor.ClearField(name)
+    tensor.MergeFrom(TensorProto(**change))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model_of([tensor]).SerializeToString())
+    with pytest.raises(ModelFormatError, match=said):
+        import_onnx(find_model_files(path), shapes={})
+
+
 def held_bytes() -> int:
     """The memory of this process, with what it has read of mapped files."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

@@ -24,6 +24,7 @@ _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
 _VARINT, _BYTES = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
 _MOST_VARINT_BYTES = 10
+_ELEMENTS = frozenset(onnx.helper.get_all_tensor_dtypes())
 
 
 def read_message(own: OwnBytes) -> tuple[onnx.ModelProto, dict[int, np.ndarray]]:
@@ -47,8 +48,9 @@ def read_message(own: OwnBytes) -> tuple[onnx.ModelProto, dict[int, np.ndarray]]
 
 def array_of_bytes(tensor: onnx.TensorProto, data: bytes) -> np.ndarray | None:
     """Return the array of a large tensor whose data is `data`, spilled; None of small ones, of
-    dtypes that NumPy lacks, and where the data does not fit."""
-    if len(data) < LEAST_BYTES:
+    dtypes that NumPy or ONNX lacks, and where the data does not fit."""
+    is_damaged = tensor.data_type not in _ELEMENTS or min(tensor.dims, default=0) < 0
+    if len(data) < LEAST_BYTES or is_damaged:
         return None
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     is_plain = dtype.isbuiltin == 1 and not dtype.hasobject
