@@ -390,6 +390,28 @@ def test_sound_has_no_known_scale() -> None:
     assert ("h" in kept, "e" in kept) == (True, False)
 
 
+@pytest.mark.parametrize(("between", "in_float32"), [("Relu", True), ("Sigmoid", False)])
+def test_what_grows_with_a_spectrum_has_no_known_scale(between: str, in_float32: bool) -> None:
+    """Magnitudes of sound of 16 bits are beyond half, and so are layers of them, until one ends."""
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], strides=[4]),
+        _node("Mul", "c c", "squares"),
+        _node("Sqrt", "squares", "sizes"),
+        helper.make_node("Conv", ["sizes", "l"], ["d"]),
+        _node(between, "d", "e"),
+        helper.make_node("Conv", ["e", "l"], ["f"]),
+        _node("Relu", "f", "g"),
+        helper.make_node("Conv", ["g", "l"], ["y"]),
+    ]
+    constants = {"k": _weights(8, 1, 16), "l": _weights(8, 8, 3)}
+    model = graph(nodes, {"x": [1, 1, 512]}, ["y"], constants)
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    kept = state.graph.float32_names
+    assert "sizes" in kept
+    assert ("g" in kept) == in_float32
+
+
 def test_large_angles_ask_all_that_they_are_computed_of() -> None:
     """What a layer before is off by turns an angle of some hundreds as far as its own rounding."""
 

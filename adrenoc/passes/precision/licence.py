@@ -146,7 +146,7 @@ class _Walk:
         weights = self.graph.tensors[node.inputs[1]].value
         if first is not None and first.origin is Origin.WRITTEN and not first.trained:
             yield node.output, Asks.EXACT, f"{node.inputs[0]} is a formula of the inputs alone"
-        if first is not None and first.of_sound:
+        if first is not None and (first.of_sound or first.of_spectrum):
             yield (
                 node.output,
                 Asks.EXACT,
@@ -243,6 +243,8 @@ class _Walk:
             return ""
         if source.of_sound:
             return "it is moved of sound, of which no scale is known"
+        if source.of_spectrum:
+            return "it grows with a spectrum of sound, of which no scale is known"
         if source.origin is not Origin.LEARNED:
             return source.why or OF_INPUTS
         # An output that a kernel makes is written in the model's own floats.

@@ -109,6 +109,19 @@ class Probe:
         bent, sides = bent[np.isfinite(bent)], sides[np.isfinite(sides)]
         return bool(bent.max(initial=0.0) <= 1e-6 * np.abs(sides).max(initial=0.0))
 
+    def is_even(self, of: Callable[[str], bool]) -> bool:
+        """Return whether the signs of some operands may change together, as in sizes of them."""
+        one = self._draw(LARGE)
+        turned = dict(one)
+        for at, load in enumerate(self._loads):
+            if of(self._body.sources.get(load.source, "")):
+                turned[at] = -one[at]
+        with np.errstate(invalid="ignore"):
+            sides = self._compute(one)
+            bent = np.abs(sides - self._compute(turned))
+        bent, sides = bent[np.isfinite(bent)], np.abs(sides[np.isfinite(sides)])
+        return bool(bent.max(initial=0.0) <= 1e-6 * sides.max(initial=0.0))
+
     def find_amplified(
         self, stored: Callable[[str], bool], least: float, absolute: Callable[[str], bool]
     ) -> frozenset[str]:

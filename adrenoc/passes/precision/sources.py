@@ -36,6 +36,8 @@ _SAMPLES, _CHANNELS = 256, 2
 """Sound has so many samples at least, and so many channels at most."""
 _UNBOUNDED = 1e4
 """What stands for the ends of operands that have none."""
+_ROOT = 10.0
+"""A root grows more, a logarithm less, from operands of one to those of `LARGE`."""
 _GROWN = 4.0
 """Results that are no more times larger than their operands are as large as these: of several that
 are added up, few are at their largest together."""
@@ -62,6 +64,8 @@ class Source:
     with none between are one linear transform, as Fourier's, of inputs of any size."""
     of_sound: bool = False
     """Whether it is such a transform, or a move, of sound: at most one, or 32768."""
+    of_spectrum: bool = False
+    """Whether it grows with sizes of such a transform, through layers and activations that do."""
 
     @property
     def is_bounded(self) -> bool:
@@ -144,7 +148,7 @@ class Sources:
             return self._multiply(node, first)
         resets = is_kind(node, Kind.NORM, Kind.ATTENTION)
         if resets and first.origin is not Origin.LEARNED and not first.trained:
-            return self._make_written(node, OF_INPUTS)
+            return replace(self._make_written(node, OF_INPUTS), of_spectrum=False)
         if gives(node, Numbers.SHARES):
             length = self._graph.tensors[node.inputs[0]].shape[int(node.attrs.get("axis", -1))]
             return replace(_LEARNED, span=Span(low=0.0, high=1.0, size=1.0 / max(length, 1)))
@@ -182,12 +186,22 @@ class Sources:
             sums = most * float(np.abs(weights.value).mean()) * math.sqrt(max(terms, 1.0))
             if max(most, sums) > HALF_MAX:
                 return self._make_written(node, f"the inputs may be {most:.3g}")
-        return replace(_LEARNED, trained=first.trained, of_sound=first.of_sound)
+        return replace(
+            _LEARNED,
+            trained=first.trained,
+            of_sound=first.of_sound,
+            of_spectrum=first.of_spectrum,
+        )
 
     def _make_written(self, node: Node, why: str) -> Source:
-        trained = any(self._of[name].trained for name in node.inputs if name in self._of)
-        span = _span_of(self._analysis[node.output].interval)
-        return Source(origin=Origin.WRITTEN, span=span, why=why, trained=trained)
+        read = [self._of[name] for name in node.inputs if name in self._of]
+        return Source(
+            origin=Origin.WRITTEN,
+            span=_span_of(self._analysis[node.output].interval),
+            why=why,
+            trained=any(source.trained for source in read),
+            of_spectrum=any(source.of_spectrum for source in read),
+        )
 
     # Expressions
 
@@ -214,7 +228,7 @@ class Sources:
         # In one order: the first gives the reason, and equal models give equal bundles.
         operands = [reads[name] for name in sorted(probe.names) if name in reads]
         trained = any(source.trained for source in operands)
-        of_sound = any(source.of_sound for source in operands)
+        sounds = {name for name in probe.names if name in reads and reads[name].of_sound}
         last = body is (node.epilogue if node.epilogue is not None else node.body)
         span = _span_of(self._analysis[node.output].interval if last else ANY)
         written = Source(origin=Origin.WRITTEN, span=span, trained=trained)
@@ -223,14 +237,23 @@ class Sources:
             affine, size = probe.is_affine(), probe.usual_size()
         except NotKnownError:
             return replace(written, why="its formula is not known")
+        sizes = bool(sounds) and not affine and probe.is_even(sounds.__contains__)
+        sizes = sizes or any(source.of_spectrum for source in operands)
+        of_spectrum = sizes and (affine or _grows(probe))
+        written = replace(written, of_spectrum=of_spectrum)
         if operands and affine and _are_given(operands):
-            return replace(written, origin=Origin.GIVEN, of_sound=of_sound)
+            return replace(written, origin=Origin.GIVEN, of_sound=bool(sounds))
         if why := _why_written(body, operands, found, size):
             return replace(written, why=why)
         span = _settle(found, operands, size)
         trained = trained or not affine
-        of_sound = of_sound and not trained
-        return Source(origin=Origin.LEARNED, span=span, trained=trained, of_sound=of_sound)
+        return Source(
+            origin=Origin.LEARNED,
+            span=span,
+            trained=trained,
+            of_sound=bool(sounds) and not trained,
+            of_spectrum=of_spectrum,
+        )
 
 
 def _is_sound(tensor: Tensor) -> bool:
@@ -266,6 +289,13 @@ def _why_written(body: Body, operands: list[Source], found: np.ndarray, size: fl
     if is_tiny(size):
         return f"it is about {size:.1g}: half loses digits below {HALF_NORMAL:.2g}"
     return ""
+
+
+def _grows(probe: Probe) -> bool:
+    """Return whether results grow about as operands do: roots and ramps, but not logarithms."""
+    found = (np.abs(probe.results(limit)) for limit in (1.0, LARGE))
+    at_one, at_large = (sizes[np.isfinite(sizes)].max(initial=0.0) for sizes in found)
+    return bool(at_large > at_one * _ROOT)
 
 
 def _fold(graph: Graph, body: Body, made: Source) -> Source:
