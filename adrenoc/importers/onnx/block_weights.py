@@ -65,7 +65,7 @@ def _weights_of(
     if opened is None:
         return None
     own = attributes(opened)
-    block, axis = int(str(own.get("block_size", 0))), int(str(own.get("axis", 1)))
+    block, axis = own.get("block_size", 0), own.get("axis", 1)
     values = [_value(graph, makers, name) for name in opened.input if name]
     if any(value is None for value in values) or block < _LEAST_BLOCK or block & (block - 1):
         return None

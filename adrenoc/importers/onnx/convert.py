@@ -215,22 +215,22 @@ class _Importer(ONNXGraphImporter):
         self._nodes[name] = value
         if isinstance(value, relax.Var):
             self.tensors.setdefault(value.name, name)
-        expected = self._graph.types.get(name)
+        expected = self._graph.shape_of(name)
         found = static_shape(value)
         if found is None:
             raise ValueError(_SHAPE_OF_DATA)
-        if expected is not None and expected.shape is not None and expected.shape != found:
+        if expected not in (None, found):
             raise ValueError(
                 f"TVM's frontend gives '{name}' the shape {list(found)}, ONNX says "
-                f"{list(expected.shape)}"
+                f"{list(expected or ())}"
             )
 
     def _stand_in(self, node: onnx.NodeProto) -> None:
         """Bind the outputs of a failed node to something of the right type, to go on."""
         for name in (name for name in node.output if name):
-            known = self._graph.types.get(name)
-            shape = known.shape if known and known.shape is not None else (1,)
-            if known is None or known.shape is None:
+            known, shape = self._graph.types.get(name), self._graph.shape_of(name)
+            if shape is None:
                 self._untold.add(name)
+                shape = (1,)
             dtype = known.dtype if known else "float32"
             self._nodes[name] = self.bb.emit(relax.op.zeros(shape, dtype))

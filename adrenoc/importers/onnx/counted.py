@@ -159,20 +159,18 @@ def _missing(dtype: str, value: int) -> int:
 
 
 def _most_rows(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None:
-    scores = graph.types.get(node.input[1])
+    scores = graph.shape_of(node.input[1])
     most = node.input[2] if len(node.input) > 2 else ""
-    if scores is None or scores.shape is None or len(scores.shape) != 3:
+    if scores is None or len(scores) != 3:
         return None
     if most and most not in graph.constants:
         return None
     limit = max(int(graph.scalar(most)), 0) if most else 0
-    batch, classes, boxes = scores.shape
+    batch, classes, boxes = scores
     return batch * classes * min(limit, boxes), 3
 
 
 def _most(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None:
     """Return the shape of NonZero's result where every element counts."""
-    known = graph.types.get(node.input[0])
-    if known is None or not known.shape:
-        return None
-    return len(known.shape), int(np.prod(known.shape))
+    shape = graph.shape_of(node.input[0])
+    return (len(shape), int(np.prod(shape))) if shape else None

@@ -75,12 +75,14 @@ def _find_mask(graph: OnnxGraph, places: str) -> str:
     turned = graph.find_maker(places)
     if turned is None or turned.op_type != "Transpose":
         return ""
-    order: Any = attributes(turned).get("perm", [1, 0])
     found = graph.find_maker(turned.input[0])
-    if list(order) != [1, 0] or found is None or found.op_type != "NonZero":
+    if (
+        attributes(turned).get("perm", [1, 0]) != [1, 0]
+        or found is None
+        or found.op_type != "NonZero"
+    ):
         return ""
-    known = graph.types.get(found.input[0])
-    return "" if known is None or known.shape is None else found.input[0]
+    return "" if graph.shape_of(found.input[0]) is None else found.input[0]
 
 
 def _find_values(graph: OnnxGraph, updates: str, mask: str) -> str:
@@ -89,10 +91,10 @@ def _find_values(graph: OnnxGraph, updates: str, mask: str) -> str:
     name = updates
     while (node := graph.find_maker(name)) is not None and _keeps_order(graph, node, mask):
         name = node.input[0]
-    known, counted = graph.types.get(name), graph.counted.get(name)
-    if known is None or not known.shape or (counted is not None and counted.axis != 0):
+    shape, counted = graph.shape_of(name), graph.counted.get(name)
+    if not shape or (counted is not None and counted.axis != 0):
         return ""
-    return name if math.prod(known.shape) else ""
+    return name if math.prod(shape) else ""
 
 
 def _keeps_order(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
@@ -114,13 +116,12 @@ def _keeps_order(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
 def _is_as_it_was(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
     """Return whether an Expand to as many rows as places leaves its input: its rows are of that
     mask."""
-    known, counted = graph.types.get(node.input[0]), graph.counted.get(node.input[0])
-    wanted = graph.types.get(node.input[1])
-    if known is None or not known.shape or counted is None or wanted is None:
+    shape, counted = graph.shape_of(node.input[0]), graph.counted.get(node.input[0])
+    if not shape or counted is None:
         return False
     found = graph.find_maker(counted.source)
     is_same = found is not None and _root(graph, found.input[0]) == _root(graph, mask)
-    return is_same and 1 not in known.shape and wanted.shape == (len(known.shape),)
+    return is_same and 1 not in shape and graph.shape_of(node.input[1]) == (len(shape),)
 
 
 def _root(graph: OnnxGraph, name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import onnx
 
@@ -37,8 +36,7 @@ def follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
         rule = _follow_elements
     if rule is not None and node.op_type in _OF_FIRST and set(own) != {node.input[0]}:
         rule = None
-    known = [graph.types.get(name) for name in (*node.input, *node.output) if name]
-    is_known = all(t is not None and t.shape is not None for t in known)
+    is_known = None not in [graph.shape_of(name) for name in (*node.input, *node.output) if name]
     axis = rule(graph, node, own) if rule is not None and own and is_known else None
     if axis is None:
         what = f"'{next(iter(own))}'" if own else "a tensor of the graph around it"
@@ -56,8 +54,7 @@ def _find_counted(graph: OnnxGraph, node: onnx.NodeProto) -> dict[str, Counted]:
 
 
 def _shape(graph: OnnxGraph, name: str) -> tuple[int, ...]:
-    known = graph.types.get(name)
-    return (known.shape if known is not None else None) or ()
+    return graph.shape_of(name) or ()
 
 
 def _ints(graph: OnnxGraph, node: onnx.NodeProto, index: int, name: str) -> list[int] | None:
@@ -65,13 +62,12 @@ def _ints(graph: OnnxGraph, node: onnx.NodeProto, index: int, name: str) -> list
     if len(node.input) > index and node.input[index]:
         value = graph.constants.get(node.input[index])
         return None if value is None else [int(v) for v in value.reshape(-1)]
-    given: Any = attributes(node).get(name)
+    given = attributes(node).get(name)
     return None if given is None else [int(v) for v in given]
 
 
 def _axis(node: onnx.NodeProto, rank: int, missing: int = 0) -> int:
-    value: Any = attributes(node).get("axis", missing)
-    return int(value) % rank if rank else 0
+    return attributes(node).get("axis", missing) % rank if rank else 0
 
 
 def _follow_elements(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
@@ -92,8 +88,7 @@ def _follow_elements(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | 
 
 def _transpose(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     rank = len(_shape(graph, node.input[0]))
-    order: Any = attributes(node).get("perm", range(rank)[::-1])
-    return list(order).index(own[node.input[0]].axis)
+    return list(attributes(node).get("perm", range(rank)[::-1])).index(own[node.input[0]].axis)
 
 
 def _squeeze(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:

@@ -8,13 +8,12 @@ Before -> after, of up to 18 rows u for places i of x [9, 32]:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes
+from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes, copy_node
 
 Mask = Callable[[OnnxGraph, str, str, int], str]
 """Puts a number into the missing entries of a tensor: graph, tensor, label, number."""
@@ -36,8 +35,7 @@ def scatter_found(
     by_row = node.op_type == "ScatterND"
     if one != other or (by_row and (places.shape[-1] != 1 or one.axis == len(places.shape) - 1)):
         return None
-    value: Any = attributes(node).get("axis", 0)
-    axis = 0 if by_row else int(value) % len(known.shape)
+    axis = 0 if by_row else attributes(node).get("axis", 0) % len(known.shape)
     extent, prefix = known.shape[axis], f"{node.output[0]}/found/"
     shape = (*known.shape[:axis], 1, *known.shape[axis + 1 :])
     graph.set_constant(f"{prefix}beyond", np.zeros(shape, known.dtype))
@@ -46,8 +44,7 @@ def scatter_found(
     longer = (*known.shape[:axis], extent + 1, *known.shape[axis + 1 :])
     for name in ("longer", "whole"):
         graph.types[f"{prefix}{name}"] = TensorType(element=known.element, shape=longer)
-    scatter = onnx.NodeProto()
-    scatter.CopyFrom(node)
+    scatter = copy_node(node)
     masked = mask(graph, indices, f"from_{extent}", extent), mask(graph, updates, "updates", 0)
     scatter.input[:] = [f"{prefix}longer", *masked]
     scatter.output[:] = [f"{prefix}whole"]

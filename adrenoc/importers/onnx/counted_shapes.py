@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -31,18 +30,16 @@ def state_shape(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     """Give a Reshape or Expand of a counted tensor a constant shape, where that says the same."""
     if node.op_type not in ("Reshape", "Expand") or len(node.input) < 2:
         return
-    own, known = graph.counted.get(node.input[0]), graph.types.get(node.input[0])
-    if node.input[1] in graph.constants or own is None or known is None or known.shape is None:
+    own, known = graph.counted.get(node.input[0]), graph.shape_of(node.input[0])
+    if node.input[1] in graph.constants or own is None or known is None:
         return
     extents = _extents(graph, node.input[1])
     if extents is None or any(
         e.counted is not None and e.counted.source != own.source for e in extents
     ):
         return
-    if node.op_type == "Reshape":
-        shape = _reshape(known.shape, extents)
-    else:
-        shape = _expand(known.shape, own, extents)
+    is_expand = node.op_type == "Expand"
+    shape = _expand(known, own, extents) if is_expand else _reshape(known, extents)
     if shape is not None:
         name = f"{node.output[0]}/shape"
         graph.set_constant(name, np.array(shape, np.int64))
@@ -86,13 +83,13 @@ def _extents(graph: OnnxGraph, name: str) -> list[_Extent] | None:
 
 
 def _shape(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
-    known, counted = graph.types.get(node.input[0]), graph.counted.get(node.input[0])
-    if known is None or known.shape is None:
+    shape, counted = graph.shape_of(node.input[0]), graph.counted.get(node.input[0])
+    if shape is None:
         return None
-    extents = [_Extent(extent) for extent in known.shape]
+    extents = [_Extent(extent) for extent in shape]
     if counted is not None:
         extents[counted.axis] = _Extent(extents[counted.axis].most, counted)
-    attrs: Any = attributes(node)
+    attrs = attributes(node)
     return extents[slice(attrs.get("start", 0), attrs.get("end"))]
 
 
@@ -145,7 +142,7 @@ def _is_minus_one(graph: OnnxGraph, name: str) -> bool:
 
 
 def _is_of_ones(node: onnx.NodeProto) -> bool:
-    value: Any = attributes(node).get("value")
+    value = attributes(node).get("value")
     if node.op_type != "ConstantOfShape" or value is None:
         return False
     return bool((onnx.numpy_helper.to_array(value) == 1).all())

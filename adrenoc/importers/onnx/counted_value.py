@@ -11,7 +11,6 @@ Before -> after, of x [3, 8, 6] and m [3, 8]:
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import onnx
@@ -68,8 +67,7 @@ def _find_mask(graph: OnnxGraph, places: str) -> str:
     if node.op_type == "Transpose" and _is_turned(node):
         found = graph.find_maker(node.input[0])
         return found.input[0] if found is not None and found.op_type == "NonZero" else ""
-    axis: Any = attributes(node).get("axis", 0)
-    if node.op_type != "Concat" or axis not in (-1, 1):
+    if node.op_type != "Concat" or attributes(node).get("axis", 0) not in (-1, 1):
         return ""
     columns = [_find_column(graph, name) for name in node.input]
     source = columns[0][0]
@@ -78,18 +76,17 @@ def _find_mask(graph: OnnxGraph, places: str) -> str:
 
 
 def _is_turned(node: onnx.NodeProto) -> bool:
-    order: Any = attributes(node).get("perm", [1, 0])
-    return list(order) == [1, 0]
+    return bool(attributes(node).get("perm", [1, 0]) == [1, 0])
 
 
 def _find_column(graph: OnnxGraph, name: str) -> tuple[str, int]:
     """Of which mask, and of which of its axes, a column says the places; ("", 0) of others."""
     extents = set()
     while (node := graph.find_maker(name)) is not None:
-        known = graph.types.get(name)
-        if known is None or known.shape is None:
+        shape = graph.shape_of(name)
+        if shape is None:
             break
-        extents.add(math.prod(known.shape))
+        extents.add(math.prod(shape))
         if node.op_type in ("Split", "Gather"):
             return _read_column(graph, node, name) if len(extents) == 1 else ("", 0)
         if node.op_type not in _KEEPS_ENTRIES:
@@ -104,9 +101,8 @@ def _read_column(graph: OnnxGraph, node: onnx.NodeProto, name: str) -> tuple[str
         turned, axis = graph.find_maker(turned.input[0]), 1
     if turned is None or turned.op_type != "NonZero":
         return "", 0
-    along: Any = attributes(node).get("axis", 0)
     rank = len(graph.types[turned.input[0]].shape or ())
-    if along % 2 != axis:
+    if attributes(node).get("axis", 0) % 2 != axis:
         return "", 0
     if node.op_type == "Split":
         index = list(node.output).index(name)

@@ -24,14 +24,14 @@ def _tell_resize(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
     if node.op_type != "Resize" or len(node.input) < 3:
         return
     attrs = attributes(node)
-    scales, known = graph.constants.get(node.input[2]), graph.types.get(node.input[0])
+    scales, shape = graph.constants.get(node.input[2]), graph.shape_of(node.input[0])
     if attrs.get("coordinate_transformation_mode") != b"align_corners" or scales is None:
         return
-    if known is None or not known.shape:
+    if not shape:
         return
-    axes = attrs.get("axes") or range(len(known.shape))
-    for axis, scale in zip(axes, scales.reshape(-1), strict=False):  # type: ignore[call-overload]
-        extent = known.shape[axis % len(known.shape)]
+    axes = attrs.get("axes") or range(len(shape))
+    for axis, scale in zip(axes, scales.reshape(-1), strict=False):
+        extent = shape[axis % len(shape)]
         scaled = extent * float(scale)
         if math.isfinite(scaled) and abs(scaled - round(scaled)) > _WHOLE:
             yield Decision(

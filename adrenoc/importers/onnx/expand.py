@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import onnx
 
-from adrenoc.importers.onnx.graph import OnnxGraph, is_standard
+from adrenoc.importers.onnx.graph import OnnxGraph, copy_node, is_standard
 from adrenoc.importers.onnx.unroll import rename
 
 
@@ -89,8 +89,7 @@ def _instantiate(
     names.update(formal)
     result = []
     for template in body.node:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(template)
+        copy = copy_node(template)
         rename(copy, names)
         _fill_in(copy, given)
         result.append(copy)

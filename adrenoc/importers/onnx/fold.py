@@ -280,15 +280,15 @@ class _Folder:
         return known is not None and known.element == attributes(node).get("to")
 
     def _fold_shape(self, node: onnx.NodeProto) -> bool:
-        known = self.graph.types.get(node.input[0])
-        if known is None or known.shape is None:
+        shape = self.graph.shape_of(node.input[0])
+        if shape is None:
             return False
         attrs = attributes(node)
         if node.op_type == "Size":
-            value = np.array(int(np.prod(known.shape)), dtype=np.int64)
+            value = np.array(int(np.prod(shape)), dtype=np.int64)
         else:
             window = slice(attrs.get("start", 0), attrs.get("end"))
-            value = np.array(known.shape, dtype=np.int64)[window]
+            value = np.array(shape, dtype=np.int64)[window]
         self._set(node.output[0], value)
         return True
 
@@ -324,8 +324,7 @@ class _Folder:
             node.input[:] = kept
 
     def _is_empty(self, name: str) -> bool:
-        known = self.graph.types.get(name)
-        shape = known.shape if known is not None else None
+        shape = self.graph.shape_of(name)
         if shape is None or 0 not in shape or min(shape) < 0:
             return False
         return math.prod(extent or 1 for extent in shape) <= MOST_ADDRESSED

@@ -153,8 +153,8 @@ class AttentionFinder:
 
     def _of_softmax(self, softmax: onnx.NodeProto) -> FoundAttention | None:
         axis = attributes(softmax).get("axis", -1)
-        known = self.graph.types.get(softmax.input[0])
-        if known is None or known.shape is None or axis not in (-1, len(known.shape) - 1):
+        shape = self.graph.shape_of(softmax.input[0])
+        if shape is None or axis not in (-1, len(shape) - 1):
             return None
         name, sinks = self._weights.read_sinks(softmax.input[0])
         mixed = self._weights.find_mix(softmax, sunk=sinks is not None)
@@ -196,17 +196,17 @@ class AttentionFinder:
         readers = self.readers.get(name, [])
         if len(readers) != 1 or not parts_heads(self.graph, readers[0]):
             return name
-        known = self.graph.types[readers[0].output[0]]
-        return str(readers[0].output[0]) if len(known.shape or ()) == BATCHED else name
+        apart = str(readers[0].output[0])
+        return apart if len(self.graph.shape_of(apart) or ()) == BATCHED else name
 
     def _of_node(self, node: onnx.NodeProto) -> FoundAttention | None:
         """Return the standard's own operator, on heads that are apart."""
         own = attributes(node)
         plain = {"qk_matmul_output_mode": 0, "softmax_precision": 1}
-        known = self.graph.types.get(node.input[0])
+        shape = self.graph.shape_of(node.input[0])
         if any(own.get(name, value) != value for name, value in plain.items()):
             return None
-        if known is None or known.shape is None or len(known.shape) != 4 or len(node.input) > 6:
+        if shape is None or len(shape) != 4 or len(node.input) > 6:
             return None
         if len(node.output) > 3 and node.output[3]:
             return None
@@ -229,16 +229,14 @@ class AttentionFinder:
         masks = [FoundMask(name=n) for n in node.input[3:4] if n]
         if any(mask.name not in self.graph.constants for mask in masks):
             return None
-        scale: object = own.get("scale")
-        cap: object = own.get("softcap", 0.0)
         return FoundAttention(
             query=node.input[0],
             latent=latent,
             keys=found[0],
             values=found[1],
             out=node.output[0],
-            scale=known.shape[3] ** -0.5 if scale is None else float(str(scale)),
-            cap=float(str(cap)),
+            scale=own.get("scale", shape[3] ** -0.5),
+            cap=own.get("softcap", 0.0),
             masks=masks,
             causal=bool(own.get("is_causal", 0)),
             before=len(node.output) < 2,
@@ -247,18 +245,18 @@ class AttentionFinder:
     def _of_fused(self, node: onnx.NodeProto) -> FoundAttention | None:
         """onnxruntime's operator, with the past inside or joined before it."""
         own, given = attributes(node), [*node.input, *[""] * (10 - len(node.input))]
-        known = self.graph.types.get(node.input[0])
+        shape = self.graph.shape_of(node.input[0])
         mask = given[5]
         if any(given[at] for at in (4, 8, 9)) or not own.get("num_heads"):
             return None
         bias = self.graph.constants.get(given[3])
         if given[3] and bias is None:
             return None
-        if known is None or known.shape is None or len(known.shape) != 3:
+        if shape is None or len(shape) != 3:
             return None
         if mask and mask not in self.graph.constants:
             return None
-        heads = int(str(own["num_heads"]))
+        heads = own["num_heads"]
         found = []
         for at in (1, 2):
             inside = node.output[at] if len(node.output) > at else ""
@@ -269,13 +267,12 @@ class AttentionFinder:
             if held is None or held[1] != 1.0 or bias is not None:
                 return None
             found.append(held[0])
-        scale = float(str(own.get("scale", 0.0)))
         return FoundAttention(
             query=node.input[0],
             keys=found[0],
             values=found[1],
             out=node.output[0],
-            scale=scale or (known.shape[2] // heads) ** -0.5,
+            scale=own.get("scale") or (shape[2] // heads) ** -0.5,
             masks=[FoundMask(name=mask)] if mask else [],
             flat=True,
             bias=bias,
@@ -315,18 +312,18 @@ class AttentionFinder:
         heads: int,
     ) -> float | None:
         """Return what a cache is multiplied by; None where it does not come out by its heads."""
-        made = self.graph.types.get(source)
-        if made is None or made.shape is None:
+        made = self.graph.shape_of(source)
+        if made is None:
             return None
-        numbers = np.random.default_rng(0).standard_normal(made.shape)
-        held = numbers.astype(made.dtype)
+        numbers = np.random.default_rng(0).standard_normal(made)
+        held = numbers.astype(self.graph.types[source].dtype)
         seen = evaluate_chain(self.graph, chain, {source: held}, result) if chain else held
         if seen is None or seen.ndim not in (3, 4):
             return None
         if heads and seen.ndim == 3 and seen.shape[2] % heads == 0:
             seen = seen.reshape(*seen.shape[:2], heads, -1).transpose(0, 2, 1, 3)
         seen = seen[None] if seen.ndim == 3 else seen
-        expected = np.repeat(held, max(seen.shape[1] // made.shape[1], 1), axis=1)
+        expected = np.repeat(held, max(seen.shape[1] // made[1], 1), axis=1)
         if turned:
             expected = expected.transpose(0, 1, 3, 2)
         if seen.shape != expected.shape:
@@ -344,8 +341,7 @@ class AttentionFinder:
             if factor is not None:
                 name, scale = factor[0], scale * factor[1]
             elif parts_heads(self.graph, node):
-                known = self.graph.types[node.input[0]]
-                if len(known.shape or ()) != BATCHED:
+                if len(self.graph.shape_of(node.input[0]) or ()) != BATCHED:
                     break
                 name = node.input[0]
             else:

@@ -64,7 +64,7 @@ class LatentFinder:
         sources = tuple(name for name in caches if name in reached)
         if None in parts or len(sources) != 2:
             return None
-        shapes = [graph.types[name].shape or () for name in sources]
+        shapes = [graph.shape_of(name) or () for name in sources]
         if any(len(shape) != _BY_HEADS or shape[:2] != (1, 1) for shape in shapes):
             return None
         widths = [shape[3] for shape in shapes]
@@ -122,7 +122,7 @@ def _find_matrix(
     if part is None:
         return None
     first = next(iter(widths))
-    rows, whole = (graph.types[first].shape or ())[2], sum(widths.values())
+    rows, whole = (graph.shape_of(first) or ())[2], sum(widths.values())
     unit = _apply(graph, part, name, np.eye(rows, whole), widths, turned=turned)
     noise = np.random.default_rng(0).standard_normal((rows, whole))
     seen = _apply(graph, part, name, noise, widths, turned=turned)

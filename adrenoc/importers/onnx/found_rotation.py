@@ -42,18 +42,17 @@ def find_rotation(finder: AttentionFinder, name: str) -> FoundRotation | None:
 
 
 def _is_last_axis(finder: AttentionFinder, node: onnx.NodeProto, name: str) -> bool:
-    known = finder.graph.types.get(name)
-    axes = (-1,) if known is None or known.shape is None else (-1, len(known.shape) - 1)
-    return attributes(node).get("axis") in axes
+    shape = finder.graph.shape_of(name)
+    return attributes(node).get("axis") in (-1, -1 if shape is None else len(shape) - 1)
 
 
 def _of_node(finder: AttentionFinder, node: onnx.NodeProto) -> FoundRotation | None:
     constants, own = finder.graph.constants, attributes(node)
     given = [name for name in node.input if name]
-    known = finder.graph.types.get(node.input[0])
+    shape = finder.graph.shape_of(node.input[0])
     if len(given) != 3 or any(name not in constants for name in given[1:]):
         return None
-    if known is None or known.shape is None or len(known.shape) != 4:
+    if shape is None or len(shape) != 4:
         return None
     width = 2 * constants[given[1]].shape[-1]
     return FoundRotation(
@@ -73,10 +72,10 @@ def _of_part(finder: AttentionFinder, node: onnx.NodeProto) -> FoundRotation | N
     first, rest = _slice_of(finder, turned.x), _slice_of(finder, node.input[1])
     if first is None or rest is None or first[0] != rest[0]:
         return None
-    known = finder.graph.types.get(first[0])
-    if known is None or known.shape is None:
+    shape = finder.graph.shape_of(first[0])
+    if shape is None:
         return None
-    whole = (first[1:], rest[1:]) == ((0, turned.width), (turned.width, known.shape[-1]))
+    whole = (first[1:], rest[1:]) == ((0, turned.width), (turned.width, shape[-1]))
     return FoundRotation(**{**vars(turned), "x": first[0]}) if whole else None
 
 
@@ -96,10 +95,10 @@ def _of_halves(finder: AttentionFinder, name: str) -> FoundRotation | None:
             return None
         parts.append((others[0], tables[0]))
     for (x, cos), (swapped, sin) in (parts, parts[::-1]):
-        known = finder.graph.types.get(x)
-        if known is None or known.shape is None or len(known.shape) != 4:
+        shape = finder.graph.shape_of(x)
+        if shape is None or len(shape) != 4:
             continue
-        width = known.shape[3]
+        width = shape[3]
         if _is_swap(finder, swapped, x, width) and _is_doubled(constants, cos, sin, width):
             return FoundRotation(x=x, cos=cos, sin=sin, width=width, interleaved=False)
     return None
@@ -133,22 +132,20 @@ def _slice_of(finder: AttentionFinder, name: str) -> tuple[str, int, int] | None
     node = finder.makers.get(name)
     if node is None or not is_standard(node) or node.op_type not in ("Slice", "Split"):
         return None
-    known, part = finder.graph.types.get(node.input[0]), finder.graph.types.get(name)
-    if known is None or known.shape is None or part is None or part.shape is None:
+    whole, part = finder.graph.shape_of(node.input[0]), finder.graph.shape_of(name)
+    if whole is None or part is None or whole[:-1] != part[:-1]:
         return None
-    size = known.shape[-1]
-    if known.shape[:-1] != part.shape[:-1]:
-        return None
+    size = whole[-1]
     if node.op_type == "Split":
         before = list(node.output)[: list(node.output).index(name)]
-        types = [finder.graph.types.get(one) for one in before]
-        if any(one is None or one.shape is None for one in types):
+        shapes = [shape for one in before if (shape := finder.graph.shape_of(one)) is not None]
+        if len(shapes) != len(before):
             return None
-        begin = sum(one.shape[-1] for one in types if one is not None and one.shape is not None)
-        return str(node.input[0]), begin, begin + part.shape[-1]
+        begin = sum(shape[-1] for shape in shapes)
+        return str(node.input[0]), begin, begin + part[-1]
     begin, end = _bounds_of(finder, node)
     begin, end = (max(0, n + size) if n < 0 else min(n, size) for n in (begin, end))
-    return (str(node.input[0]), begin, end) if end - begin == part.shape[-1] else None
+    return (str(node.input[0]), begin, end) if end - begin == part[-1] else None
 
 
 def _bounds_of(finder: AttentionFinder, node: onnx.NodeProto) -> tuple[int, int]:

@@ -105,9 +105,8 @@ def parts_heads(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     alone."""
     if node.op_type != "Reshape":
         return False
-    known = [graph.types.get(name) for name in (node.input[0], node.output[0])]
-    shapes = [one.shape for one in known if one is not None and one.shape is not None]
-    return len(shapes) == len(known) and shapes[0][-2:] == shapes[1][-2:]
+    before, after = graph.shape_of(node.input[0]), graph.shape_of(node.output[0])
+    return before is not None and after is not None and before[-2:] == after[-2:]
 
 
 def scalar_factor(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, float] | None:

@@ -81,8 +81,7 @@ class Weights:
 
     def _drops_last(self, node: onnx.NodeProto) -> bool:
         """Return whether a Slice leaves all but the last number of each row."""
-        shapes = [self.graph.types[n].shape for n in (node.input[0], node.output[0])]
-        before, after = shapes
+        before, after = (self.graph.shape_of(n) for n in (node.input[0], node.output[0]))
         if node.op_type != "Slice" or before is None or after is None:
             return False
         start = self.graph.constants.get(node.input[1]) if len(node.input) > 1 else None

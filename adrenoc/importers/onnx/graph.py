@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -96,6 +97,11 @@ class OnnxGraph:
         self.types[name] = TensorType(
             element=onnx.helper.np_dtype_to_tensor_dtype(value.dtype), shape=value.shape
         )
+
+    def shape_of(self, name: str) -> tuple[int, ...] | None:
+        """Return the static shape of a tensor, or None where it is not known."""
+        known = self.types.get(name)
+        return None if known is None else known.shape
 
     def find_maker(self, name: str) -> onnx.NodeProto | None:
         """Return the node that makes a tensor, of those that are there so far."""
@@ -206,12 +212,19 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 yield from all_nodes(graph.node)
 
 
+def copy_node(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Return the node with memory of its own: a part of a message keeps all of it, weights too."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
 def is_standard(node: onnx.NodeProto) -> bool:
     """Return whether the operator is the one that the ONNX standard has by this name."""
     return node.domain in STANDARD_DOMAINS
 
 
-def attributes(node: onnx.NodeProto) -> dict[str, object]:
+def attributes(node: onnx.NodeProto) -> dict[str, Any]:
     """Return the attributes of a node as Python values."""
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 

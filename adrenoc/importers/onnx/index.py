@@ -24,10 +24,10 @@ def wrap_index(node: Node, index: int, extents: np.ndarray) -> relax.Expr:
     value = constant_value(expr)
     if value is not None:
         return make_constant(np.where(value < 0, value + extents, value).astype(np.int32))
-    expr = node.emit(relax.op.astype(expr, "int32"))
+    expr = node.emit(expr.astype("int32"))
     extent = make_constant(np.asarray(extents, np.int32))
-    negative = node.emit(relax.op.less(expr, make_constant(np.array(0, np.int32))))
-    return node.emit(relax.op.where(negative, node.emit(relax.op.add(expr, extent)), expr))
+    negative = expr < make_constant(np.array(0, np.int32))
+    return relax.op.where(negative, expr + extent, expr)
 
 
 def _gather_elements(node: Node) -> relax.Expr:
@@ -39,10 +39,9 @@ def _gather_elements(node: Node) -> relax.Expr:
 
 def _gather_nd(node: Node) -> relax.Expr:
     shape, batch = node.shape(), int(node.attrs.get("batch_dims", 0))
-    depth = node.shape(1)[-1]
-    index = wrap_index(node, 1, np.array(shape[batch : batch + depth]))
+    index = wrap_index(node, 1, np.array(shape[batch : batch + node.shape(1)[-1]]))
     # Relax takes int64 alone.
-    index = node.emit(relax.op.astype(index, "int64"))
+    index = index.astype("int64")
     return relax.op.gather_nd(node.inputs[0], index, batch_dims=batch)
 
 
@@ -54,7 +53,7 @@ def _scatter_elements(node: Node) -> relax.Expr:
     data = node.inputs[0]
 
     def part(begins: list[int], ends: list[int]) -> relax.Expr:
-        return node.emit(relax.op.strided_slice(data, list(range(len(shape))), begins, ends))
+        return relax.op.strided_slice(data, list(range(len(shape))), begins, ends)
 
     ends = [counts[a] if a in short else extent for a, extent in enumerate(shape)]
     reached = part([0] * len(shape), ends) if short else data
@@ -87,21 +86,16 @@ def _one_hot(node: Node) -> relax.Expr:
     extent = int(depth)
     rank = len(node.shape()) + 1
     axis = int(node.attrs.get("axis", -1)) % rank
-    index = node.emit(relax.op.astype(node.inputs[0], "int32"))
-    negative = node.emit(relax.op.less(index, make_constant(np.array(0, np.int32))))
-    from_end = node.emit(relax.op.add(index, make_constant(np.array(extent, np.int32))))
-    index = node.emit(relax.op.where(negative, from_end, index))
-    index = node.emit(relax.op.expand_dims(index, axis))
+    index = node.inputs[0].astype("int32")
+    negative = index < make_constant(np.array(0, np.int32))
+    from_end = index + make_constant(np.array(extent, np.int32))
+    index = relax.op.expand_dims(relax.op.where(negative, from_end, index), axis)
     along = [extent if a == axis else 1 for a in range(rank)]
     check_grown(extent)
     numbers = make_constant(np.arange(extent, dtype=np.int32).reshape(along))
-    hit = node.emit(relax.op.equal(index, numbers))
+    hit = relax.op.equal(index, numbers)
     off, on = (
-        node.emit(
-            relax.op.squeeze(
-                node.emit(relax.op.strided_slice(node.inputs[2], [0], [i], [i + 1])), [0]
-            )
-        )
+        relax.op.squeeze(relax.op.strided_slice(node.inputs[2], [0], [i], [i + 1]), [0])
         for i in (0, 1)
     )
     return relax.op.where(hit, on, off)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx
@@ -167,7 +166,7 @@ def _resized_type(
     if factors is None or not factors.size or source.shape is None:
         return inferred
     shape = list(source.shape)
-    axes: Any = attributes(node).get("axes") or range(len(shape))
+    axes = attributes(node).get("axes") or range(len(shape))
     for axis, factor in zip(axes, factors.reshape(-1).tolist(), strict=True):
         if not 0 < factor <= _LARGEST_FACTOR:
             raise ModelFormatError(
@@ -185,8 +184,7 @@ def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> 
     if inferred.shape is None or not attributes(node).get("onesided", 1):
         return inferred
     frame = node.input[3] if len(node.input) > 3 else ""
-    window = graph.types.get(node.input[2]) if len(node.input) > 2 else None
-    extents = (window.shape if window is not None else None) or (0,)
+    extents = (graph.shape_of(node.input[2]) if len(node.input) > 2 else None) or (0,)
     length = int(graph.scalar(frame)) if frame in graph.constants else extents[0]
     shape = (*inferred.shape[:2], length // 2 + 1, 2)
     return TensorType(element=inferred.element, shape=shape)

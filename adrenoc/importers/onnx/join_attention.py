@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -287,19 +286,18 @@ class _Joiner:
     def _is_flat(self, name: str, *, flat: bool) -> bool:
         """Return whether a tensor of an attention that takes such ones is [1, tokens, heads *
         head]."""
-        known = self.graph.types.get(name)
-        return flat and known is not None and len(known.shape or ()) == _FLAT_AXES
+        return flat and len(self.graph.shape_of(name) or ()) == _FLAT_AXES
 
     def _width(self, name: str, *, flat: bool) -> int:
         """Numbers of all heads of a token."""
         if self._is_flat(name, flat=flat):
-            return (self.graph.types[name].shape or (0,))[-1]
+            return (self.graph.shape_of(name) or (0,))[-1]
         heads, head = self._heads(name)
         return heads * head
 
     def _extents_of(self, cache: FoundCache) -> tuple[int, int]:
         """Heads and numbers a head that a cache keeps."""
-        shape = self.graph.types[cache.past].shape or ()
+        shape = self.graph.shape_of(cache.past) or ()
         return shape[1], shape[3]
 
     def _heads(self, name: str) -> tuple[int, int]:
@@ -308,8 +306,7 @@ class _Joiner:
         Raises:
             NotCoveredError: it is of another form.
         """
-        known = self.graph.types.get(name)
-        given = None if known is None else known.shape
+        given = self.graph.shape_of(name)
         shape = (1, *given) if given is not None and len(given) == _FLAT_AXES else given
         if shape is None or len(shape) != BATCHED or (shape[0], shape[2]) != (1, self.tokens):
             raise NotCoveredError(
@@ -329,25 +326,23 @@ class _Joiner:
         maker = self.finder.makers.get(name)
         apart = ""
         if maker is not None and maker.op_type == "Transpose":
-            order: Any = attributes(maker).get("perm")
-            if order == turn:
-                apart = maker.input[0]
+            apart = maker.input[0] if attributes(maker).get("perm") == turn else ""
         if not apart:
             apart = self.tables.name("apart")
             nodes.append(helper.make_node("Transpose", [name], [apart], perm=turn))
         before = self.finder.makers.get(apart)
-        width = heads * head
+        shape = (1, self.tokens, heads * head)
         if before is not None and before.op_type == "Reshape":
-            known = self.graph.types.get(before.input[0])
-            if known is not None and known.shape == (1, self.tokens, width):
-                return str(before.input[0])
+            joined = str(before.input[0])
+            if self.graph.shape_of(joined) == shape:
+                return joined
         whole = self.tables.name("rows")
-        nodes.append(self._reshape(apart, whole, 1, self.tokens, width))
+        nodes.append(self._reshape(apart, whole, *shape))
         return whole
 
     def _turn_of(self, name: str) -> list[int]:
         """Return the order of axes that has heads behind tokens."""
-        batched = len(self.graph.types[name].shape or ()) == BATCHED
+        batched = len(self.graph.shape_of(name) or ()) == BATCHED
         return [0, 2, 1, 3] if batched else [1, 0, 2]
 
     def _hand_out(
@@ -357,11 +352,11 @@ class _Joiner:
         readers = self.finder.readers.get(out, [])
         turn = self._turn_of(out)
         apart = (1, self.tokens, heads, head)[-len(turn) :]
-        if len(readers) == 1 and readers[0].op_type == "Transpose":
-            order: Any = attributes(readers[0]).get("perm")
-            if order == turn and out not in self.graph.outputs:
-                nodes.append(self._reshape(mixed, readers[0].output[0], *apart))
-                return
+        is_turned = [one.op_type for one in readers] == ["Transpose"]
+        is_turned = is_turned and attributes(readers[0]).get("perm") == turn
+        if is_turned and out not in self.graph.outputs:
+            nodes.append(self._reshape(mixed, readers[0].output[0], *apart))
+            return
         name = self.tables.name("by heads")
         nodes.append(self._reshape(mixed, name, *apart))
         nodes.append(helper.make_node("Transpose", [name], [out], perm=turn))

@@ -70,11 +70,10 @@ def _join(graph: OnnxGraph, reader: RowReader, node: onnx.NodeProto) -> None:
     seen = reader.read([mask], causal=True, shifted=not sunk)
     node.input[BIAS] = ""
     if seen.bias is not None:
-        heads: object = own["num_heads"]
-        wide = np.broadcast_to(seen.bias, (int(str(heads)), seen.bias.shape[1]))
+        wide = np.broadcast_to(seen.bias, (own["num_heads"], seen.bias.shape[1]))
         node.input[BIAS] = f"{name}/by distance"
         graph.set_constant(node.input[BIAS], np.ascontiguousarray(wide))
-    before = int(str(own.get(_WINDOW, -1)))
+    before = own.get(_WINDOW, -1)
     windows = [window for window in (before, seen.window) if window > 0]
     kept = [a for a in node.attribute if a.name != _WINDOW]
     del node.attribute[:]

@@ -144,23 +144,22 @@ class _Joiner:
 
     def _head(self, attention: onnx.NodeProto) -> int:
         """Numbers of a head, 0 where nobody knows."""
-        past = self._graph.types.get(attention.input[_PAST])
-        if past is None or past.shape is None or len(past.shape) != 4:
+        past = attention.input[_PAST]
+        shape = self._graph.shape_of(past)
+        if shape is None or len(shape) != 4:
             return 0
-        return head_of(past.shape[3], NIBBLE if past.dtype == "uint8" else 0)
+        return head_of(shape[3], NIBBLE if self._graph.types[past].dtype == "uint8" else 0)
 
     def _drop(self, *nodes: onnx.NodeProto) -> None:
         self.gone.update(id(node) for node in nodes)
 
 
 def _epsilon(norm: onnx.NodeProto) -> float:
-    epsilon: Any = attributes(norm).get("epsilon", 1e-5)
-    return float(epsilon)
+    return float(attributes(norm).get("epsilon", 1e-5))
 
 
 def _number(node: onnx.NodeProto, name: str) -> int:
-    value: Any = attributes(node).get(name, 0)
-    return int(value)
+    return int(attributes(node).get(name, 0))
 
 
 def _set_inputs(node: onnx.NodeProto, inputs: list[str]) -> None:

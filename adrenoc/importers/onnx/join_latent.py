@@ -68,5 +68,5 @@ def hand_out_latent(
     nodes.append(helper.make_node("Transpose", [apart], [turned], perm=[0, 2, 1, 3]))
     matrix = tables.intern(np.ascontiguousarray(one.latent.values))
     nodes.append(helper.make_node("MatMul", [turned, matrix], [made]))
-    known = tables.graph.types[one.out].shape or (1, heads, tables.tokens, numbers)
+    known = tables.graph.shape_of(one.out) or (1, heads, tables.tokens, numbers)
     nodes.append(reshape(made, one.out, *known))

@@ -74,10 +74,9 @@ class _Finder:
             inner = scaled if narrowed is None else narrowed.input[0]
             for read, epsilon in self._scaled(inner):
                 source = self._before_cast(read, scaled) if narrowed is not None else read
-                known = self._graph.types.get(source)
-                if known is None or known.shape is None or known.shape[-1:] != value.shape:
-                    continue
-                return _Norm(read=source, gains=gains, epsilon=epsilon)
+                shape = self._graph.shape_of(source)
+                if shape is not None and shape[-1:] == value.shape:
+                    return _Norm(read=source, gains=gains, epsilon=epsilon)
         return None
 
     def _scaled(self, name: str) -> Iterator[tuple[str, float]]:
@@ -125,10 +124,10 @@ class _Finder:
         axes = own.get("axes")
         if len(mean.input) > 1 and mean.input[1]:
             axes = self._graph.constants.get(mean.input[1])
-        known = self._graph.types.get(mean.input[0])
-        if axes is None or not own.get("keepdims", 1) or known is None or known.shape is None:
+        shape = self._graph.shape_of(mean.input[0])
+        if axes is None or not own.get("keepdims", 1) or shape is None:
             return False
-        return np.asarray(axes).reshape(-1).tolist() in ([_LAST], [len(known.shape) - 1])
+        return np.asarray(axes).reshape(-1).tolist() in ([_LAST], [len(shape) - 1])
 
     def _before_cast(self, read: str, narrowed: str) -> str:
         """Return what was widened, where it was of the type that comes out; else what is read

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -49,8 +48,7 @@ class Projection:
             return int(self.operands[1].shape[1])
         if self.product.op_type == OWN_N_BITS:
             return len(self.operands[1])
-        count: Any = attributes(self.product)["N"]
-        return int(count)
+        return int(attributes(self.product)["N"])
 
     @property
     def kind(self) -> tuple[object, ...]:

@@ -85,8 +85,8 @@ def _fit(
 ) -> bool:
     """Return whether an attention can rotate in place of nodes for its queries and its keys."""
     own = attributes(attention)
-    past = graph.types.get(attention.input[3])
-    if own.get("do_rotary", 0) or past is None or past.shape is None or len(past.shape) != 4:
+    past = graph.shape_of(attention.input[3])
+    if own.get("do_rotary", 0) or past is None or len(past) != 4:
         return False
     if any(node.op_type != "RotaryEmbedding" or node.domain == "" for node in rotations):
         return False
@@ -101,7 +101,7 @@ def _fit(
     heads = (own.get("num_heads"), own.get("kv_num_heads"))
     return all(
         _is_same(makers, node.input[1], positions)
-        and _rotates_heads(kind, count, past.shape[3], 2 * table.shape[1])
+        and _rotates_heads(kind, count, past[3], 2 * table.shape[1])
         for node, kind, count in zip(rotations, kinds, heads, strict=True)
     )
 
@@ -121,7 +121,7 @@ def _join(attention: onnx.NodeProto, rotations: list[onnx.NodeProto]) -> None:
     inputs[:2] = [node.input[0] for node in rotations]
     inputs[7:9] = first.input[2:4]
     kept = [a for a in attention.attribute if a.name not in _ROTATES]
-    turned: Any = attributes(first).get("interleaved", 0)
+    turned = attributes(first).get("interleaved", 0)
     del attention.input[:], attention.attribute[:]
     attention.input.extend(inputs)
     attention.attribute.extend(

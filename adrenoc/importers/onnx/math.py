@@ -41,7 +41,7 @@ def clip(node: Node) -> relax.Expr:
     if np.isinf(low):
         return relax.op.minimum(x, node.like(high))
     if integer:
-        return relax.op.minimum(node.emit(relax.op.maximum(x, node.like(low))), node.like(high))
+        return relax.op.minimum(relax.op.maximum(x, node.like(low)), node.like(high))
     # With low > high, ONNX defines the result as high everywhere.
     return relax.op.clip(x, min(low, high), high)
 
@@ -55,7 +55,7 @@ def _is_inf(node: Node) -> relax.Expr:
         return relax.op.isinf(x)
     if positive or negative:
         return relax.op.equal(x, node.like(np.inf if positive else -np.inf))
-    return node.emit(relax.op.zeros(node.shape(), "bool"))
+    return relax.op.zeros(node.shape(), "bool")
 
 
 def _mod(node: Node) -> relax.Expr:
@@ -66,71 +66,57 @@ def _mod(node: Node) -> relax.Expr:
             return relax.op.mod(x, y)
         # As unsigned or wide as C promotes it: OpenCL has no remainder of chars and shorts.
         if dtype_of(x) in ("int8", "int16"):
-            wide = node.emit(
-                relax.op.floor_mod(
-                    node.emit(relax.op.astype(x, "int32")), node.emit(relax.op.astype(y, "int32"))
-                )
-            )
-            return relax.op.astype(wide, dtype_of(x))
+            wide = relax.op.floor_mod(x.astype("int32"), y.astype("int32"))
+            return wide.astype(dtype_of(x))
         return relax.op.floor_mod(x, y)
-    rest = node.emit(relax.op.mod(x, y))
+    rest = relax.op.mod(x, y)
     if node.attrs.get("fmod", 0):
         return rest
     zero = node.like(0)
-    opposed = node.emit(
-        relax.op.not_equal(node.emit(relax.op.less(rest, zero)), node.emit(relax.op.less(y, zero)))
-    )
-    wrong = node.emit(relax.op.logical_and(opposed, node.emit(relax.op.not_equal(rest, zero))))
-    return relax.op.where(wrong, node.emit(relax.op.add(rest, y)), rest)
+    opposed = relax.op.not_equal(rest < zero, y < zero)
+    wrong = relax.op.logical_and(opposed, relax.op.not_equal(rest, zero))
+    return relax.op.where(wrong, rest + y, rest)
 
 
 def _elu(node: Node) -> relax.Expr:
     """TVM: constants of float32 beside data of another dtype."""
     x, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
-    below = node.emit(relax.op.minimum(x, node.like(0)))
-    grown = node.emit(relax.op.subtract(node.emit(relax.op.exp(below)), node.like(1)))
-    scaled = node.emit(relax.op.multiply(grown, node.like(alpha)))
-    return relax.op.add(node.emit(relax.op.nn.relu(x)), scaled)
+    grown = relax.op.exp(relax.op.minimum(x, node.like(0))) - node.like(1)
+    return relax.op.nn.relu(x) + grown * node.like(alpha)
 
 
 def _celu(node: Node) -> relax.Expr:
     x, alpha = node.inputs[0], float(node.attrs.get("alpha", 1.0))
-    ratio = node.emit(
-        relax.op.divide(node.emit(relax.op.minimum(x, node.like(0))), node.like(alpha))
-    )
-    grown = node.emit(relax.op.subtract(node.emit(relax.op.exp(ratio)), node.like(1)))
-    scaled = node.emit(relax.op.multiply(grown, node.like(alpha)))
-    return relax.op.add(node.emit(relax.op.nn.relu(x)), scaled)
+    ratio = relax.op.minimum(x, node.like(0)) / node.like(alpha)
+    return relax.op.nn.relu(x) + (relax.op.exp(ratio) - node.like(1)) * node.like(alpha)
 
 
 def _sign(node: Node) -> relax.Expr:
     """TVM: zero of NaN."""
     x = node.inputs[0]
     one, zero = node.like(1), node.like(0)
-    above = node.emit(relax.op.greater(x, zero))
+    above = x > zero
     if dtype_of(x).startswith("uint"):
         return relax.op.where(above, one, x)
-    below = node.emit(relax.op.less(x, zero))
-    return relax.op.where(above, one, node.emit(relax.op.where(below, node.like(-1), x)))
+    below = x < zero
+    return relax.op.where(above, one, relax.op.where(below, node.like(-1), x))
 
 
 def _thresholded_relu(node: Node) -> relax.Expr:
     """TVM: a product with what is zero, which of -inf and of NaN is NaN."""
     x = node.inputs[0]
-    above = node.emit(relax.op.greater(x, node.like(float(node.attrs.get("alpha", 1.0)))))
+    above = x > node.like(float(node.attrs.get("alpha", 1.0)))
     return relax.op.where(above, x, node.like(0))
 
 
 def _lp_normalization(node: Node) -> relax.Expr:
     x, axis = node.inputs[0], int(node.attrs.get("axis", -1))
     if int(node.attrs.get("p", 2)) == 1:
-        size = node.emit(relax.op.sum(node.emit(relax.op.abs(x)), [axis], keepdims=True))
+        size = relax.op.sum(relax.op.abs(x), [axis], keepdims=True)
     else:
-        square = node.emit(relax.op.multiply(x, x))
-        size = node.emit(relax.op.sqrt(node.emit(relax.op.sum(square, [axis], keepdims=True))))
+        size = relax.op.sqrt(relax.op.sum(x * x, [axis], keepdims=True))
     # Of zeros ONNX makes zeros: any divisor but zero does.
-    nothing = node.emit(relax.op.equal(size, node.like(0)))
-    return relax.op.divide(x, node.emit(relax.op.where(nothing, node.like(1), size)))
+    return x / relax.op.where(relax.op.equal(size, node.like(0)), node.like(1), size)
 
 
 def _bit_cast(node: Node) -> relax.Expr:
@@ -139,7 +125,7 @@ def _bit_cast(node: Node) -> relax.Expr:
     if target == dtype_of(x):
         return x
     if "bool" in (target, dtype_of(x)):
-        return relax.op.astype(x, target)
+        return x.astype(target)
 
     def element(source: te.Tensor) -> te.Tensor:
         return te.compute(
@@ -155,16 +141,16 @@ def _bit_shift(node: Node) -> relax.Expr:
     left = node.text("direction", "LEFT") == "LEFT"
     shift = relax.op.left_shift if left else relax.op.right_shift
     bits = np.dtype(dtype_of(x)).itemsize * 8
-    valid = node.emit(relax.op.less(by, node.like(bits)))
+    valid = by < node.like(bits)
     if dtype_of(x).startswith("int"):
-        positive = node.emit(relax.op.greater_equal(by, node.like(0)))
-        valid = node.emit(relax.op.logical_and(valid, positive))
-    amount = node.emit(relax.op.where(valid, by, node.like(0)))
+        positive = by >= node.like(0)
+        valid = relax.op.logical_and(valid, positive)
+    amount = relax.op.where(valid, by, node.like(0))
     rest = node.like(0)
     if not left and dtype_of(x).startswith("int"):  # what is shifted in is the sign
-        negative = node.emit(relax.op.less(x, node.like(0)))
-        rest = node.emit(relax.op.where(negative, node.like(-1), node.like(0)))
-    return relax.op.where(valid, node.emit(shift(x, amount)), rest)
+        negative = x < node.like(0)
+        rest = relax.op.where(negative, node.like(-1), node.like(0))
+    return relax.op.where(valid, shift(x, amount), rest)
 
 
 def _eye_like(node: Node) -> relax.Expr:
@@ -220,8 +206,8 @@ def _softmax(operator: Callable[..., relax.Expr]) -> Callable[[Node], relax.Expr
         long = [axis for axis in range(first, len(shape)) if shape[axis] != 1]
         if len(long) <= 1:
             return operator(x, axis=long[0] if long else -1)
-        rows = node.emit(relax.op.reshape(x, [prod(shape[:first]), prod(shape[first:])]))
-        return relax.op.reshape(node.emit(operator(rows, axis=-1)), shape)
+        rows = relax.op.reshape(x, [prod(shape[:first]), prod(shape[first:])])
+        return relax.op.reshape(operator(rows, axis=-1), shape)
 
     return convert
 

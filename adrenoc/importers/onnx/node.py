@@ -20,7 +20,7 @@ class Node:
     """
 
     bb: relax.BlockBuilder
-    inputs: list[relax.Expr | None]
+    inputs: list[Any]
     attrs: dict[str, Any]
     opset: int
     outputs: int = 1

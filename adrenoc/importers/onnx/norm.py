@@ -66,8 +66,7 @@ def _rms_norm(node: Node) -> relax.Expr:
     if gains is not None:
         return relax.op.nn.rms_norm(node.inputs[0], gains, axes, epsilon)
     ones = _filled(node, axes, 1.0)
-    normed = node.emit(relax.op.nn.rms_norm(node.inputs[0], ones, axes, epsilon))
-    return relax.op.multiply(normed, node.inputs[1])
+    return relax.op.nn.rms_norm(node.inputs[0], ones, axes, epsilon) * node.inputs[1]
 
 
 def _layer_norm(node: Node) -> relax.Expr:
@@ -80,9 +79,9 @@ def _layer_norm(node: Node) -> relax.Expr:
     if gains is not None and offsets is not None:
         return relax.op.nn.layer_norm(node.inputs[0], gains, offsets, axes, epsilon)
     ones = _filled(node, axes, 1.0)
-    normed = node.emit(relax.op.nn.layer_norm(node.inputs[0], ones, none, axes, epsilon))
-    scaled = node.emit(relax.op.multiply(normed, node.inputs[1]))
-    return scaled if node.input(2) is None else relax.op.add(scaled, node.inputs[2])
+    normed = relax.op.nn.layer_norm(node.inputs[0], ones, none, axes, epsilon)
+    scaled = normed * node.inputs[1]
+    return scaled if node.input(2) is None else scaled + node.inputs[2]
 
 
 def _normed_axes(node: Node) -> list[int]:
@@ -98,7 +97,7 @@ def _fitting(node: Node, index: int, axes: list[int]) -> relax.Expr | None:
     if shape == wanted:
         return node.inputs[index]
     if shape == [1] * (len(shape) - len(wanted)) + wanted:
-        return node.emit(relax.op.reshape(node.inputs[index], wanted))
+        return relax.op.reshape(node.inputs[index], wanted)
     return None
 
 

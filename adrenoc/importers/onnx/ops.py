@@ -30,7 +30,7 @@ def _n_ary(combine: Callable[..., relax.Expr], *, mean: bool = False) -> Callabl
         total = reduce(lambda a, b: node.emit(combine(a, b)), node.inputs)
         if not mean or len(node.inputs) == 1:
             return total
-        return relax.op.multiply(total, node.like(1.0 / len(node.inputs)))
+        return total * node.like(1.0 / len(node.inputs))
 
     return convert
 
@@ -49,16 +49,15 @@ def _lrn(node: Node) -> relax.Expr:
     out, into = np.indices((channels, channels))
     reach = into - out
     band = (reach >= -((size - 1) // 2)) & (reach <= size // 2)
-    scaled = node.emit(relax.op.multiply(x, node.like(np.sqrt(alpha / size))))
-    square = node.emit(relax.op.multiply(scaled, scaled))
+    scaled = x * node.like(np.sqrt(alpha / size))
+    square = scaled * scaled
     flat = (shape[0], channels, -1, 1) if len(shape) != 4 else None
     if flat:
-        square = node.emit(relax.op.reshape(square, flat))
+        square = relax.op.reshape(square, flat)
     summed = node.emit(relax.op.nn.conv2d(square, node.like(band[:, :, None, None])))
     if flat:
-        summed = node.emit(relax.op.reshape(summed, shape))
-    base = node.emit(relax.op.add(summed, node.like(bias)))
-    return relax.op.multiply(x, node.emit(relax.op.power(base, node.like(-beta))))
+        summed = relax.op.reshape(summed, shape)
+    return x * (summed + node.like(bias)) ** node.like(-beta)
 
 
 def _conv(node: Node) -> relax.Expr:
@@ -77,15 +76,13 @@ def _conv(node: Node) -> relax.Expr:
     )
     check_window(node.shape()[2:], weight[2:], dilations, pads)
     conv = {3: relax.op.nn.conv1d, 4: relax.op.nn.conv2d, 5: relax.op.nn.conv3d}[rank]
-    result = node.emit(
-        conv(
-            node.inputs[0],
-            node.inputs[1],
-            strides=strides,
-            padding=pads,
-            dilation=dilations,
-            groups=int(node.attrs.get("group", 1)),
-        )
+    result = conv(
+        node.inputs[0],
+        node.inputs[1],
+        strides=strides,
+        padding=pads,
+        dilation=dilations,
+        groups=int(node.attrs.get("group", 1)),
     )
     return _add_bias(node, result, rank)
 
@@ -124,16 +121,14 @@ def _conv_transpose(node: Node) -> relax.Expr:
         spread[taps] = kernel_value
         filters, dilations = node.like(spread), [1] * axes
     name = {3: "conv1d_transpose", 4: "conv2d_transpose", 5: "conv3d_transpose"}[rank]
-    result = node.emit(
-        getattr(relax.op.nn, name)(
-            node.inputs[0],
-            filters,
-            strides=strides,
-            padding=[*begin, *end],
-            output_padding=extra,
-            dilation=dilations,
-            groups=int(attrs.get("group", 1)),
-        )
+    result = getattr(relax.op.nn, name)(
+        node.inputs[0],
+        filters,
+        strides=strides,
+        padding=[*begin, *end],
+        output_padding=extra,
+        dilation=dilations,
+        groups=int(attrs.get("group", 1)),
     )
     return _add_bias(node, result, rank)
 
@@ -144,8 +139,8 @@ def _add_bias(node: Node, result: relax.Expr, rank: int) -> relax.Expr:
     bias = constant_value(node.inputs[2])
     shape = (1, -1, *[1] * (rank - 2))
     if bias is None:
-        return relax.op.add(result, relax.op.reshape(node.inputs[2], shape))
-    return relax.op.add(result, node.like(bias.reshape(shape)))
+        return result + relax.op.reshape(node.inputs[2], shape)
+    return result + node.like(bias.reshape(shape))
 
 
 def _windows(node: Node) -> tuple[dict[str, list[int]], list[int]]:
@@ -184,7 +179,7 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
         dtype = dtype_of(x)
         small = kind == "max" and dtype in ("int8", "uint8") and node.outputs == 1
         if small:  # floats hold them, and pools of floats have kernels
-            x = node.emit(relax.op.astype(x, "float32"))
+            x = node.emit(x.astype("float32"))
         pooled = pool(
             x,
             pool_size=kernel,
@@ -194,7 +189,7 @@ def _pool(kind: str) -> Callable[[Node], relax.Expr]:
             count_include_pad=include and any(pads),
         )
         if small:
-            return relax.op.astype(node.emit(pooled), dtype)
+            return node.emit(pooled).astype(dtype)
         if node.outputs == 1:
             return pooled
         values = node.emit(pooled)
@@ -218,29 +213,29 @@ def _lp_pool(node: Node) -> relax.Expr:
         dilation=window["dilations"],
         count_include_pad=True,  # so that each mean is of as many
     )
-    return _lp_root(node, node.emit(relax.op.multiply(node.emit(mean), node.like(taps))), p)
+    return _lp_root(node, node.emit(node.emit(mean) * node.like(taps)), p)
 
 
 def _global_lp_pool(node: Node) -> relax.Expr:
     """TVM: a pool with a window of the whole image."""
     axes = list(range(2, len(node.shape())))
     p = int(node.attrs.get("p", 2))
-    total = relax.op.sum(node.emit(_lp_power(node, p)), axes, keepdims=True)
+    total = relax.op.sum(_lp_power(node, p), axes, keepdims=True)
     return _lp_root(node, node.emit(total), p)
 
 
 def _lp_power(node: Node, p: int) -> relax.Expr:
     x = node.inputs[0]
     if p == 2:
-        return relax.op.multiply(x, x)
+        return x * x
     size = relax.op.abs(x)
-    return size if p == 1 else relax.op.power(node.emit(size), node.like(p))
+    return size if p == 1 else node.emit(size) ** node.like(p)
 
 
 def _lp_root(node: Node, total: relax.Expr, p: int) -> relax.Expr:
     if p == 2:
         return relax.op.sqrt(total)
-    return total if p == 1 else relax.op.power(total, node.like(1.0 / p))
+    return total if p == 1 else total ** node.like(1.0 / p)
 
 
 def _pad_width(pads: list[int], axes: int) -> list[int]:
@@ -254,7 +249,7 @@ def _gemm(node: Node) -> relax.Expr:
     a, b = node.inputs[0], node.inputs[1]
     alpha, beta = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("beta", 1.0))
     if node.attrs.get("transA", 0):
-        a = node.emit(relax.op.permute_dims(a, [1, 0]))
+        a = relax.op.permute_dims(a, [1, 0])
     weight = constant_value(b)
     if weight is not None:
         weight = weight.T if node.attrs.get("transB", 0) else weight
@@ -265,7 +260,7 @@ def _gemm(node: Node) -> relax.Expr:
         b = node.emit(relax.op.permute_dims(b, [1, 0]))
     result = node.emit(relax.op.matmul(a, b))
     if alpha != 1.0:
-        result = node.emit(relax.op.multiply(result, node.like(alpha)))
+        result = result * node.like(alpha)
     if node.input(2) is None or beta == 0.0:
         return result
     bias = node.inputs[2]
@@ -273,8 +268,8 @@ def _gemm(node: Node) -> relax.Expr:
     if value is not None:
         bias = node.like(value * value.dtype.type(beta))
     elif beta != 1.0:
-        bias = node.emit(relax.op.multiply(bias, node.like(beta)))
-    return relax.op.add(result, bias)
+        bias = node.emit(bias * node.like(beta))
+    return result + bias
 
 
 def _slice(node: Node) -> relax.Expr:
@@ -307,14 +302,13 @@ def _gather(node: Node) -> relax.Expr:
         index = node.inputs[1]
         extent = make_constant(np.array(shape[axis], dtype_of(index)))
         zero = make_constant(np.array(0, dtype_of(index)))
-        negative = node.emit(relax.op.less(index, zero))
-        wrapped = node.emit(relax.op.add(index, extent))
-        index = node.emit(relax.op.where(negative, wrapped, index))
+        negative = index < zero
+        index = node.emit(relax.op.where(negative, index + extent, index))
         return relax.op.take(node.inputs[0], index, axis=axis, mode="clip")
     indices = np.where(indices < 0, indices + shape[axis], indices)
     if indices.ndim:
         return pick(node.inputs[0], indices, axis)
-    one = node.emit(pick(node.inputs[0], indices.reshape(1), axis))
+    one = pick(node.inputs[0], indices.reshape(1), axis)
     return relax.op.squeeze(one, [axis])
 
 
@@ -335,7 +329,7 @@ def _pad(node: Node) -> relax.Expr:
     if any(w < 0 for w in width):  # a negative pad cuts off
         begins = [max(-w, 0) for w in width[::2]]
         ends = [e - max(-w, 0) for e, w in zip(node.shape(), width[1::2], strict=True)]
-        x = node.emit(relax.op.strided_slice(x, list(range(rank)), begins, ends))
+        x = relax.op.strided_slice(x, list(range(rank)), begins, ends)
         width = [max(w, 0) for w in width]
     fill = float(node.attrs.get("value", 0.0)) if value is None else float(value)
     modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
@@ -349,11 +343,11 @@ def _pow(node: Node) -> relax.Expr:
     base, exponent, dtype = node.inputs[0], node.inputs[1], dtype_of(node.inputs[0])
     inner = dtype if dtype.startswith("float") else "float32"
     if dtype != inner:
-        base = node.emit(relax.op.astype(base, inner))
+        base = base.astype(inner)
     if dtype_of(exponent) != inner:
-        exponent = node.emit(relax.op.astype(exponent, inner))
-    result = relax.op.power(base, exponent)
-    return result if dtype == inner else relax.op.astype(node.emit(result), dtype)
+        exponent = node.emit(exponent.astype(inner))
+    result = base**exponent
+    return result if dtype == inner else node.emit(result).astype(dtype)
 
 
 def _space_to_depth(node: Node) -> relax.Expr:
@@ -362,8 +356,7 @@ def _space_to_depth(node: Node) -> relax.Expr:
     block = int(node.attrs["blocksize"])
     split = (n, c, h // block, block, w // block, block)
     order = [0, 1, 3, 5, 2, 4] if node.text("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
-    parts = node.emit(relax.op.reshape(node.inputs[0], split))
-    moved = node.emit(relax.op.permute_dims(parts, order))
+    moved = relax.op.permute_dims(relax.op.reshape(node.inputs[0], split), order)
     return relax.op.reshape(moved, (n, c * block * block, h // block, w // block))
 
 
@@ -371,7 +364,7 @@ def _dropout(node: Node) -> relax.Expr:
     """TVM: a mask of ones and zeros of the data's dtype; what passes data on never comes here."""
     if node.number(2) and node.number(1) != 0:
         raise ValueError("it trains: export the model for inference")
-    mask = node.emit(relax.op.ones(node.shape(), "bool"))
+    mask = relax.op.ones(node.shape(), "bool")
     return relax.Tuple([node.inputs[0], mask])
 
 

@@ -15,6 +15,7 @@ from adrenoc.importers.onnx.graph import (
     OnnxGraph,
     TensorType,
     all_nodes,
+    copy_node,
     load_constants,
 )
 from adrenoc.importers.shapes import OpenInputs, fix_input_shapes, write_options
@@ -55,7 +56,7 @@ def prepare(
     forms = {**shapes, **{name: array.shape for name, array in settings.items()}}
     inputs, assumed = fix_input_shapes(source, forms, suggest)
     graph = OnnxGraph(
-        nodes=[_copy_node(node) for node in source.node],
+        nodes=[copy_node(node) for node in source.node],
         inputs=inputs,
         outputs=[value.name for value in source.output],
         opset=opset_of(model),
@@ -78,13 +79,6 @@ def prepare(
                 hint="export the model again",
             )
     return graph, [*assumed, *tell_fixed(settings, fixed), *_tell_left_out(source, graph)]
-
-
-def _copy_node(node: onnx.NodeProto) -> onnx.NodeProto:
-    """Return the node with memory of its own: a part of a message keeps all of it, weights too."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy
 
 
 def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:

@@ -15,7 +15,7 @@ import onnx
 
 from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
 from adrenoc.importers.onnx.fold import fold_constants
-from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
+from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, copy_node
 
 
 def choose_pasts(tokens: int, rows: int) -> tuple[int, int]:
@@ -39,7 +39,7 @@ class Prober:
         are."""
         source = self.graph
         copy = OnnxGraph(
-            nodes=[_copy(node) for node in source.nodes],
+            nodes=[copy_node(node) for node in source.nodes],
             inputs=list(source.inputs),
             outputs=list(outputs or source.outputs),
             opset=source.opset,
@@ -100,7 +100,7 @@ def evaluate_chain(
         element = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         types[name] = TensorType(element=element, shape=value.shape)
     part = OnnxGraph(
-        nodes=[_copy(node) for node in nodes],
+        nodes=[copy_node(node) for node in nodes],
         inputs=[],
         outputs=[result],
         opset=graph.opset,
@@ -109,9 +109,3 @@ def evaluate_chain(
     )
     fold_constants(part)
     return part.constants.get(result)
-
-
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy

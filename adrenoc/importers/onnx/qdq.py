@@ -127,10 +127,7 @@ class _Fuser:
 
     def is_by_column(self, weight: _Quanta) -> bool:
         """Return whether a product's factor has a scale for each of its columns, the last axis."""
-        known = self._graph.types.get(weight.name)
-        if known is None or known.shape is None:
-            return False
-        rank = len(known.shape)
+        rank = len(self._graph.shape_of(weight.name) or ())
         return rank > 1 and weight.axis % rank == rank - 1
 
     @staticmethod
@@ -150,14 +147,13 @@ class _Fuser:
             return None
         if attributes(node).get("block_size"):
             return None
-        axis = attributes(node).get("axis", 1)
         return _Quanta(
             name=name,
             scale=node.input[1],
             zero=node.input[2],
             scale_value=scale,
             zero_value=zero,
-            axis=axis if isinstance(axis, int) else 1,
+            axis=attributes(node).get("axis", 1),
         )
 
     def quanta(self, node: onnx.NodeProto, index: int) -> _Quanta | None:

@@ -26,7 +26,7 @@ def _cast_to_float(node: Node, expr: relax.Expr) -> relax.Expr:
     value = constant_value(expr)
     if value is not None:
         return make_constant(value.astype(np.float32))
-    return expr if dtype_of(expr) == "float32" else node.emit(relax.op.astype(expr, "float32"))
+    return expr if dtype_of(expr) == "float32" else node.emit(expr.astype("float32"))
 
 
 def _subtract_zero(node: Node, index: int, zero_index: int, axis: int | None = None) -> relax.Expr:
@@ -39,11 +39,8 @@ def _subtract_zero(node: Node, index: int, zero_index: int, axis: int | None = N
     if value is not None and zero_value is not None:
         zeros = _lay_along(zero_value.astype(np.float32), axis, rank)
         return make_constant(value.astype(np.float32) - zeros)
-    return node.emit(
-        relax.op.subtract(
-            _cast_to_float(node, x), _spread(node, _cast_to_float(node, zero), axis, rank)
-        )
-    )
+    zeros = _spread(node, _cast_to_float(node, zero), axis, rank)
+    return node.emit(_cast_to_float(node, x) - zeros)
 
 
 def _lay_along(values: np.ndarray, axis: int | None, rank: int) -> np.ndarray:
@@ -56,11 +53,11 @@ def _spread(node: Node, expr: relax.Expr, axis: int | None, rank: int) -> relax.
     """Return a vector of one value a channel, shaped to meet a tensor of this rank."""
     shape = static_shape(expr) or ()
     if int(np.prod(shape)) == 1:
-        return expr if not shape else node.emit(relax.op.reshape(expr, []))
+        return expr if not shape else relax.op.reshape(expr, [])
     if axis is None or len(shape) != 1:
         return expr
     along = [shape[0] if a == axis % rank else 1 for a in range(rank)]
-    return node.emit(relax.op.reshape(expr, along))
+    return relax.op.reshape(expr, along)
 
 
 def _requantise(
@@ -68,17 +65,16 @@ def _requantise(
 ) -> relax.Expr:
     """round(total * factor / scale) + zero, kept within the zero point's dtype."""
     dtype = dtype_of(node.inputs[zero])
-    ratio = node.emit(relax.op.divide(factor, _cast_to_float(node, node.inputs[scale])))
-    rounded = node.emit(relax.op.round(node.emit(relax.op.multiply(total, ratio))))
-    shifted = node.emit(relax.op.add(rounded, _cast_to_float(node, node.inputs[zero])))
+    rounded = relax.op.round(total * (factor / _cast_to_float(node, node.inputs[scale])))
+    shifted = rounded + _cast_to_float(node, node.inputs[zero])
     bounds = np.iinfo(dtype)
-    kept = node.emit(relax.op.clip(shifted, float(bounds.min), float(bounds.max)))
-    return relax.op.astype(kept, dtype)
+    kept = relax.op.clip(shifted, float(bounds.min), float(bounds.max))
+    return kept.astype(dtype)
 
 
 def _conv(node: Node, x: relax.Expr, weight: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
     inputs = [x, weight] if bias is None else [x, weight, bias]
-    return node.emit(OWN["Conv"](replace(node, inputs=inputs)))
+    return OWN["Conv"](replace(node, inputs=inputs))
 
 
 def _qlinear_conv(node: Node) -> relax.Expr:
@@ -91,18 +87,18 @@ def _qlinear_conv(node: Node) -> relax.Expr:
         None if bias is None else _cast_to_float(node, bias),
     )
     scale = _spread(node, _cast_to_float(node, node.inputs[4]), 1, rank)
-    factor = node.emit(relax.op.multiply(_cast_to_float(node, node.inputs[1]), scale))
+    factor = _cast_to_float(node, node.inputs[1]) * scale
     return _requantise(node, total, factor, 6, 7)
 
 
 def _conv_integer(node: Node) -> relax.Expr:
     total = _conv(node, _subtract_zero(node, 0, 2), _subtract_zero(node, 1, 3, axis=0), None)
-    return relax.op.astype(total, "int32")
+    return total.astype("int32")
 
 
 def _matmul_integer(node: Node) -> relax.Expr:
     a, b = _subtract_zero(node, 0, 2, axis=-2), _subtract_zero(node, 1, 3, axis=-1)
-    return relax.op.astype(node.emit(relax.op.matmul(a, b)), "int32")
+    return node.emit(relax.op.matmul(a, b)).astype("int32")
 
 
 def _qlinear_matmul(node: Node) -> relax.Expr:
@@ -110,8 +106,7 @@ def _qlinear_matmul(node: Node) -> relax.Expr:
     total = node.emit(relax.op.matmul(a, b))
     rank = len(static_shape(total) or ())
     by_row = _spread(node, _cast_to_float(node, node.inputs[1]), -2, rank)
-    by_column = _spread(node, _cast_to_float(node, node.inputs[4]), -1, rank)
-    factor = node.emit(relax.op.multiply(by_row, by_column))
+    factor = by_row * _spread(node, _cast_to_float(node, node.inputs[4]), -1, rank)
     return _requantise(node, total, factor, 6, 7)
 
 
@@ -122,7 +117,7 @@ def _blocks(node: Node, expr: relax.Expr) -> relax.Expr:
     own = static_shape(expr) or ()
     if block:
         numbers = make_constant((np.arange(shape[axis]) // block).astype(np.int32))
-        return node.emit(relax.op.take(expr, numbers, axis=axis % len(shape), mode="clip"))
+        return relax.op.take(expr, numbers, axis=axis % len(shape), mode="clip")
     return _spread(node, expr, axis if len(own) == 1 else None, len(shape))
 
 
@@ -131,10 +126,10 @@ def dequantize(node: Node) -> relax.Expr:
     x = _cast_to_float(node, node.inputs[0])
     if node.input(2) is not None:
         zero = _blocks(node, _cast_to_float(node, node.inputs[2]))
-        x = node.emit(relax.op.subtract(x, zero))
-    result = relax.op.multiply(x, _blocks(node, _cast_to_float(node, node.inputs[1])))
+        x = x - zero
+    result = x * _blocks(node, _cast_to_float(node, node.inputs[1]))
     dtype = dtype_of(node.inputs[1])
-    return result if dtype == "float32" else relax.op.astype(node.emit(result), dtype)
+    return result if dtype == "float32" else node.emit(result).astype(dtype)
 
 
 def quantize(node: Node) -> relax.Expr:
@@ -143,8 +138,8 @@ def quantize(node: Node) -> relax.Expr:
     quotient = _cast_to_float(node, node.inputs[0])
     value = constant_value(scale)
     if value is None or (value != 1).any():
-        quotient = node.emit(relax.op.divide(quotient, scale))
-    rounded = node.emit(relax.op.round(quotient))
+        quotient = quotient / scale
+    rounded = relax.op.round(quotient)
     dtype = "uint8"
     if node.attrs.get("output_dtype"):
         kind = onnx.helper.tensor_dtype_to_np_dtype(int(node.attrs["output_dtype"]))
@@ -152,10 +147,10 @@ def quantize(node: Node) -> relax.Expr:
     if node.input(2) is not None:
         dtype = dtype_of(node.inputs[2])
         zero = _blocks(node, _cast_to_float(node, node.inputs[2]))
-        rounded = node.emit(relax.op.add(rounded, zero))
+        rounded = rounded + zero
     bounds = np.iinfo(dtype)
-    kept = node.emit(relax.op.clip(rounded, float(bounds.min), float(bounds.max)))
-    return relax.op.astype(kept, dtype)
+    kept = relax.op.clip(rounded, float(bounds.min), float(bounds.max))
+    return kept.astype(dtype)
 
 
 def _dynamic_quantize(node: Node) -> relax.Expr:
@@ -163,19 +158,17 @@ def _dynamic_quantize(node: Node) -> relax.Expr:
 
     Numbers that are all zero have a scale of one, as onnxruntime says: TVM divides by their range.
     """
-    emit, x = node.emit, _cast_to_float(node, node.inputs[0])
+    x = _cast_to_float(node, node.inputs[0])
     zero, most = make_constant(np.float32(0)), float(np.iinfo(np.uint8).max)
-    top = emit(relax.op.maximum(emit(relax.op.max(x)), zero))
-    bottom = emit(relax.op.minimum(emit(relax.op.min(x)), zero))
-    span = emit(relax.op.subtract(top, bottom))
-    step = emit(relax.op.divide(span, make_constant(np.float32(most))))
-    is_wide = emit(relax.op.greater(span, zero))
-    scale = emit(relax.op.where(is_wide, step, make_constant(np.float32(1))))
-    begin = emit(relax.op.negative(emit(relax.op.divide(bottom, scale))))
-    whole = emit(relax.op.clip(emit(relax.op.round(begin)), 0.0, most))
-    rounded = emit(relax.op.round(emit(relax.op.divide(x, scale))))
-    quanta = emit(relax.op.clip(emit(relax.op.add(rounded, whole)), 0.0, most))
-    byte = [emit(relax.op.astype(part, "uint8")) for part in (quanta, whole)]
+    top = relax.op.maximum(relax.op.max(x), zero)
+    bottom = relax.op.minimum(relax.op.min(x), zero)
+    span = top - bottom
+    step = span / make_constant(np.float32(most))
+    is_wide = span > zero
+    scale = relax.op.where(is_wide, step, make_constant(np.float32(1)))
+    whole = relax.op.clip(relax.op.round(-(bottom / scale)), 0.0, most)
+    quanta = relax.op.clip(relax.op.round(x / scale) + whole, 0.0, most)
+    byte = [part.astype("uint8") for part in (quanta, whole)]
     return relax.Tuple([byte[0], scale, byte[1]])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from adrenoc.base.decision import Decision
-from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes
+from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.relax.recurrent_call import MOST_UNITS
 from adrenoc.importers.relax.recurrent_cells import GATES
 
@@ -55,19 +55,14 @@ def note_steps(graph: OnnxGraph) -> list[Decision]:
 def _tell(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
     given = dict(enumerate(node.input))
     weights = [name for i in CONSTANT_INPUTS if (name := given.get(i))]
-    x, recurrence = graph.types.get(node.input[0]), graph.types.get(given.get(_RECURRENCE, ""))
+    x, recurrence = graph.types.get(node.input[0]), graph.shape_of(given.get(_RECURRENCE, ""))
     reason = explain_steps(
         are_constant=all(name in graph.constants for name in weights),
         has_lengths=bool(given.get(LENGTHS)),
         can_hold=can_hold(attributes(node), keeps_cell=any(node.output[2:])),
         is_float=x is None or x.dtype in WHOLE_DTYPES,
-        units=_count_units(recurrence),
+        units=recurrence[-1] if recurrence else 0,
     )
     if reason is not None:
         subject = next(name for name in node.output if name)
         yield Decision(subject=subject, taken="a kernel or more for each step", reason=reason)
-
-
-def _count_units(recurrence: TensorType | None) -> int:
-    shape = None if recurrence is None else recurrence.shape
-    return shape[-1] if shape else 0

@@ -36,27 +36,27 @@ def _same(node: Node, x: relax.Expr) -> relax.Expr:
 
 
 def _absolute(node: Node, x: relax.Expr) -> relax.Expr:
-    return node.emit(relax.op.abs(x))
+    return relax.op.abs(x)
 
 
 def _square(node: Node, x: relax.Expr) -> relax.Expr:
     """Square; integers end where a result does, so that a sum of them stays in 64 bits."""
-    square = node.emit(relax.op.multiply(x, x))
+    square = x * x
     return _end(node, square) if dtype_of(node.inputs[0]) == "int32" else square
 
 
 def _root(node: Node, x: relax.Expr) -> relax.Expr:
-    return node.emit(relax.op.sqrt(x))
+    return relax.op.sqrt(x)
 
 
 def _log(node: Node, x: relax.Expr) -> relax.Expr:
-    return node.emit(relax.op.log(x))
+    return relax.op.log(x)
 
 
 def _end(node: Node, x: relax.Expr) -> relax.Expr:
     """End an int64 where an int32 does."""
     least, most = (make_constant(np.array(end, np.int64)) for end in (_ENDS.min, _ENDS.max))
-    return node.emit(relax.op.minimum(node.emit(relax.op.maximum(x, least)), most))
+    return relax.op.minimum(relax.op.maximum(x, least), most)
 
 
 def _fold(fold: Fold, before: Map = _same, after: Map = _same) -> Convert:
@@ -66,11 +66,11 @@ def _fold(fold: Fold, before: Map = _same, after: Map = _same) -> Convert:
         x, axes, keepdims = node.inputs[0], _axes_of(node), bool(node.attrs.get("keepdims", 1))
         dtype = dtype_of(x)
         if dtype == "int32":
-            x = node.emit(relax.op.astype(x, "int64"))
+            x = node.emit(x.astype("int64"))
         x = before(node, x)
-        folded = node.emit(_of_int32(node, fold)(x, axes, keepdims)) if axes else x
+        folded = _of_int32(node, fold)(x, axes, keepdims) if axes else x
         folded = after(node, folded)
-        return relax.op.astype(_end(node, folded), dtype) if dtype == "int32" else folded
+        return _end(node, folded).astype(dtype) if dtype == "int32" else folded
 
     return convert
 
@@ -115,12 +115,11 @@ def _log_sum_exp(node: Node) -> relax.Expr:
     x, axes = node.inputs[0], _axes_of(node)
     if not axes:
         return x
-    most = node.emit(relax.op.max(x, axes, True))
-    infinite = node.emit(relax.op.isinf(most))
-    taken = node.emit(relax.op.where(infinite, node.like(0), most))
-    grown = node.emit(relax.op.exp(node.emit(relax.op.subtract(x, taken))))
-    total = _log(node, node.emit(relax.op.sum(grown, axes, True)))
-    result = relax.op.add(total, taken)
+    most = relax.op.max(x, axes, True)
+    infinite = relax.op.isinf(most)
+    taken = relax.op.where(infinite, node.like(0), most)
+    total = _log(node, node.emit(relax.op.sum(relax.op.exp(x - taken), axes, True)))
+    result = total + taken
     return result if node.attrs.get("keepdims", 1) else relax.op.squeeze(node.emit(result), axes)
 
 
@@ -132,9 +131,9 @@ def _extreme(fold: Fold) -> Convert:
         if not axes:
             return x
         if dtype == "bool":
-            x = node.emit(relax.op.astype(x, "int32"))
+            x = x.astype("int32")
         result = fold(x, axes, keepdims=bool(node.attrs.get("keepdims", 1)))
-        return relax.op.astype(node.emit(result), "bool") if dtype == "bool" else result
+        return node.emit(result).astype("bool") if dtype == "bool" else result
 
     return convert
 
@@ -152,14 +151,13 @@ def _place_of(fold: Fold, loser: float) -> Convert:
             return fold(x, axis, bool(keepdims))
         begins = None
         if dtype_of(x).startswith("float"):
-            first = node.emit(relax.op.strided_slice(x, [axis], [0], [1]))
-            first = first if keepdims else node.emit(relax.op.squeeze(first, [axis]))
-            begins = node.emit(relax.op.isnan(first))
-            none = node.emit(relax.op.isnan(x))
-            x = node.emit(relax.op.where(none, node.like(loser), x))
-        turned = node.emit(fold(node.emit(relax.op.flip(x, axis)), axis, bool(keepdims)))
+            first = relax.op.strided_slice(x, [axis], [0], [1])
+            first = first if keepdims else relax.op.squeeze(first, [axis])
+            begins = relax.op.isnan(first)
+            x = node.emit(relax.op.where(relax.op.isnan(x), node.like(loser), x))
+        turned = fold(node.emit(relax.op.flip(x, axis)), axis, bool(keepdims))
         end, begin = (make_constant(np.array(at, np.int64)) for at in (shape[axis] - 1, 0))
-        last = relax.op.subtract(end, turned)
+        last = end - turned
         return last if begins is None else relax.op.where(begins, begin, node.emit(last))
 
     return convert

@@ -26,14 +26,13 @@ def _roi_align(node: Node) -> relax.Expr:
     half_pixel = _has_half_pixel(node)
     scale = float(node.attrs.get("spatial_scale", 1.0))
     dtype = dtype_of(node.inputs[1])
-    regions = node.emit(relax.op.multiply(node.inputs[1], make_constant(np.array(scale, dtype))))
+    regions = node.inputs[1] * make_constant(np.array(scale, dtype))
     if half_pixel:
-        regions = node.emit(relax.op.subtract(regions, make_constant(np.array(0.5, dtype))))
-    batches = node.emit(relax.op.astype(node.inputs[2], dtype))
-    batches = node.emit(relax.op.reshape(batches, [node.shape(1)[0], 1]))
+        regions = regions - make_constant(np.array(0.5, dtype))
+    batches = relax.op.reshape(node.inputs[2].astype(dtype), [node.shape(1)[0], 1])
     return relax.op.vision.roi_align(
         node.inputs[0],
-        node.emit(relax.op.concat([batches, regions], axis=1)),
+        relax.op.concat([batches, regions], axis=1),
         pooled_size=tuple(int(node.attrs.get(f"output_{s}", 1)) for s in ("height", "width")),
         spatial_scale=1.0,
         sample_ratio=int(node.attrs.get("sampling_ratio", 0)),
@@ -125,11 +124,11 @@ def _max_unpool(node: Node) -> relax.Expr:
     flat_index = (
         make_constant(index.reshape(-1))
         if index is not None
-        else node.emit(relax.op.reshape(node.inputs[1], [-1]))
+        else relax.op.reshape(node.inputs[1], [-1])
     )
-    values = node.emit(relax.op.reshape(node.inputs[0], [-1]))
-    zeros = node.emit(relax.op.zeros([math.prod(whole)], dtype_of(node.inputs[0])))
-    filled = node.emit(relax.op.scatter_elements(zeros, flat_index, values, axis=0))
+    values = relax.op.reshape(node.inputs[0], [-1])
+    zeros = relax.op.zeros([math.prod(whole)], dtype_of(node.inputs[0]))
+    filled = relax.op.scatter_elements(zeros, flat_index, values, axis=0)
     result = relax.op.reshape(filled, whole)
     if wanted is None or tuple(wanted) == whole:
         return result
@@ -157,7 +156,7 @@ def _affine_grid(node: Node) -> relax.Expr:
     places = np.stack(np.meshgrid(*axes, indexing="ij")[::-1], axis=-1)  # x comes first
     places = places.reshape(-1, len(extents))
     homogeneous = np.concatenate([places, np.ones((len(places), 1))], axis=1)
-    turned = node.emit(relax.op.permute_dims(node.inputs[0], [0, 2, 1]))
+    turned = relax.op.permute_dims(node.inputs[0], [0, 2, 1])
     moved = node.emit(relax.op.matmul(node.like(homogeneous), turned))
     return relax.op.reshape(moved, (size[0], *extents, len(extents)))
 

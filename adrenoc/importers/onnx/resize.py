@@ -176,7 +176,7 @@ def _mix_neighbours(
         target = _extent(shape[axis], scale, size)
         _check_size(shape[axis], (scale, size, None), 1)
         places.append(float_places(shape[axis], target, None if size else scale, mode))
-    return node.emit(resize_whole(node, (places[0], places[1]), first_axis=first_axis))
+    return resize_whole(node, (places[0], places[1]), first_axis=first_axis)
 
 
 def _resize_integers(
@@ -187,13 +187,13 @@ def _resize_integers(
 ) -> relax.Expr:
     """Integers by other ways: the shares are fractions, which no integer holds."""
     dtype = dtype_of(node.inputs[0])
-    floats = replace(node, inputs=[node.emit(relax.op.astype(node.inputs[0], "float32"))])
-    value = node.emit(_multiply_matrices(floats, wanted, shape, attrs))
+    floats = replace(node, inputs=[node.emit(node.inputs[0].astype("float32"))])
+    value = _multiply_matrices(floats, wanted, shape, attrs)
     value = node.emit(relax.op.round(value) if attrs["antialias"] else relax.op.trunc(value))
     bounds = np.iinfo(dtype)
     if bounds.bits <= 16:
-        value = node.emit(relax.op.clip(value, float(bounds.min), float(bounds.max)))
-    return node.emit(relax.op.astype(value, dtype))
+        value = relax.op.clip(value, float(bounds.min), float(bounds.max))
+    return value.astype(dtype)
 
 
 def _multiply_matrices(
@@ -208,19 +208,18 @@ def _multiply_matrices(
     for axis, one in wanted.items():
         if attrs["mode"] == b"nearest" and one[2] is None:
             taken = make_constant(_nearest(shape[axis], one, attrs))
-            value = node.emit(relax.op.take(value, taken, axis=axis, mode="clip"))
+            value = relax.op.take(value, taken, axis=axis, mode="clip")
             continue
         matrix = _matrix(shape[axis], one, attrs)
         beyond = ~matrix.any(axis=1)  # samples outside of the data, which a crop may ask for
         outside = outside | beyond.reshape([-1 if a == axis else 1 for a in range(rank)])
         if attrs["mode"] == b"nearest" and not beyond.any():
             taken = make_constant(matrix.argmax(axis=1).astype(np.int32))
-            value = node.emit(relax.op.take(value, taken, axis=axis, mode="clip"))
+            value = relax.op.take(value, taken, axis=axis, mode="clip")
             continue
         value = _product(node, value, matrix, axis=axis, rank=rank)
     if outside.any() and attrs["extrapolation_value"]:
-        filling = node.like(outside * np.float32(attrs["extrapolation_value"]))
-        value = node.emit(relax.op.add(value, filling))
+        value = value + node.like(outside * np.float32(attrs["extrapolation_value"]))
     return value
 
 
@@ -231,10 +230,10 @@ def _product(
         return node.emit(relax.op.matmul(node.like(matrix), value))
     order = [*(a for a in range(rank) if a != axis), axis]
     if axis != rank - 1:
-        value = node.emit(relax.op.permute_dims(value, order))
+        value = relax.op.permute_dims(value, order)
     value = node.emit(relax.op.matmul(value, node.like(np.ascontiguousarray(matrix.T))))
     if axis != rank - 1:
-        value = node.emit(relax.op.permute_dims(value, list(np.argsort(order))))
+        value = relax.op.permute_dims(value, list(np.argsort(order)))
     return value
 
 

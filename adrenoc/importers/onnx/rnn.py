@@ -55,49 +55,43 @@ class _Direction:
             weights = self.part(weights, 1, number, count)
             bias = None if bias is None else self.part(bias, 0, number, count)
         product = self.node.emit(relax.op.matmul(state, weights))
-        return product if bias is None else self.node.emit(relax.op.add(product, bias))
+        return product if bias is None else self.node.emit(product + bias)
 
 
 Step = Callable[[_Direction, relax.Expr, State], State]
 
 
 def _rnn_step(d: _Direction, x: relax.Expr, state: State) -> State:
-    emit = d.node.emit
-    return (emit(d.activations[0](emit(relax.op.add(x, d.recurrent(state[0]))))),)
+    return (d.activations[0](x + d.recurrent(state[0])),)
 
 
 def _gru_step(d: _Direction, x: relax.Expr, state: State) -> State:
-    emit, h = d.node.emit, state[0]
-    gates = emit(relax.op.add(d.part(x, 1, 0, 2), d.recurrent(h, 0, 2)))
-    gates = emit(d.activations[0](gates))
+    (h,) = state
+    gates = d.activations[0](d.part(x, 1, 0, 2) + d.recurrent(h, 0, 2))
     update, reset = d.part(gates, 1, 0), d.part(gates, 1, 1)
     if d.node.attrs.get("linear_before_reset", 0):
-        inner = emit(relax.op.multiply(reset, d.recurrent(h, 2, 1)))
+        inner = reset * d.recurrent(h, 2, 1)
     else:
-        inner = d.recurrent(emit(relax.op.multiply(reset, h)), 2, 1)
-    new = emit(d.activations[1](emit(relax.op.add(d.part(x, 1, 2), inner))))
-    # (1 - z) * new + z * h
-    change = emit(relax.op.multiply(update, emit(relax.op.subtract(h, new))))
-    return (emit(relax.op.add(new, change)),)
+        inner = d.recurrent(reset * h, 2, 1)
+    new = d.activations[1](d.part(x, 1, 2) + inner)
+    return (new + update * (h - new),)  # (1 - z) * new + z * h
 
 
 def _lstm_step(d: _Direction, x: relax.Expr, state: State) -> State:
-    emit, (h, c) = d.node.emit, state
-    gates = emit(relax.op.add(x, d.recurrent(h)))
+    h, c = state
+    gates = x + d.recurrent(h)
     i, o, f, g = (d.part(gates, 1, number) for number in range(4))
 
     def peek(gate: relax.Expr, cell: relax.Expr, number: int) -> relax.Expr:
         if d.peepholes is None:
             return gate
-        seen = emit(relax.op.multiply(d.part(d.peepholes, 0, number), cell))
-        return emit(relax.op.add(gate, seen))
+        return gate + d.part(d.peepholes, 0, number) * cell
 
-    i = emit(d.activations[0](peek(i, c, 0)))
-    f = emit(d.activations[0](peek(f, c, 2)))
-    new = emit(relax.op.multiply(i, emit(d.activations[1](g))))
-    cell = emit(relax.op.add(emit(relax.op.multiply(f, c)), new))
-    o = emit(d.activations[0](peek(o, cell, 1)))
-    return emit(relax.op.multiply(o, emit(d.activations[2](cell)))), cell
+    i = d.activations[0](peek(i, c, 0))
+    f = d.activations[0](peek(f, c, 2))
+    cell = f * c + i * d.activations[1](g)
+    o = d.activations[0](peek(o, cell, 1))
+    return o * d.activations[2](cell), cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,12 +141,12 @@ def _converter(name: str) -> Callable[[Node], relax.Expr]:
         else:
             runs = _write_out(node, kind, ways, batch_first)
         # Y: [steps, directions, batch, hidden]
-        results = [node.emit(relax.op.stack([sequence for sequence, _ in runs], axis=1))]
+        results = [relax.op.stack([sequence for sequence, _ in runs], axis=1)]
         for state in range(kind.states):
-            results.append(node.emit(relax.op.stack([last[state] for _, last in runs], axis=0)))
+            results.append(relax.op.stack([last[state] for _, last in runs], axis=0))
         if batch_first:
-            results[0] = node.emit(relax.op.permute_dims(results[0], [2, 0, 1, 3]))
-            results[1:] = [node.emit(relax.op.permute_dims(r, [1, 0, 2])) for r in results[1:]]
+            results[0] = relax.op.permute_dims(results[0], [2, 0, 1, 3])
+            results[1:] = [relax.op.permute_dims(r, [1, 0, 2]) for r in results[1:]]
         return relax.Tuple(results)
 
     return convert
@@ -164,7 +158,7 @@ def _write_out(
     """All directions, step by step."""
     x = node.inputs[0]
     if batch_first:
-        x = node.emit(relax.op.permute_dims(x, [1, 0, 2]))
+        x = relax.op.permute_dims(x, [1, 0, 2])
     steps, batch = (node.shape()[a] for a in ((1, 0) if batch_first else (0, 1)))
     if steps > MOST_ITERATIONS:
         raise ValueError(
@@ -174,7 +168,7 @@ def _write_out(
     runs = []
     for number, reverse in ways:
         outputs, last = _run(node, kind, x, number, steps, batch, reverse, batch_first)
-        runs.append((node.emit(relax.op.stack(outputs, axis=0)), last))
+        runs.append((relax.op.stack(outputs, axis=0), last))
     return runs
 
 
@@ -195,21 +189,17 @@ def _run(
     zero = make_constant(np.zeros((), np.float32))
     outputs: list[relax.Expr] = [None] * steps
     for step in reversed(range(steps)) if reverse else range(steps):
-        row = node.emit(relax.op.strided_slice(d.projected, [0], [step], [step + 1]))
-        made = kind.step(d, node.emit(relax.op.squeeze(row, [0])), state)
+        row = relax.op.strided_slice(d.projected, [0], [step], [step + 1])
+        made = kind.step(d, relax.op.squeeze(row, [0]), state)
+        made = tuple(map(node.emit, made))
         outputs[step] = made[0]
         if lengths is not None:
             # A sequence that has ended keeps its state and gives zeros.
-            number_of_step = make_constant(np.array(step, np.int32))
-            alive = node.emit(
-                relax.op.greater(node.emit(relax.op.astype(lengths, "int32")), number_of_step)
-            )
-            alive = node.emit(relax.op.expand_dims(alive, 1))
-            outputs[step] = node.emit(relax.op.where(alive, made[0], zero))
-            made = tuple(
-                node.emit(relax.op.where(alive, new, old))
-                for new, old in zip(made, state, strict=True)
-            )
+            alive = lengths.astype("int32") > make_constant(np.array(step, np.int32))
+            alive = relax.op.expand_dims(alive, 1)
+            outputs[step] = relax.op.where(alive, made[0], zero)
+            pairs = zip(made, state, strict=True)
+            made = tuple(node.emit(relax.op.where(alive, new, old)) for new, old in pairs)
         state = made
     return outputs, state
 
@@ -227,17 +217,17 @@ def _direction(
         value = constant_value(expr)
         if value is not None:
             return make_constant(np.ascontiguousarray(value[number]))
-        part = node.emit(relax.op.strided_slice(expr, [0], [number], [number + 1]))
-        return node.emit(relax.op.squeeze(part, [0]))
+        part = relax.op.strided_slice(expr, [0], [number], [number + 1])
+        return relax.op.squeeze(part, [0])
 
     weights, recurrence, bias = take_direction(1), take_direction(2), take_direction(3)
     projected = node.emit(relax.op.matmul(x, _transpose(node, weights)))
     recurrent_bias = None
     if bias is not None:
         half = kind.gates * hidden
-        own = node.emit(relax.op.strided_slice(bias, [0], [0], [half]))
-        projected = node.emit(relax.op.add(projected, own))
-        recurrent_bias = node.emit(relax.op.strided_slice(bias, [0], [half], [2 * half]))
+        own = relax.op.strided_slice(bias, [0], [0], [half])
+        projected += own
+        recurrent_bias = relax.op.strided_slice(bias, [0], [half], [2 * half])
     return _Direction(
         node=node,
         hidden=hidden,
@@ -266,7 +256,7 @@ def _initial(
             states.append(make_constant(np.zeros((batch, hidden), np.float32)))
             continue
         axis = 1 if batch_first else 0
-        part = node.emit(relax.op.strided_slice(expr, [axis], [number], [number + 1]))
+        part = relax.op.strided_slice(expr, [axis], [number], [number + 1])
         states.append(node.emit(relax.op.squeeze(part, [axis])))
     return tuple(states)
 
@@ -294,7 +284,7 @@ def _clip(node: Node, activation: Activation, limit: float) -> Activation:
     """Return the activation of a value kept within -limit..limit; a limit of 0 is none."""
     if not limit:
         return activation
-    return lambda value: activation(node.emit(relax.op.clip(value, -limit, limit)))
+    return lambda value: activation(relax.op.clip(value, -limit, limit))
 
 
 RNN_OPS: dict[str, Callable[[Node], relax.Expr]] = {name: _converter(name) for name in _KINDS}

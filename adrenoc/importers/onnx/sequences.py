@@ -77,7 +77,7 @@ def _concat(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     if not held:
         return None
     attrs = attributes(node)
-    axis = int(attrs["axis"])  # type: ignore[call-overload]
+    axis = attrs["axis"]
     if attrs.get("new_axis", 0):
         return stack(graph, held, axis, node.output[0])
     return [helper.make_node("Concat", held, [node.output[0]], axis=axis)]
@@ -85,12 +85,11 @@ def _concat(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
 
 def _split(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     """One part for each element of the axis, or for each size that is given."""
-    known = graph.types.get(node.input[0])
-    attrs = attributes(node)
-    axis = int(attrs.get("axis", 0))  # type: ignore[call-overload]
-    if known is None or not known.shape or not -len(known.shape) <= axis < len(known.shape):
+    shape, attrs = graph.shape_of(node.input[0]), attributes(node)
+    axis = attrs.get("axis", 0)
+    if not shape or not -len(shape) <= axis < len(shape):
         return None
-    total = known.shape[axis]
+    total = shape[axis]
     given = node.input[1] if len(node.input) > 1 else ""
     if given and given not in graph.constants:
         return None

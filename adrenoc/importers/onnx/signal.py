@@ -58,11 +58,11 @@ def _transform(
     rank = len(shape)
     order = [*(a for a in range(rank - 1) if a != axis), axis, rank - 1]
     rest = [shape[a] for a in order[:-2]]
-    rows = node.emit(relax.op.permute_dims(x, order))
-    rows = node.emit(relax.op.reshape(rows, [int(np.prod(rest)), shape[axis] * shape[-1]]))
+    rows = relax.op.permute_dims(x, order)
+    rows = relax.op.reshape(rows, [int(np.prod(rest)), shape[axis] * shape[-1]])
     flat = matrix.reshape(shape[axis] * shape[-1], made * parts).astype(dtype_of(x))
     product = node.emit(relax.op.matmul(rows, make_constant(flat)))
-    product = node.emit(relax.op.reshape(product, [*rest, made, parts]))
+    product = relax.op.reshape(product, [*rest, made, parts])
     return relax.op.permute_dims(product, [int(a) for a in np.argsort(order)])
 
 
@@ -78,8 +78,7 @@ def _dft_matrix(
     sign = 1 if inverse else -1
     roots = np.exp(sign * 2j * np.pi * n * k / length) / (length if inverse else 1)
     if to_real:  # the other half of the spectrum is the conjugate of this one
-        middle = (n == 0) | (2 * n == length)
-        roots = roots * np.where(middle, 1, 2)
+        roots = roots * np.where((n == 0) | (2 * n == length), 1, 2)
     full = np.zeros((extent, outputs), np.complex128)
     full[:used] = roots
     # (a + bi)(c + di): what the real and the imaginary part of the input give.
@@ -94,7 +93,7 @@ def _stft(node: Node) -> relax.Expr:
     signal, shape = node.inputs[0], node.shape()
     if len(shape) == 2:
         shape = (*shape, 1)
-        signal = node.emit(relax.op.reshape(signal, shape))
+        signal = relax.op.reshape(signal, shape)
     step, frame = node.number(1), node.number(3)
     if step is None:
         raise ValueError("the frame step is missing")
@@ -105,18 +104,17 @@ def _stft(node: Node) -> relax.Expr:
     count = (shape[1] - length) // stride + 1
     check_grown(count * length)
     taken = np.arange(count)[:, None] * stride + np.arange(length)[None, :]
-    frames = node.emit(
-        relax.op.take(
-            signal, make_constant(taken.reshape(-1).astype(np.int32)), axis=1, mode="clip"
-        )
+    frames = relax.op.take(
+        signal, make_constant(taken.reshape(-1).astype(np.int32)), axis=1, mode="clip"
     )
     framed = (shape[0], count, length, shape[2])
-    frames = node.emit(relax.op.reshape(frames, framed))
+    frames = relax.op.reshape(frames, framed)
     if node.input(2) is not None:
-        window = node.emit(relax.op.reshape(node.inputs[2], (1, 1, length, 1)))
-        frames = node.emit(relax.op.multiply(frames, window))
+        frames *= relax.op.reshape(node.inputs[2], (1, 1, length, 1))
     onesided = bool(node.attrs.get("onesided", 1))
-    return _transform(node, frames, framed, 2, length=None, inverse=False, onesided=onesided)
+    return _transform(
+        node, node.emit(frames), framed, 2, length=None, inverse=False, onesided=onesided
+    )
 
 
 def _col2im(node: Node) -> relax.Expr:
@@ -213,8 +211,7 @@ def _deform_conv(node: Node) -> relax.Expr:
         bias, mask = more[0] if has_bias else None, more[-1] if has_mask else None
 
         def sample(n: Expr, c: Expr, t: Expr, i: Expr, j: Expr) -> Expr:
-            group = tirx.floordiv(c, channels // offsets)
-            tap = group * taps + t
+            tap = tirx.floordiv(c, channels // offsets) * taps + t
             base = (
                 i * strides[0] - pads[0] + tirx.floordiv(t, weight[3]) * dilations[0],
                 j * strides[1] - pads[1] + tirx.floormod(t, weight[3]) * dilations[1],

@@ -39,8 +39,8 @@ def _non_max_suppression(node: Node) -> relax.Expr:
     function = selection_by_class(batches, classes, boxes, rules)
     name = node.bb.add_func(function.with_attr("tirx.noalias", True), "non_max_suppression")
     arguments = [_corners(node), node.inputs[1]]
-    rows = node.emit(relax.call_tir(name, arguments, relax.TensorType((total, 3), "float32")))
-    return relax.op.astype(rows, "int64")
+    rows = relax.call_tir(name, arguments, relax.TensorType((total, 3), "float32"))
+    return rows.astype("int64")
 
 
 def _non_zero(node: Node) -> relax.Expr:
@@ -51,20 +51,20 @@ def _non_zero(node: Node) -> relax.Expr:
     nothing = make_constant(np.array(0, dtype_of(flat)))
     if dtype_of(flat) != "bool":
         flat = node.emit(relax.op.not_equal(flat, nothing))
-    marks = node.emit(relax.op.astype(flat, "float32"))
+    marks = flat.astype("float32")
     function = first_found(count).with_attr("tirx.noalias", True)
     name = node.bb.add_func(function, "non_zero")
-    numbers = node.emit(relax.call_tir(name, [marks], relax.TensorType((count,), "int32")))
-    there = node.emit(relax.op.greater_equal(numbers, make_constant(np.array(0, np.int32))))
+    numbers = relax.call_tir(name, [marks], relax.TensorType((count,), "int32"))
+    there = numbers >= make_constant(np.array(0, np.int32))
     columns = []
     for axis, extent in enumerate(shape):
         stride = make_constant(np.array(np.prod(shape[axis + 1 :], dtype=int), np.int32))
-        column = node.emit(relax.op.floor_divide(numbers, stride))
-        column = node.emit(relax.op.floor_mod(column, make_constant(np.array(extent, np.int32))))
-        column = node.emit(relax.op.where(there, column, make_constant(np.array(-1, np.int32))))
+        column = relax.op.floor_divide(numbers, stride)
+        column = relax.op.floor_mod(column, make_constant(np.array(extent, np.int32)))
+        column = relax.op.where(there, column, make_constant(np.array(-1, np.int32)))
         columns.append(node.emit(relax.op.reshape(column, [1, count])))
-    joined = columns[0] if len(columns) == 1 else node.emit(relax.op.concat(columns, 0))
-    return relax.op.astype(joined, "int64")
+    joined = columns[0] if len(columns) == 1 else relax.op.concat(columns, 0)
+    return joined.astype("int64")
 
 
 def _number(node: Node, index: int, missing: float) -> float:
@@ -77,11 +77,10 @@ def _corners(node: Node) -> relax.Expr:
     boxes = node.inputs[0]
     if not int(node.attrs.get("center_point_box", 0)):
         return boxes
-    centre = node.emit(relax.op.strided_slice(boxes, [2], [0], [2]))
-    size = node.emit(relax.op.strided_slice(boxes, [2], [2], [4]))
-    half = node.emit(relax.op.multiply(size, node.like(0.5)))
-    low, high = (node.emit(op(centre, half)) for op in (relax.op.subtract, relax.op.add))
-    return node.emit(relax.op.concat([low, high], 2))
+    centre = relax.op.strided_slice(boxes, [2], [0], [2])
+    half = relax.op.strided_slice(boxes, [2], [2], [4]) * node.like(0.5)
+    low, high = (op(centre, half) for op in (relax.op.subtract, relax.op.add))
+    return relax.op.concat([low, high], 2)
 
 
 SUPPRESS_OPS: Mapping[str, Callable[[Node], relax.Expr]] = {

@@ -50,29 +50,28 @@ def check_extents(graph: OnnxGraph) -> None:
     constants = graph.constants
     read = {n for node in graph.nodes for n in node.input if n not in constants}
     for name in sorted(read.union(graph.outputs)):
-        known = graph.types.get(name)
-        if known is not None and len(known.shape or ()) > MOST_AXES:
+        shape = graph.shape_of(name) or (1,)
+        if len(shape) > MOST_AXES:
             raise ShapeError(
-                f"tensor '{name}' has {len(known.shape or ())} dimensions; expected up to "
-                f"{MOST_AXES}",
+                f"tensor '{name}' has {len(shape)} dimensions; expected up to {MOST_AXES}",
                 hint="cut the model before that tensor with onnx.utils.extract_model",
             )
-        if known is not None and any(d < 0 for d in known.shape or ()):
+        if min(shape) < 0:
             raise ShapeError(
-                f"tensor '{name}' has the shape {list(known.shape or ())}: a window is larger than "
-                "what it slides over",
+                f"tensor '{name}' has the shape {list(shape)}: a window is larger than what it "
+                "slides over",
                 hint="compile for a larger input: --shape NAME:D,D,...",
             )
-        if known is not None and known.shape is not None and 0 in known.shape:
+        if 0 in shape:
             raise ShapeError(
-                f"tensor '{name}' has the shape {list(known.shape)}: it holds no element, and "
+                f"tensor '{name}' has the shape {list(shape)}: it holds no element, and "
                 "no kernel can compute it",
                 hint="cut the model before that tensor with onnx.utils.extract_model",
             )
-        if known is not None and math.prod(known.shape or ()) > MOST_ELEMENTS:
+        if math.prod(shape) > MOST_ELEMENTS:
             raise ShapeError(
-                f"tensor '{name}' has the shape {list(known.shape or ())}, which is "
-                f"{math.prod(known.shape or ())} elements; expected up to {MOST_ELEMENTS}",
+                f"tensor '{name}' has the shape {list(shape)}, which is {math.prod(shape)} "
+                f"elements; expected up to {MOST_ELEMENTS}",
                 hint="compile for a smaller input: --shape NAME:D,D,..., or cut the model before "
                 "that tensor with onnx.utils.extract_model",
             )

@@ -45,7 +45,7 @@ def _add_rows(
     starts = node.inputs[2] if len(node.inputs) > 2 else None
     first = make_constant(np.zeros(1, np.int32))
     if starts is not None:
-        first = relax.op.astype(starts, "int32")
+        first = starts.astype("int32")
     if circular:
         first = relax.op.floor_mod(first, make_constant(np.array([shape[_ROWS]], np.int32)))
     plain = dict.fromkeys(("first", "rotated", "interleaved", "normed", "bits", "context"), 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,6 +24,7 @@ from adrenoc.importers.onnx.graph import (
     all_nodes,
     array_of,
     attributes,
+    copy_node,
     first_output,
     node_label,
 )
@@ -56,8 +58,7 @@ def instantiate(
         names.update({name: prefix + name for name in node.output if name})
     nodes = []
     for original in body.node:
-        copy = onnx.NodeProto()
-        copy.CopyFrom(original)
+        copy = copy_node(original)
         rename(copy, names)
         nodes.append(copy)
     return nodes, [names.get(value.name, value.name) for value in body.output]
@@ -123,13 +124,13 @@ def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] 
 
 
 def _unroll_steps(
-    graph: OnnxGraph, node: onnx.NodeProto, attrs: Mapping[str, object]
+    graph: OnnxGraph, node: onnx.NodeProto, attrs: Mapping[str, Any]
 ) -> list[onnx.NodeProto] | None:
     body: onnx.GraphProto = attrs["body"]
-    count = int(attrs["num_scan_inputs"])  # type: ignore[call-overload]
+    count = int(attrs["num_scan_inputs"])
     states, scanned = list(node.input[:-count]), list(node.input[-count:])
-    in_axes = list(attrs.get("scan_input_axes") or [0] * count)  # type: ignore[call-overload]
-    backwards = list(attrs.get("scan_input_directions") or [0] * count)  # type: ignore[call-overload]
+    in_axes = list(attrs.get("scan_input_axes") or [0] * count)
+    backwards = list(attrs.get("scan_input_directions") or [0] * count)
     steps = _steps(graph, node, scanned, in_axes)
     if steps is None:
         return None
@@ -153,8 +154,8 @@ def _unroll_steps(
         states = results[: len(states)]
         for outputs, name in zip(collected, results[len(states) :], strict=True):
             outputs.append(name)
-    out_axes = list(attrs.get("scan_output_axes") or [0] * len(collected))  # type: ignore[call-overload]
-    reversed_ = list(attrs.get("scan_output_directions") or [0] * len(collected))  # type: ignore[call-overload]
+    out_axes = list(attrs.get("scan_output_axes") or [0] * len(collected))
+    reversed_ = list(attrs.get("scan_output_directions") or [0] * len(collected))
     for outputs, axis, backward, name in zip(
         collected, out_axes, reversed_, node.output[len(states) :], strict=True
     ):
@@ -176,13 +177,13 @@ def _steps(
     """
     found = set()
     for name, axis in zip(scanned, axes, strict=True):
-        known = graph.types.get(name)
-        if known is None or known.shape is None:
+        shape = graph.shape_of(name)
+        if shape is None:
             return None
-        rank = len(known.shape)
+        rank = len(shape)
         if not -rank <= axis < rank:
             raise _make_scan_error(node, f"along axis {axis} of '{name}', which has {rank} axes")
-        found.add(known.shape[axis])
+        found.add(shape[axis])
     if len(found) != 1:
         raise _make_scan_error(node, f"tensors of {sorted(found)} elements at once")
     steps = found.pop()
@@ -211,7 +212,7 @@ def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
     batches = {shape[0] for shape in shapes}
     if len(batches) > 1:
         raise _make_scan_error(node, f"over {sorted(batches)} batches at once")
-    scanned = shapes[-int(attributes(node)["num_scan_inputs"]) :]  # type: ignore[call-overload]
+    scanned = shapes[-int(attributes(node)["num_scan_inputs"]) :]
     steps = max((shape[1] for shape in scanned if len(shape) > 1), default=0)
     if shapes[0][0] > MOST_ITERATIONS or _grows_too_much(graph, node, shapes[0][0] * steps):
         return None
@@ -304,8 +305,7 @@ def unroll_loop(
         state.iteration += 1
         for outputs, name in zip(state.collected, results[1 + len(carried) :], strict=True):
             outputs.append(name)
-        again = onnx.NodeProto()
-        again.CopyFrom(node)
+        again = copy_node(node)
         again.input[1:] = results[: 1 + len(carried)]
         return [*nodes, again]
     nodes = []

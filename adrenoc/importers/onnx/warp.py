@@ -28,7 +28,7 @@ def grid_sample(node: Node) -> relax.Expr:
     if rank not in _LAYOUTS or (rank == 5 and method == "bicubic"):
         raise ValueError(f"{method} samples of {rank} dimensions; expected 4, or 5 unless cubic")
     if dtype_of(grid) != dtype_of(image):  # exporters write grids as doubles
-        grid = node.emit(relax.op.astype(grid, dtype_of(image)))
+        grid = node.emit(grid.astype(dtype_of(image)))
     if padding == "reflection" and method == "bilinear":
         grid, padding = _reflect(node, grid), "border"
     elif padding == "reflection" and corners:
@@ -37,7 +37,7 @@ def grid_sample(node: Node) -> relax.Expr:
                 image = node.emit(relax.op.concat([image, image], axis=axis))
     return relax.op.image.grid_sample(
         image,
-        node.emit(relax.op.permute_dims(grid, [0, rank - 1, *range(1, rank - 1)])),
+        relax.op.permute_dims(grid, [0, rank - 1, *range(1, rank - 1)]),
         method=method,
         layout=_LAYOUTS[rank],
         padding_mode=padding,
@@ -52,8 +52,6 @@ def _reflect(node: Node, grid: relax.Expr) -> relax.Expr:
     def number(value: float) -> relax.Expr:
         return make_constant(np.asarray(value, dtype_of(grid)))
 
-    start = node.emit(relax.op.add(grid, number(1)))
-    periods = node.emit(relax.op.floor(node.emit(relax.op.multiply(start, number(0.25)))))
-    rest = node.emit(relax.op.subtract(start, node.emit(relax.op.multiply(periods, number(4)))))
-    apart = node.emit(relax.op.abs(node.emit(relax.op.subtract(rest, number(2)))))
-    return node.emit(relax.op.subtract(number(1), apart))
+    start = grid + number(1)
+    rest = start - relax.op.floor(start * number(0.25)) * number(4)
+    return number(1) - relax.op.abs(rest - number(2))

@@ -51,10 +51,10 @@ class Writer:
         Raises:
             UnknownTypeError: it is not known.
         """
-        known = self._graph.types.get(name)
-        if known is None or known.shape is None:
+        shape = self._graph.shape_of(name)
+        if shape is None:
             raise UnknownTypeError(f"the shape of '{name}' is not known")
-        return known.shape
+        return shape
 
     def dtype(self, name: str) -> str:
         """Return the element type of an input.

@@ -48,8 +48,14 @@ def make_constant(value: np.ndarray) -> relax.Expr:
 
 
 def static_shape(expr: relax.Expr) -> tuple[int, ...] | None:
-    """Return the shape of a tensor expression, or None where a part of it is not known."""
+    """Return the shape of a tensor expression, or None where a part of it is not known.
+
+    Raises:
+        TypeError: it is a call that no builder has bound, whose type nothing has derived yet.
+    """
     ty = expr.ty
+    if type(ty) is tvm.ir.Type:
+        raise TypeError(f"the shape is asked of a call that is not bound: {op_name(expr)}")
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
         return None
     dims = list(ty.shape)

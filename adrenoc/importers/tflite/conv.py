@@ -72,7 +72,7 @@ def _finish(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Resul
             raise NotImplementedError(f"a bias of {dtype_of(bias)}, expected float as the data")
         else:
             bias = node.real(bias_index)
-        total = node.emit(relax.op.add(total, bias))
+        total = total + bias
     if scale is None:
         return node.activate(total)
     return node.activate(_quanta(node, total, scale, bias_index))
@@ -116,7 +116,7 @@ def _convolution(node: Node, axes: list[int], groups: int) -> Result:
 
 
 def _permute(node: Node, weight: relax.Expr, axes: list[int]) -> relax.Expr:
-    return node.emit(relax.op.permute_dims(weight, axes))
+    return relax.op.permute_dims(weight, axes)
 
 
 def compute_transposed_pads(
@@ -174,7 +174,7 @@ def _conv3d(node: Node) -> Result:
     shape = node.shape()
     pads = pads_of(node, shape[1:4], kernel, strides, dilations)
     total = relax.op.nn.conv3d(
-        node.emit(relax.op.permute_dims(x, [0, 4, 1, 2, 3])),
+        relax.op.permute_dims(x, [0, 4, 1, 2, 3]),
         _permute(node, weight, [4, 3, 0, 1, 2]),
         strides=strides,
         padding=pads,
@@ -195,7 +195,7 @@ def _conv3d_transpose(node: Node) -> Result:
     if any(e >= s for e, s in zip(extra, strides, strict=True)):
         raise NotImplementedError("an output larger than its windows reach")
     total = relax.op.nn.conv3d_transpose(
-        node.emit(relax.op.permute_dims(x, [0, 4, 1, 2, 3])),
+        relax.op.permute_dims(x, [0, 4, 1, 2, 3]),
         _permute(node, weight, [4, 3, 0, 1, 2]),  # DHWOI to IODHW
         strides=strides,
         padding=[*begin, *end],
@@ -214,8 +214,8 @@ def _fully_connected(node: Node) -> Result:
     keep = bool(node.option("KeepNumDims", False))
     rows = int(np.prod(shape)) // depth
     if not keep or shape[-1] != depth:
-        x = node.emit(relax.op.reshape(x, [rows, depth]))
-    total = relax.op.matmul(x, node.emit(relax.op.permute_dims(weight, [1, 0])))
+        x = relax.op.reshape(x, [rows, depth])
+    total = relax.op.matmul(x, relax.op.permute_dims(weight, [1, 0]))
     result = _finish(node, total, scale, 2)
     wanted = [*shape[:-1], units] if keep else [rows, units]
     if not keep and tuple(node.results[0].shape) == (rows, units):
@@ -236,7 +236,7 @@ def _batch_matmul(node: Node) -> Result:
         if node.option(option, False):
             rank = len(node.shape(index))
             axes = [*range(rank - 2), rank - 1, rank - 2]
-            turned = node.emit(relax.op.permute_dims((a, b)[index], axes))
+            turned = relax.op.permute_dims((a, b)[index], axes)
             a, b = (turned, b) if index == 0 else (a, turned)
     total = node.emit(relax.op.matmul(a, b))
     return total if scale is None else _quanta(node, total, scale, 2)

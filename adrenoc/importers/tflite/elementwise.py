@@ -39,7 +39,7 @@ def _sum(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
         parts = []
         for index in (0, 1):
             factor = make_constant(np.float32(node.info(index).scale / unit))
-            parts.append(node.emit(relax.op.multiply(node.data(index), factor)))
+            parts.append(node.emit(node.data(index) * factor))
         return node.activate(Quanta(expr=op(*parts), scale=np.float32(unit)))
 
     return convert
@@ -47,50 +47,47 @@ def _sum(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
 
 def _multiply(node: Node) -> Result:
     if not node.info(0).is_quantised:
-        return node.activate(relax.op.multiply(node.real(0), node.real(1)))
+        return node.activate(node.real(0) * node.real(1))
     scale = np.float32(node.info(0).scale * node.info(1).scale)
-    return node.activate(Quanta(expr=relax.op.multiply(node.data(0), node.data(1)), scale=scale))
+    return node.activate(Quanta(expr=node.data(0) * node.data(1), scale=scale))
 
 
 def _divide(node: Node) -> Result:
     a, b = node.real(0), node.real(1)
     if dtype_of(a).startswith("float"):
-        return node.activate(relax.op.divide(a, b))
+        return node.activate(a / b)
     return node.activate(divide_towards_zero(node, a, b))
 
 
 def divide_towards_zero(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """Integers divided towards zero."""
-    floor = node.emit(relax.op.floor_divide(a, b))
-    rest = node.emit(relax.op.subtract(a, node.emit(relax.op.multiply(floor, b))))
+    floor = relax.op.floor_divide(a, b)
+    rest = a - floor * b
     zero = make_constant(np.zeros((), dtype_of(a)))
-    negative = node.emit(relax.op.less(floor, zero))
-    inexact = node.emit(relax.op.not_equal(rest, zero))
-    up = node.emit(relax.op.logical_and(negative, inexact))
-    return relax.op.add(floor, node.emit(relax.op.astype(up, dtype_of(a))))
+    negative = floor < zero
+    up = relax.op.logical_and(negative, relax.op.not_equal(rest, zero))
+    return floor + up.astype(dtype_of(a))
 
 
 def _power(node: Node) -> Result:
     base, exponent = node.real(0), node.real(1)
     if dtype_of(base).startswith("float"):
-        return relax.op.power(base, exponent)
+        return base**exponent
     known = constant_value(exponent)
     if known is not None and known.size == 1 and 0 < known.item() <= 8:
         result = base
         for _ in range(int(known.item()) - 1):
-            result = node.emit(relax.op.multiply(result, base))
+            result = result * base
         return result
     # Exact while the power is below 2^24.
-    floats = [node.emit(relax.op.astype(v, "float32")) for v in (base, exponent)]
-    size = node.emit(relax.op.power(node.emit(relax.op.abs(floats[0])), floats[1]))
+    floats = [v.astype("float32") for v in (base, exponent)]
+    size = relax.op.abs(floats[0]) ** floats[1]
     two, zero = make_constant(np.float32(2)), make_constant(np.float32(0))
-    half = node.emit(relax.op.floor(node.emit(relax.op.divide(floats[1], two))))
-    odd = node.emit(relax.op.subtract(floats[1], node.emit(relax.op.multiply(half, two))))
-    odd = node.emit(relax.op.greater(odd, zero))
-    negative = node.emit(relax.op.less(floats[0], zero))
-    flips = node.emit(relax.op.logical_and(odd, negative))
-    signed = node.emit(relax.op.where(flips, node.emit(relax.op.negative(size)), size))
-    return relax.op.astype(node.emit(relax.op.round(signed)), dtype_of(base))
+    odd = floats[1] - relax.op.floor(floats[1] / two) * two
+    odd = odd > zero
+    negative = floats[0] < zero
+    signed = relax.op.where(relax.op.logical_and(odd, negative), -size, size)
+    return relax.op.round(signed).astype(dtype_of(base))
 
 
 def _floor_mod(node: Node) -> Result:
@@ -98,20 +95,19 @@ def _floor_mod(node: Node) -> Result:
     a, b = node.real(0), node.real(1)
     if not dtype_of(a).startswith("float"):
         return relax.op.floor_mod(a, b)
-    whole = node.emit(relax.op.floor(node.emit(relax.op.divide(a, b))))
-    return relax.op.subtract(a, node.emit(relax.op.multiply(whole, b)))
+    return a - relax.op.floor(a / b) * b
 
 
 def _floor_div(node: Node) -> Result:
     a, b = node.real(0), node.real(1)
     if not dtype_of(a).startswith("float"):
         return relax.op.floor_divide(a, b)
-    return relax.op.floor(node.emit(relax.op.divide(a, b)))
+    return relax.op.floor(a / b)
 
 
 def _squared_difference(node: Node) -> Result:
-    difference = node.emit(relax.op.subtract(node.real(0), node.real(1)))
-    return relax.op.multiply(difference, difference)
+    difference = node.real(0) - node.real(1)
+    return difference * difference
 
 
 def _extreme(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
@@ -136,7 +132,7 @@ def _compare(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
 def _add_n(node: Node) -> Result:
     total = node.real(0)
     for index in range(1, len(node.inputs)):
-        total = node.emit(relax.op.add(total, node.real(index)))
+        total = node.emit(total + node.real(index))
     return total
 
 
@@ -157,31 +153,27 @@ def _clip(low: float, high: float) -> Convert:
 def _leaky_relu(node: Node) -> Result:
     x = node.real()
     slope = make_constant(np.float32(node.option("Alpha", 0.0)))
-    negative = node.emit(relax.op.multiply(x, slope))
+    negative = x * slope
     zero = make_constant(np.float32(0))
-    return relax.op.where(node.emit(relax.op.greater(x, zero)), x, negative)
+    return relax.op.where(x > zero, x, negative)
 
 
 def _prelu(node: Node) -> Result:
     x, zero = node.real(0), make_constant(np.float32(0))
-    negative = node.emit(relax.op.multiply(x, node.real(1)))
-    return relax.op.where(node.emit(relax.op.greater_equal(x, zero)), x, negative)
+    return relax.op.where(x >= zero, x, x * node.real(1))
 
 
 def _elu(node: Node) -> Result:
     x, one = node.real(), make_constant(np.float32(1))
-    low = node.emit(relax.op.minimum(x, make_constant(np.float32(0))))
-    negative = node.emit(relax.op.subtract(node.emit(relax.op.exp(low)), one))
-    positive = node.emit(relax.op.greater_equal(x, make_constant(np.float32(0))))
+    negative = relax.op.exp(relax.op.minimum(x, make_constant(np.float32(0)))) - one
+    positive = x >= make_constant(np.float32(0))
     return relax.op.where(positive, x, negative)
 
 
 def _hard_swish(node: Node) -> Result:
     x = node.real()
-    shifted = node.emit(relax.op.add(x, make_constant(np.float32(3))))
-    kept = node.emit(relax.op.clip(shifted, 0.0, 6.0))
-    gate = node.emit(relax.op.multiply(kept, make_constant(np.float32(1 / 6))))
-    return relax.op.multiply(x, gate)
+    kept = relax.op.clip(x + make_constant(np.float32(3)), 0.0, 6.0)
+    return x * (kept * make_constant(np.float32(1 / 6)))
 
 
 def _gelu(node: Node) -> Result:
@@ -200,7 +192,7 @@ def _cast(node: Node) -> Result:
     if wanted == "bool":
         zero = make_constant(np.zeros((), dtype_of(expr)))
         return relax.op.not_equal(expr, zero)
-    return relax.op.astype(expr, wanted)
+    return expr.astype(wanted)
 
 
 def _select(node: Node) -> Result:
@@ -208,7 +200,7 @@ def _select(node: Node) -> Result:
     condition = node.data(0)
     rank, own = len(node.shape(1)), node.shape(0)
     if node.operator.kind == "SELECT" and len(own) == 1 and rank > 1:
-        condition = node.emit(relax.op.reshape(condition, [own[0], *[1] * (rank - 1)]))
+        condition = relax.op.reshape(condition, [own[0], *[1] * (rank - 1)])
     if node.info(1).is_quantised:
         return node.move(relax.op.where(condition, node.data(1), node.data_like(2, 1)), 1)
     return relax.op.where(condition, node.real(1), node.real(2))
@@ -220,16 +212,12 @@ def _fake_quant(node: Node) -> Result:
     least = 1 if node.option("NarrowRange", False) else 0
     most = (1 << bits) - 1
     scale = (high - low) / (most - least)
-    zero = min(max(least - low / scale, least), most)
-    zero = math.floor(zero + 0.5)
+    zero = math.floor(min(max(least - low / scale, least), most) + 0.5)
     low, high = (least - zero) * scale, (most - zero) * scale
-    kept = node.emit(relax.op.clip(node.real(), low, high))
-    shifted = node.emit(relax.op.subtract(kept, make_constant(np.float32(low))))
-    steps = node.emit(relax.op.multiply(shifted, make_constant(np.float32(1 / scale))))
-    half = node.emit(relax.op.add(steps, make_constant(np.float32(0.5))))
-    whole = node.emit(relax.op.floor(half))
-    grown = node.emit(relax.op.multiply(whole, make_constant(np.float32(scale))))
-    return relax.op.add(grown, make_constant(np.float32(low)))
+    shifted = relax.op.clip(node.real(), low, high) - make_constant(np.float32(low))
+    half = shifted * make_constant(np.float32(1 / scale)) + make_constant(np.float32(0.5))
+    grown = relax.op.floor(half) * make_constant(np.float32(scale))
+    return grown + make_constant(np.float32(low))
 
 
 def _requantise(node: Node) -> Result:
@@ -249,16 +237,14 @@ def _real_part(number: int) -> Convert:
 
     def convert(node: Node) -> Result:
         axis = len(node.shape()) - 1
-        part = node.emit(relax.op.strided_slice(node.data(), [axis], [number], [number + 1]))
+        part = relax.op.strided_slice(node.data(), [axis], [number], [number + 1])
         return relax.op.squeeze(part, [axis])
 
     return convert
 
 
 def _complex_abs(node: Node) -> Result:
-    square = node.emit(relax.op.multiply(node.data(), node.data()))
-    total = node.emit(relax.op.sum(square, [len(node.shape()) - 1]))
-    return relax.op.sqrt(total)
+    return relax.op.sqrt(relax.op.sum(node.data() * node.data(), [len(node.shape()) - 1]))
 
 
 def _zeros_like(node: Node) -> Result:
@@ -322,7 +308,7 @@ ELEMENTWISE_OPS: dict[str, Convert] = {
     "SIGN": _sign,
     "SIN": _unary(relax.op.sin),
     "SQRT": _unary(relax.op.sqrt),
-    "SQUARE": lambda node: relax.op.multiply(node.real(), node.real()),
+    "SQUARE": lambda node: node.real() * node.real(),
     "SQUARED_DIFFERENCE": _squared_difference,
     "SUB": _sum(relax.op.subtract),
     "TANH": _unary(relax.op.tanh),

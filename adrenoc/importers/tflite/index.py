@@ -19,7 +19,7 @@ from adrenoc.importers.tflite.untranslated import COUNT_OF_DATA
 
 
 def _index(node: Node, number: int, dtype: str = "int32") -> relax.Expr:
-    return node.emit(relax.op.astype(node.data(number), dtype))
+    return node.emit(node.data(number).astype(dtype))
 
 
 def _gather(node: Node) -> Result:
@@ -33,7 +33,7 @@ def _gather(node: Node) -> Result:
         return node.move(relax.op.take(node.data(), index, axis=axis, mode="clip"))
     if places.ndim:
         return node.move(pick(node.data(), places, axis))
-    one = node.emit(pick(node.data(), places.reshape(1), axis))
+    one = pick(node.data(), places.reshape(1), axis)
     return node.move(relax.op.squeeze(one, [axis]))
 
 
@@ -43,11 +43,11 @@ def _take_by_batch(node: Node, index: relax.Expr, axis: int, batch: int) -> rela
     count = math.prod(shape[:batch])
     order = [*range(batch), axis, *(a for a in range(batch, len(shape)) if a != axis)]
     rest = [shape[a] for a in order[batch + 1 :]]
-    x = node.emit(relax.op.permute_dims(node.data(), order))
-    x = node.emit(relax.op.reshape(x, [count * shape[axis], *rest]))
+    x = relax.op.permute_dims(node.data(), order)
+    x = relax.op.reshape(x, [count * shape[axis], *rest])
     offsets = np.arange(count, dtype=np.int32).reshape(*shape[:batch], *[1] * (len(own) - batch))
-    index = node.emit(relax.op.add(index, make_constant(offsets * np.int32(shape[axis]))))
-    found = node.emit(relax.op.take(x, index, axis=0, mode="clip"))
+    index = index + make_constant(offsets * np.int32(shape[axis]))
+    found = relax.op.take(x, index, axis=0, mode="clip")
     picked = len(own) - batch
     # Axes between the batches and the one looked up go before what was found.
     between = axis - batch
@@ -78,7 +78,7 @@ def _sparse_to_dense(node: Node) -> Result:
     check_grown(math.prod(shape))
     index = node.constant(0).astype(np.int64).reshape(-1, len(shape))
     default = np.full(shape, node.scalar(3), node.dtype(2))
-    values = node.emit(relax.op.broadcast_to(node.data(2), [len(index)]))
+    values = relax.op.broadcast_to(node.data(2), [len(index)])
     return node.move(
         relax.op.scatter_nd(make_constant(default), make_constant(index), values, "update"), 2
     )
@@ -101,14 +101,13 @@ def _open_rows(node: Node, info: TensorInfo) -> Result:
     rows = int(math.prod(node.shape()))
 
     def pick_rows(table: np.ndarray, *shape: int) -> relax.Expr:
-        found = node.emit(relax.op.take(make_constant(table), places, axis=0, mode="clip"))
-        return node.emit(relax.op.reshape(found, [rows, *shape]))
+        found = relax.op.take(make_constant(table), places, axis=0, mode="clip")
+        return relax.op.reshape(found, [rows, *shape])
 
     codes = pick_rows(np.asarray(info.value).reshape(count, depth), blocks, depth // blocks)
-    wide = node.emit(relax.op.astype(codes, "float32"))
+    wide = codes.astype("float32")
     scales = pick_rows(info.scales.reshape(count, blocks), blocks, 1)
-    opened = node.emit(relax.op.multiply(wide, scales))
-    return relax.op.reshape(opened, [*node.shape(), *info.shape[1:]])
+    return relax.op.reshape(wide * scales, [*node.shape(), *info.shape[1:]])
 
 
 def _embedding_lookup_sparse(node: Node) -> Result:
@@ -129,7 +128,7 @@ def _embedding_lookup_sparse(node: Node) -> Result:
         size = np.sqrt(factor) if kind == 2 else factor
         matrix /= np.where(size == 0, 1, size)[:, None].astype(np.float32)
     table = node.shape(4)
-    flat = node.emit(relax.op.reshape(node.real(4), [table[0], math.prod(table[1:])]))
+    flat = relax.op.reshape(node.real(4), [table[0], math.prod(table[1:])])
     joined = node.emit(relax.op.matmul(make_constant(matrix), flat))
     return relax.op.reshape(joined, [*outer, *table[1:]])
 
@@ -138,9 +137,7 @@ def _hashtable_lookup(node: Node) -> list[Result]:
     """Rows by constant keys; zeros where there is none."""
     wanted, keys = node.constant(0), [int(v) for v in node.constant(1)]
     places = np.array([keys.index(int(v)) if int(v) in keys else -1 for v in wanted], np.int32)
-    rows = node.emit(
-        relax.op.take(node.data(2), make_constant(np.maximum(places, 0)), axis=0, mode="clip")
-    )
+    rows = relax.op.take(node.data(2), make_constant(np.maximum(places, 0)), axis=0, mode="clip")
     hits = (places >= 0).reshape(-1, *[1] * (len(node.shape(2)) - 1))
     zero = make_constant(np.zeros((), node.dtype(2)))
     kept = relax.op.where(make_constant(hits), rows, zero)
@@ -151,10 +148,10 @@ def _one_hot(node: Node) -> Result:
     depth, rank = int(node.scalar(1)), len(node.shape()) + 1
     check_grown(depth)
     axis = int(node.option("Axis", -1)) % rank
-    index = node.emit(relax.op.expand_dims(_index(node, 0), axis))
+    index = relax.op.expand_dims(_index(node, 0), axis)
     along = [depth if a == axis else 1 for a in range(rank)]
     numbers = make_constant(np.arange(depth, dtype=np.int32).reshape(along))
-    hit = node.emit(relax.op.equal(index, numbers))
+    hit = relax.op.equal(index, numbers)
     return node.move(relax.op.where(hit, node.data(2), node.data(3)), 2)
 
 
@@ -162,7 +159,7 @@ def _matrix_diagonal(node: Node) -> Result:
     """Return the last axis on the diagonal of zeros."""
     extent = node.shape()[-1]
     check_grown(extent * extent)
-    row = node.emit(relax.op.expand_dims(node.data(), -2))
+    row = relax.op.expand_dims(node.data(), -2)
     on = make_constant(np.eye(extent, dtype=bool))
     return node.move(relax.op.where(on, row, make_constant(np.zeros((), node.dtype()))))
 
@@ -175,18 +172,18 @@ def _matrix_set_diagonal(node: Node) -> Result:
     if columns > shortest:
         batch = node.shape(1)[:-1]
         filler = make_constant(np.zeros((*batch, columns - shortest), node.dtype()))
-        diagonal = node.emit(relax.op.concat([diagonal, filler], axis=-1))
-    row = node.emit(relax.op.expand_dims(diagonal, -2))
+        diagonal = relax.op.concat([diagonal, filler], axis=-1)
+    row = relax.op.expand_dims(diagonal, -2)
     on = make_constant(np.eye(rows, columns, dtype=bool))
     return node.move(relax.op.where(on, row, node.data()))
 
 
 def _top_k(node: Node) -> list[Result]:
     count = int(node.scalar(1))
-    found = node.emit(
-        relax.op.topk(node.data(), k=count, axis=-1, ret_type="both", largest=True, dtype="int32")
+    found = relax.op.topk(
+        node.data(), k=count, axis=-1, ret_type="both", largest=True, dtype="int32"
     )
-    values, places = (node.emit(relax.TupleGetItem(found, n)) for n in range(2))
+    values, places = (relax.TupleGetItem(found, n) for n in range(2))
     return [node.move(values), places]
 
 
@@ -195,8 +192,8 @@ def _bucketize(node: Node) -> Result:
     x = node.real()
     bounds = np.asarray(node.option("Boundaries", []), np.float32)
     x = node.emit(relax.op.expand_dims(x, -1))
-    passed = node.emit(relax.op.greater_equal(x, make_constant(bounds.astype(dtype_of(x)))))
-    return relax.op.sum(node.emit(relax.op.astype(passed, "int32")), [-1])
+    passed = x >= make_constant(bounds.astype(dtype_of(x)))
+    return relax.op.sum(passed.astype("int32"), [-1])
 
 
 def _known(node: Node) -> np.ndarray:
@@ -239,7 +236,7 @@ def _segment(node: Node) -> Result:
     rest = node.shape()[len(node.shape(1)) :]
     check_grown(count * math.prod(rest))
     start = make_constant(np.full((count, *rest), neutral, dtype))
-    index = node.emit(relax.op.expand_dims(_index(node, 1, "int64"), -1))
+    index = relax.op.expand_dims(_index(node, 1, "int64"), -1)
     return relax.op.scatter_nd(start, index, node.data(), reduction)
 
 

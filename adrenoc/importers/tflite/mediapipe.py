@@ -36,20 +36,20 @@ def _transpose_conv_bias(node: Node) -> Result:
     begin = [c // 2 for c in cut]
     total = relax.op.nn.conv2d_transpose(
         node.real(0),
-        node.emit(relax.op.permute_dims(node.real(1), [3, 0, 1, 2])),  # OHWI to IOHW
+        relax.op.permute_dims(node.real(1), [3, 0, 1, 2]),  # OHWI to IOHW
         strides=list(strides),
         padding=[*begin, *(c - b for c, b in zip(cut, begin, strict=True))],
         data_layout="NHWC",
         kernel_layout="IOHW",
     )
-    bias = node.emit(relax.op.reshape(node.real(2), [outs]))
-    return relax.op.add(node.emit(total), bias)
+    bias = relax.op.reshape(node.real(2), [outs])
+    return node.emit(total) + bias
 
 
 def _max_pool_with_places(node: Node) -> list[Result]:
     """Return the largest of each window, and its place there; of equal ones the first."""
     options = pool_options(node)
-    emit, (batch, *extents, channels) = node.emit, node.shape()
+    batch, *extents, channels = node.shape()
     if options.window[0] * options.window[1] > _MOST_WINDOW:
         raise NotImplementedError(f"a window of {options.window}, expected {_MOST_WINDOW} pixels")
     pads = same_pads(
@@ -66,7 +66,7 @@ def _max_pool_with_places(node: Node) -> list[Result]:
         for i, (e, k, s) in enumerate(zip(extents, window, strides, strict=True))
     ]
     width = [0, 0, pads[0], pads[2], pads[1], pads[3], 0, 0]
-    x = emit(relax.op.nn.pad(node.real(), width, pad_value=_LOWEST)) if any(pads) else node.real()
+    x = relax.op.nn.pad(node.real(), width, pad_value=_LOWEST) if any(pads) else node.real()
     best = place = None
     for y, column in itertools.product(*map(range, options.window)):
         begin = [0, y, column, 0]
@@ -78,14 +78,14 @@ def _max_pool_with_places(node: Node) -> list[Result]:
             ),
             channels,
         ]
-        part = emit(relax.op.strided_slice(x, [0, 1, 2, 3], begin, end, [1, *strides, 1]))
+        part = relax.op.strided_slice(x, [0, 1, 2, 3], begin, end, [1, *strides, 1])
         here = make_constant(np.float32(y * options.window[1] + column + _ABOVE_PLACE))
         if best is None or place is None:
             best = part
-            place = emit(relax.op.full_like(part, here))
+            place = relax.op.full_like(part, here)
             continue
-        place = emit(relax.op.where(emit(relax.op.greater(part, best)), here, place))
-        best = emit(relax.op.maximum(best, part))
+        place = node.emit(relax.op.where(part > best, here, place))
+        best = node.emit(relax.op.maximum(best, part))
     activated = replace(
         node,
         operator=replace(node.operator, options={"FusedActivationFunction": options.activation}),
@@ -100,14 +100,14 @@ def _max_unpool(node: Node) -> Result:
         raise NotImplementedError(
             f"windows of {options.window} by strides of {options.strides} overlap or leave gaps"
         )
-    emit, (batch, rows, columns, channels) = node.emit, node.shape()
+    batch, rows, columns, channels = node.shape()
     height, width = options.window
     apart = [batch, rows, 1, columns, 1, channels]
-    place = emit(relax.op.reshape(emit(relax.op.trunc(node.real(1))), apart))
+    place = relax.op.reshape(relax.op.trunc(node.real(1)), apart)
     grid = np.arange(height * width, dtype=np.float32).reshape(1, 1, height, 1, width, 1)
-    here = emit(relax.op.equal(place, make_constant(grid)))
-    value = emit(relax.op.reshape(node.real(0), apart))
-    laid = emit(relax.op.where(here, value, make_constant(np.float32(0))))
+    here = relax.op.equal(place, make_constant(grid))
+    value = relax.op.reshape(node.real(0), apart)
+    laid = relax.op.where(here, value, make_constant(np.float32(0)))
     return relax.op.reshape(laid, [batch, rows * height, columns * width, channels])
 
 
@@ -128,8 +128,7 @@ def _transform_tensor(node: Node) -> Result:
     def build(data: te.Tensor, matrix: te.Tensor) -> te.Tensor:
         def place(row: int, y: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
             turn = [matrix(row * 4 + column) for column in range(4)]
-            along = turn[0] * (x + middle) + turn[1] * (y + middle)
-            return along + turn[3] - middle
+            return turn[0] * (x + middle) + turn[1] * (y + middle) + turn[3] - middle
 
         def element(n: tirx.Expr, y: tirx.Expr, x: tirx.Expr, c: tirx.Expr) -> tirx.Expr:
             at = y.astype("float32"), x.astype("float32")

@@ -65,8 +65,7 @@ def _same_scale(node: Node, index: int) -> relax.Expr:
     info, first = node.info(index), node.info(0)
     if not info.is_quantised or info.scale == first.scale:
         return node.data(index)
-    factor = make_constant(np.float32(info.scale / first.scale))
-    return node.emit(relax.op.multiply(node.data(index), factor))
+    return node.data(index) * make_constant(np.float32(info.scale / first.scale))
 
 
 def _concat(node: Node) -> Result:
@@ -83,9 +82,7 @@ def _concat(node: Node) -> Result:
 
 def _pack(node: Node) -> Result:
     axis = int(node.option("Axis")) % (len(node.shape()) + 1)
-    parts = [
-        node.emit(relax.op.expand_dims(_same_scale(node, i), axis)) for i in range(len(node.inputs))
-    ]
+    parts = [relax.op.expand_dims(_same_scale(node, i), axis) for i in range(len(node.inputs))]
     return _join(node, parts, axis)
 
 
@@ -100,7 +97,7 @@ def _unpack(node: Node) -> list[Result]:
 
 
 def _slice_of(node: Node, axis: int, begin: int, end: int, index: int = 0) -> relax.Expr:
-    return node.emit(relax.op.strided_slice(node.data(index), [axis], [begin], [end]))
+    return relax.op.strided_slice(node.data(index), [axis], [begin], [end])
 
 
 def _split(node: Node) -> list[Result]:
@@ -143,11 +140,11 @@ def _add_borders(node: Node, width: list[int], value: relax.Expr) -> Result:
         parts = []
         for extent in (before, after):
             border = [*shape[:axis], extent, *shape[axis + 1 :]]
-            parts.append(None if not extent else node.emit(relax.op.broadcast_to(value, border)))
+            parts.append(None if not extent else relax.op.broadcast_to(value, border))
         joined = [p for p in (parts[0], x, parts[1]) if p is not None]
         shape[axis] += before + after
         if len(joined) > 1:
-            x = node.emit(relax.op.concat(joined, axis=axis))
+            x = relax.op.concat(joined, axis=axis)
     return node.move(x)
 
 
@@ -167,9 +164,7 @@ def _mirror_pad(node: Node) -> Result:
             else:
                 places = np.abs(places)
                 places = np.where(places >= extent, 2 * extent - 2 - places, places)
-            x = node.emit(
-                relax.op.take(x, make_constant(places.astype(np.int32)), axis=axis, mode="clip")
-            )
+            x = relax.op.take(x, make_constant(places.astype(np.int32)), axis=axis, mode="clip")
     return node.move(x)
 
 
@@ -181,7 +176,7 @@ def _tile(node: Node) -> Result:
                 f"it repeats axis {axis} {count} times, expected up to {_MOST_REPEATS}"
             )
         if count > 1 and axis < axes:
-            x = node.emit(relax.op.concat([x] * count, axis=axis))
+            x = relax.op.concat([x] * count, axis=axis)
     return node.move(x)
 
 
@@ -215,7 +210,7 @@ def _range(node: Node) -> Result:
 def _reverse(node: Node) -> Result:
     x = node.data()
     for axis in node.ints(1):
-        x = node.emit(relax.op.flip(x, axis % len(node.shape())))
+        x = relax.op.flip(x, axis % len(node.shape()))
     return node.move(x)
 
 
@@ -223,7 +218,7 @@ def _reverse_sequence(node: Node) -> Result:
     return node.move(
         relax.op.reverse_sequence(
             node.data(),
-            node.emit(relax.op.astype(node.data(1), "int32")),
+            node.data(1).astype("int32"),
             int(node.option("SeqDim")),
             int(node.option("BatchDim")),
         )
@@ -233,8 +228,7 @@ def _reverse_sequence(node: Node) -> Result:
 def _rearrange(
     node: Node, split: Sequence[int], order: Sequence[int], shape: Sequence[int]
 ) -> relax.Expr:
-    parts = node.emit(relax.op.reshape(node.data(), list(split)))
-    turned = node.emit(relax.op.permute_dims(parts, list(order)))
+    turned = relax.op.permute_dims(relax.op.reshape(node.data(), list(split)), list(order))
     return relax.op.reshape(turned, list(shape))
 
 
@@ -265,7 +259,7 @@ def _batch_to_space(node: Node) -> Result:
         order += [axes + 1 + axis, axis]
     order += range(2 * axes + 1, len(split))
     grown = [d * b for d, b in zip(spatial, block, strict=True)]
-    whole = node.emit(_rearrange(node, split, order, [batch // math.prod(block), *grown, *tail]))
+    whole = _rearrange(node, split, order, [batch // math.prod(block), *grown, *tail])
     ends = [int(g - c[1]) for g, c in zip(grown, crops, strict=True)]
     begins = [int(c[0]) for c in crops]
     return node.move(relax.op.strided_slice(whole, list(range(1, axes + 1)), begins, ends))
@@ -276,7 +270,7 @@ def _space_to_batch(node: Node) -> Result:
     batch, *rest = node.shape()
     axes = len(block)
     width = [0, 0, *pads, *[0] * (2 * (len(rest) - axes))]
-    padded = node.emit(relax.op.nn.pad(node.data(), width)) if any(width) else node.data()
+    padded = relax.op.nn.pad(node.data(), width) if any(width) else node.data()
     grown = [
         rest[a] + pads[2 * a] + pads[2 * a + 1] if a < axes else rest[a] for a in range(len(rest))
     ]
@@ -291,8 +285,7 @@ def _space_to_batch(node: Node) -> Result:
         *(g // b for g, b in zip(grown, block, strict=False)),
         *grown[axes:],
     ]
-    parts = node.emit(relax.op.reshape(padded, split))
-    turned = node.emit(relax.op.permute_dims(parts, order))
+    turned = relax.op.permute_dims(relax.op.reshape(padded, split), order)
     return node.move(relax.op.reshape(turned, shape))
 
 
@@ -308,11 +301,11 @@ def _dilate(node: Node) -> Result:
         if step == 1:
             continue
         between = [*shape[: axis + 1], step - 1, *shape[axis + 1 :]]
-        gaps = node.emit(relax.op.broadcast_to(fill, between))
-        apart = node.emit(relax.op.expand_dims(x, axis + 1))
-        joined = node.emit(relax.op.concat([apart, gaps], axis=axis + 1))
+        gaps = relax.op.broadcast_to(fill, between)
+        apart = relax.op.expand_dims(x, axis + 1)
+        joined = relax.op.concat([apart, gaps], axis=axis + 1)
         shape[axis] *= step
-        joined = node.emit(relax.op.reshape(joined, shape))
+        joined = relax.op.reshape(joined, shape)
         shape[axis] -= step - 1
         x = node.emit(relax.op.strided_slice(joined, [axis], [0], [shape[axis]]))
     return node.move(x)

@@ -35,19 +35,35 @@ class Emitter:
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self.builder = builder
+        self._bound: dict[relax.Expr, relax.Expr] = {}
         self.decisions: dict[tuple[str, str], list[str]] = {}
         """(taken, reason) -> the tensors concerned."""
 
     def __call__(self, expr: relax.Expr, name: str = "") -> relax.Expr:
-        """A variable or a constant for `expr`."""
+        """Return a variable or a constant for `expr`, whose operands are bound before it."""
         if not isinstance(expr, relax.Call | relax.TupleGetItem):
             return expr
-        call = self.builder.normalize(expr)
+        if expr in self._bound:
+            return self._bound[expr]
+        call = self.builder.normalize(self._bind_operands(expr))
         if isinstance(call, relax.Call) and isinstance(call.ty, relax.TensorType):
             folded = fold_call(call, call)
             if folded is not None:
                 return make_constant(folded)
-        return emit_named(self.builder, call, name) if name else self.builder.emit(call)
+        bound = emit_named(self.builder, call, name) if name else self.builder.emit(call)
+        self._bound[expr] = bound
+        return bound
+
+    def _bind_operands(self, expr: relax.Expr) -> relax.Expr:
+        if isinstance(expr, relax.TupleGetItem):
+            return relax.TupleGetItem(self(expr.tuple_value), expr.index)
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self._bind_operand(part) for part in expr.fields])
+        args = [self._bind_operand(part) for part in expr.args]
+        return relax.Call(expr.op, args, expr.attrs, expr.ty_args)
+
+    def _bind_operand(self, expr: relax.Expr) -> relax.Expr:
+        return self._bind_operands(expr) if isinstance(expr, relax.Tuple) else self(expr)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -165,9 +181,9 @@ class Node:
         value = self.value(index)
         if value.info.is_quantised:
             scales = value.info.lay_along(value.info.scales)
-            return self.emit(relax.op.multiply(value.expr, make_constant(scales)))
+            return self.emit(value.expr * make_constant(scales))
         if dtype_of(value.expr) == "float16":
-            return self.emit(relax.op.astype(value.expr, "float32"))
+            return self.emit(value.expr.astype("float32"))
         return value.expr
 
     def store(self, index: int = 0) -> relax.Expr:
@@ -193,7 +209,7 @@ class Node:
         data = self.data(index)
         if not zero:
             return data
-        return self.emit(relax.op.add(data, make_constant(np.float32(zero))))
+        return self.emit(data + make_constant(np.float32(zero)))
 
     def activate(self, result: Result) -> Result:
         """The result with the operator's fused activation."""
@@ -230,10 +246,10 @@ COPIED = (
 def value_of(emit: Emitter, info: TensorInfo, expr: relax.Expr) -> Value:
     """A tensor from what the file or the user stores."""
     if info.is_quantised:
-        expr = emit(relax.op.astype(expr, "float32"))
+        expr = expr.astype("float32")
         if info.zero:
-            expr = emit(relax.op.subtract(expr, make_constant(np.float32(info.zero))))
-    return Value(info=info, made=expr)
+            expr -= make_constant(np.float32(info.zero))
+    return Value(info=info, made=emit(expr))
 
 
 def store(emit: Emitter, value: Value) -> relax.Expr:
@@ -242,18 +258,18 @@ def store(emit: Emitter, value: Value) -> relax.Expr:
     if not info.is_quantised:
         return expr
     if info.zero:
-        expr = emit(relax.op.add(expr, make_constant(np.float32(info.zero))))
-    return emit(relax.op.astype(expr, info.dtype))
+        expr += make_constant(np.float32(info.zero))
+    return emit(expr.astype(info.dtype))
 
 
 def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> Value:
     """A tensor from what a translation gives: requantised where the file wants integers."""
     if not info.is_quantised:
         if isinstance(result, Quanta):
-            result = relax.op.multiply(result.expr, make_constant(result.factor(1.0)))
+            result = result.expr * make_constant(result.factor(1.0))
         expr = emit(result, name)
         if info.dtype == "float16" and dtype_of(expr) == "float32":
-            expr = emit(relax.op.astype(expr, "float16"))
+            expr = emit(expr.astype("float16"))
         return Value(info=info, made=expr)
     if not isinstance(result, Quanta):
         result = Quanta(expr=emit(result), scale=np.float32(1.0))
@@ -261,13 +277,13 @@ def finish(emit: Emitter, info: TensorInfo, result: Result, name: str = "") -> V
     copied = result.copied
     if copied is not None and (copied.scale, copied.zero) != (info.scale, info.zero):
         if copied.zero != info.zero:
-            expr = emit(relax.op.add(expr, make_constant(np.float32(copied.zero - info.zero))))
+            expr = emit(expr + make_constant(np.float32(copied.zero - info.zero)))
         result = replace(result, expr=expr, scale=info.scales)
         emit.decisions.setdefault(COPIED, []).append(info.name)
     factor = result.factor(info.scale)
     same = bool(np.all(factor == 1.0))
     if not same:
-        expr = emit(relax.op.multiply(expr, make_constant(factor)))
+        expr = emit(expr * make_constant(factor))
     if not (same and result.is_integer):
         expr = emit(round_to_even(emit, expr))
     low, high = (float(bound - info.zero) for bound in QUANTISED_RANGES[info.dtype])

@@ -52,7 +52,7 @@ def _forgets(node: Node) -> None:
 
 def _product(node: Node, x: Expr, number: int) -> Expr:
     """x times the transpose of weights [units, depth]."""
-    weights = node.emit(relax.op.permute_dims(node.real(number), [1, 0]))
+    weights = relax.op.permute_dims(node.real(number), [1, 0])
     return node.emit(relax.op.matmul(x, weights))
 
 
@@ -67,15 +67,15 @@ def _steps(node: Node, x: Expr, *, time_major: bool) -> list[Expr]:
     rest = [d for a, d in enumerate(shape) if a != axis]
     parts = []
     for step in range(shape[axis]):
-        part = node.emit(relax.op.strided_slice(x, [axis], [step], [step + 1]))
+        part = relax.op.strided_slice(x, [axis], [step], [step + 1])
         parts.append(node.emit(relax.op.reshape(part, rest)))
     return parts
 
 
 def _stack(node: Node, parts: Sequence[Expr], *, time_major: bool) -> Expr:
     axis = 0 if time_major else 1
-    rows = [node.emit(relax.op.expand_dims(p, axis)) for p in parts]
-    return node.emit(relax.op.concat(rows, axis=axis)) if len(rows) > 1 else rows[0]
+    rows = [relax.op.expand_dims(p, axis) for p in parts]
+    return relax.op.concat(rows, axis=axis) if len(rows) > 1 else rows[0]
 
 
 def _rnn_steps(node: Node, steps: Sequence[Expr], first: int) -> list[Expr]:
@@ -84,9 +84,8 @@ def _rnn_steps(node: Node, steps: Sequence[Expr], first: int) -> list[Expr]:
     batch = int(steps[0].ty.shape[0])
     state, results = _zeros(batch, node.shape(first)[0]), []
     for x in steps:
-        total = relax.op.add(_product(node, x, first), _product(node, state, first + 1))
-        total = node.emit(relax.op.add(node.emit(total), node.real(first + 2)))
-        state = node.emit(act(total))
+        total = _product(node, x, first) + _product(node, state, first + 1)
+        state = node.emit(act(total + node.real(first + 2)))
         results.append(state)
     return results
 
@@ -173,59 +172,53 @@ def _lstm_steps(node: Node, steps: Sequence[Expr], at: _LstmInputs) -> list[Expr
     batch = int(steps[0].ty.shape[0])
     output, cell, results = _zeros(batch, width), _zeros(batch, units), []
     for x in steps:
-        output, cell = _lstm_step(node, x, output, cell, at)
+        output, cell = map(node.emit, _lstm_step(node, x, output, cell, at))
         results.append(output)
     return results
 
 
 def _lstm_step(node: Node, x: Expr, output: Expr, cell: Expr, at: _LstmInputs) -> tuple[Expr, Expr]:
-    emit, act = node.emit, _activation(node)
+    act = _activation(node)
 
     def gate(name: str, state: Expr | None) -> Expr:
         number = _GATES.index(name)
-        total = relax.op.add(
-            _product(node, x, at.by_input + number), _product(node, output, at.by_state + number)
-        )
-        total = emit(total)
+        total = _product(node, x, at.by_input + number)
+        total += _product(node, output, at.by_state + number)
         if state is not None and node.has(at.peephole + _PEEPHOLES[name]):
             weights = node.real(at.peephole + _PEEPHOLES[name])
-            total = emit(relax.op.add(total, emit(relax.op.multiply(state, weights))))
+            total += state * weights
         if at.norm is not None and node.has(at.norm + number):
             total = _normalise(node, total, at.norm + number)
-        return emit(relax.op.add(total, node.real(at.bias + number)))
+        return total + node.real(at.bias + number)
 
-    forget = emit(relax.op.sigmoid(gate("forget", cell)))
-    new = emit(act(gate("cell", None)))
+    forget = relax.op.sigmoid(gate("forget", cell))
+    new = act(gate("cell", None))
     if node.has(at.by_input):
-        take = emit(relax.op.sigmoid(gate("input", cell)))
+        take = relax.op.sigmoid(gate("input", cell))
     else:
-        take = emit(relax.op.subtract(make_constant(np.float32(1)), forget))
-    kept = emit(relax.op.multiply(forget, cell))
-    cell = emit(relax.op.add(kept, emit(relax.op.multiply(take, new))))
-    cell = _clip(node, cell, "CellClip")
-    let = emit(relax.op.sigmoid(gate("output", cell)))
-    output = emit(relax.op.multiply(let, emit(act(cell))))
+        take = make_constant(np.float32(1)) - forget
+    cell = _clip(node, forget * cell + take * new, "CellClip")
+    output = relax.op.sigmoid(gate("output", cell)) * act(cell)
     if node.has(at.projection):
         output = _product(node, output, at.projection)
         if node.has(at.projection + 1):
-            output = emit(relax.op.add(output, node.real(at.projection + 1)))
+            output += node.real(at.projection + 1)
         output = _clip(node, output, "ProjClip")
     return output, cell
 
 
 def _clip(node: Node, x: Expr, option: str) -> Expr:
     bound = float(node.option(option, 0.0))
-    return node.emit(relax.op.clip(x, -bound, bound)) if bound > 0 else x
+    return relax.op.clip(x, -bound, bound) if bound > 0 else x
 
 
 def _normalise(node: Node, x: Expr, number: int) -> Expr:
     """To mean zero and deviation one over the units, times a factor a unit."""
-    emit = node.emit
-    mean = emit(relax.op.mean(x, [-1], True))
-    centred = emit(relax.op.subtract(x, mean))
-    variance = emit(relax.op.mean(emit(relax.op.multiply(centred, centred)), [-1], True))
-    inverse = emit(relax.op.rsqrt(emit(relax.op.add(variance, make_constant(np.float32(1e-8))))))
-    return emit(relax.op.multiply(emit(relax.op.multiply(centred, inverse)), node.real(number)))
+    mean = relax.op.mean(x, [-1], True)
+    centred = x - mean
+    variance = relax.op.mean(centred * centred, [-1], True)
+    inverse = relax.op.rsqrt(variance + make_constant(np.float32(1e-8)))
+    return centred * inverse * node.real(number)
 
 
 def _float_lstm(node: Node) -> None:
@@ -277,13 +270,12 @@ def _svdf(node: Node) -> Result:
     rank = int(node.option("Rank", 1))
     filters, memory = node.shape(2)
     newest = _product(node, node.real(0), 1)
-    last = node.emit(relax.op.strided_slice(node.real(2), [1], [memory - 1], [memory]))
-    weighted = relax.op.multiply(newest, node.emit(relax.op.reshape(last, [filters])))
+    last = relax.op.strided_slice(node.real(2), [1], [memory - 1], [memory])
+    weighted = newest * relax.op.reshape(last, [filters])
     grouped = [int(newest.ty.shape[0]), filters // rank, rank]
-    parts = node.emit(relax.op.reshape(node.emit(weighted), grouped))
-    total = node.emit(relax.op.sum(parts, [-1]))
+    total = relax.op.sum(relax.op.reshape(node.emit(weighted), grouped), [-1])
     if node.has(3):
-        total = node.emit(relax.op.add(total, node.real(3)))
+        total = total + node.real(3)
     return _activation(node)(total)
 
 

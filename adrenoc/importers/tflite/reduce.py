@@ -48,14 +48,13 @@ def _average_pool(node: Node) -> Result:
 def _nearest(node: Node, mean: relax.Expr, zero: int) -> relax.Expr:
     """A mean of quanta as an integer: LiteRT rounds what is stored, ties away from zero."""
     border = make_constant(np.float32(-zero))
-    positive = node.emit(relax.op.greater_equal(mean, border))
+    positive = mean >= border
     up, down = make_constant(np.float32(_TIE)), make_constant(np.float32(-_TIE))
-    push = node.emit(relax.op.where(positive, up, down))
-    return node.emit(relax.op.round(node.emit(relax.op.add(mean, push))))
+    return relax.op.round(mean + relax.op.where(positive, up, down))
 
 
 def _l2_pool(node: Node) -> Result:
-    square = node.emit(relax.op.multiply(node.real(), node.real()))
+    square = node.real() * node.real()
     pooled = relax.op.nn.avg_pool2d(square, **_window(node), count_include_pad=False)
     return node.activate(relax.op.sqrt(node.emit(pooled)))
 
@@ -83,7 +82,7 @@ def _mean(node: Node) -> Result:
     if node.dtype().startswith("float"):
         return relax.op.mean(node.data(), axes, keep)
     count = int(np.prod([node.shape()[a] for a in axes]))
-    total = node.emit(relax.op.sum(node.data(), axes, keep))
+    total = relax.op.sum(node.data(), axes, keep)
     return divide_towards_zero(node, total, node.like(count))
 
 
@@ -106,9 +105,9 @@ def _logical(op: Callable[..., relax.Expr]) -> Convert:
     """All and any, as the least and the greatest of zeros and ones."""
 
     def convert(node: Node) -> Result:
-        numbers = node.emit(relax.op.astype(node.data(), "int32"))
-        found = node.emit(op(numbers, _axes(node), bool(node.option("KeepDims", False))))
-        return relax.op.astype(found, "bool")
+        numbers = node.data().astype("int32")
+        found = op(numbers, _axes(node), bool(node.option("KeepDims", False)))
+        return found.astype("bool")
 
     return convert
 
@@ -120,9 +119,9 @@ def _arg(op: Callable[..., relax.Expr]) -> Convert:
         axis = int(node.scalar(1)) % len(node.shape())
         data = node.data()
         if node.dtype() == "bool":  # TVM knows no least of two truth values
-            data = node.emit(relax.op.astype(data, "int32"))
-        found = node.emit(op(data, axis, False))
-        return relax.op.astype(found, node.results[0].dtype)
+            data = data.astype("int32")
+        found = op(data, axis, False)
+        return found.astype(node.results[0].dtype)
 
     return convert
 
@@ -140,7 +139,7 @@ def _cumsum(node: Node) -> Result:
 def _softmax(node: Node) -> Result:
     x, beta = node.real(), float(node.option("Beta", 1.0))
     if beta != 1.0:
-        x = node.emit(relax.op.multiply(x, make_constant(np.float32(beta))))
+        x = x * make_constant(np.float32(beta))
     return relax.op.nn.softmax(x, axis=-1)
 
 
@@ -151,28 +150,23 @@ def _log_softmax(node: Node) -> Result:
 def _l2_normalisation(node: Node) -> Result:
     """Over the last axis."""
     x = node.real()
-    square = node.emit(relax.op.multiply(x, x))
-    total = node.emit(relax.op.sum(square, [-1], True))
-    kept = node.emit(relax.op.maximum(total, make_constant(np.float32(1e-12))))
-    inverse = node.emit(relax.op.rsqrt(kept))
-    return node.activate(relax.op.multiply(x, inverse))
+    total = relax.op.sum(x * x, [-1], True)
+    inverse = relax.op.rsqrt(relax.op.maximum(total, make_constant(np.float32(1e-12))))
+    return node.activate(x * inverse)
 
 
 def _local_response(node: Node) -> Result:
     """Over `radius` channels on each side: a product with a band of ones sums the squares."""
     x, channels = node.real(), node.shape()[-1]
     radius = int(node.option("Radius"))
-    square = node.emit(relax.op.multiply(x, x))
+    square = x * x
     check_grown(channels * channels)
     places = np.arange(channels)
     band = (np.abs(places[:, None] - places[None, :]) <= radius).astype(np.float32)
     total = node.emit(relax.op.matmul(square, make_constant(band)))
-    scaled = relax.op.multiply(total, make_constant(np.float32(node.option("Alpha", 1.0))))
-    base = node.emit(
-        relax.op.add(node.emit(scaled), make_constant(np.float32(node.option("Bias", 1.0))))
-    )
-    power = make_constant(np.float32(-float(node.option("Beta", 1.0))))
-    return relax.op.multiply(x, node.emit(relax.op.power(base, power)))
+    scaled = total * make_constant(np.float32(node.option("Alpha", 1.0)))
+    base = node.emit(scaled) + make_constant(np.float32(node.option("Bias", 1.0)))
+    return x * base ** make_constant(np.float32(-float(node.option("Beta", 1.0))))
 
 
 REDUCE_OPS: dict[str, Convert] = {

@@ -20,7 +20,7 @@ from adrenoc.importers.relax.mix_neighbours import (
     mix_neighbours,
     neighbours_in_fixed_point,
 )
-from adrenoc.importers.relax.values import dtype_of, make_constant
+from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
 
@@ -56,7 +56,7 @@ def _resize_nearest(node: Node) -> Result:
         whole = np.floor(places + 0.5) if corners else np.floor(places)
         index = np.clip(whole, 0, extent - 1).astype(np.int32)
         if not np.array_equal(index, np.arange(extent)):
-            x = node.emit(relax.op.take(x, make_constant(index), axis=axis, mode="clip"))
+            x = relax.op.take(x, make_constant(index), axis=axis, mode="clip")
     return node.move(x)
 
 
@@ -141,15 +141,14 @@ def _mix_floats(node: Node, sizes: list[int]) -> Result:
         first = np.where(places < 0, 0, first).astype(np.int32)
         if np.array_equal(first, np.arange(extent)) and not share.any():
             continue
-        a = node.emit(relax.op.take(x, make_constant(first), axis=axis, mode="clip"))
+        a = relax.op.take(x, make_constant(first), axis=axis, mode="clip")
         if share.any():
-            b = node.emit(relax.op.take(x, make_constant(second), axis=axis, mode="clip"))
+            b = relax.op.take(x, make_constant(second), axis=axis, mode="clip")
             along = [outputs if i == axis else 1 for i in range(len(node.shape()))]
             weight = make_constant(share.reshape(along))
-            difference = node.emit(relax.op.subtract(b, a))
-            a = node.emit(relax.op.add(a, node.emit(relax.op.multiply(difference, weight))))
+            a = a + (b - a) * weight
         x = a
-    return x if dtype_of(x) == "float32" else node.move(x)
+    return x if node.dtype() == "float32" else node.move(x)
 
 
 RESIZE_OPS: dict[str, Convert] = {

@@ -18,23 +18,24 @@ def suppress(
     node: Node, corners: relax.Expr, scores: relax.Expr, rules: Suppression
 ) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     """Numbers (-1 where there is none), classes and scores, each float [total]."""
+    corners, scores = node.emit(corners), node.emit(scores)
     boxes, classes = (int(d) for d in scores.ty.shape)
     builder = node.emit.builder
     function = selection(boxes, classes, rules)
     name = builder.add_func(function.with_attr("tirx.noalias", True), "non_max_suppression")
     ty = relax.TensorType((rules.total, 3), "float32")
-    rows = node.emit(relax.call_tir(name, [corners, scores], ty))
+    rows = relax.call_tir(name, [corners, scores], ty)
     columns = []
     for column in range(3):
-        part = node.emit(relax.op.strided_slice(rows, [1], [column], [column + 1]))
+        part = relax.op.strided_slice(rows, [1], [column], [column + 1])
         columns.append(node.emit(relax.op.reshape(part, [rules.total])))
     return columns[0], columns[1], columns[2]
 
 
 def count_of(node: Node, numbers: relax.Expr) -> relax.Expr:
     """Return how many numbers are not -1, in float."""
-    hit = node.emit(relax.op.greater_equal(numbers, make_constant(np.float32(0))))
-    return node.emit(relax.op.sum(node.emit(relax.op.astype(hit, "float32"))))
+    hit = numbers >= make_constant(np.float32(0))
+    return relax.op.sum(hit.astype("float32"))
 
 
 def _suppression(node: Node) -> list[Result]:
@@ -51,39 +52,36 @@ def _suppression(node: Node) -> list[Result]:
         overlap_counts=True,
         decay=-0.5 / sigma if sigma > 0 else 0.0,
     )
-    scores = node.emit(relax.op.reshape(node.real(1), [node.shape(1)[0], 1]))
+    scores = relax.op.reshape(node.real(1), [node.shape(1)[0], 1])
     numbers, _, kept = suppress(node, node.real(0), scores, rules)
     zero = make_constant(np.float32(0))
-    places = relax.op.astype(node.emit(relax.op.maximum(numbers, zero)), "int32")
-    count = relax.op.astype(count_of(node, numbers), "int32")
+    places = relax.op.maximum(numbers, zero).astype("int32")
+    count = count_of(node, numbers).astype("int32")
     return [places, kept, count] if soft else [places, count]
 
 
 def _decode_boxes(node: Node) -> relax.Expr:
     """Centres and sizes relative to anchors, as corners [boxes, 4]."""
-    emit, option = node.emit, node.option
-    encoded = emit(relax.op.reshape(node.real(0), list(node.shape(0)[1:])))
+    option = node.option
+    encoded = relax.op.reshape(node.real(0), list(node.shape(0)[1:]))
     anchors = node.real(2)
 
     def part(expr: relax.Expr, begin: int) -> relax.Expr:
-        return emit(relax.op.strided_slice(expr, [1], [begin], [begin + 2]))
+        return relax.op.strided_slice(expr, [1], [begin], [begin + 2])
 
     def scale(*names: str) -> relax.Expr:
         return make_constant(np.array([[1 / float(option(n)) for n in names]], np.float32))
 
     size = part(anchors, 2)
-    offset = emit(relax.op.multiply(part(encoded, 0), scale("y_scale", "x_scale")))
-    centre = emit(relax.op.add(emit(relax.op.multiply(offset, size)), part(anchors, 0)))
-    grown = emit(relax.op.multiply(part(encoded, 2), scale("h_scale", "w_scale")))
-    half = emit(relax.op.multiply(emit(relax.op.exp(grown)), size))
-    half = emit(relax.op.multiply(half, make_constant(np.float32(0.5))))
-    low, high = emit(relax.op.subtract(centre, half)), emit(relax.op.add(centre, half))
-    return emit(relax.op.concat([low, high], axis=1))
+    centre = part(encoded, 0) * scale("y_scale", "x_scale") * size + part(anchors, 0)
+    half = relax.op.exp(part(encoded, 2) * scale("h_scale", "w_scale")) * size
+    half = half * make_constant(np.float32(0.5))
+    low, high = centre - half, centre + half
+    return relax.op.concat([low, high], axis=1)
 
 
 def _detection_postprocess(node: Node) -> list[Result]:
     """Boxes, classes, scores and their count; the class before the first is background."""
-    emit = node.emit
     boxes, labels = node.shape(1)[1:]
     classes = int(node.option("num_classes"))
     total = int(node.option("max_detections"))
@@ -92,8 +90,8 @@ def _detection_postprocess(node: Node) -> list[Result]:
     if not regular and each != 1:
         raise NotImplementedError(f"{each} classes for a detection, expected 1")
     corners = _decode_boxes(node)
-    scores = emit(relax.op.reshape(node.real(1), [boxes, labels]))
-    scores = emit(relax.op.strided_slice(scores, [1], [labels - classes], [labels]))
+    scores = relax.op.reshape(node.real(1), [boxes, labels])
+    scores = relax.op.strided_slice(scores, [1], [labels - classes], [labels])
     rules = Suppression(
         by_class=int(node.option("detections_per_class", 100)) if regular else total,
         total=total,
@@ -105,18 +103,17 @@ def _detection_postprocess(node: Node) -> list[Result]:
     if regular:
         numbers, kinds, kept = suppress(node, corners, scores, rules)
     else:
-        best = emit(relax.op.max(scores, [1], True))
+        best = relax.op.max(scores, [1], True)
         numbers, _, kept = suppress(node, corners, best, rules)
     zero = make_constant(np.float32(0))
-    places = emit(relax.op.astype(emit(relax.op.maximum(numbers, zero)), "int32"))
-    found = emit(relax.op.greater_equal(numbers, zero))
+    places = relax.op.maximum(numbers, zero).astype("int32")
+    found = numbers >= zero
     if not regular:
-        first = emit(relax.op.astype(emit(relax.op.argmax(scores, 1)), "float32"))
-        kinds = emit(relax.op.take(first, places, axis=0, mode="clip"))
-        kinds = emit(relax.op.where(found, kinds, zero))
-    rows = emit(relax.op.take(corners, places, axis=0, mode="clip"))
-    hit = emit(relax.op.reshape(found, [total, 1]))
-    rows = emit(relax.op.where(hit, rows, zero))
+        first = relax.op.argmax(scores, 1).astype("float32")
+        kinds = relax.op.take(first, places, axis=0, mode="clip")
+        kinds = relax.op.where(found, kinds, zero)
+    rows = relax.op.take(corners, places, axis=0, mode="clip")
+    rows = relax.op.where(relax.op.reshape(found, [total, 1]), rows, zero)
     return [
         relax.op.reshape(rows, [1, total, 4]),
         relax.op.reshape(kinds, [1, total]),

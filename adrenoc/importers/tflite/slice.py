@@ -67,7 +67,7 @@ def _strided_slice(node: Node) -> Result:
         stride.append(bounds[2])
         axis += 1
     result += shape[axis:]
-    part = node.emit(relax.op.strided_slice(node.data(), axes, low, high, stride))
+    part = relax.op.strided_slice(node.data(), axes, low, high, stride)
     return node.move(relax.op.reshape(part, result))
 
 
@@ -78,22 +78,22 @@ def _dynamic_update_slice(node: Node) -> Result:
     if constant_value(node.data(2)) is not None:
         starts = [min(max(s, 0), f) for s, f in zip(node.ints(2), free, strict=True)]
         return node.move(_overwritten(node, starts))
-    start = node.emit(relax.op.astype(node.data(2), "int32"))
+    start = node.data(2).astype("int32")
     low = make_constant(np.zeros(len(free), np.int32))
-    start = node.emit(relax.op.maximum(start, low))
-    start = node.emit(relax.op.minimum(start, make_constant(np.asarray(free, np.int32))))
+    start = relax.op.maximum(start, low)
+    start = relax.op.minimum(start, make_constant(np.asarray(free, np.int32)))
     x, moved, inside = node.data(), node.data(1), None
     for axis, extent in enumerate(shape):
-        first = node.emit(relax.op.strided_slice(start, [0], [axis], [axis + 1]))
+        first = relax.op.strided_slice(start, [0], [axis], [axis + 1])
         places = make_constant(np.arange(extent, dtype=np.int32))
-        offset = node.emit(relax.op.subtract(places, first))
+        offset = places - first
         least, most = (make_constant(np.int32(v)) for v in (0, update[axis] - 1))
-        kept = node.emit(relax.op.minimum(node.emit(relax.op.maximum(offset, least)), most))
-        hit = node.emit(relax.op.equal(kept, offset))
+        kept = relax.op.minimum(relax.op.maximum(offset, least), most)
+        hit = relax.op.equal(kept, offset)
         along = [extent if a == axis else 1 for a in range(len(shape))]
-        hit = node.emit(relax.op.reshape(hit, along))
-        inside = hit if inside is None else node.emit(relax.op.logical_and(inside, hit))
-        moved = node.emit(relax.op.take(moved, kept, axis=axis, mode="clip"))
+        hit = relax.op.reshape(hit, along)
+        inside = hit if inside is None else relax.op.logical_and(inside, hit)
+        moved = relax.op.take(moved, kept, axis=axis, mode="clip")
     return node.move(relax.op.where(inside, moved, x))
 
 
@@ -111,7 +111,7 @@ def _overwritten(node: Node, starts: list[int]) -> relax.Expr:
             part = relax.op.strided_slice(x, list(range(len(shape))), list(begins), bounded)
             parts.append(node.emit(part) if high > low else None)
         joined = [p for p in (parts[0], middle, parts[1]) if p is not None]
-        middle = node.emit(relax.op.concat(joined, axis=axis)) if len(joined) > 1 else middle
+        middle = relax.op.concat(joined, axis=axis) if len(joined) > 1 else middle
     return middle
 
 

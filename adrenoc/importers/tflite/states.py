@@ -20,11 +20,11 @@ def _from_state(node: Node) -> Value:
     that."""
     info, held = node.results[0], node.data(0)
     if info.is_quantised:
-        held = held if dtype_of(held) == "float32" else node.emit(relax.op.astype(held, "float32"))
+        held = held if dtype_of(held) == "float32" else node.emit(held.astype("float32"))
     value = _shift(node, held, relax.op.add)
     if info.is_quantised:
         low, high = (float(bound - info.zero) for bound in QUANTISED_RANGES[info.dtype])
-        value = node.emit(relax.op.clip(node.emit(relax.op.round(value)), low, high))
+        value = node.emit(relax.op.clip(relax.op.round(value), low, high))
     return Value(info=info, made=value)
 
 
@@ -32,7 +32,7 @@ def _to_state(node: Node) -> Result:
     """Return how far a value is from the first one of its variable."""
     value = _shift(node, node.value(0).expr, relax.op.subtract)
     wanted = node.results[0].dtype
-    return value if dtype_of(value) == wanted else relax.op.astype(value, wanted)
+    return value if dtype_of(value) == wanted else value.astype(wanted)
 
 
 def _shift(

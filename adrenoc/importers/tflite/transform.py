@@ -27,14 +27,14 @@ def _rfft2d(node: Node) -> Result:
     ends = [min(wanted, have) for wanted, have in pads]
     axes = [len(batch), len(batch) + 1]
     if ends != [height, width]:
-        x = node.emit(relax.op.strided_slice(x, axes, [0, 0], ends))
+        x = relax.op.strided_slice(x, axes, [0, 0], ends)
     half = columns // 2 + 1
     across = _roots_of_unity(ends[1], half, columns)
     # [.., h, w] x [w, (re, im) * half] -> [.., h, 2 * half]
     matrix = np.concatenate([across.real, across.imag], 1).astype(np.float32)
     first = node.emit(relax.op.matmul(x, make_constant(matrix)))
     order = [*range(len(batch)), len(batch) + 1, len(batch)]
-    first = node.emit(relax.op.permute_dims(first, order))
+    first = relax.op.permute_dims(first, order)
     down = _roots_of_unity(ends[0], rows, rows)
     parts = [
         node.emit(relax.op.matmul(first, make_constant(m.astype(np.float32))))
@@ -44,12 +44,12 @@ def _rfft2d(node: Node) -> Result:
     axis = len(batch)
 
     def rows_of(expr: relax.Expr, begin: int) -> relax.Expr:
-        return node.emit(relax.op.strided_slice(expr, [axis], [begin], [begin + half]))
+        return relax.op.strided_slice(expr, [axis], [begin], [begin + half])
 
-    real = node.emit(relax.op.subtract(rows_of(parts[0], 0), rows_of(parts[1], half)))
-    imaginary = node.emit(relax.op.add(rows_of(parts[1], 0), rows_of(parts[0], half)))
+    real = rows_of(parts[0], 0) - rows_of(parts[1], half)
+    imaginary = rows_of(parts[1], 0) + rows_of(parts[0], half)
     turned = [
-        node.emit(relax.op.expand_dims(node.emit(relax.op.permute_dims(p, order)), len(batch) + 2))
+        relax.op.expand_dims(relax.op.permute_dims(p, order), len(batch) + 2)
         for p in (real, imaginary)
     ]
     return relax.op.concat(turned, axis=len(batch) + 2)
@@ -80,14 +80,14 @@ def _reduce_window(node: Node) -> Result:
         (d - (w - 1) * r - 1) // s + 1
         for d, w, s, r in zip(shape, window, strides, dilations, strict=True)
     ]
-    total = node.emit(relax.op.broadcast_to(node.data(1), counts))
+    total = relax.op.broadcast_to(node.data(1), counts)
     for tap in itertools.product(*map(range, window)):
         begins = [t * r for t, r in zip(tap, dilations, strict=True)]
         ends = [b + (c - 1) * s + 1 for b, c, s in zip(begins, counts, strides, strict=True)]
         part = relax.op.strided_slice(
             node.data(), list(range(len(shape))), begins, ends, list(strides)
         )
-        total = node.emit(join(total, node.emit(part)))
+        total = join(total, node.emit(part))
     return total
 
 
@@ -98,7 +98,7 @@ def _hlo_binary(op: Callable[[relax.Expr, relax.Expr], relax.Expr]) -> Convert:
 def _hlo_pad(node: Node) -> Result:
     """Elements apart by `interior`, then padded; negative pads cut."""
     x, shape, fill = node.data(), list(node.shape()), node.data(1)
-    fill = node.emit(relax.op.reshape(fill, []))
+    fill = relax.op.reshape(fill, [])
     low, high, interior = (
         [int(v) for v in node.option(n)]
         for n in ("EdgePaddingLow", "EdgePaddingHigh", "InteriorPadding")
@@ -113,10 +113,10 @@ def _hlo_pad(node: Node) -> Result:
         if np.array_equal(places, np.arange(shape[axis])):
             continue
         taken = make_constant(np.maximum(places, 0).astype(np.int32))
-        x = node.emit(relax.op.take(x, taken, axis=axis, mode="clip"))
+        x = relax.op.take(x, taken, axis=axis, mode="clip")
         along = [-1 if a == axis else 1 for a in range(len(shape))]
         hit = make_constant((places >= 0).reshape(along))
-        x = node.emit(relax.op.where(hit, x, fill))
+        x = relax.op.where(hit, x, fill)
         shape[axis] = len(places)
     return x
 
@@ -137,8 +137,7 @@ def _hlo_gather(node: Node) -> Result:
     )
     if not rows:
         raise NotImplementedError("a gather that is no lookup of rows, expected whole rows")
-    index = node.emit(relax.op.reshape(node.data(1), own[:-1]))
-    index = node.emit(relax.op.astype(index, "int32"))
+    index = relax.op.reshape(node.data(1), own[:-1]).astype("int32")
     return relax.op.take(node.data(), index, axis=0, mode="clip")
 
 

@@ -26,8 +26,8 @@ Function: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 def _hard_sigmoid(node: onnx.NodeProto, alpha: float = 0.2) -> Function:
     given = dict(attributes(node))
-    a = np.float32(given.get("alpha", alpha))  # type: ignore[arg-type]
-    b = np.float32(given.get("beta", 0.5))  # type: ignore[arg-type]
+    a = np.float32(given.get("alpha", alpha))
+    b = np.float32(given.get("beta", 0.5))
     return lambda x: np.clip(x * a + b, np.float32(0), _ONE)
 
 
@@ -37,7 +37,7 @@ def _hard_swish(node: onnx.NodeProto) -> Function:
 
 
 def _elu(node: onnx.NodeProto) -> Function:
-    alpha = float(dict(attributes(node)).get("alpha", 1.0))  # type: ignore[arg-type]
+    alpha = float(dict(attributes(node)).get("alpha", 1.0))
     return lambda x: np.where(x > 0, x, alpha * np.expm1(np.minimum(x.astype(np.float64), 0)))
 
 
@@ -155,7 +155,7 @@ def _operand(begin: onnx.NodeProto | None) -> list[str] | None:
 def _weights_axis(begins: list[onnx.NodeProto | None]) -> int:
     """Return the axis of the second operand's scales."""
     given = dict(attributes(begins[1])) if len(begins) > 1 and begins[1] is not None else {}
-    return int(given.get("axis", 1))  # type: ignore[call-overload]
+    return int(given.get("axis", 1))
 
 
 def _join_island(

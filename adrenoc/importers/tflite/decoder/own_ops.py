@@ -80,7 +80,7 @@ def _n_bits(node: Node) -> Result:
         zeros=0,
     )
     if node.has(2):
-        product = relax.op.add(node.emit(product), node.real(2))
+        product = node.emit(product) + node.real(2)
     result = node.activate(product)
     return relax.op.reshape(node.emit(result), list(node.results[0].shape))
 
