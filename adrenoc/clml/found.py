@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.clml.patterns import Row
 from adrenoc.clml.region import Operand, Operator
 from adrenoc.importers.relax.flat import Binding, FlatFunction, variables
 from adrenoc.importers.relax.values import constant_value, dtype_of, op_name, static_shape
-
-
-class RefusedError(Exception):
-    """A case that CLML does not compute; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

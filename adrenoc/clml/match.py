@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from tvm import relax
 
 from adrenoc.base.decision import Decision
-from adrenoc.clml.found import Bindings, Found, RefusedError
+from adrenoc.base.refused import RefusedError
+from adrenoc.clml.found import Bindings, Found
 from adrenoc.clml.match_conv import match_conv2d, match_conv2d_transpose, padding_before
 from adrenoc.clml.match_shape import match_matmul, match_reshape, transpose_before
 from adrenoc.clml.match_simple import (

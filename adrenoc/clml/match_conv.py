@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.clml.found import (
     Bindings,
     Found,
-    RefusedError,
     check_limits,
     constant,
     ints,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from adrenoc.base.refused import RefusedError
+
 _OPERATOR = "ir.Op("
 
 # There is no common class: a frontend that meets an attribute or a form that it does not know
@@ -13,7 +15,7 @@ CONVERTER_ERRORS = (
     AssertionError,
     AttributeError,
     LookupError,
-    NotImplementedError,
+    RefusedError,
     RuntimeError,
     TypeError,
     ValueError,

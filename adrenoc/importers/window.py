@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from adrenoc.base.refused import RefusedError
+
 
 def same_pads(
     auto_pad: str,
@@ -20,7 +22,7 @@ def same_pads(
     """Return the explicit pads of a convolution or pool.
 
     Raises:
-        ValueError: `auto_pad` is not one of NOTSET, VALID, SAME_UPPER and SAME_LOWER.
+        RefusedError: `auto_pad` is not one of NOTSET, VALID, SAME_UPPER and SAME_LOWER.
     """
     axes = len(extents)
     if auto_pad == "NOTSET":
@@ -28,7 +30,7 @@ def same_pads(
     if auto_pad == "VALID":
         return [0] * (2 * axes)
     if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-        raise ValueError(f"unknown auto_pad '{auto_pad}'")
+        raise RefusedError(f"unknown auto_pad '{auto_pad}'")
     begin, end = [], []
     for extent, taps, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
         outputs = -(-extent // stride)
@@ -67,13 +69,13 @@ def check_window(
     """Check that a window fits into the padded data once at least.
 
     Raises:
-        ValueError: it does not, or does not have as many axes as the data.
+        RefusedError: it does not, or does not have as many axes as the data.
     """
     axes = len(extents)
     if (len(kernel), len(dilations), len(pads)) != (axes, axes, 2 * axes):
-        raise ValueError(f"a window {list(kernel)} does not go with {axes} axes")
+        raise RefusedError(f"a window {list(kernel)} does not go with {axes} axes")
     for axis, extent in enumerate(extents):
         span = (kernel[axis] - 1) * dilations[axis] + 1
         padded = extent + pads[axis] + pads[axis + axes]
         if not 0 < span <= padded:
-            raise ValueError(f"its window spans {span} elements of an axis that has {padded}")
+            raise RefusedError(f"its window spans {span} elements of an axis that has {padded}")

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import doubling_high_product, multiplier_of, shifted_right
 
 _INTEGER_BITS = 5
@@ -28,7 +29,7 @@ def exponentials(scale: float, beta: float) -> np.ndarray:
     """exp(beta * scale * d) for d = 0, -1 ... -255; zero where the reference leaves it out."""
     real = min(beta * scale * float(1 << (31 - _INTEGER_BITS)), float(_ONE))
     if real <= 1.0:
-        raise NotImplementedError(f"a softmax of quanta as small as {beta * scale:.3g}")
+        raise RefusedError(f"a softmax of quanta as small as {beta * scale:.3g}")
     multiplier, shift = multiplier_of(real)
     radius = math.floor(float((1 << _INTEGER_BITS) - 1) * float(1 << 26) / float(1 << shift))
     steps = -np.arange(256, dtype=np.int64)

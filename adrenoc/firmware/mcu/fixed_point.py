@@ -12,6 +12,8 @@ import math
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
+
 INT8 = (-128, 127)
 INT16 = (-(1 << 15), (1 << 15) - 1)
 _ONE = 1 << 31
@@ -80,7 +82,7 @@ def activation_range(
     """Return the integers that a fused activation keeps, of those between the ends.
 
     Raises:
-        NotImplementedError: the activation is not one that clamps.
+        RefusedError: the activation is not one that clamps.
     """
     low, high = ends
 
@@ -96,7 +98,7 @@ def activation_range(
         "RELU_N1_TO_1": (-1.0, 1.0),
     }
     if name not in bounds:
-        raise NotImplementedError(f"the fused activation {name}")
+        raise RefusedError(f"the fused activation {name}")
     least, most = bounds[name]
     low = low if least is None else max(low, quantum(least))
     high = high if most is None else min(high, quantum(most))

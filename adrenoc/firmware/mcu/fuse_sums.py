@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 from adrenoc.base.decision import Decision
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.products import covers
 from adrenoc.firmware.mcu.network import Network, sources_of
 from adrenoc.firmware.mcu.operators import Convolution, Operator, Sum
@@ -70,6 +71,6 @@ def _fits(network: Network, before: Convolution, operator: Sum) -> bool:
         return False
     try:
         sum_product(operator)
-    except NotImplementedError:
+    except RefusedError:
         return False
     return covers(before, network)

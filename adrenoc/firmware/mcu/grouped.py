@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.network import Tensor, shape4
 from adrenoc.firmware.mcu.operators import Convolution, Join, Move, Operator, Requantise
 
@@ -22,16 +23,16 @@ def split_groups(
     The weights of `whole` have the channels of one group; `add` makes a tensor.
 
     Raises:
-        NotImplementedError: there are too many groups.
+        RefusedError: there are too many groups.
         ValueError: the channels are no multiple of them.
     """
     _, height, width, depth = shape4(source.shape)
     channels, _, _, part = whole.weights.shape
     groups = depth // part
     if groups * part != depth or channels % groups:
-        raise ValueError(f"{channels} channels of {part} each, of an image of {depth}")
+        raise RefusedError(f"{channels} channels of {part} each, of an image of {depth}")
     if groups > _MOST_GROUPS:
-        raise NotImplementedError(f"{groups} groups of channels, at most {_MOST_GROUPS}")
+        raise RefusedError(f"{groups} groups of channels, at most {_MOST_GROUPS}")
     each = channels // groups
     operators: list[Operator] = []
     made = []

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Requantise
 from adrenoc.firmware.mcu.requantise import fitted_slopes, offsets_for, staircase
 from adrenoc.firmware.mcu.sums import sum_range
@@ -38,7 +39,7 @@ def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighP
     each.
 
     Raises:
-        NotImplementedError: there are none, with the reason.
+        RefusedError: there are none, with the reason.
     """
     rule = operator.requantise
     least, most = sum_range(operator)
@@ -48,7 +49,7 @@ def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighP
     if one_shift:
         shifts = np.full_like(shifts, shifts.min(initial=_MOST_SHIFT))
     if (shifts < 1).any():
-        raise NotImplementedError(f"a factor of {factors.max():.3g} leaves no bits to shift")
+        raise RefusedError(f"a factor of {factors.max():.3g} leaves no bits to shift")
     multipliers = np.round(np.ldexp(factors_of(rule), _HIGH + shifts)).astype(np.int64)
     stairs = staircase(rule, least, most)
     multipliers = fitted_slopes(stairs, multipliers, _HIGH + shifts)
@@ -56,12 +57,12 @@ def high_product(operator: Convolution | Depthwise, *, one_shift: bool) -> HighP
     from_ = np.where(below - from_ > 1 << 61, 0, np.maximum(from_, below - _WINDOW))
     below = np.minimum(below, from_ + _WINDOW)
     if (from_ >= below).any():
-        raise NotImplementedError("no single product takes the same steps in each channel")
+        raise RefusedError("no single product takes the same steps in each channel")
     nudges, offsets = _nudge(multipliers, from_, below)
     largest = np.maximum(np.abs(least + nudges), np.abs(most + nudges))
     high = (largest * multipliers >> _HIGH) + np.abs(offsets) + 1
     if (high >= 1 << 31).any() or (largest >= 1 << 31).any():
-        raise NotImplementedError("sums that leave 32 bits")
+        raise RefusedError("sums that leave 32 bits")
     return HighProduct(multipliers=multipliers, offsets=offsets, nudges=nudges, shifts=shifts)
 
 
@@ -91,5 +92,5 @@ def _nudge(
                 nudges[channel], offsets[channel] = tried[first], offset[first]
                 open_[channel] = False
     if open_.any():
-        raise NotImplementedError("no nudge of the bias meets the steps of each channel")
+        raise RefusedError("no nudge of the bias meets the steps of each channel")
     return nudges, offsets

@@ -64,7 +64,7 @@ Rule: TypeAlias = Callable[[Network, Operator], Kernel]
 """From an operator to its kernel.
 
 Raises:
-    NotImplementedError: this rule does not cover it, with the reason.
+    RefusedError: this rule does not cover it, with the reason.
 """
 
 

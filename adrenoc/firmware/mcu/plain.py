@@ -6,6 +6,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.kernel import Array, Kernel
 from adrenoc.firmware.mcu.network import Network, image_extents
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator, Pool, Reshape
@@ -59,7 +60,7 @@ def plain_parts(
         try:
             multipliers, shifts, offsets = one_product(rule, *sum_range(operator))
             arrays.append(Array(suffix="offset", ctype="int64_t", values=offsets))
-        except NotImplementedError:
+        except RefusedError:
             if rule.reals.dtype != np.float32:
                 raise
             single = True

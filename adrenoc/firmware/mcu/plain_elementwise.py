@@ -7,6 +7,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.kernel import Array, Kernel
 from adrenoc.firmware.mcu.network import Network, image_extents, shape4
 from adrenoc.firmware.mcu.operators import (
@@ -74,7 +75,7 @@ def _product_rule(operator: Product) -> dict[str, int | str]:
     corners = np.array([[a * b] for a in ends[0] for b in ends[1]])
     try:
         found = [int(v[0]) for v in one_product(rule, corners.min(0), corners.max(0))]
-    except NotImplementedError:
+    except RefusedError:
         bits = int(rule.reals.astype(np.float32).view(np.int32)[0])
         return {**ways, "multiplier": bits, "shift": 0, "single": "requantise_single"}
     return {**ways, "multiplier": found[0], "shift": found[1], "once": 1, "offset": found[2]}
@@ -294,7 +295,7 @@ def _(operator: Lookup, network: Network) -> Kernel:
 def _(operator: Sum, network: Network) -> Kernel:
     try:
         return _lines(operator, network)
-    except NotImplementedError:
+    except RefusedError:
         return _tables(operator, network)
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from adrenoc.base.decision import Decision
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.core import Core
 from adrenoc.firmware.mcu.dsp.depthwise import depthwise_choices
 from adrenoc.firmware.mcu.dsp.paired_depthwise import paired_kernel
@@ -40,7 +41,7 @@ def schedules_of(operator: Convolution | Depthwise, network: Network, core: Core
     for way in _WAYS.get(core.facts.arithmetic, ()):
         try:
             found.append(way(operator, network))
-        except NotImplementedError as error:
+        except RefusedError as error:
             refused = refused or str(error)
     return Schedules(ways=tuple(found), refused=refused)
 
@@ -84,7 +85,7 @@ def choose_kernel(
 
 def _plain_kernel(operator: Convolution | Depthwise, network: Network, core: Core) -> Kernel:
     if isinstance(operator, Depthwise) and core.has_dsp:
-        with suppress(NotImplementedError):
+        with suppress(RefusedError):
             return paired_kernel(operator, network)
     return plain_kernel(operator, network)
 
@@ -108,7 +109,7 @@ def _processor_kernel(
         if isinstance(operator, Convolution):
             return neon_products(operator, network)
         return neon_depthwise(operator, network)
-    except NotImplementedError as error:
+    except RefusedError as error:
         kernel = plain_kernel(operator, network)
         decisions.append(Decision(subject=subject, taken=kernel.how, reason=str(error)))
         return kernel

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
+
 
 def spread_axis(have: int, want: int, taps: int, stride: int, pad: int) -> tuple[int, np.ndarray]:
     """Spread one axis for a transposed convolution: what the convolution pads before, and which
@@ -13,10 +15,10 @@ def spread_axis(have: int, want: int, taps: int, stride: int, pad: int) -> tuple
     `taps` the whole extent of the kernel.
 
     Raises:
-        NotImplementedError: more is cut off than the kernel adds.
+        RefusedError: more is cut off than the kernel adds.
     """
     if pad > taps - 1:
-        raise NotImplementedError("a padding wider than its kernel")
+        raise RefusedError("a padding wider than its kernel")
     # A window of one element has no border, so zeros stand for what lies beyond the last one.
     index = np.arange(want if taps == 1 else (have - 1) * stride + 1)
     outside = (index % stride != 0) | (index // stride >= have)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.high_product import factors_of
 from adrenoc.firmware.mcu.operators import Sum
 from adrenoc.firmware.mcu.requantise import requantise
@@ -29,7 +30,7 @@ def sum_product(operator: Sum) -> SumProduct:
     """Return the factors of a sum.
 
     Raises:
-        NotImplementedError: there are none, as where halves occur on both sides of zero.
+        RefusedError: there are none, as where halves occur on both sides of zero.
     """
     out = results_of(operator)
     scale = float(factors_of(operator.requantise)[0])
@@ -39,7 +40,7 @@ def sum_product(operator: Sum) -> SumProduct:
         found = _fit_factors(out, slopes, shift, operator.requantise.low, operator.requantise.high)
         if found is not None:
             return found
-    raise NotImplementedError("no line gives the sum's two roundings")
+    raise RefusedError("no line gives the sum's two roundings")
 
 
 def results_of(operator: Sum) -> np.ndarray:

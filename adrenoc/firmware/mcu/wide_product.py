@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.operators import Requantise
 from adrenoc.firmware.mcu.requantise import fitted_slopes, offsets_for, staircase
 
@@ -17,7 +18,7 @@ def one_product(
     """Multipliers, shifts and offsets of 64 bits that give a rule, for sums from least to most.
 
     Raises:
-        NotImplementedError: no product in 64 bits takes the same steps.
+        RefusedError: no product in 64 bits takes the same steps.
     """
     reals = rule.reals.astype(np.float64)
     _, exponents = np.frexp(reals)
@@ -28,7 +29,7 @@ def one_product(
     fits = (multipliers < 1 << _BITS).all()
     first, below = offsets_for(stairs, multipliers, shifts)
     if not fits or not (first < below).all():
-        raise NotImplementedError("factors whose rounding no product of 64 bits gives")
+        raise RefusedError("factors whose rounding no product of 64 bits gives")
     return multipliers, shifts, _middle(first, below)
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.base.refused import RefusedError
+from adrenoc.importers.onnx.writer import Writer
 from adrenoc.importers.relax.fold import check_grown
 
 _FAR = -10000.0
@@ -24,9 +25,9 @@ _SHARED = "its caches are longer than what they hold (past_sequence_length)"
 def _attention(write: Writer) -> None:
     x, weight = write.input(0), write.input(1)
     if write.input(6):
-        raise CannotWriteError(_SHARED)
+        raise RefusedError(_SHARED)
     if write.number("do_rotary", 0):
-        raise CannotWriteError("it rotates inside (do_rotary)")
+        raise RefusedError("it rotates inside (do_rotary)")
     batch, length, _ = write.shape(x)
     total = write.shape(weight)[1]
     given = write.attrs.get("qkv_hidden_sizes")
@@ -63,7 +64,7 @@ def attend(
     is the name that both are wanted by together with the new ones.
 
     Raises:
-        CannotWriteError: the mask has a shape that says nothing here.
+        RefusedError: the mask has a shape that says nothing here.
     """
     batch, length = extents
     q, k, v = (_split_heads(write, p, batch, length) for p in write.split(projected, sizes, 2))
@@ -94,11 +95,11 @@ def attend(
 def _multi_head_attention(write: Writer) -> None:
     query, key, value, bias = (write.input(index) for index in range(4))
     if any(write.input(index) for index in (8, 9)):
-        raise CannotWriteError(_SHARED)
+        raise RefusedError(_SHARED)
     if write.output(3):
-        raise CannotWriteError("it gives its scores, too")
+        raise RefusedError("it gives its scores, too")
     if len(write.shape(query)) != 3 or not key or not value:
-        raise CannotWriteError("query, key and value come packed in one tensor")
+        raise RefusedError("query, key and value come packed in one tensor")
     batch, length, hidden = write.shape(query)
     apart = len(write.shape(key)) == 4  # [batch, heads, length, head]: already split
     if apart:
@@ -186,7 +187,7 @@ def _mask(write: Writer, mask: str, batch: int, length: int, total: int) -> str:
         numbers = write.array(np.arange(total, dtype=np.dtype(write.dtype(mask))))
         kept = write("Less", numbers, write.reshape(mask, batch, 1, 1, 1))
     else:
-        raise CannotWriteError(
+        raise RefusedError(
             f"its mask has the shape {list(shape)}; expected {[batch, total]}, "
             f"{[batch, length, total]} or {[batch]}"
         )

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.base.refused import RefusedError
+from adrenoc.importers.onnx.writer import Writer
 from adrenoc.importers.relax.cache_constants import NIBBLE
 
 APPEND_ROWS = "adrenoc.AppendRows"
@@ -139,15 +140,15 @@ def _read_heads(write: Writer) -> _Heads:
     query, key, value = (write.input(index) for index in range(3))
     queries, kept = int(write.number("num_heads", 0)), int(write.number("kv_num_heads", 0))
     if len(write.shape(query)) != 3 or bool(key) != bool(value) or not queries or not kept:
-        raise CannotWriteError("its queries, keys and values are in no form that is known")
+        raise RefusedError("its queries, keys and values are in no form that is known")
     batch, tokens, width = write.shape(query)
     if batch != 1:
-        raise CannotWriteError(f"a batch of {batch}, expected 1: a bundle keeps one cache")
+        raise RefusedError(f"a batch of {batch}, expected 1: a bundle keeps one cache")
     size = width // (queries if key else queries + 2 * kept)
     starts = (0, queries * size, (queries + kept) * size)
     parts = [(query, 0), (key, 0), (value, 0)] if key else [(query, at) for at in starts]
     if any(not write.input(past) for past in _PAST):
-        raise CannotWriteError("it has no past keys and values")
+        raise RefusedError("it has no past keys and values")
     return _Heads(
         parts=tuple(parts),
         queries=queries,
@@ -166,7 +167,7 @@ def _read_bits(write: Writer) -> int:
     bits = int(write.number("kv_cache_bit_width", 8))
     seen = [np.dtype(write.dtype(write.input(past))) for past in _PAST]
     if "NONE" in kinds or seen != [_KEPT.get(bits)] * len(seen):
-        raise CannotWriteError(
+        raise RefusedError(
             f"its caches of {seen[0]} and {seen[1]} are {kinds[0]} and {kinds[1]} in {bits} bits, "
             "expected both in int8 of 8 bits or in uint8 of 4"
         )
@@ -180,7 +181,7 @@ def _read_scales(write: Writer, heads: _Heads, number: int) -> list[str]:
     value = write.value(write.input(_SCALES[number]))
     channels = heads.kept * heads.size
     if value is None or value.size not in (1, channels):
-        raise CannotWriteError(
+        raise RefusedError(
             f"its scales '{write.input(_SCALES[number])}' are no constant of 1 or {channels} "
             "numbers"
         )
@@ -197,14 +198,14 @@ def _check_covered(write: Writer) -> None:
     if write.output(3):
         given.append("output_qk")
     if given or odd:
-        raise CannotWriteError(f"it has {', '.join([*given, *odd])}, which is not covered")
+        raise RefusedError(f"it has {', '.join([*given, *odd])}, which is not covered")
 
 
 def _first_row(write: Writer, tokens: int) -> str:
     """Return how many tokens there were before: `seqlens_k` is one less than there are in all."""
     length = write.input(_LENGTH)
     if write.shape(length) not in ((1,), (1, 1)):
-        raise CannotWriteError(f"seqlens_k has the shape {list(write.shape(length))}, expected [1]")
+        raise RefusedError(f"seqlens_k has the shape {list(write.shape(length))}, expected [1]")
     flat = length if write.shape(length) == (1,) else write.reshape(length, 1)
     if tokens == 1 or write.number(FIRST_ROW, 0):
         return flat
@@ -226,11 +227,11 @@ def _read_rotation(write: Writer, heads: _Heads, context: int) -> tuple[dict[str
     tables = [write.input(index) for index in _TABLES]
     values = [write.value(name) for name in tables]
     if any(value is None or value.ndim != 2 for value in values):
-        raise CannotWriteError("its cosines and sines are computed, expected constants")
+        raise RefusedError("its cosines and sines are computed, expected constants")
     rows, half = values[0].shape if values[0] is not None else (0, 0)
     needed = context or _cache_shape(write, _PAST[0], heads)[2]
     if rows < needed or 2 * half > heads.size:
-        raise CannotWriteError(
+        raise RefusedError(
             f"its cosines are {rows} x {half}, for a cache of {needed} rows of {heads.size}"
         )
     kept = [write.array(value[:needed]) for value in values if value is not None]
@@ -247,7 +248,7 @@ def _read_norm(
         return [], {"normed": 0, "epsilon": 0.0}
     value = write.value(name)
     if value is None or value.shape != (heads.size,):
-        raise CannotWriteError(f"the norm of its heads is by '{name}', expected {heads.size} gains")
+        raise RefusedError(f"the norm of its heads is by '{name}', expected {heads.size} gains")
     return [name], {"normed": 1, "epsilon": write.number("qk_norm_epsilon", 1e-6)}
 
 
@@ -259,7 +260,7 @@ def _read_sinks(write: Writer, heads: _Heads) -> list[str]:
         return [write.array(np.zeros(heads.queries, np.float32))] if smooth else []
     value = write.value(name)
     if value is None or value.size != heads.queries:
-        raise CannotWriteError(f"its head_sink '{name}' is no constant of {heads.queries} numbers")
+        raise RefusedError(f"its head_sink '{name}' is no constant of {heads.queries} numbers")
     return [write.array(value.reshape(-1).astype(np.float32))]
 
 
@@ -270,7 +271,7 @@ def _read_bias(write: Writer, heads: _Heads) -> list[str]:
         return []
     value = write.value(name)
     if not write.number(BY_DISTANCE, 0) or value is None or len(value) != heads.queries:
-        raise CannotWriteError(
+        raise RefusedError(
             f"its attention_bias '{name}' is no constant of how far a row lies before the token"
         )
     return [name]
@@ -281,7 +282,7 @@ def _cache_shape(write: Writer, past: int, heads: _Heads) -> tuple[int, ...]:
     given = write.shape(write.input(past))
     total = write.value(write.input(_TOTAL))
     if len(given) != 4 or given[1] != heads.kept or given[3] != heads.width:
-        raise CannotWriteError(f"a past of the shape {list(given)} for {heads.kept} heads")
+        raise RefusedError(f"a past of the shape {list(given)} for {heads.kept} heads")
     slides = _count_beyond(write) > 0
     rows = given[2] if total is None or slides else max(given[2], int(total.reshape(-1)[0]))
     return (1, heads.kept, rows, heads.width)

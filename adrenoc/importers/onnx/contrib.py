@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.attention import ATTENTION
 from adrenoc.importers.onnx.cached import CACHED
@@ -26,7 +27,7 @@ from adrenoc.importers.onnx.linear_attention import LINEAR
 from adrenoc.importers.onnx.n_bits import N_BITS_REWRITES
 from adrenoc.importers.onnx.recurrent_layers import RECURRENT
 from adrenoc.importers.onnx.rotary import ROTARY
-from adrenoc.importers.onnx.writer import CannotWriteError, UnknownTypeError, Writer
+from adrenoc.importers.onnx.writer import UnknownTypeError, Writer
 
 INVERSE = "adrenoc.Inverse"
 
@@ -105,7 +106,7 @@ def _add_skip(write: Writer, bias: int) -> str:
     if len(write.shape(skip)) == len(write.shape(x)) - 1:
         skip = write.reshape(skip, 1, *write.shape(skip))
     if any(write.output(index) for index in (1, 2)):
-        raise CannotWriteError("mean and deviation are read, which are for training")
+        raise RefusedError("mean and deviation are read, which are for training")
     wanted = write.output(3)
     if not write.input(bias):
         return write("Add", x, skip, out=wanted)
@@ -133,7 +134,7 @@ def _skip_simplified(write: Writer) -> None:
 
 def _rewrite_simplified_norm(write: Writer) -> None:
     if write.output(1):
-        raise CannotWriteError("the deviation is read, which is for training")
+        raise RefusedError("the deviation is read, which is for training")
     axis, epsilon = int(write.number("axis", -1)), write.number("epsilon", 1e-5)
     write.like(
         "RMSNormalization", *write.node.input[:2], axis=axis, epsilon=epsilon, out=write.result
@@ -176,7 +177,7 @@ def _distances(write: Writer) -> None:
     (rows, width), (columns, _) = write.shape(a), write.shape(b)
     metric = write.text("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
-        raise CannotWriteError(f"metric {metric}, expected euclidean or sqeuclidean")
+        raise RefusedError(f"metric {metric}, expected euclidean or sqeuclidean")
     spread = (write.reshape(a, rows, 1, width), write.reshape(b, 1, columns, width))
     difference = write("Sub", *spread)
     square = write("Mul", difference, difference)
@@ -190,11 +191,11 @@ def _expand_dims(write: Writer) -> None:
     """Give a tensor one more axis, of one element, before the axis that a constant names."""
     axis = write.value(write.input(1))
     if axis is None:
-        raise CannotWriteError("its axis is no constant")
+        raise RefusedError("its axis is no constant")
     shape = list(write.shape(write.input(0)))
     place = int(axis.reshape(-1)[0])
     if not -len(shape) - 1 <= place <= len(shape):
-        raise CannotWriteError(f"axis {place} of a result with {len(shape) + 1} axes")
+        raise RefusedError(f"axis {place} of a result with {len(shape) + 1} axes")
     shape.insert(place % (len(shape) + 1), 1)
     write.reshape(write.input(0), *shape, out=write.result)
 
@@ -204,7 +205,7 @@ def _inverse(write: Writer) -> None:
     x = write.input(0)
     shape = write.shape(x)
     if len(shape) < 2 or shape[-2] != shape[-1]:
-        raise CannotWriteError(f"of {list(shape)}, expected matrices of as many rows as columns")
+        raise RefusedError(f"of {list(shape)}, expected matrices of as many rows as columns")
     write.own(INVERSE, x, shape=shape, out=write.result, like=x)
 
 
@@ -277,7 +278,7 @@ def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
         graph.refusals[writer.result] = str(error)
         graph.untold.add(writer.result)
         return None
-    except CannotWriteError as error:
+    except RefusedError as error:
         if not is_defined(graph, node):
             graph.refusals[writer.result] = str(error)
         return None

@@ -15,10 +15,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.attention import attend
 from adrenoc.importers.onnx.contrib_quantised import scale_product
 from adrenoc.importers.onnx.open_layers import Quanta
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.importers.onnx.writer import Writer
 
 DOMAIN = "com.microsoft"
 
@@ -36,7 +37,7 @@ def _open(write: Writer, index: int, scale: int, zero: int) -> np.ndarray:
     quanta, steps = write.value(write.input(index)), write.value(write.input(scale))
     zeros = write.value(write.input(zero)) if write.input(zero) else None
     if quanta is None or steps is None or (zeros is None and write.input(zero)):
-        raise CannotWriteError("its weights are no constants")
+        raise RefusedError("its weights are no constants")
     return Quanta(values=quanta, scales=steps, zeros=zeros).open()
 
 
@@ -46,7 +47,7 @@ def _attention(write: Writer) -> None:
         write.input(index) for index in range(9)
     )
     if past or write.output(1):
-        raise CannotWriteError("it keeps past keys and values, whose length grows at run time")
+        raise RefusedError("it keeps past keys and values, whose length grows at run time")
     zeros = [x_zero, zero] if zero else [x_zero] if x_zero else []
     projected = f"{write.result}/projected"
     product = write("MatMulInteger", x, weight, *zeros)

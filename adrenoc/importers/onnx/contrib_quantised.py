@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.base.refused import RefusedError
+from adrenoc.importers.onnx.writer import Writer
 
 _AXES_AS_INPUT = 13
 """The first opset in which ReduceSum takes its axes as an input."""
@@ -158,7 +159,7 @@ def _concat(write: Writer) -> None:
 def _softmax(write: Writer) -> None:
     axis, rank = int(write.number("axis", -1)), len(write.shape(write.input(0)))
     if write.number("opset", 13) < 13 and axis % rank != rank - 1:
-        raise CannotWriteError("it normalises over all axes from one on, as opsets below 13 do")
+        raise RefusedError("it normalises over all axes from one on, as opsets below 13 do")
     _quanta(write, write("Softmax", _float(write, 0), axis=axis), 3)
 
 

@@ -21,6 +21,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from adrenoc.base.files.spill import forget_pages
 from adrenoc.base.host.out_of_memory import is_out_of_memory
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.graph import MOST_AXES, OnnxGraph, all_nodes
 from adrenoc.importers.onnx.index import INDEX_OPS
@@ -190,13 +191,13 @@ class _Importer(ONNXGraphImporter):
         if op_name in _OF_AXES and len(inputs) > 1:
             extents = constant_value(inputs[1])
             if extents is not None and extents.size > 2 * MOST_AXES:
-                raise ValueError(f"numbers for {extents.size} axes; expected up to {MOST_AXES}")
+                raise RefusedError(f"numbers for {extents.size} axes; expected up to {MOST_AXES}")
             if op_name == "Reshape" and extents is None and static_shape(inputs[1]) is not None:
-                raise ValueError(_SHAPE_OF_DATA)
+                raise RefusedError(_SHAPE_OF_DATA)
         own = OWN.get(op_name)
         if own is None:
             if op_name == "BatchNormalization" and attrs.get("training_mode", 0):
-                raise ValueError("it trains: export the model for inference")
+                raise RefusedError("it trains: export the model for inference")
             if op_name == "Split" and len(self._current.output) == 1:
                 return inputs[0]  # TVM takes the tuple of one part for the part
             opset = max(opset, FIRST_OPSETS.get(op_name, 0))
@@ -218,9 +219,9 @@ class _Importer(ONNXGraphImporter):
         expected = self._graph.shape_of(name)
         found = static_shape(value)
         if found is None:
-            raise ValueError(_SHAPE_OF_DATA)
+            raise RefusedError(_SHAPE_OF_DATA)
         if expected not in (None, found):
-            raise ValueError(
+            raise RefusedError(
                 f"TVM's frontend gives '{name}' the shape {list(found)}, ONNX says "
                 f"{list(expected or ())}"
             )

@@ -8,8 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.n_bits import N_BITS, unpack_bits
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.importers.onnx.writer import Writer
 
 _LEAST_BLOCK, _MOST_BLOCK = 16, 128
 """Numbers of a block that a row with one scale is taken in."""
@@ -132,13 +133,13 @@ def read_floats(write: Writer, weights: str, bias: str) -> FloatExperts:
     """Return the weights of one product of MoE.
 
     Raises:
-        CannotWriteError: they are no constants.
+        RefusedError: they are no constants.
     """
     held, added = write.value(weights), write.value(bias)
     if held is None or held.ndim != 3:
-        raise CannotWriteError(f"its weights '{weights}' are no constants of three axes")
+        raise RefusedError(f"its weights '{weights}' are no constants of three axes")
     if bias and added is None:
-        raise CannotWriteError(f"its biases '{bias}' are no constants")
+        raise RefusedError(f"its biases '{bias}' are no constants")
     return FloatExperts(weights=held, bias=added)
 
 
@@ -151,13 +152,13 @@ def read_few_bits(
     A `block` of 0 is one scale a row.
 
     Raises:
-        CannotWriteError: they are no constants, or of a form that nothing here reads.
+        RefusedError: they are no constants, or of a form that nothing here reads.
     """
     packed, scales, bias, zeros = (write.value(name) for name in names)
     if packed is None or scales is None or packed.ndim != 3 or bits not in (2, 4, 8):
-        raise CannotWriteError(f"its weights '{names[0]}' are no constants of 2, 4 or 8 bits")
+        raise RefusedError(f"its weights '{names[0]}' are no constants of 2, 4 or 8 bits")
     if any(name and value is None for name, value in zip(names, (0, 0, bias, zeros), strict=True)):
-        raise CannotWriteError(f"biases or zero points beside '{names[0]}' are no constants")
+        raise RefusedError(f"biases or zero points beside '{names[0]}' are no constants")
     experts, outputs, width = packed.shape
     inputs = width * 8 // bits
     wide = scales.reshape(experts, outputs, -1)

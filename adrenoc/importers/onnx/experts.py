@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.expert_weights import Experts, read_few_bits, read_floats
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.importers.onnx.writer import Writer
 
 _ROUTER, _ROUTER_WEIGHTS = 1, 14
 _FEW_BITS = ((2, 3, 4, 11), (5, 6, 7, 12), (8, 9, 10, 13))
@@ -73,7 +74,7 @@ def _check_covered(write: Writer, odd: Sequence[str]) -> None:
         if write.attrs.get(name, good[0]) not in good
     ]
     if what := [*others, *odd]:
-        raise CannotWriteError(f"it has {', '.join(what)}, which is not covered")
+        raise RefusedError(f"it has {', '.join(what)}, which is not covered")
 
 
 def _read_few_bits(write: Writer, number: int, at: tuple[int, int, int, int]) -> Experts:
@@ -131,7 +132,7 @@ def _mix(write: Writer, shares: str, products: Sequence[Experts | None]) -> None
     """What all experts make of `x`, by their shares."""
     first, second, third = products
     if first is None or second is None:
-        raise CannotWriteError("it has no weights of two products")
+        raise RefusedError("it has no weights of two products")
     x = write.input(0)
     shape = write.shape(x)
     tokens = int(np.prod(shape[:-1]))
@@ -170,7 +171,7 @@ def _activate(write: Writer, rows: str, first: Experts, third: Experts | None) -
         "identity": lambda x: x,
     }
     if kind not in activations:
-        raise CannotWriteError(f"its activation_type is {kind}, expected {', '.join(activations)}")
+        raise RefusedError(f"its activation_type is {kind}, expected {', '.join(activations)}")
     active = activations[kind](made[0])
     return write("Mul", active, made[1]) if len(made) > 1 else active
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.found_scores import FoundMask, Seen, read_masks
 from adrenoc.importers.onnx.graph import OnnxGraph
-from adrenoc.importers.onnx.not_covered import NotCoveredError
 from adrenoc.importers.onnx.probe import Prober
 
 _OTHER_ROWS = (
@@ -68,7 +68,7 @@ class RowReader:
         all of a token by one number, the softmax is the same.
 
         Raises:
-            NotCoveredError: they say something else.
+            RefusedError: they say something else.
         """
         given = (masks, causal, before)
         first = self._look(*given, 1, self.rows - 1)
@@ -83,7 +83,7 @@ class RowReader:
             checked.append((self.tokens, window + 2))
         looks = [] if row is None else [(past, self._look(*given, n, past)) for n, past in checked]
         if first is None or not looks or not all(_is_causal(*look, window) for look in looks):
-            raise NotCoveredError(_OTHER_ROWS)
+            raise RefusedError(_OTHER_ROWS)
         bias = self._read_bias(first, looks, shifted=shifted)
         return RowsSeen(window=window, bias=bias)
 
@@ -115,7 +115,7 @@ class RowReader:
             table = added[:, 0, ::-1]
             if all(_follows(table, past, look, is_shifted=is_shifted) for past, look in seen):
                 return np.ascontiguousarray(table, np.float32)
-        raise NotCoveredError(_OTHER_BIAS)
+        raise RefusedError(_OTHER_BIAS)
 
 
 def _is_causal(past: int, seen: Seen | None, window: int) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.base.tvmapi import Expr
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.relax.fold import check_grown
@@ -74,7 +75,7 @@ def _scatter_nd(node: Node) -> relax.Expr:
 def _reduction(node: Node) -> str:
     name = node.text("reduction", "none")
     if name not in ("none", "add", "mul", "max", "min"):
-        raise ValueError(f"unknown reduction {name!r}")
+        raise RefusedError(f"unknown reduction {name!r}")
     return "update" if name == "none" else name
 
 
@@ -82,7 +83,7 @@ def _one_hot(node: Node) -> relax.Expr:
     """TVM: off and on must be constants, and indices be plain."""
     depth = node.number(1)
     if depth is None:
-        raise ValueError("the depth is missing")
+        raise RefusedError("the depth is missing")
     extent = int(depth)
     rank = len(node.shape()) + 1
     axis = int(node.attrs.get("axis", -1)) % rank
@@ -112,7 +113,7 @@ def _cum_sum(node: Node) -> relax.Expr:
 def _scan(node: Node, scan: Callable[..., relax.Expr]) -> relax.Expr:
     axis = node.number(1)
     if axis is None:
-        raise ValueError("the axis is missing")
+        raise RefusedError("the axis is missing")
     along = int(axis) % len(node.shape())
     reverse = bool(node.attrs.get("reverse", 0))
     x = node.inputs[0]

@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import UnsupportedOperatorError
+from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
 from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, FIRST_ROW
@@ -39,7 +40,7 @@ from adrenoc.importers.onnx.found_rotation import FoundRotation, find_rotation
 from adrenoc.importers.onnx.found_rows import RowReader, RowsSeen
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes, node_label
 from adrenoc.importers.onnx.join_latent import hand_out_latent, read_latent, widen_caches
-from adrenoc.importers.onnx.not_covered import AS_IT_IS, NotCovered, NotCoveredError
+from adrenoc.importers.onnx.not_covered import AS_IT_IS, NotCovered
 from adrenoc.importers.onnx.position_tables import PositionTables
 from adrenoc.importers.onnx.probe import Prober, choose_pasts
 from adrenoc.importers.onnx.qdq import fuse_qdq
@@ -78,7 +79,7 @@ def join_attention(
     for one in found:
         try:
             joiner.join(one)
-        except NotCoveredError as error:
+        except RefusedError as error:
             refused.add(one.out, error)
     refused.raise_if_any()
     latent = [one for one in found if one.latent is not None]
@@ -197,7 +198,7 @@ class _Joiner:
         """Put an attention over caches in the place of one that is spelt out.
 
         Raises:
-            NotCoveredError: its masks or its heads are in no form that is known.
+            RefusedError: its masks or its heads are in no form that is known.
         """
         seen = self.reader.read(
             one.masks, causal=one.causal, before=one.before, shifted=one.sinks is None
@@ -304,12 +305,12 @@ class _Joiner:
         """Heads and numbers a head of a tensor [1, heads, tokens, head], or without the batch.
 
         Raises:
-            NotCoveredError: it is of another form.
+            RefusedError: it is of another form.
         """
         given = self.graph.shape_of(name)
         shape = (1, *given) if given is not None and len(given) == _FLAT_AXES else given
         if shape is None or len(shape) != BATCHED or (shape[0], shape[2]) != (1, self.tokens):
-            raise NotCoveredError(
+            raise RefusedError(
                 f"'{name}', which {{}} reads, has the shape {list(shape or ())}; expected "
                 f"[1, heads, {self.tokens}, numbers of a head]"
             )

@@ -16,11 +16,12 @@ import onnx
 from onnx import helper
 
 from adrenoc.base.decision import Decision
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, SINKS
 from adrenoc.importers.onnx.found_rows import RowReader
 from adrenoc.importers.onnx.found_scores import FoundMask
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
-from adrenoc.importers.onnx.not_covered import NotCovered, NotCoveredError
+from adrenoc.importers.onnx.not_covered import NotCovered
 from adrenoc.importers.onnx.probe import Prober, choose_pasts
 
 _WINDOW = "local_window_size"
@@ -51,7 +52,7 @@ def join_biases(
     for node in biased:
         try:
             _join(graph, reader, node)
-        except NotCoveredError as error:
+        except RefusedError as error:
             refused.add(node.name or node.output[0], error)
     refused.raise_if_any()
     return [

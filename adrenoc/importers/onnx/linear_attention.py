@@ -25,8 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.recurrent_layers import check_plain
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.importers.onnx.writer import Writer
 
 _HIDDEN = -1e4
 """What has no share: its exponential is zero in all floats."""
@@ -77,17 +78,17 @@ def _read_operands(write: Writer) -> _Operands:
     rule = write.text("update_rule", "gated_delta")
     batch, tokens, width = write.shape(q)
     if batch != 1 or not queries or not heads or rule not in _RULES:
-        raise CannotWriteError(
+        raise RefusedError(
             f"it has a batch of {batch}, {queries} and {heads} heads and the rule {rule}; expected "
             f"a batch of 1 and one of {', '.join(_RULES)}"
         )
     key, value = width // queries, write.shape(v)[-1] // heads
     kept = write.shape(k)[-1] // key
     if heads % queries or heads % kept:
-        raise CannotWriteError(f"{queries} heads of queries share {heads} states; expected no more")
+        raise RefusedError(f"{queries} heads of queries share {heads} states; expected no more")
     decays, corrects = _RULES[rule]
     if decays and write.shape(decay)[-1] != heads:
-        raise CannotWriteError(
+        raise RefusedError(
             f"its decay is {write.shape(decay)[-1]} numbers a token, expected one of each of "
             f"{heads} heads"
         )

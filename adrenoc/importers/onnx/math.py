@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from tvm import relax, te, tirx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
@@ -216,7 +217,7 @@ def _unsqueeze(node: Node) -> relax.Expr:
     """TVM: fails on axes that are one number without a dimension."""
     axes = node.ints(1, "axes")
     if axes is None:
-        raise ValueError("the axes are missing")
+        raise RefusedError("the axes are missing")
     x = node.inputs[0]
     value = constant_value(x)
     rank = len(node.shape()) + len(axes)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.base.refused import RefusedError
+from adrenoc.importers.onnx.writer import Writer
 
 N_BITS = "adrenoc.NBits"
 """Our own operator: x, bytes [N, blocks, a block's], scales [N, blocks], perhaps zero points."""
@@ -88,20 +89,20 @@ def _read_weights(write: Writer) -> _Weights:
     """Read the weights of a MatMulNBits in one form.
 
     Raises:
-        CannotWriteError: they are no constants, or of a form that nothing here reads.
+        RefusedError: they are no constants, or of a form that nothing here reads.
     """
     bits, block = int(write.number("bits", 4)), int(write.number("block_size", 32))
     k, n = int(write.number("K", 0)), int(write.number("N", 0))
     packed, scales = write.value(write.input(1)), write.value(write.input(2))
     zeros = write.value(write.input(3)) if write.input(3) else None
     if bits not in (2, 4, 8) or packed is None or scales is None:
-        raise CannotWriteError("its weights are no constants of 2, 4 or 8 bits")
+        raise RefusedError("its weights are no constants of 2, 4 or 8 bits")
     if write.input(3) and zeros is None:
-        raise CannotWriteError("its zero points are no constants")
+        raise RefusedError("its zero points are no constants")
     if write.input(4):
-        raise CannotWriteError("its rows are reordered (g_idx)")
+        raise RefusedError("its rows are reordered (g_idx)")
     if write.number("weight_prepacked", 0):
-        raise CannotWriteError("its weights lie as one GPU wants them (weight_prepacked)")
+        raise RefusedError("its weights lie as one GPU wants them (weight_prepacked)")
     blocks = -(-k // block)
     return _Weights(
         bits=bits,
@@ -134,7 +135,7 @@ def _gather_block_quantized(write: Writer) -> None:
     table, steps, given = write.value(data), write.value(scales), write.value(zeros)
     axes = (int(write.number("gather_axis", 0)), int(write.number("quantize_axis", 1)))
     if table is None or steps is None or (zeros and given is None):
-        raise CannotWriteError("its table is computed, expected constants")
+        raise RefusedError("its table is computed, expected constants")
     typed = _TYPED.get(str(table.dtype))
     bits = bits if typed is None else _KEPT_BITS
     if (
@@ -143,7 +144,7 @@ def _gather_block_quantized(write: Writer) -> None:
         or table.ndim != 2
         or axes not in ((0, 1), (0, -1))
     ):
-        raise CannotWriteError(
+        raise RefusedError(
             f"its table is of {table.dtype} with {bits} bits, gathered along axis {axes[0]} and "
             f"quantised along {axes[1]}; expected 4 or 8 bits along axes 0 and 1"
         )
@@ -156,7 +157,7 @@ def _gather_block_quantized(write: Writer) -> None:
         steps.shape[1],
     )
     if blocks * block != depth:
-        raise CannotWriteError(f"its rows of {depth} are no whole blocks of {block}")
+        raise RefusedError(f"its rows of {depth} are no whole blocks of {block}")
     dtype = int(write.element(scales))
     whole = write("Gather", data, ids, axis=0)
     codes = whole if bits == _BYTE else _split_nibbles(write, whole, (*shape, depth // 2, 1))

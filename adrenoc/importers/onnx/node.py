@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
 
 
@@ -33,27 +34,27 @@ class Node:
         """Return the value of a constant input, or None where it is left out.
 
         Raises:
-            ValueError: the input is there, but not constant.
+            RefusedError: the input is there, but not constant.
         """
         expr = self.input(index)
         if expr is None:
             return None
         value = constant_value(expr)
         if value is None:
-            raise ValueError(f"input {index} must be constant")
+            raise RefusedError(f"input {index} must be constant")
         return value
 
     def number(self, index: int) -> float | int | bool | None:
         """Return the number in a constant input, the first of several; None where it is left out.
 
         Raises:
-            ValueError: the input is there, but not constant, or holds nothing.
+            RefusedError: the input is there, but not constant, or holds nothing.
         """
         value = self.constant(index)
         if value is None:
             return None
         if not value.size:
-            raise ValueError(f"input {index} holds nothing, expected one number")
+            raise RefusedError(f"input {index} holds nothing, expected one number")
         number: float | int | bool = value.reshape(-1)[0].item()
         return number
 
@@ -74,7 +75,7 @@ class Node:
         """Return the static shape of an input."""
         shape = static_shape(self.inputs[index])
         if shape is None:
-            raise ValueError(f"input {index} has no static shape")
+            raise RefusedError(f"input {index} has no static shape")
         return shape
 
     def emit(self, expr: relax.Expr) -> relax.Var:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from adrenoc.base.errors import UnsupportedOperatorError
+from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 
 AS_IT_IS = (
@@ -13,10 +14,6 @@ AS_IT_IS = (
     "one length of its past"
 )
 """What to type for a decoder whose attention is in no form that is known."""
-
-
-class NotCoveredError(Exception):
-    """An attention is in no form that is known; the text says why, with {} for its name."""
 
 
 @dataclass(kw_only=True)
@@ -27,7 +24,7 @@ class NotCovered:
     """What is no single attention's."""
     _attentions: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, label: str, reason: NotCoveredError) -> None:
+    def add(self, label: str, reason: RefusedError) -> None:
         """Note that an attention is in no form that is known."""
         self._attentions.setdefault(str(reason), []).append(label)
 

@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.signal import max_pool_indices
 from adrenoc.importers.relax.fold import check_grown
@@ -277,7 +278,7 @@ def _slice(node: Node) -> relax.Expr:
     shape = node.shape()
     starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
     if starts is None or ends is None:
-        raise ValueError("starts and ends are missing")
+        raise RefusedError("starts and ends are missing")
     axes = node.ints(3, "axes") or list(range(len(starts)))
     steps = node.ints(4, "steps") or [1] * len(starts)
     axes = [axis % len(shape) for axis in axes]
@@ -320,7 +321,7 @@ def _pad(node: Node) -> relax.Expr:
     mode = node.text("mode", "constant")
     axes = node.ints(3, "axes") or list(range(rank))
     if pads is None:
-        raise ValueError("the pads are missing")
+        raise RefusedError("the pads are missing")
     width = [0] * (2 * rank)
     for index, axis in enumerate(axes):
         width[2 * (axis % rank)] = pads[index]
@@ -334,7 +335,7 @@ def _pad(node: Node) -> relax.Expr:
     fill = float(node.attrs.get("value", 0.0)) if value is None else float(value)
     modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
     if mode not in modes:
-        raise ValueError(f"unknown mode '{mode}'")
+        raise RefusedError(f"unknown mode '{mode}'")
     return relax.op.nn.pad(x, width, pad_mode=modes[mode], pad_value=fill)
 
 
@@ -363,7 +364,7 @@ def _space_to_depth(node: Node) -> relax.Expr:
 def _dropout(node: Node) -> relax.Expr:
     """TVM: a mask of ones and zeros of the data's dtype; what passes data on never comes here."""
     if node.number(2) and node.number(1) != 0:
-        raise ValueError("it trains: export the model for inference")
+        raise RefusedError("it trains: export the model for inference")
     mask = relax.op.ones(node.shape(), "bool")
     return relax.Tuple([node.inputs[0], mask])
 

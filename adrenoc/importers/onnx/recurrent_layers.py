@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.base.refused import RefusedError
+from adrenoc.importers.onnx.writer import Writer
 
 _PLAIN_CONV = {
     "ndim": (1,),
@@ -39,10 +40,10 @@ def check_plain(write: Writer, covered: Mapping[str, Sequence[int]]) -> None:
     """Refuse attributes with values that would be another result.
 
     Raises:
-        CannotWriteError: naming them all.
+        RefusedError: naming them all.
     """
     if odd := write.odd_attributes(covered):
-        raise CannotWriteError(f"it has {', '.join(odd)}, which is not covered")
+        raise RefusedError(f"it has {', '.join(odd)}, which is not covered")
 
 
 def _causal_conv(write: Writer) -> None:
@@ -51,7 +52,7 @@ def _causal_conv(write: Writer) -> None:
     x, weight, bias, past = (write.input(index) for index in range(4))
     is_last = bool(write.number("channels_last", 0))
     if is_last and len(write.shape(x)) != 3:
-        raise CannotWriteError(f"its input has the shape {list(write.shape(x))}, expected 3 axes")
+        raise RefusedError(f"its input has the shape {list(write.shape(x))}, expected 3 axes")
     dilation = int(write.number("dilation", 1))
     channels, _, taps = write.shape(weight)
     before = (taps - 1) * dilation
@@ -70,7 +71,7 @@ def _causal_conv(write: Writer) -> None:
     if activation in ("silu", "swish"):
         made = write("Mul", made, write("Sigmoid", made))
     elif activation != "none":
-        raise CannotWriteError(f"its activation is {activation}, expected silu, swish or none")
+        raise RefusedError(f"its activation is {activation}, expected silu, swish or none")
     state = write.slice(whole, length, length + before, 2)
     _name(write, made, write.result, is_last)
     if write.output(1):
@@ -103,7 +104,7 @@ def _gated_norm(write: Writer) -> None:
     shape, (size,) = write.shape(x), write.shape(scale)
     activation = write.text("activation", "silu")
     if activation not in ("silu", "swish", "sigmoid"):
-        raise CannotWriteError(f"its activation is {activation}, expected silu, swish or sigmoid")
+        raise RefusedError(f"its activation is {activation}, expected silu, swish or sigmoid")
     apart = (*shape[:-1], shape[-1] // size, size)
     heads = write.reshape(x, *apart)
     write.know(heads, like=x, shape=apart)

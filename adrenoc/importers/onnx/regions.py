@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
@@ -46,7 +47,7 @@ def _has_half_pixel(node: Node) -> bool:
     default = "half_pixel" if node.opset >= _HALF_PIXEL_OPSET else "output_half_pixel"
     mode = node.text("coordinate_transformation_mode", default)
     if mode not in ("half_pixel", "output_half_pixel"):
-        raise ValueError(f"the coordinate_transformation_mode {mode} is unknown")
+        raise RefusedError(f"the coordinate_transformation_mode {mode} is unknown")
     return mode == "half_pixel"
 
 
@@ -58,7 +59,7 @@ def _roi_align_max(node: Node) -> relax.Expr:
     scale = float(node.attrs.get("spatial_scale", 1.0))
     half_pixel = _has_half_pixel(node)
     if samples < 1:
-        raise ValueError("the mode max needs a sampling_ratio of 1 or more")
+        raise RefusedError("the mode max needs a sampling_ratio of 1 or more")
     extents = (shape[2], shape[3])
 
     def axis_sample(rois: te.Tensor, roi: tirx.Expr, position: tirx.Expr, axis: int) -> _Sample:
@@ -134,7 +135,7 @@ def _max_unpool(node: Node) -> relax.Expr:
         return result
     width = [v for have, want in zip(whole, wanted, strict=True) for v in (0, want - have)]
     if any(w < 0 for w in width):
-        raise ValueError(f"output_shape {wanted} is smaller than {list(whole)}, which it unpools")
+        raise RefusedError(f"output_shape {wanted} is smaller than {list(whole)}, which it unpools")
     return relax.op.nn.pad(node.emit(result), width)
 
 
@@ -142,12 +143,12 @@ def _affine_grid(node: Node) -> relax.Expr:
     """TVM: two dimensions alone, and fails late where an extent is one.  A product is all it is."""
     size = node.ints(1, "size")
     if size is None:
-        raise ValueError("the size is missing")
+        raise RefusedError("the size is missing")
     extents = size[2:]
     aligned = bool(node.attrs.get("align_corners", 0))
     if aligned and 1 in extents:
         # onnxruntime places the one sample at the end, PyTorch in the middle.
-        raise ValueError(f"a grid of {extents} has no corners to align: use align_corners=0")
+        raise RefusedError(f"a grid of {extents} has no corners to align: use align_corners=0")
     check_grown(math.prod(extents))
     axes = [
         np.linspace(-1, 1, extent) if aligned else (2 * np.arange(extent) + 1) / extent - 1

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.infer import scaled_extent
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.resize_whole import (
@@ -108,7 +109,7 @@ def _check_sources(wanted: dict[int, Wanted], shape: tuple[int, ...]) -> None:
     for axis, (scale, size, _) in wanted.items():
         extent = _extent(shape[axis], scale, size)
         if shape[axis] == 0 and extent > 0:
-            raise ValueError(f"axis {axis} of {extent} elements is made from one of none")
+            raise RefusedError(f"axis {axis} of {extent} elements is made from one of none")
 
 
 def _extent(extent: int, scale: float | None, size: int | None) -> int:
@@ -247,7 +248,7 @@ def _matrix(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
 def _check_size(extent: int, wanted: Wanted, rows: int) -> None:
     target = _extent(extent, wanted[0], wanted[1])
     if max(extent, target) > _LONGEST_AXIS or max(extent, target) * rows > _LARGEST_MATRIX:
-        raise ValueError(f"resizing {extent} elements to {target} is too much")
+        raise RefusedError(f"resizing {extent} elements to {target} is too much")
 
 
 def _nearest(extent: int, wanted: Wanted, attrs: dict[str, Any]) -> np.ndarray:
@@ -276,11 +277,11 @@ def _lengthen(rows: np.ndarray, count: int, attrs: dict[str, Any]) -> np.ndarray
     """Rows with the last element repeated, which is what samples beyond it read anyway.
 
     Raises:
-        ValueError: the mode asks where the end is.
+        RefusedError: the mode asks where the end is.
     """
     mode = attrs["coordinate_transformation_mode"].decode()
     if mode not in ("half_pixel", "pytorch_half_pixel", "asymmetric") or attrs["exclude_outside"]:
-        raise ValueError(f"keep_aspect_ratio_policy rounds an extent up, with {mode} samples")
+        raise RefusedError(f"keep_aspect_ratio_policy rounds an extent up, with {mode} samples")
     return np.pad(rows, ((0, 0), (0, count)), mode="edge")
 
 

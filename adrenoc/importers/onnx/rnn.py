@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.rnn_whole import Ran, run_whole, suits_whole
 from adrenoc.importers.onnx.unroll import MOST_ITERATIONS
@@ -121,7 +122,7 @@ def _converter(name: str) -> Callable[[Node], relax.Expr]:
 
     def convert(node: Node) -> relax.Expr:
         if node.attrs.get("input_forget", 0):
-            raise ValueError("input_forget is not supported")
+            raise RefusedError("input_forget is not supported")
         batch_first = bool(node.attrs.get("layout", 0))
         direction = node.text("direction", "forward")
         backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
@@ -161,7 +162,7 @@ def _write_out(
         x = relax.op.permute_dims(x, [1, 0, 2])
     steps, batch = (node.shape()[a] for a in ((1, 0) if batch_first else (0, 1)))
     if steps > MOST_ITERATIONS:
-        raise ValueError(
+        raise RefusedError(
             f"it has {steps} steps, expected up to {MOST_ITERATIONS}: without constant weights "
             "each is kernels of its own"
         )
@@ -276,7 +277,7 @@ def _activation_names(node: Node, kind: _Kind, number: int) -> list[str]:
     names = named[number * count : (number + 1) * count] or list(kind.activations)
     unknown = [n for n in names if n.lower() not in _ACTIVATIONS]
     if unknown:
-        raise ValueError(f"activation {unknown[0]} is not one of {', '.join(_ACTIVATIONS)}")
+        raise RefusedError(f"activation {unknown[0]} is not one of {', '.join(_ACTIVATIONS)}")
     return [name.lower() for name in names]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.onnx.recurrent_steps import (
     CONSTANT_INPUTS,
@@ -46,7 +47,7 @@ def run_whole(
     layer = _layer(node, kind, names, number, reverse=reverse and not ends)
     given, emit = node.inputs[0], node.emit
     if given is None:
-        raise ValueError("its input is left out")
+        raise RefusedError("its input is left out")
     dtype = dtype_of(given)
     x = _cast(node, given if batch_first else _swap(node, given), "float32")
     lengths = _lengths_of(node, x)
@@ -86,7 +87,7 @@ def _check_firsts(states: list[relax.Expr | None], batch: int, units: int) -> No
     for state in states:
         shape = [batch, units] if state is None else [int(extent) for extent in state.ty.shape]
         if shape != [batch, units]:
-            raise ValueError(f"a first state is {shape}, expected {[batch, units]}")
+            raise RefusedError(f"a first state is {shape}, expected {[batch, units]}")
 
 
 def _lengths_of(node: Node, x: relax.Expr) -> Lengths | None:
@@ -105,7 +106,7 @@ def _layer(node: Node, kind: str, names: list[str], number: int, *, reverse: boo
 
     weights, recurrence, bias, peepholes = (value(index) for index in CONSTANT_INPUTS)
     if weights is None or recurrence is None:
-        raise ValueError("its weights are left out")
+        raise RefusedError("its weights are left out")
     extra = None if peepholes is None or kind != "LSTM" else peepholes.reshape(3, units)
     after = kind == "GRU" and bool(node.attrs.get("linear_before_reset", 0))
     if bias is not None:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.importers.onnx.writer import CannotWriteError, Writer
+from adrenoc.base.refused import RefusedError
+from adrenoc.importers.onnx.writer import Writer
 
 PLAIN_ROTATION = {"is_packed_batching": 0, "scale": 1.0}
 """Attribute -> the one value that is covered, its default."""
@@ -44,7 +45,7 @@ class _Form:
 def _rotary_embedding(write: Writer) -> None:
     odd = [n for n, plain in PLAIN_ROTATION.items() if write.number(n, plain) != plain]
     if odd:
-        raise CannotWriteError(f"it has {odd[0]} {write.attrs[odd[0]]}, which is not covered")
+        raise RefusedError(f"it has {odd[0]} {write.attrs[odd[0]]}, which is not covered")
     form = _read_form(write)
     x = write.reshape(write.input(0), *form.apart(form.head))
     cos, sin = (_rows_at(write, form, table) for table in (2, 3))
@@ -68,7 +69,7 @@ def _read_form(write: Writer) -> _Form:
     count = int(write.number("num_heads", 0))
     rotated = 2 * table[-1]
     if int(write.number("rotary_embedding_dim", 0)) not in (0, rotated):
-        raise CannotWriteError(f"it rotates {rotated} numbers by its cosines, by attribute others")
+        raise RefusedError(f"it rotates {rotated} numbers by its cosines, by attribute others")
     if len(shape) == 4:
         batch, count, tokens, head = shape
         heads = 1
@@ -77,9 +78,9 @@ def _read_form(write: Writer) -> _Form:
         count = count or width // rotated
         head, heads = width // count, 2
     else:
-        raise CannotWriteError(f"its operand has {len(shape)} axes, expected 3 or 4")
+        raise RefusedError(f"its operand has {len(shape)} axes, expected 3 or 4")
     if count * head != (shape[1] * head if heads == 1 else shape[2]) or head < rotated:
-        raise CannotWriteError(f"its heads do not fit {list(shape)} with {rotated} rotated")
+        raise RefusedError(f"its heads do not fit {list(shape)} with {rotated} rotated")
     return _Form(batch=batch, tokens=tokens, count=count, head=head, rotated=rotated, heads=heads)
 
 
@@ -91,7 +92,7 @@ def _rows_at(write: Writer, form: _Form, table: int) -> str:
         dtype = np.dtype(write.dtype(positions))
         positions = write("Add", positions, write.array(np.arange(form.tokens, dtype=dtype)))
     elif given != (form.batch, form.tokens):
-        raise CannotWriteError(
+        raise RefusedError(
             f"its positions have the shape {list(given)}, expected [1] or "
             f"{[form.batch, form.tokens]}"
         )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import dtype_of, make_constant
@@ -52,7 +53,7 @@ def _transform(
     """The transform along `axis`; the last axis holds real and imaginary parts."""
     held = shape[axis] * max(shape[axis], length or 0) * 4
     if held > _LARGEST_MATRIX:
-        raise ValueError(f"its matrix has {held} elements, expected up to {_LARGEST_MATRIX}")
+        raise RefusedError(f"its matrix has {held} elements, expected up to {_LARGEST_MATRIX}")
     matrix = _dft_matrix(shape[axis], shape[-1], length, inverse=inverse, onesided=onesided)
     made, parts = matrix.shape[2:]
     rank = len(shape)
@@ -96,11 +97,11 @@ def _stft(node: Node) -> relax.Expr:
         signal = relax.op.reshape(signal, shape)
     step, frame = node.number(1), node.number(3)
     if step is None:
-        raise ValueError("the frame step is missing")
+        raise RefusedError("the frame step is missing")
     length = int(frame) if frame is not None else node.shape(2)[0]
     stride = int(step)
     if stride < 1 or not 1 <= length <= shape[1]:
-        raise ValueError(f"frames of {length} steps, each {stride} further, in {shape[1]} steps")
+        raise RefusedError(f"frames of {length} steps, each {stride} further, in {shape[1]} steps")
     count = (shape[1] - length) // stride + 1
     check_grown(count * length)
     taken = np.arange(count)[:, None] * stride + np.arange(length)[None, :]
@@ -121,7 +122,7 @@ def _col2im(node: Node) -> relax.Expr:
     """TVM lacks it: each pixel is the sum of the blocks' elements that fall on it."""
     image, block = node.ints(1, "image_shape"), node.ints(2, "block_shape")
     if image is None or block is None:
-        raise ValueError("the shapes of image and block must be constant")
+        raise RefusedError("the shapes of image and block must be constant")
     axes = len(image)
     strides = list(node.attrs.get("strides", [1] * axes))
     dilations = list(node.attrs.get("dilations", [1] * axes))
@@ -256,7 +257,7 @@ def _det(node: Node) -> relax.Expr:
     shape = node.shape()
     size = shape[-1]
     if size > 3:
-        raise ValueError(f"matrices of {size} x {size} are not supported, expected at most 3 x 3")
+        raise RefusedError(f"matrices of {size} x {size} are not supported, expected at most 3 x 3")
 
     def determinant(x: te.Tensor) -> te.Tensor:
         def minor(at: Sequence[Expr], rows: Sequence[int], columns: Sequence[int]) -> Expr:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.suppression import Suppression, first_found, selection_by_class
@@ -25,7 +26,7 @@ def _non_max_suppression(node: Node) -> relax.Expr:
     """TVM: as many rows as are found, at run time."""
     batches, classes, boxes = node.shape(1)
     if node.shape() != (batches, boxes, 4):
-        raise ValueError(f"boxes of {list(node.shape())}; expected {[batches, boxes, 4]}")
+        raise RefusedError(f"boxes of {list(node.shape())}; expected {[batches, boxes, 4]}")
     most = min(int(_number(node, 2, 0)), boxes)
     total = batches * classes * most
     rules = Suppression(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.relax.values import dtype_of, make_constant
 
@@ -26,7 +27,7 @@ def grid_sample(node: Node) -> relax.Expr:
     method = _METHODS.get(method, method)
     rank = len(shape)
     if rank not in _LAYOUTS or (rank == 5 and method == "bicubic"):
-        raise ValueError(f"{method} samples of {rank} dimensions; expected 4, or 5 unless cubic")
+        raise RefusedError(f"{method} samples of {rank} dimensions; expected 4, or 5 unless cubic")
     if dtype_of(grid) != dtype_of(image):  # exporters write grids as doubles
         grid = node.emit(grid.astype(dtype_of(image)))
     if padding == "reflection" and method == "bilinear":

@@ -10,14 +10,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes
 
 
-class CannotWriteError(Exception):
-    """A node is used in a way that has no standard form here; the text says which."""
-
-
-class UnknownTypeError(CannotWriteError):
+class UnknownTypeError(RefusedError):
     """Nothing is known of an operand: most often what makes it is refused itself."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import constant_value, dtype_of, op_name, static_shape
 
 _ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
@@ -115,10 +116,10 @@ def check_grown(count: int) -> None:
     """Check that a constant which a few numbers of the file describe is not out of measure.
 
     Raises:
-        ValueError: it is.
+        RefusedError: it is.
     """
     if count > MOST_GROWN:
-        raise ValueError(too_much(count))
+        raise RefusedError(too_much(count))
 
 
 def too_much(count: float) -> str:

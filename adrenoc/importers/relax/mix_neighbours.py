@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import make_constant, static_shape
 
 
@@ -61,7 +62,7 @@ def mix_neighbours(
     """
     shape = static_shape(x)
     if shape is None:
-        raise ValueError("it has no static shape")
+        raise RefusedError("it has no static shape")
     kinds = (*rows.columns, *columns.columns)
     starts = np.cumsum([0, *(len(kind) for kind in kinds)]).tolist()
     size = [*shape]

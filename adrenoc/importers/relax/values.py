@@ -10,6 +10,8 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
+from adrenoc.base.refused import RefusedError
+
 NUMPY_DTYPES = frozenset(
     ["bool", "float16", "float32", "float64"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -78,11 +80,11 @@ def pick(x: relax.Expr, indices: np.ndarray, axis: int) -> relax.Expr:
     """Elements of `x` along `axis` at constant places: a slice where they follow each other.
 
     Raises:
-        ValueError: there is no such place.
+        RefusedError: there is no such place.
     """
     extent = (static_shape(x) or ())[axis]
     if indices.size and (indices.min() < 0 or indices.max() >= extent):
-        raise ValueError(f"an index lies outside of the extent {extent} of axis {axis}")
+        raise RefusedError(f"an index lies outside of the extent {extent} of axis {axis}")
     flat = indices.reshape(-1)
     if flat.size and indices.ndim == 1 and np.array_equal(flat, flat[0] + np.arange(flat.size)):
         return relax.op.strided_slice(x, [axis], [int(flat[0])], [int(flat[-1]) + 1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.tflite.control import CONTROL_OPS
 from adrenoc.importers.tflite.file import TensorInfo
 from adrenoc.importers.tflite.move import MOVE_OPS
@@ -32,10 +33,10 @@ def check_bools(kind: str, operands: Sequence[TensorInfo | None]) -> None:
     """Check that an operator which computes numbers gets no truth values.
 
     Raises:
-        TypeError: naming the operand.
+        RefusedError: naming the operand.
     """
     if kind in _TAKE_BOOLS:
         return
     for index, info in enumerate(operands):
         if info is not None and info.dtype == "bool":
-            raise TypeError(f"input {index} ('{info.name}') holds bool; {kind} takes numbers")
+            raise RefusedError(f"input {index} ('{info.name}') holds bool; {kind} takes numbers")

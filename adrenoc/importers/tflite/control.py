@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import constant_value
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.inline import BODY, COMPOSITE
@@ -29,7 +30,7 @@ _OF_BOXES = (
 """What to do about the loop of TensorFlow that its tensors' names tell."""
 
 
-class LoopOfDataError(NotImplementedError):
+class LoopOfDataError(RefusedError):
     """How often a loop runs is known at run time alone."""
 
 
@@ -60,7 +61,7 @@ def _while(node: Node) -> list[Result]:
         if not known.reshape(-1)[0]:
             return list(values)
         values = node.call(body, values)
-    raise NotImplementedError(f"more iterations than {MOST_ITERATIONS}, expected at most as many")
+    raise RefusedError(f"more iterations than {MOST_ITERATIONS}, expected at most as many")
 
 
 def _composite(node: Node) -> list[Result]:

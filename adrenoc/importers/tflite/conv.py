@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
@@ -66,10 +67,10 @@ def _finish(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Resul
         if scale is not None:
             value = constant_value(bias)
             if value is None:
-                raise NotImplementedError("a computed bias of quantised data, expected a constant")
+                raise RefusedError("a computed bias of quantised data, expected a constant")
             bias = make_constant(value.astype(np.float32))
         elif not dtype_of(bias).startswith("float"):
-            raise NotImplementedError(f"a bias of {dtype_of(bias)}, expected float as the data")
+            raise RefusedError(f"a bias of {dtype_of(bias)}, expected float as the data")
         else:
             bias = node.real(bias_index)
         total = total + bias
@@ -193,7 +194,7 @@ def _conv3d_transpose(node: Node) -> Result:
         node, node.ints(0)[1:4], node.shape(2)[1:4], kernel, strides, dilations
     )
     if any(e >= s for e, s in zip(extra, strides, strict=True)):
-        raise NotImplementedError("an output larger than its windows reach")
+        raise RefusedError("an output larger than its windows reach")
     total = relax.op.nn.conv3d_transpose(
         relax.op.permute_dims(x, [0, 4, 1, 2, 3]),
         _permute(node, weight, [4, 3, 0, 1, 2]),  # DHWOI to IODHW

@@ -11,6 +11,7 @@ from tvm import relax
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.host.out_of_memory import is_out_of_memory
+from adrenoc.base.refused import RefusedError
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.frontend import CONVERTER_ERRORS, quote
 from adrenoc.importers.onnx.unroll import MOST_NODES, too_many
@@ -180,11 +181,11 @@ class GraphConverter:
         """Return the results of another graph of the file, of those that are not being
         translated."""
         if number in self._active:
-            raise ValueError(f"graph {number} of the file calls itself")
+            raise RefusedError(f"graph {number} of the file calls itself")
         graph = self.file.graphs[number]
         self._written += len(graph.operators)
         if self._written > MOST_NODES:
-            raise ValueError(too_many(self._written))
+            raise RefusedError(too_many(self._written))
         self._active.append(number)
         try:
             return self._graph(graph, inputs, prefix)
@@ -202,7 +203,7 @@ class GraphConverter:
         convert = self._converter_of(operator)
         if convert is None:
             others = (other.kind for other in graph.operators)
-            raise NotImplementedError(why_not(operator.kind, others))
+            raise RefusedError(why_not(operator.kind, others))
         inputs = [self._input(graph, env, i) for i in operator.inputs]
         check_bools(operator.kind, [v.info if v is not None else None for v in inputs])
         node = Node(
@@ -239,10 +240,10 @@ class GraphConverter:
         if info.dtype.startswith("COMPLEX") and found:
             found = found[:-1]  # pairs of numbers along a further axis
         if is_main and info.shape and not info.admits(found or ()):
-            raise ValueError(f"'{info.name}' comes out as {found}, the file says {info.shape}")
+            raise RefusedError(f"'{info.name}' comes out as {found}, the file says {info.shape}")
         dtype = _numbers_of(info)[1]
         if dtype_of(value.expr) != dtype:
-            raise TypeError(f"'{info.name}' comes out as {dtype_of(value.expr)}, not as {dtype}")
+            raise RefusedError(f"'{info.name}' comes out as {dtype_of(value.expr)}, not as {dtype}")
         if isinstance(value.expr, relax.Var) and not info.is_quantised and is_main:
             self.names.setdefault(value.expr.name, info.name)
         return Value(info=info, made=value.expr)

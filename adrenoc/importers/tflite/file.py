@@ -19,6 +19,7 @@ import numpy as np
 import tflite
 
 from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.tflite.blockwise import Blocks, read_blocks, read_scales
 from adrenoc.importers.tflite.bounds import Budget, read_custom_options
 from adrenoc.importers.tflite.sparse import dense_of
@@ -98,10 +99,10 @@ class TensorInfo:
         """The one scale of a tensor.
 
         Raises:
-            NotImplementedError: it has one for each channel.
+            RefusedError: it has one for each channel.
         """
         if self.scales.size != 1:
-            raise NotImplementedError(f"'{self.name}' has {self.scales.size} scales, expected one")
+            raise RefusedError(f"'{self.name}' has {self.scales.size} scales, expected one")
         return float(self.scales[0])
 
     @property

@@ -10,6 +10,7 @@ import math
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, pick
 from adrenoc.importers.tflite.elementwise import Convert
@@ -94,7 +95,7 @@ def _embedding_lookup(node: Node) -> Result:
 def _open_rows(node: Node, info: TensorInfo) -> Result:
     """Rows of a table of whole numbers, multiplied by the scales of their row and block."""
     if info.zeros.any() or (info.axis and not info.block):
-        raise NotImplementedError("a table with zero points, or scales along other axes than rows")
+        raise RefusedError("a table with zero points, or scales along other axes than rows")
     count, depth = info.shape[0], math.prod(info.shape[1:])
     blocks = depth // info.block if info.block else 1
     places = _index(node, 0)
@@ -199,7 +200,7 @@ def _bucketize(node: Node) -> Result:
 def _known(node: Node) -> np.ndarray:
     """Return the first input of what gives as many entries as its values tell."""
     if not node.is_constant(0):
-        raise NotImplementedError(COUNT_OF_DATA)
+        raise RefusedError(COUNT_OF_DATA)
     return node.constant(0)
 
 
@@ -245,7 +246,7 @@ def _bitcast(node: Node) -> Result:
     bits = [np.dtype(d).itemsize for d in (node.dtype(), wanted)]
     if bits[0] != bits[1]:
         seen = f"from {node.dtype()} of {bits[0]} bytes to {wanted} of {bits[1]}"
-        raise NotImplementedError(f"{seen}, expected the same size")
+        raise RefusedError(f"{seen}, expected the same size")
 
     def compute(x: te.Tensor) -> te.Tensor:
         return te.compute(x.shape, lambda *at: tirx.reinterpret(wanted, x(*at)), name="bits")

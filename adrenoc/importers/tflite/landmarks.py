@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.node import Node, Result
 
@@ -35,7 +36,7 @@ def transform_landmarks(node: Node) -> Result:
     size = int(node.option("dimensions", 3)) if is_first else shape[-1]
     scale = float(node.option("scale", 1.0)) if is_first else 1.0
     if size not in (2, 3) or shape[-1] % size or scale == 0:
-        raise NotImplementedError(f"{size} dimensions of {shape[-1]} numbers, scaled by {scale}")
+        raise RefusedError(f"{size} dimensions of {shape[-1]} numbers, scaled by {scale}")
     points = relax.op.reshape(node.real(0), [int(np.prod(shape)) // size, size])
     matrix = relax.op.reshape(node.real(1), [16])
 
@@ -60,7 +61,7 @@ def landmarks_to_matrix(node: Node) -> Result:
 
     def pick(indices: list[int]) -> list[relax.Expr]:
         if not indices or not all(0 <= index < count for index in indices):
-            raise ValueError(f"it names the landmarks {indices}; there are {count}")
+            raise RefusedError(f"it names the landmarks {indices}; there are {count}")
         places = make_constant(np.array(indices, np.int64))
         rows = relax.op.take(points, places, axis=0, mode="clip")
         columns = (relax.op.strided_slice(rows, [1], [a], [a + 1]) for a in (0, 1))

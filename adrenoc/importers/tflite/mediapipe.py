@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax, te, tirx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.landmarks import landmarks_to_matrix, transform_landmarks
@@ -51,7 +52,7 @@ def _max_pool_with_places(node: Node) -> list[Result]:
     options = pool_options(node)
     batch, *extents, channels = node.shape()
     if options.window[0] * options.window[1] > _MOST_WINDOW:
-        raise NotImplementedError(f"a window of {options.window}, expected {_MOST_WINDOW} pixels")
+        raise RefusedError(f"a window of {options.window}, expected {_MOST_WINDOW} pixels")
     pads = same_pads(
         "SAME_UPPER" if options.is_same else "VALID",
         None,
@@ -97,7 +98,7 @@ def _max_unpool(node: Node) -> Result:
     """Each number at its place in a window of zeros."""
     options = pool_options(node)
     if options.strides != options.window:
-        raise NotImplementedError(
+        raise RefusedError(
             f"windows of {options.window} by strides of {options.strides} overlap or leave gaps"
         )
     batch, rows, columns, channels = node.shape()
@@ -119,10 +120,10 @@ def _transform_tensor(node: Node) -> Result:
     batch, height, width, channels = node.shape()
     _, rows, columns, _ = node.results[0].shape
     if batch != 1:
-        raise NotImplementedError(f"a batch of {batch}, expected 1")
+        raise RefusedError(f"a batch of {batch}, expected 1")
     mode = node.option("mode", "bilinear")
     if mode != "bilinear":
-        raise NotImplementedError(f"the mode {mode}, expected bilinear")
+        raise RefusedError(f"the mode {mode}, expected bilinear")
     middle = 0.5 if node.operator.version > 1 else 0.0
 
     def build(data: te.Tensor, matrix: te.Tensor) -> te.Tensor:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
@@ -155,7 +156,7 @@ def _mirror_pad(node: Node) -> Result:
     for axis, extent in enumerate(node.shape()):
         before, after = width[2 * axis : 2 * axis + 2]
         if not 0 <= min(before, after) <= max(before, after) <= extent - (not symmetric):
-            raise ValueError(f"it mirrors {before} and {after} of {extent} elements")
+            raise RefusedError(f"it mirrors {before} and {after} of {extent} elements")
         if before or after:
             places = np.arange(-before, extent + after)
             if symmetric:
@@ -172,7 +173,7 @@ def _tile(node: Node) -> Result:
     x, axes = node.data(), len(node.shape())
     for axis, count in enumerate(node.ints(1)):
         if count > _MOST_REPEATS:
-            raise ValueError(
+            raise RefusedError(
                 f"it repeats axis {axis} {count} times, expected up to {_MOST_REPEATS}"
             )
         if count > 1 and axis < axes:
@@ -295,7 +296,7 @@ def _dilate(node: Node) -> Result:
     fill = node.data(2)
     if dtype_of(fill) != dtype_of(x):
         seen = f"a value of {dtype_of(fill)} between elements of {dtype_of(x)}"
-        raise NotImplementedError(f"{seen}, expected the same dtype")
+        raise RefusedError(f"{seen}, expected the same dtype")
     fill = node.emit(relax.op.reshape(fill, []))
     for axis, step in enumerate(node.ints(1)):
         if step == 1:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.fold import fold_call
 from adrenoc.importers.relax.values import (
     constant_value,
@@ -78,12 +79,12 @@ class Value:
         """What it holds: of a quantised tensor the quanta, else the numbers.
 
         Raises:
-            ValueError: nothing computes it, and it holds no numbers.
+            RefusedError: nothing computes it, and it holds no numbers.
         """
         if self.made is not None:
             return self.made
         if self.info.value is None:
-            raise ValueError(f"'{self.info.name}' of type {self.info.dtype} holds no numbers")
+            raise RefusedError(f"'{self.info.name}' of type {self.info.dtype} holds no numbers")
         # When it is asked for: weights that stay in their few bits are never floats.
         stored = subtract_zeros(self.info) if self.info.is_quantised else self.info.value
         return make_constant(stored)
@@ -110,11 +111,11 @@ class Node:
         """Strides or dilations, of options called like "Stride{}", for each of `axes`.
 
         Raises:
-            ValueError: one is below 1.
+            RefusedError: one is below 1.
         """
         steps = [int(self.option(names.format(axis), 1)) for axis in axes]
         if min(steps) < 1:
-            raise ValueError(f"{names.format(axes)} of {steps}; expected 1 or more")
+            raise RefusedError(f"{names.format(axes)} of {steps}; expected 1 or more")
         return steps
 
     def has(self, index: int) -> bool:
@@ -125,11 +126,11 @@ class Node:
         """Input `index`.
 
         Raises:
-            ValueError: it is left out.
+            RefusedError: it is left out.
         """
         found = self.inputs[index] if index < len(self.inputs) else None
         if found is None:
-            raise ValueError(f"input {index} is missing")
+            raise RefusedError(f"input {index} is missing")
         return found
 
     def info(self, index: int = 0) -> TensorInfo:
@@ -140,7 +141,7 @@ class Node:
         """The static shape of an input."""
         shape = static_shape(self.value(index).expr)
         if shape is None:
-            raise ValueError(f"input {index} has no static shape")
+            raise RefusedError(f"input {index} has no static shape")
         return shape
 
     def dtype(self, index: int = 0) -> str:
@@ -155,11 +156,11 @@ class Node:
         """The value of a constant input, as stored less its zero point.
 
         Raises:
-            ValueError: it is not constant.
+            RefusedError: it is not constant.
         """
         value = constant_value(self.value(index).expr)
         if value is None:
-            raise ValueError(f"input {index} must be constant")
+            raise RefusedError(f"input {index} must be constant")
         return value
 
     def ints(self, index: int) -> list[int]:
@@ -228,7 +229,7 @@ class Node:
         if kind == _TANH:
             return relax.op.tanh(expr)
         known = ", ".join(map(str, (0, *_BOUNDS, _TANH)))
-        raise NotImplementedError(f"the fused activation number {kind}, expected one of {known}")
+        raise RefusedError(f"the fused activation number {kind}, expected one of {known}")
 
 
 _TANH = 4

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.tflite.node import Node
 
 _SAME, _VALID = 1, 2
@@ -27,7 +28,7 @@ def pool_options(node: Node) -> PoolOptions:
     """Read TfLitePoolParams: padding, strides, window, activation.
 
     Raises:
-        ValueError: the record is too short, or says what no window is.
+        RefusedError: the record is too short, or says what no window is.
     """
     padding, across, down, width, height, activation = _ints(node, 6)
     return PoolOptions(
@@ -42,7 +43,7 @@ def transpose_options(node: Node) -> tuple[bool, tuple[int, int]]:
     """Read TfLiteTransposeConvParams: whether it pads, and strides by rows and columns.
 
     Raises:
-        ValueError: the record is too short, or has no strides.
+        RefusedError: the record is too short, or has no strides.
     """
     padding, across, down = _ints(node, 3)
     return _is_same(padding), _check_sizes(down, across)
@@ -51,17 +52,17 @@ def transpose_options(node: Node) -> tuple[bool, tuple[int, int]]:
 def _ints(node: Node, count: int) -> tuple[int, ...]:
     stored = node.operator.stored
     if len(stored) < 4 * count:
-        raise ValueError(f"its options are {len(stored)} bytes, expected {4 * count} or more")
+        raise RefusedError(f"its options are {len(stored)} bytes, expected {4 * count} or more")
     return struct.unpack_from(f"<{count}i", stored)
 
 
 def _is_same(padding: int) -> bool:
     if padding not in (_SAME, _VALID):
-        raise ValueError(f"its padding is {padding}, expected {_SAME} (same) or {_VALID} (valid)")
+        raise RefusedError(f"its padding is {padding}, expected {_SAME} (same) or {_VALID} (valid)")
     return padding == _SAME
 
 
 def _check_sizes(rows: int, columns: int) -> tuple[int, int]:
     if min(rows, columns) < 1:
-        raise ValueError(f"it has a window or strides of {rows}x{columns}, expected 1 or more")
+        raise RefusedError(f"it has a window or strides of {rows}x{columns}, expected 1 or more")
     return rows, columns

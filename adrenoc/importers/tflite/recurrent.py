@@ -18,6 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Node, Result
@@ -41,7 +42,7 @@ def _activation(node: Node) -> Callable[[Expr], Expr]:
     kind = int(node.option("FusedActivationFunction", 0))
     if kind not in _ACTIVATIONS:
         known = ", ".join(map(str, _ACTIVATIONS))
-        raise NotImplementedError(f"the activation number {kind}, expected one of {known}")
+        raise RefusedError(f"the activation number {kind}, expected one of {known}")
     return _ACTIVATIONS[kind]
 
 
@@ -134,7 +135,7 @@ def _both_ways(node: Node, ahead: Expr, back: Expr) -> list[Result]:
 def _rnn_both_ways(node: Node) -> list[Result]:
     _forgets(node)
     if any(node.has(i) for i in range(9, len(node.inputs))):
-        raise NotImplementedError("auxiliary inputs, expected none")
+        raise RefusedError("auxiliary inputs, expected none")
     ahead, back = _rnn_way(node, 1), _rnn_way(node, 5, reverse=True)
     return _both_ways(node, ahead, back)
 
@@ -224,13 +225,13 @@ def _normalise(node: Node, x: Expr, number: int) -> Expr:
 def _float_lstm(node: Node) -> None:
     _forgets(node)
     if node.info().is_quantised:
-        raise NotImplementedError(f"an LSTM on {node.info().dtype}, expected float32")
+        raise RefusedError(f"an LSTM on {node.info().dtype}, expected float32")
 
 
 def _lstm(node: Node) -> list[Result] | Result:
     _float_lstm(node)
     if int(node.option("KernelType", 0)) == 1 or len(node.inputs) == 5:
-        raise NotImplementedError("one matrix for all gates, expected a matrix for each of them")
+        raise RefusedError("one matrix for all gates, expected a matrix for each of them")
     norm = 20 if len(node.inputs) > 20 else None
     at = _LstmInputs(by_input=1, by_state=5, peephole=9, bias=12, projection=16, norm=norm)
     return _lstm_steps(node, [node.real()], at)[0]
@@ -246,7 +247,7 @@ def _lstm_sequence(node: Node) -> Result:
 def _lstm_both_ways(node: Node) -> list[Result]:
     _float_lstm(node)
     if any(node.has(i) for i in range(39, len(node.inputs))):
-        raise NotImplementedError("auxiliary inputs, expected none")
+        raise RefusedError("auxiliary inputs, expected none")
 
     def run(first: int) -> Expr:
         at = _LstmInputs(
@@ -266,7 +267,7 @@ def _svdf(node: Node) -> Result:
     """Of a memory of zeros only the newest place counts: the last column of the time weights."""
     _forgets(node)
     if node.info().is_quantised:
-        raise NotImplementedError(f"SVDF on {node.info().dtype}, expected float32")
+        raise RefusedError(f"SVDF on {node.info().dtype}, expected float32")
     rank = int(node.option("Rank", 1))
     filters, memory = node.shape(2)
     newest = _product(node, node.real(0), 1)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.conv import pads_of
@@ -36,7 +37,7 @@ def _max_pool(node: Node) -> Result:
 def _average_pool(node: Node) -> Result:
     """The mean of a window's elements inside of the data; of quanta, ties away from zero."""
     if not (node.info().is_quantised or node.dtype().startswith("float")):
-        raise TypeError(f"it takes real numbers, and its input holds {node.dtype()}")
+        raise RefusedError(f"it takes real numbers, and its input holds {node.dtype()}")
     pooled = relax.op.nn.avg_pool2d(node.data(), **_window(node), count_include_pad=False)
     info = node.info()
     if not info.is_quantised:

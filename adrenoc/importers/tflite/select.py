@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.suppression import Suppression, selection
 from adrenoc.importers.tflite.elementwise import Convert
@@ -88,7 +89,7 @@ def _detection_postprocess(node: Node) -> list[Result]:
     regular = bool(node.option("use_regular_nms", False))
     each = int(node.option("max_classes_per_detection", 1))
     if not regular and each != 1:
-        raise NotImplementedError(f"{each} classes for a detection, expected 1")
+        raise RefusedError(f"{each} classes for a detection, expected 1")
     corners = _decode_boxes(node)
     scores = relax.op.reshape(node.real(1), [boxes, labels])
     scores = relax.op.strided_slice(scores, [1], [labels - classes], [labels])

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.relax.fold import check_grown
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
@@ -74,7 +75,7 @@ def _reduce_window(node: Node) -> Result:
     join = joins[int(node.option("ReduceFunction"))]
     window, strides, dilations = (node.ints(i) for i in (2, 3, 4))
     if math.prod(window) > 256:
-        raise NotImplementedError(f"a window of {window}, expected at most 256 elements")
+        raise RefusedError(f"a window of {window}, expected at most 256 elements")
     shape = node.shape()
     counts = [
         (d - (w - 1) * r - 1) // s + 1
@@ -136,7 +137,7 @@ def _hlo_gather(node: Node) -> Result:
         and list(option("OffsetDims")) == list(range(len(own) - 1, len(own) + len(shape) - 2))
     )
     if not rows:
-        raise NotImplementedError("a gather that is no lookup of rows, expected whole rows")
+        raise RefusedError("a gather that is no lookup of rows, expected whole rows")
     index = relax.op.reshape(node.data(1), own[:-1]).astype("int32")
     return relax.op.take(node.data(), index, axis=0, mode="clip")
 

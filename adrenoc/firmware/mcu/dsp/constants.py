@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import Store
 from adrenoc.firmware.mcu.high_product import high_product
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise
@@ -37,7 +38,7 @@ def pack_constants(operator: Convolution | Depthwise) -> Stored:
     """One product where its constants can be had, else the rule's own two roundings.
 
     Raises:
-        NotImplementedError: neither covers the rule, with the reason.
+        RefusedError: neither covers the rule, with the reason.
     """
     rule = operator.requantise
     weights = operator.weights.astype(np.int64)
@@ -47,7 +48,7 @@ def pack_constants(operator: Convolution | Depthwise) -> Stored:
     for one_shift in (True, False):
         try:
             product = high_product(operator, one_shift=one_shift)
-        except NotImplementedError:
+        except RefusedError:
             if not one_shift and rule.reals.dtype == np.float32:
                 return _single(operator, bias)
             if not one_shift and rule.reals.size:
@@ -79,11 +80,11 @@ def _twice(operator: Convolution | Depthwise, bias: np.ndarray) -> Stored:
     rule = operator.requantise
     least, most = sum_range(operator)
     if max(-int(least.min()), int(most.max())) >= 1 << 30:
-        raise NotImplementedError("sums beyond 31 bits")
+        raise RefusedError("sums beyond 31 bits")
     # A multiplier of zero gives the zero point with any shift.
     shifts = np.where(rule.multipliers == 0, 1, -rule.shifts)
     if (shifts < 1).any() or (shifts > _MOST_SHIFT).any():
-        raise NotImplementedError(f"shifts of {shifts.min()} to {shifts.max()} bits")
+        raise RefusedError(f"shifts of {shifts.min()} to {shifts.max()} bits")
     rounding = (np.int64(1) << (shifts - 1)) + (np.int64(rule.zero) << shifts)
     return Stored(
         store=Store(shift=None, low=rule.low, high=rule.high),

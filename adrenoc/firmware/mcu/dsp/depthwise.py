@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.constants import Stored, pack_constants
 from adrenoc.firmware.mcu.dsp.depthwise_code import Strip, depthwise_code, unrolls_of
 from adrenoc.firmware.mcu.dsp.product_code import MOST_OFFSET
@@ -27,19 +28,19 @@ def depthwise_choices(operator: Depthwise, network: Network) -> list[Choice]:
     """Return the schedules of a depthwise convolution.
 
     Raises:
-        NotImplementedError: its window, shape or rule is not covered.
+        RefusedError: its window, shape or rule is not covered.
     """
     window = operator.window
     _, _, _, depth = network.shape4(operator.source)
     _, _, out_width, channels = network.shape4(operator.result)
     if window.kernel != (3, 3) or window.dilations != (1, 1):
-        raise NotImplementedError(f"a window of {window.kernel}, dilated {window.dilations}")
+        raise RefusedError(f"a window of {window.kernel}, dilated {window.dilations}")
     if depth != channels:
-        raise NotImplementedError(f"{channels} channels of {depth}")
+        raise RefusedError(f"{channels} channels of {depth}")
     if window.strides[0] > 2 or window.strides[1] > 30:
-        raise NotImplementedError(f"strides of {list(window.strides)}")
+        raise RefusedError(f"strides of {list(window.strides)}")
     if out_width * channels > MOST_OFFSET or 8 * out_width * window.strides[1] >= 1 << 16:
-        raise NotImplementedError(f"rows of {out_width * channels} bytes")
+        raise RefusedError(f"rows of {out_width * channels} bytes")
     rule = pack_constants(operator)
     return [
         Choice(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.kernel import Array, Kernel
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Depthwise
@@ -18,15 +19,15 @@ def paired_kernel(operator: Depthwise, network: Network) -> Kernel:
     """Return the kernel of a depthwise convolution.
 
     Raises:
-        NotImplementedError: its window or its channels are not covered.
+        RefusedError: its window or its channels are not covered.
     """
     window = operator.window
     (_, width, depth), (_, out_width, channels) = images_of(operator, network)
     height, across = window.kernel
     if depth != channels:
-        raise NotImplementedError(f"{channels} channels of {depth}")
+        raise RefusedError(f"{channels} channels of {depth}")
     if height > _MOST_ROWS or height * across > _MOST_TAPS or across < 2:
-        raise NotImplementedError(f"a window of {window.kernel}")
+        raise RefusedError(f"a window of {window.kernel}")
     words = -(-across // 2)
     step = window.dilations[1]
     # One more than what is read: an odd window's last word has a tap of weight zero.

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.constants import Stored, pack_constants
 from adrenoc.firmware.mcu.dsp.packing import (
     byte_rows,
@@ -64,7 +65,7 @@ def product_choices(operator: Convolution, network: Network) -> list[Choice]:
     """Return the schedules of a convolution or a dense layer.
 
     Raises:
-        NotImplementedError: its rule or its shape is not covered.
+        RefusedError: its rule or its shape is not covered.
     """
     rule = pack_constants(operator)
     (_, _, _), (height, width, channels) = images_of(operator, network)
@@ -77,7 +78,7 @@ def product_choices(operator: Convolution, network: Network) -> list[Choice]:
     if fits and (pixels >= _FEW_PIXELS or not found):
         found += _block_choices(operator, network, rule)
     if not found:
-        raise NotImplementedError(f"rows of {channels} channels")
+        raise RefusedError(f"rows of {channels} channels")
     return found
 
 
@@ -237,7 +238,7 @@ def covers(operator: Convolution, network: Network) -> bool:
     """Return whether `run_products` computes a convolution, and so could add to it."""
     try:
         choices = product_choices(operator, network)
-    except NotImplementedError:
+    except RefusedError:
         return False
     return any(choice.actions["way"] == "blocks" for choice in choices)
 

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.constants import Stored, pack_constants
 from adrenoc.firmware.mcu.dsp.depthwise import count_strips
 from adrenoc.firmware.mcu.kernel import Array, Kernel
@@ -27,22 +28,22 @@ def vector_depthwise_choices(operator: Depthwise, network: Network) -> list[Choi
     """Return the only schedule of a depthwise convolution.
 
     Raises:
-        NotImplementedError: its window, shape or rule is not covered.
+        RefusedError: its window, shape or rule is not covered.
     """
     window = operator.window
     _, _, _, depth = network.shape4(operator.source)
     _, _, out_width, channels = network.shape4(operator.result)
     if max(window.kernel) > 3 or window.dilations != (1, 1):
-        raise NotImplementedError(f"a window of {window.kernel}, dilated {window.dilations}")
+        raise RefusedError(f"a window of {window.kernel}, dilated {window.dilations}")
     if depth != channels:
-        raise NotImplementedError(f"{channels} channels of {depth}")
+        raise RefusedError(f"{channels} channels of {depth}")
     if window.strides[0] > 2 or window.strides[1] > _MOST_STEP:
-        raise NotImplementedError(f"strides of {list(window.strides)}")
+        raise RefusedError(f"strides of {list(window.strides)}")
     columns = _columns(operator, network)
     if 4 * columns > _MOST_OFFSET or 4 * channels > _MOST_OFFSET:
-        raise NotImplementedError(f"rows of {columns} pixels, or {channels} channels")
+        raise RefusedError(f"rows of {columns} pixels, or {channels} channels")
     if (out_width + 1) * channels * 2 > _MOST_PLACE:
-        raise NotImplementedError(f"rows of {out_width * channels} bytes")
+        raise RefusedError(f"rows of {out_width * channels} bytes")
     make = partial(_kernel, operator, network, pack_constants(operator))
     scratch_bytes = 4 * _GROUP * columns
     actions = {"way": "vectors"}

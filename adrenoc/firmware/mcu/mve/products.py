@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.constants import Stored, pack_constants
 from adrenoc.firmware.mcu.dsp.products import patch_fields, sum_fields
 from adrenoc.firmware.mcu.kernel import Array, Kernel
@@ -50,14 +51,14 @@ def vector_choices(operator: Convolution, network: Network) -> list[Choice]:
     """Return the schedules of a convolution or a dense layer.
 
     Raises:
-        NotImplementedError: its rule or its shape is not covered.
+        RefusedError: its rule or its shape is not covered.
     """
     rule = pack_constants(operator)
     (_, _, depth), (height, width, channels) = images_of(operator, network)
     pixels, taps = height * width, operator.weights[0].size
     reach = -(-taps // STEP) * STEP
     if max(2 * max(reach, depth), 2 * channels) > _MOST_OFFSET:
-        raise NotImplementedError(f"pixels of {reach} bytes, or {channels} channels")
+        raise RefusedError(f"pixels of {reach} bytes, or {channels} channels")
     whole = _direct(operator, pixels, depth, reach) == pixels and operator.joined is None
     found = []
     for tile in (2, 1) if pixels > 1 else (1,):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.kernel import Array, Kernel
 from adrenoc.firmware.mcu.neon.depthwise_code import CHANNELS, DotWalk, ProductWalk, WindowWalk
 from adrenoc.firmware.mcu.neon.store import Stored, pack_constants
@@ -19,18 +20,18 @@ def neon_depthwise(operator: Depthwise, network: Network) -> Kernel:
     """Return the kernel of a depthwise convolution.
 
     Raises:
-        NotImplementedError: its window, channels or rule are not covered.
+        RefusedError: its window, channels or rule are not covered.
     """
     window, channels = operator.window, operator.weights.shape[2]
     _, height, width, depth = network.shape4(operator.source)
     _, out_height, out_width, _ = network.shape4(operator.result)
     if depth != channels:
-        raise NotImplementedError(f"{channels} channels of {depth}")
+        raise RefusedError(f"{channels} channels of {depth}")
     if operator.weights.shape[0] * operator.weights.shape[1] > _MOST_TAPS:
-        raise NotImplementedError(f"a window of {list(window.kernel)}")
+        raise RefusedError(f"a window of {list(window.kernel)}")
     rule = pack_constants(operator)
     if rule.store.kind == "double":
-        raise NotImplementedError("sums that are scaled in float64")
+        raise RefusedError("sums that are scaled in float64")
     numbers = {
         "in_height": height,
         "in_width": width,

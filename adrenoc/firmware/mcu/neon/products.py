@@ -24,7 +24,7 @@ def neon_products(operator: Convolution, network: Network) -> Kernel:
     """Return the kernel of a convolution or a dense layer.
 
     Raises:
-        NotImplementedError: its rule is not covered.
+        RefusedError: its rule is not covered.
     """
     if operator.joined is not None:
         raise TypeError("a sum was given to a convolution that has no place for it")

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise
 from adrenoc.firmware.mcu.sums import sum_range
@@ -127,7 +128,7 @@ def pack_constants(operator: Convolution | Depthwise) -> Stored:
     """Return the constants of a filter.
 
     Raises:
-        NotImplementedError: its factors are not covered.
+        RefusedError: its factors are not covered.
     """
     rule = operator.requantise
     weights = operator.weights.astype(np.int64)
@@ -144,7 +145,7 @@ def pack_constants(operator: Convolution | Depthwise) -> Stored:
         # A multiplier of zero gives the zero point with any shift.
         shifts = np.where(rule.multipliers == 0, -1, rule.shifts)
         if (shifts > -1).any() or (shifts < -_MOST_SHIFT).any():
-            raise NotImplementedError(f"shifts of {-shifts.max()} to {-shifts.min()} bits")
+            raise RefusedError(f"shifts of {-shifts.max()} to {-shifts.min()} bits")
         kind = "twice" if rule.low >= rule.zero else "signed"
         constants = np.stack([rule.multipliers, shifts], 1)
     return Stored(

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8
 from adrenoc.firmware.mcu.network import Tensor
 from adrenoc.firmware.mcu.operators import Move, Requantise, Reshape
@@ -38,34 +39,34 @@ class Importing:
         """Return the value of an input that has to be known."""
         name = node.input[index] if index < len(node.input) else ""
         if name not in self.graph.constants:
-            raise NotImplementedError(f"input {index} is not a constant")
+            raise RefusedError(f"input {index} is not a constant")
         return self.graph.constants[name]
 
     def number(self, node: onnx.NodeProto, index: int) -> Any:
         """Return the one number of a constant, in its own type."""
         value = self.constant(node, index).reshape(-1)
         if value.size != 1:
-            raise NotImplementedError(f"input {index} has {value.size} numbers, expected one")
+            raise RefusedError(f"input {index} has {value.size} numbers, expected one")
         return value[0]
 
     def data(self, node: onnx.NodeProto, index: int) -> int:
         """Return the tensor of an input that varies."""
         if node.input[index] not in self.places:
-            raise NotImplementedError(f"input {index} is no tensor of bytes that varies")
+            raise RefusedError(f"input {index} is no tensor of bytes that varies")
         return self.places[node.input[index]]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the file's shape of a tensor."""
         known = self.graph.types.get(name)
         if known is None or known.shape is None:
-            raise NotImplementedError(f"'{name}' has no static shape")
+            raise RefusedError(f"'{name}' has no static shape")
         return tuple(int(d) for d in known.shape)
 
     def offset(self, name: str) -> int:
         """Return what a stored number of the firmware is below the file's."""
         known = self.graph.types.get(name)
         if known is None or known.element not in _BYTES:
-            raise NotImplementedError(f"'{name}' is no tensor of bytes")
+            raise RefusedError(f"'{name}' is no tensor of bytes")
         return _BYTES[known.element]
 
     def make(self, name: str, scale: float, zero: int) -> int:
@@ -152,6 +153,6 @@ Translation: TypeAlias = Callable[[Importing, onnx.NodeProto], None]
 """Adds what a node of the file is to the network.
 
 Raises:
-    NotImplementedError: it is of a kind that has no kernel, with the reason.
+    RefusedError: it is of a kind that has no kernel, with the reason.
     ValueError: the file contradicts itself.
 """

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8
 from adrenoc.firmware.mcu.onnx.context import Importing, Translation, float_rule, options
 from adrenoc.firmware.mcu.onnx.float_islands import BETWEEN, FUNCTIONS
@@ -23,10 +24,10 @@ def _operands(made: Importing, node: onnx.NodeProto) -> tuple[int, int]:
     whole = made.shape(node.output[0])
     count = math.prod(whole)
     if math.prod(shapes[0]) != count:
-        raise NotImplementedError(f"{list(shapes[0])}, repeated along {list(shapes[1])}")
+        raise RefusedError(f"{list(shapes[0])}, repeated along {list(shapes[1])}")
     row = (1,) * (len(shapes[0]) - 1) + shapes[0][-1:]
     if shapes[1] != shapes[0] and math.prod(shapes[1]) != 1 and shapes[1] != row:
-        raise NotImplementedError(f"{list(shapes[1])}, repeated along {list(shapes[0])}")
+        raise RefusedError(f"{list(shapes[1])}, repeated along {list(shapes[0])}")
     return first, second
 
 
@@ -131,7 +132,7 @@ def _transpose(made: Importing, node: onnx.NodeProto) -> None:
     rank = len(made.tensors[source].shape)
     order: Sequence[int] = options(node).get("perm") or range(rank)[::-1]
     if sum(d > 1 for d in made.tensors[source].shape) > 4:
-        raise NotImplementedError(f"{rank} axes")
+        raise RefusedError(f"{rank} axes")
     moved = made.transpose(source, tuple(int(a) % rank for a in order), node.op_type)
     made.places[node.output[0]] = made.channels_last(moved)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.grouped import split_groups
 from adrenoc.firmware.mcu.onnx.context import Importing, Translation, float_rule, options
 from adrenoc.firmware.mcu.onnx.float_islands import MEAN, TRANSPOSED, WEIGHTS_AXIS
@@ -31,7 +32,7 @@ def _weights(made: Importing, node: onnx.NodeProto, index: int) -> np.ndarray:
     if weights.dtype == np.uint8 and (zeros == _MIDDLE).all():
         return (weights.astype(np.int16) - _MIDDLE).astype(np.int8)
     if weights.dtype != np.int8 or zeros.any():
-        raise NotImplementedError("weights with a zero point")
+        raise RefusedError("weights with a zero point")
     return weights
 
 
@@ -45,7 +46,7 @@ def _rule(made: Importing, node: onnx.NodeProto, result: str, first: int, last: 
 
 def _spread(rule: Requantise, channels: int) -> Requantise:
     if rule.reals.size not in (1, channels):
-        raise ValueError(f"{rule.reals.size} scales for {channels} channels")
+        raise RefusedError(f"{rule.reals.size} scales for {channels} channels")
     return replace(rule, reals=np.broadcast_to(rule.reals, channels).copy())
 
 
@@ -74,7 +75,7 @@ def _convolution(made: Importing, node: onnx.NodeProto) -> None:
     weights = _weights(made, node, 3)
     shape = made.shape(node.input[0])
     if weights.ndim != 4 or shape[0] != 1:
-        raise NotImplementedError(f"an input of {list(shape)}, expected a batch of one image")
+        raise RefusedError(f"an input of {list(shape)}, expected a batch of one image")
     channels, depth, kh, kw = weights.shape
     groups = int(options(node).get("group", 1))
     rule = _spread(_rule(made, node, node.output[0], 1, 6), channels)
@@ -108,13 +109,13 @@ def _translate_transposed(made: Importing, node: onnx.NodeProto) -> None:
     plain = given.get("auto_pad", b"NOTSET") == b"NOTSET" and not given.get("output_shape")
     dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
     if weights.ndim != 4 or shape[0] != 1 or int(given.get("group", 1)) != 1:
-        raise NotImplementedError(f"an input of {list(shape)}, expected one image in one group")
+        raise RefusedError(f"an input of {list(shape)}, expected one image in one group")
     if dilated or not plain:
-        raise NotImplementedError("a transposed convolution by dilations, or by its output's shape")
+        raise RefusedError("a transposed convolution by dilations, or by its output's shape")
     _, channels, kh, kw = weights.shape
     rule = _rule(made, node, node.output[0], 1, 6)
     if rule.reals.size > 1 and int(given.get(WEIGHTS_AXIS, 1)) != 1:
-        raise NotImplementedError("scales of weights along the channels that are read")
+        raise RefusedError("scales of weights along the channels that are read")
     bias = made.constant(node, 8) if len(node.input) > 8 else np.zeros(channels)
     strides = [int(s) for s in given.get("strides", (1, 1))]
     pads = [int(p) for p in given.get("pads", (0, 0))]
@@ -147,25 +148,25 @@ def _product(made: Importing, node: onnx.NodeProto) -> None:
     given = options(node)
     weights = _weights(made, node, 3)
     if weights.ndim != 2 or int(given.get("transA", 0)):
-        raise NotImplementedError("a product that is not rows by a matrix")
+        raise RefusedError("a product that is not rows by a matrix")
     rows = weights if int(given.get("transB", 0)) else weights.T
     channels, depth = rows.shape
     bias, last = np.zeros(channels), 6
     if gemm:
         if float(given.get("alpha", 1.0)) != 1.0 or len(node.input) < 9:
-            raise NotImplementedError("a product whose result is not of bytes, or scaled")
+            raise RefusedError("a product whose result is not of bytes, or scaled")
         last = 7
         if node.input[6]:
             bias = np.broadcast_to(made.constant(node, 6).reshape(-1), channels)
     source = made.channels_first(made.data(node, 0))
     if made.tensors[source].shape[-1] != depth:
-        raise ValueError(f"rows of {made.tensors[source].shape[-1]} numbers by {depth}")
+        raise RefusedError(f"rows of {made.tensors[source].shape[-1]} numbers by {depth}")
     rule = _spread(_rule(made, node, node.output[0], 1, last), channels)
     result = made.make(
         node.output[0], float(made.number(node, last)), int(made.number(node, last + 1))
     )
     if len(made.tensors[result].shape) == 4:
-        raise NotImplementedError("a product of four axes")
+        raise RefusedError("a product of four axes")
     made.operators.append(
         Convolution(
             source=source,
@@ -185,17 +186,17 @@ def _mean(made: Importing, node: onnx.NodeProto) -> None:
     listed = made.constant(node, 5) if len(node.input) > 5 else given.get("axes", ())
     axes = sorted({int(a) % len(shape) for a in np.asarray(listed).reshape(-1)})
     if len(shape) != 4 or axes != [2, 3]:
-        raise NotImplementedError(f"axes {axes} of {list(shape)}, expected those of an image")
+        raise RefusedError(f"axes {axes} of {list(shape)}, expected those of an image")
     _global_average(made, node)
 
 
 def _global_average(made: Importing, node: onnx.NodeProto) -> None:
     """A depthwise window of ones over all of the image."""
     if int(options(node).get("channels_last", 0)):
-        raise NotImplementedError("channels at the end")
+        raise RefusedError("channels at the end")
     n, channels, height, width = made.shape(node.input[0])
     if n != 1:
-        raise NotImplementedError(f"a batch of {n}")
+        raise RefusedError(f"a batch of {n}")
     count = np.float32(height * width)
     scale_in, scale_out = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
     real = scale_in / (scale_out * count)
@@ -223,7 +224,7 @@ def _average_pool(made: Importing, node: onnx.NodeProto) -> None:
     dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
     other = dilated or int(given.get("ceil_mode", 0)) or int(given.get("channels_last", 0))
     if len(kernel) != 2 or shape[0] != 1 or other:
-        raise NotImplementedError("a pool of another kind than windows of one image")
+        raise RefusedError("a pool of another kind than windows of one image")
     source = made.data(node, 0)
     scales = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
     zero = int(made.number(node, 4))
@@ -246,7 +247,7 @@ def _max_pool(made: Importing, node: onnx.NodeProto) -> None:
     shape = made.shape(node.input[0])
     dilated = any(int(d) != 1 for d in given.get("dilations", (1, 1)))
     if len(kernel) != 2 or shape[0] != 1 or dilated or len(node.output) > 1:
-        raise NotImplementedError("a pool of another kind than windows of one image")
+        raise RefusedError("a pool of another kind than windows of one image")
     source = made.data(node, 0)
     made.operators.append(
         Pool(

@@ -8,6 +8,7 @@ from dataclasses import replace
 import onnx
 
 from adrenoc.base.errors import CompileError, UnsupportedOperatorError
+from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.onnx.context import Importing
@@ -96,7 +97,7 @@ def _input(made: Importing, name: str, dtypes: dict[int, str]) -> int:
         scale, zero = _quanta(graph, name)
     try:
         offset = made.offset(inner)
-    except NotImplementedError:
+    except RefusedError:
         raise CompileError(
             f"the input '{name}' is read as {outer}; integer kernels take models whose data are "
             "quantised to bytes",
@@ -134,9 +135,9 @@ def _translate(made: Importing) -> list[str]:
         translate = _TRANSLATIONS.get(node.op_type)
         try:
             if translate is None:
-                raise NotImplementedError(_REASONS.get(node.op_type, _NO_KERNEL))
+                raise RefusedError(_REASONS.get(node.op_type, _NO_KERNEL))
             translate(made, node)
-        except (NotImplementedError, ValueError, KeyError) as error:
+        except (RefusedError, ValueError, KeyError) as error:
             refused.append(f"{node.op_type} {node_label(node)}: {error}")
         made.labels += [node.op_type] * (len(made.operators) - len(made.labels))
     return refused

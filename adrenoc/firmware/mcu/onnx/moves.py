@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8
 from adrenoc.firmware.mcu.onnx.context import Importing, Translation, options
 from adrenoc.firmware.mcu.onnx.float_islands import LINEAR_RESIZE, is_linear_resize
@@ -28,7 +29,7 @@ def _add_move(
     shape = made.tensors[source].shape
     ordered = [indices[a] for a in _TO_LAST] if len(indices) == 4 else list(indices)
     if len(ordered) > 4:
-        raise NotImplementedError(f"{len(ordered)} axes")
+        raise RefusedError(f"{len(ordered)} axes")
     offsets = [
         np.where(index < 0, -1, index * math.prod(shape[axis + 1 :]))
         for axis, index in enumerate(ordered)
@@ -47,7 +48,7 @@ def _pad(made: Importing, node: onnx.NodeProto) -> None:
     if len(node.input) > 3 and node.input[3]:
         axes = [int(a) % len(shape) for a in made.constant(node, 3).reshape(-1)]
     if int(pads.min()) < 0:
-        raise NotImplementedError("a pad that cuts off")
+        raise RefusedError("a pad that cuts off")
     indices = [np.arange(d) for d in shape]
     for axis, (before, after) in zip(axes, pads.T, strict=True):
         indices[axis] = _index_padded(shape[axis], int(before), int(after), mode)
@@ -74,7 +75,7 @@ def _index_padded(extent: int, before: int, after: int, mode: str) -> np.ndarray
         return index.clip(0, extent - 1)
     if mode == "reflect" and max(before, after) < extent:
         return (extent - 1) - np.abs((extent - 1) - np.abs(index))
-    raise NotImplementedError(f"a pad by '{mode}' of {before} and {after} beside {extent}")
+    raise RefusedError(f"a pad by '{mode}' of {before} and {after} beside {extent}")
 
 
 def _resized_axes(
@@ -84,9 +85,9 @@ def _resized_axes(
     given."""
     given = options(node)
     if "axes" in given or int(given.get("antialias", 0)):
-        raise NotImplementedError("a resize of some axes, or with antialias")
+        raise RefusedError("a resize of some axes, or with antialias")
     if given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
-        raise NotImplementedError("a resize that keeps the ratio of the sides")
+        raise RefusedError("a resize that keeps the ratio of the sides")
     coordinates = given.get("coordinate_transformation_mode", b"half_pixel").decode()
     shape, wanted = made.shape(node.input[0]), made.shape(node.output[0])
     scales: list[float | None] = [None] * len(shape)
@@ -100,19 +101,19 @@ def _resize(made: Importing, node: onnx.NodeProto) -> None:
     """To the nearest element, as onnxruntime finds it."""
     given = options(node)
     if is_linear_resize(node):
-        raise NotImplementedError(
+        raise RefusedError(
             "a linear resize of bytes, which onnxruntime computes in one of two ways, by what "
             "stands beside it; between conversions (QDQ) it can go"
         )
     if given.get("mode", b"nearest") != b"nearest":
-        raise NotImplementedError("a resize by cubes, expected nearest or linear")
+        raise RefusedError("a resize by cubes, expected nearest or linear")
     coordinates, axes = _resized_axes(made, node, 2)
     rounding = given.get("nearest_mode", b"round_prefer_floor").decode()
     indices = []
     for have, want, scale in axes:
         places = nearest_places(have, want, scale, coordinates, rounding)
         if places is None:
-            raise NotImplementedError(f"places by '{coordinates}', rounded by '{rounding}'")
+            raise RefusedError(f"places by '{coordinates}', rounded by '{rounding}'")
         indices.append(places.astype(np.int64))
     _add_move(made, node, indices, 0)
 
@@ -121,9 +122,9 @@ def _linear_resize(made: Importing, node: onnx.NodeProto) -> None:
     """Of the last two of four axes, between conversions."""
     coordinates, axes = _resized_axes(made, node, 6)
     if len(axes) != 4 or any(have != want for have, want, _ in axes[:2]):
-        raise NotImplementedError("a linear resize of other axes than two of an image")
+        raise RefusedError("a linear resize of other axes than two of an image")
     if coordinates not in MODES:
-        raise NotImplementedError(f"places by '{coordinates}'")
+        raise RefusedError(f"places by '{coordinates}'")
     rows, columns = (_shares(*axis, coordinates) for axis in axes[2:])
     scales = np.float32(made.number(node, 1)), np.float32(made.number(node, 3))
     zero, source = int(made.number(node, 4)), made.data(node, 0)
@@ -145,7 +146,7 @@ def _shares(have: int, want: int, scale: float | None, coordinates: str) -> Floa
     most = np.float32(have - 1)
     places = float_places(have, want, scale, coordinates).clip(np.float32(0), most)
     if max(have, want) > _MOST_EXTENT:
-        raise NotImplementedError(f"{have} resized to {want}")
+        raise RefusedError(f"{have} resized to {want}")
     first = places.astype(np.int64)
     second = np.minimum(first + 1, have - 1)
     of_first = np.where(first == second, _HALF, np.abs(places - second.astype(np.float32)))

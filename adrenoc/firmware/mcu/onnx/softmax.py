@@ -7,6 +7,7 @@ import math
 import numpy as np
 import onnx
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.onnx.context import Importing, Translation, options
 from adrenoc.firmware.mcu.operators import FloatSoftmax
 
@@ -35,7 +36,7 @@ def _softmax(made: Importing, node: onnx.NodeProto) -> None:
     if len(shape) == 4:
         last = 1 if per_axis else last  # channels lie last here
     if axis != last:
-        raise NotImplementedError(f"a softmax over axis {axis} of {list(shape)}")
+        raise RefusedError(f"a softmax over axis {axis} of {list(shape)}")
     made.operators.append(
         FloatSoftmax(
             source=source,

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.network import Tensor
 from adrenoc.firmware.mcu.operators import Move, Reshape
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
@@ -30,7 +31,7 @@ def lay_as_one_image(
     another.
 
     Raises:
-        NotImplementedError: there are several images, and windows that see more than a row.
+        RefusedError: there are several images, and windows that see more than a row.
     """
     shape = made.info(operator, 0).shape
     source, result = made.data(operator), operator.outputs[0]
@@ -38,7 +39,7 @@ def lay_as_one_image(
         return make(source, result)
     rows = kernel_height == 1 and int(operator.options.get("StrideH", 1)) == 1
     if len(shape) != 4 or not rows:
-        raise NotImplementedError(f"an input of {list(shape)}, expected a batch of one image")
+        raise RefusedError(f"an input of {list(shape)}, expected a batch of one image")
     ends = []
     for index in (source, result):
         tensor = made.tensors[index]
@@ -55,7 +56,7 @@ def _blocks(made: Importing, operator: Operator) -> tuple[list[int], np.ndarray]
     blocks = made.constant(operator, 1, "int32", "int64").reshape(-1)
     ends = made.constant(operator, 2, "int32", "int64").reshape(-1, 2)
     if len(ends) != len(blocks) or blocks.min() < 1 or ends.min() < 0:
-        raise ValueError(f"blocks of {blocks.tolist()} with {ends.tolist()} at their ends")
+        raise RefusedError(f"blocks of {blocks.tolist()} with {ends.tolist()} at their ends")
     return [int(b) for b in blocks], ends.astype(np.int64)
 
 
@@ -66,7 +67,7 @@ def _space_to_batch(made: Importing, operator: Operator) -> NetworkOperator:
     source = made.data(operator)
     tensor = made.tensors[source]
     if tensor.shape[0] != 1:
-        raise NotImplementedError(f"an input of {list(tensor.shape)}, expected a batch of one")
+        raise RefusedError(f"an input of {list(tensor.shape)}, expected a batch of one")
     if ends.any():
         source, tensor = _pad(made, source, ends)
     steps = [math.prod(tensor.shape[a + 1 :]) for a in range(len(tensor.shape))]
@@ -105,7 +106,7 @@ def _batch_to_space(made: Importing, operator: Operator) -> NetworkOperator:
     source = made.data(operator)
     shape = made.tensors[source].shape
     if math.prod(blocks) != shape[0]:
-        raise NotImplementedError(f"a batch of {shape[0]} for blocks of {blocks}")
+        raise RefusedError(f"a batch of {shape[0]} for blocks of {blocks}")
     steps = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
     indices = [np.arange(d) * step for d, step in zip(shape, steps, strict=True)]
     indices[0] = np.zeros(1, np.int64)
@@ -122,9 +123,9 @@ def _add_move(
 ) -> NetworkOperator:
     result = made.result(operator)
     if result.shape != tuple(map(len, offsets)):
-        raise ValueError(f"{list(map(len, offsets))} to {list(result.shape)}")
+        raise RefusedError(f"{list(map(len, offsets))} to {list(result.shape)}")
     if len(offsets) > 4:
-        raise NotImplementedError(f"{len(offsets)} axes")
+        raise RefusedError(f"{len(offsets)} axes")
     a, b, c, d = [np.zeros(1, np.int64)] * (4 - len(offsets)) + offsets
     return Move(source=source, result=operator.outputs[0], offsets=(a, b, c, d), fill=0)
 

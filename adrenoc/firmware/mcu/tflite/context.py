@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import tflite
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.network import WIDTHS, Tensor
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo
@@ -41,31 +42,31 @@ class Importing:
     def info(self, operator: Operator, index: int) -> TensorInfo:
         """Return what the file says of an input."""
         if index >= len(operator.inputs) or operator.inputs[index] < 0:
-            raise ValueError(f"input {index} is missing")
+            raise RefusedError(f"input {index} is missing")
         return self.graph.tensors[operator.inputs[index]]
 
     def constant(self, operator: Operator, index: int, *dtypes: str) -> np.ndarray:
         """Return the value of an input that has to be known."""
         info = self.info(operator, index)
         if info.value is None:
-            raise NotImplementedError(f"input {index} is not a constant")
+            raise RefusedError(f"input {index} is not a constant")
         if info.dtype not in dtypes:
             expected = " or ".join(dtypes)
-            raise NotImplementedError(f"input {index} is {info.dtype}, expected {expected}")
+            raise RefusedError(f"input {index} is {info.dtype}, expected {expected}")
         return info.value
 
     def data(self, operator: Operator, index: int = 0) -> int:
         """Return the tensor of an input that varies."""
         info = self.info(operator, index)
         if info.value is not None:
-            raise NotImplementedError(f"input {index} is a constant")
+            raise RefusedError(f"input {index} is a constant")
         if info.dtype not in WIDTHS:
-            raise NotImplementedError(f"input {index} is {info.dtype}, expected int8 or int16")
+            raise RefusedError(f"input {index} is {info.dtype}, expected int8 or int16")
         if not info.scales.size:
-            raise NotImplementedError(f"input {index} says no scale")
+            raise RefusedError(f"input {index} says no scale")
         info.scale  # noqa: B018  (refuses one for each channel)
         if info.dtype == "int16" and info.zero:
-            raise NotImplementedError(f"input {index} is int16 with a zero point of {info.zero}")
+            raise RefusedError(f"input {index} is int16 with a zero point of {info.zero}")
         return operator.inputs[index]
 
     def operand(self, operator: Operator, index: int) -> int:
@@ -74,7 +75,7 @@ class Importing:
         if info.value is None:
             return self.data(operator, index)
         if info.dtype not in WIDTHS or info.scales.size != 1:
-            raise NotImplementedError(f"input {index} is a constant of {info.dtype}")
+            raise RefusedError(f"input {index} is a constant of {info.dtype}")
         self.constants.setdefault(operator.inputs[index], info.value)
         return operator.inputs[index]
 
@@ -87,9 +88,9 @@ class Importing:
         """Return what the file says of the output."""
         info = self.graph.tensors[operator.outputs[0]]
         if not info.scales.size:
-            raise NotImplementedError("the output says no scale")
+            raise RefusedError("the output says no scale")
         if info.dtype == "int16" and info.zero:
-            raise NotImplementedError(f"the output is int16 with a zero point of {info.zero}")
+            raise RefusedError(f"the output is int16 with a zero point of {info.zero}")
         return info
 
 
@@ -106,27 +107,27 @@ def check_one_image(made: Importing, operator: Operator) -> None:
     """Refuse all but one image of several channels."""
     shape = made.info(operator, 0).shape
     if len(shape) != 4 or shape[0] != 1:
-        raise NotImplementedError(f"an input of {list(shape)}, expected a batch of one image")
+        raise RefusedError(f"an input of {list(shape)}, expected a batch of one image")
 
 
 def check_one_type(*tensors: TensorInfo) -> None:
     """Refuse tensors of both int8 and int16."""
     kinds = list(dict.fromkeys(tensor.dtype for tensor in tensors))
     if len(kinds) > 1:
-        raise NotImplementedError(f"{' and '.join(kinds)}, expected one type")
+        raise RefusedError(f"{' and '.join(kinds)}, expected one type")
 
 
 def check_same_quanta(source: TensorInfo, result: TensorInfo) -> None:
     """Refuse another scale or zero point at the output, and another type."""
     check_one_type(source, result)
     if abs(source.scale - result.scale) > 1e-6 or source.zero != result.zero:
-        raise NotImplementedError("input and output with different scales or zero points")
+        raise RefusedError("input and output with different scales or zero points")
 
 
 Translation: TypeAlias = Callable[[Importing, Operator], NetworkOperator]
 """From an operator of the file to one of the network.
 
 Raises:
-    NotImplementedError: it is of a kind that has no kernel, with the reason.
+    RefusedError: it is of a kind that has no kernel, with the reason.
     ValueError: the file contradicts itself.
 """

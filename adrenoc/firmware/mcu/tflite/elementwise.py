@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.exponential import exponentials
 from adrenoc.firmware.mcu.fixed_point import INT8, multiplier_of, scale
 from adrenoc.firmware.mcu.network import shape4
@@ -39,17 +40,17 @@ def operands(made: Importing, operator: Operator) -> tuple[int, int, bool]:
     target = shape4(made.result(operator).shape)
     shapes = [shape4(made.tensors[place].shape) for place in places]
     if all(place in made.constants for place in places):
-        raise NotImplementedError("two constants")
+        raise RefusedError("two constants")
     swapped = shapes[0] != target or places[0] in made.constants
     if swapped:
         places, shapes = places[::-1], shapes[::-1]
     if shapes[0] != target:
-        raise NotImplementedError(f"{list(shapes[1])} and {list(shapes[0])}, which both repeat")
+        raise RefusedError(f"{list(shapes[1])} and {list(shapes[0])}, which both repeat")
     leading = next((a for a, d in enumerate(shapes[1]) if d != 1), 3)
     if shapes[1][leading:] != target[leading:] and shapes[1] != (1, 1, 1, target[3]):
         value = made.constants.get(places[1])
         if value is None:
-            raise NotImplementedError(f"{list(shapes[1])}, repeated to {list(target)}")
+            raise RefusedError(f"{list(shapes[1])}, repeated to {list(target)}")
         # Others may read the constant as it is, or repeat it to another shape.
         grown = replace(made.tensors[places[1]], shape=target)
         places[1] = made.new_tensor(grown)
@@ -119,7 +120,7 @@ def mean(made: Importing, operator: Operator) -> NetworkOperator:
     rank = len(source.shape)
     axes = sorted({int(a) % rank for a in made.constant(operator, 1, "int32").reshape(-1)})
     if not axes or axes != list(range(axes[0], axes[-1] + 1)):
-        raise NotImplementedError(f"axes {axes}, which are not next to each other")
+        raise RefusedError(f"axes {axes}, which are not next to each other")
     extents = tuple(
         math.prod(source.shape[a:b])
         for a, b in ((0, axes[0]), (axes[0], axes[-1] + 1), (axes[-1] + 1, rank))
@@ -127,7 +128,7 @@ def mean(made: Importing, operator: Operator) -> NetworkOperator:
     multiplier, shift = multiplier_of(float(source.scale) / float(result.scale))
     low, high = made.tensors[operator.outputs[0]].ends
     if source.dtype == "int16" and extents[1] > _MOST_WORDS:
-        raise NotImplementedError(f"a mean of {extents[1]} numbers of int16")
+        raise RefusedError(f"a mean of {extents[1]} numbers of int16")
     # The division by the count goes into the multiplier, rounded down.
     by = min(extents[1].bit_length() - 1, 31 + shift)
     multiplier = (multiplier << by) // extents[1]
@@ -149,9 +150,9 @@ def mean(made: Importing, operator: Operator) -> NetworkOperator:
 def _softmax(made: Importing, operator: Operator) -> NetworkOperator:
     source, result = made.info(operator, 0), made.result(operator)
     if result.zero != INT8[0] or abs(result.scale - 1 / 256) > 1e-6:
-        raise ValueError(f"a scale of {result.scale:.6g}, expected 1/256 from -128 on")
+        raise RefusedError(f"a scale of {result.scale:.6g}, expected 1/256 from -128 on")
     if result.shape[-1] >= _MOST_SOFTMAX:
-        raise NotImplementedError(f"a softmax over {result.shape[-1]} numbers")
+        raise RefusedError(f"a softmax over {result.shape[-1]} numbers")
     return Softmax(
         source=made.data(operator),
         result=operator.outputs[0],

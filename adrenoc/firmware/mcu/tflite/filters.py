@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tflite
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.firmware.mcu.grouped import split_groups
 from adrenoc.firmware.mcu.network import shape4
@@ -44,10 +45,10 @@ def filter_rule(
     result = made.result(operator)
     check_one_type(data, result)
     if weights.zeros.size and weights.zeros.any():
-        raise NotImplementedError("weights with a zero point")
+        raise RefusedError("weights with a zero point")
     scales = weights.scales
     if scales.size == 0 or (scales.size > 1 and (scales.size != channels or weights.axis != axis)):
-        raise NotImplementedError(f"weights with {scales.size} scales for {channels} channels")
+        raise RefusedError(f"weights with {scales.size} scales for {channels} channels")
     reals = float(data.scale) * scales.astype(np.float64) / float(result.scale)
     reals = np.broadcast_to(reals, channels)
     bounds = activation_bounds(made, operator)
@@ -56,7 +57,7 @@ def filter_rule(
         return Requantise(zero=result.zero, low=bounds[0], high=bounds[1], reals=reals, wide=wide)
     pairs = [multiplier_of(float(real)) for real in reals]
     if wide and max(s for _, s in pairs) > _MOST_WIDE_SHIFT:
-        raise NotImplementedError("an output much finer than its sums")
+        raise RefusedError("an output much finer than its sums")
     return Requantise(
         multipliers=np.array([m for m, _ in pairs], np.int64),
         shifts=np.array([s for _, s in pairs], np.int64),
@@ -81,7 +82,7 @@ def has_short_bias(made: Importing, operator: Operator, data: int) -> bool:
     if len(operator.inputs) > index and operator.inputs[index] >= 0:
         seen, expected = made.info(operator, index).dtype, "int32" if short else "int64"
         if seen != expected:
-            raise NotImplementedError(f"a bias of {seen}, expected {expected} beside int16")
+            raise RefusedError(f"a bias of {seen}, expected {expected} beside int16")
     return short
 
 
@@ -91,7 +92,7 @@ def bias_of(made: Importing, operator: Operator, channels: int, *, index: int = 
         return np.zeros(channels, np.int64)
     bias = made.constant(operator, index, "int32", "int64")
     if bias.size != channels:
-        raise ValueError(f"a bias of {bias.size} numbers for {channels} channels")
+        raise RefusedError(f"a bias of {bias.size} numbers for {channels} channels")
     return bias.reshape(-1).astype(np.int64)
 
 
@@ -103,7 +104,7 @@ def _window(
     def steps(name: str) -> tuple[int, int]:
         found = tuple(int(operator.options.get(name.format(a), 1)) for a in "HW")
         if min(found) < 1:
-            raise ValueError(f"{name.format('')} of {list(found)}")
+            raise RefusedError(f"{name.format('')} of {list(found)}")
         return found[0], found[1]
 
     strides = steps("Stride{}")
@@ -117,7 +118,7 @@ def _window(
         reach = (taps - 1) * dilation + 1
         fits = -(-have // stride) if padding == "SAME" else (have - reach + stride) // stride
         if fits != want:
-            raise ValueError(f"an output of {want} positions where {padding} gives {fits}")
+            raise RefusedError(f"an output of {want} positions where {padding} gives {fits}")
         if padding == "SAME":
             before[axis] = max(0, (want - 1) * stride + reach - have) // 2
     return Window(
@@ -155,7 +156,7 @@ def _depthwise(made: Importing, operator: Operator) -> NetworkOperator:
 
     def make(source: int, result: int) -> NetworkOperator:
         if channels % made.info(operator, 0).shape[3]:
-            raise ValueError("its channels are no multiple of the input's")
+            raise RefusedError("its channels are no multiple of the input's")
         return Depthwise(
             source=source,
             result=result,
@@ -171,14 +172,14 @@ def _depthwise(made: Importing, operator: Operator) -> NetworkOperator:
 
 def _dense(made: Importing, operator: Operator) -> NetworkOperator:
     if int(operator.options.get("WeightsFormat", 0)):
-        raise NotImplementedError("shuffled weights")
+        raise RefusedError("shuffled weights")
     weights = made.constant(operator, 1, "int8")
     channels, depth = weights.shape
     source, result = made.data(operator), operator.outputs[0]
     elements = made.tensors[source].elements
     rows = elements // depth
     if rows * depth != elements or made.tensors[result].elements != rows * channels:
-        raise ValueError(f"{elements} numbers for products of {depth}")
+        raise RefusedError(f"{elements} numbers for products of {depth}")
     return Convolution(
         source=source,
         result=result,
@@ -217,9 +218,9 @@ def _maximum(made: Importing, operator: Operator) -> NetworkOperator:
     axes = sorted({int(a) % rank for a in made.constant(operator, 1, "int32").reshape(-1)})
     n, h, w, c = shape4(source.shape)
     if n != 1 or rank not in (3, 4) or axes != list(range(1, rank - 1)):
-        raise NotImplementedError(f"axes {axes} of {list(source.shape)}, expected all pixels")
+        raise RefusedError(f"axes {axes} of {list(source.shape)}, expected all pixels")
     if math.prod(result.shape) != c:
-        raise ValueError(f"{list(result.shape)} for {c} channels")
+        raise RefusedError(f"{list(result.shape)} for {c} channels")
     low, high = made.tensors[operator.outputs[0]].ends
     return Pool(
         source=made.data(operator),

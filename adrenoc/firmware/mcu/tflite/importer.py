@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adrenoc.base.errors import CompileError, ModelFormatError, UnsupportedOperatorError
+from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.firmware.mcu.network import WIDTHS, Network, sources_of
 from adrenoc.firmware.mcu.tflite.batches import BATCHES
@@ -53,7 +54,7 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
             made.labels += [operator.kind] * (len(made.operators) - len(made.labels))
         except KeyError as error:
             refused.append(f"{operator.kind} {graph.label(operator)}: it has no option {error}")
-        except (NotImplementedError, ValueError) as error:
+        except (RefusedError, ValueError) as error:
             refused.append(f"{operator.kind} {graph.label(operator)}: {error}")
     if refused:
         raise UnsupportedOperatorError(
@@ -76,13 +77,13 @@ def network_of(path: Path, file: TFLiteFile) -> Network:
 
 def _translation(graph: GraphInfo, operator: Operator) -> Translation:
     if operator.custom or operator.kind not in _TRANSLATIONS:
-        raise NotImplementedError("no integer kernel yet")
+        raise RefusedError("no integer kernel yet")
     tensors = [graph.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
     data = [tensor for tensor in tensors if tensor.value is None and not tensor.is_variable]
     if all(tensor.dtype != "int16" for tensor in data):
         return _TRANSLATIONS[operator.kind]
     if operator.kind not in WORDS:
-        raise NotImplementedError("no kernel of int16 yet")
+        raise RefusedError("no kernel of int16 yet")
     return WORDS[operator.kind]
 
 

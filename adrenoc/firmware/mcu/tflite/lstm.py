@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import multiplier_of
 from adrenoc.firmware.mcu.network import Tensor
 from adrenoc.firmware.mcu.operators import Factor, Gate, GateNorm, Lstm
@@ -34,15 +35,15 @@ def lstm(made: Importing, operator: Operator) -> NetworkOperator:
     expected = {(1, rows, cells), (rows, 1, cells)} if len(source.shape) == 3 else {(1, cells)}
     alike = result.shape in expected and source.shape[-1] == depth
     if not alike or rows * depth != np.prod(source.shape):
-        raise NotImplementedError(f"{list(source.shape)} to {list(result.shape)}, expected one row")
+        raise RefusedError(f"{list(source.shape)} to {list(result.shape)}, expected one row")
     if max(depth, cells) > _MOST_DEPTH:
-        raise NotImplementedError(f"sums of {max(depth, cells)} products")
+        raise RefusedError(f"sums of {max(depth, cells)} products")
     hidden = _intermediate(made, operator, _HIDDEN)
     # TFLite multiplies and divides in float32 where powers of two do not make it float64.
     real = np.float32(2.0**-15 / float(np.float32(hidden.scale)) * 2.0**-15)
     gates = [_gate(made, operator, place, (cells, depth)) for place in range(4)]
     if gates[1] is None or gates[2] is None or gates[3] is None:
-        raise ValueError("it lacks weights of a gate that every LSTM has")
+        raise RefusedError("it lacks weights of a gate that every LSTM has")
     clip = float(operator.options.get("CellClip", 0.0))
     return Lstm(
         source=made.data(operator),
@@ -58,18 +59,18 @@ def lstm(made: Importing, operator: Operator) -> NetworkOperator:
 
 def _refuse_others(made: Importing, operator: Operator) -> None:
     if activation_of(operator) != "TANH":
-        raise NotImplementedError(f"the activation {activation_of(operator)}, expected TANH")
+        raise RefusedError(f"the activation {activation_of(operator)}, expected TANH")
     if operator.options.get("DiagonalRecurrentTensors"):
-        raise NotImplementedError("diagonal recurrent weights")
+        raise RefusedError("diagonal recurrent weights")
     if any(_there(operator, index) for index in _PEEPHOLES):
-        raise NotImplementedError("peepholes, from cells to gates")
+        raise RefusedError("peepholes, from cells to gates")
     if _there(operator, _PROJECTION):
-        raise NotImplementedError("a projection")
+        raise RefusedError("a projection")
     kinds = (("result", _RESULT, "int8"), ("cells", _CELL, "int16"))
     for what, index, dtype in kinds:
         info = made.info(operator, index)
         if info.dtype != dtype or not info.is_variable:
-            raise NotImplementedError(f"{what} of {info.dtype}, expected a variable of {dtype}")
+            raise RefusedError(f"{what} of {info.dtype}, expected a variable of {dtype}")
 
 
 def _there(operator: Operator, index: int) -> bool:
@@ -81,7 +82,7 @@ def _cell_bits(cell: TensorInfo) -> int:
     fraction, exponent = np.frexp(cell.scale)
     bits = 1 - int(exponent)
     if fraction != 0.5 or not _FEWEST_CELL_BITS <= bits <= 15:
-        raise NotImplementedError(
+        raise RefusedError(
             f"cells at a scale of {cell.scale:.6g}, no power of two from 1/32768 to 1/512"
         )
     return bits
@@ -90,10 +91,10 @@ def _cell_bits(cell: TensorInfo) -> int:
 def _intermediate(made: Importing, operator: Operator, place: int) -> Tensor:
     """Return what the file says of a number within; it has a scale of its own."""
     if len(operator.intermediates) <= place or operator.intermediates[place] < 0:
-        raise NotImplementedError("it does not say how its results are rounded within")
+        raise RefusedError("it does not say how its results are rounded within")
     info = made.graph.tensors[operator.intermediates[place]]
     if info.scales.size != 1:
-        raise NotImplementedError(f"a number within has {info.scales.size} scales, expected one")
+        raise RefusedError(f"a number within has {info.scales.size} scales, expected one")
     return Tensor(name=info.name, shape=(1,), scale=info.scale, zero=info.zero)
 
 
@@ -111,10 +112,10 @@ def _gate(made: Importing, operator: Operator, place: int, shape: tuple[int, int
     for end, first, width in zip(ends, (_INPUT, _RECURRENT), (depth, cells), strict=True):
         weights = made.constant(operator, first + place, "int8")
         if weights.shape != (cells, width) or bias.size != cells:
-            raise ValueError(f"weights of {list(weights.shape)}, expected {[cells, width]}")
+            raise RefusedError(f"weights of {list(weights.shape)}, expected {[cells, width]}")
         info = made.info(operator, first + place)
         if info.zeros.size and info.zeros.any():
-            raise NotImplementedError("weights with a zero point")
+            raise RefusedError("weights with a zero point")
         real = np.float32(info.scale) * np.float32(end.scale) / within
         own = bias if first == _INPUT and not has_norm else np.zeros(cells, np.int64)
         moved = own - end.zero * weights.astype(np.int64).sum(1)

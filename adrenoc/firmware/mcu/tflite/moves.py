@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import tflite
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.operators import Between, Bilinear, Convolution, Join, Move, Window
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.spread import spread_axis
@@ -117,7 +118,7 @@ def _find_places(have: int, want: int, *, corners: bool, half: bool) -> Between:
     first = np.maximum(np.where(at < 0, -(-at // one), at // one), 0)
     second = np.minimum((at + one - 1) // one, have - 1)
     if int(first.max()) >= have or want > _MOST_EXTENT or have > _MOST_EXTENT:
-        raise NotImplementedError(f"{have} enlarged to {want}")
+        raise RefusedError(f"{have} enlarged to {want}")
     return Between(first=first, second=np.maximum(second, 0), weights=at - one * first)
 
 
@@ -144,7 +145,7 @@ def _parts(made: Importing, operator: Operator, axis: int, ends: Sequence[int]) 
         indices = [np.arange(d) for d in shape]
         indices[axis] = np.arange(begin, end)
         if math.prod(info.shape) != math.prod(map(len, indices)):
-            raise ValueError(f"a part of {[len(i) for i in indices]} to {list(info.shape)}")
+            raise RefusedError(f"a part of {[len(i) for i in indices]} to {list(info.shape)}")
         offsets = offsets_of(shape, indices)
         moves.append(Move(source=data, result=result, offsets=offsets, fill=0))
         begin = end
@@ -157,7 +158,7 @@ def _split(made: Importing, operator: Operator) -> NetworkOperator:
     axis = int(made.constant(operator, 0, "int32").reshape(())) % len(shape)
     count = len(operator.outputs)
     if shape[axis] % count:
-        raise ValueError(f"an axis of {shape[axis]} in {count} parts")
+        raise RefusedError(f"an axis of {shape[axis]} in {count} parts")
     step = shape[axis] // count
     return _parts(made, operator, axis, [step * (n + 1) for n in range(count)])
 
@@ -169,7 +170,7 @@ def _split_sizes(made: Importing, operator: Operator) -> NetworkOperator:
     rest = shape[axis] - sum(size for size in sizes if size >= 0)
     sizes = [size if size >= 0 else rest for size in sizes]
     if sum(sizes) != shape[axis] or min(sizes) < 1:
-        raise ValueError(f"an axis of {shape[axis]} in parts of {sizes}")
+        raise RefusedError(f"an axis of {shape[axis]} in parts of {sizes}")
     return _parts(made, operator, axis, np.cumsum(sizes).tolist())
 
 
@@ -177,7 +178,7 @@ def _unpack(made: Importing, operator: Operator) -> NetworkOperator:
     shape = made.info(operator, 0).shape
     axis = int(operator.options.get("Axis", 0)) % len(shape)
     if len(operator.outputs) != shape[axis]:
-        raise ValueError(f"an axis of {shape[axis]} in {len(operator.outputs)} parts")
+        raise RefusedError(f"an axis of {shape[axis]} in {len(operator.outputs)} parts")
     return _parts(made, operator, axis, range(1, shape[axis] + 1))
 
 
@@ -200,7 +201,7 @@ def _strided_slice(made: Importing, operator: Operator) -> NetworkOperator:
     source, result = made.info(operator, 0), made.result(operator)
     option = operator.options.get
     if option("EllipsisMask") or option("NewAxisMask"):
-        raise NotImplementedError("axes that are added")
+        raise RefusedError("axes that are added")
     parts = [made.constant(operator, i, "int32").reshape(-1) for i in (1, 2, 3)]
     indices = []
     for axis, (extent, begin, end, step) in enumerate(
@@ -216,7 +217,7 @@ def _strided_slice(made: Importing, operator: Operator) -> NetworkOperator:
         len(index) for axis, index in enumerate(indices) if not _drops_axis(operator, axis)
     )
     if shape != result.shape:
-        raise ValueError(f"a slice of {list(shape)} to {list(result.shape)}")
+        raise RefusedError(f"a slice of {list(shape)} to {list(result.shape)}")
     return _add_move(made, operator, indices)
 
 
@@ -227,7 +228,7 @@ def _drops_axis(operator: Operator, axis: int) -> bool:
 
 def _concatenation(made: Importing, operator: Operator) -> NetworkOperator:
     if int(operator.options.get("FusedActivationFunction", 0)):
-        raise NotImplementedError("a fused activation")
+        raise RefusedError("a fused activation")
     return _join(made, operator)
 
 
@@ -238,7 +239,7 @@ def _transposed_convolution(made: Importing, operator: Operator) -> NetworkOpera
     info, result = made.info(operator, 2), made.result(operator)
     source = made.data(operator, 2)
     if len(info.shape) != 4 or info.shape[0] != 1 or info.shape[3] != depth:
-        raise NotImplementedError(f"an input of {list(info.shape)}, expected one image")
+        raise RefusedError(f"an input of {list(info.shape)}, expected one image")
     before, indices = [], [np.zeros(1, np.int64)]
     strides = int(operator.options.get("StrideH", 1)), int(operator.options.get("StrideW", 1))
     for axis, (taps, stride) in enumerate(zip((kh, kw), strides, strict=True), start=1):

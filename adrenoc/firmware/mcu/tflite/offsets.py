@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
+
 
 def offsets_of(
     shape: Sequence[int], indices: Sequence[np.ndarray], axes: Sequence[int] | None = None
@@ -20,6 +22,6 @@ def offsets_of(
         if len(offsets) > 1 or offsets[0]:
             found.append(offsets)
     if len(found) > 4:
-        raise NotImplementedError(f"{len(found)} axes of more than one element")
+        raise RefusedError(f"{len(found)} axes of more than one element")
     found = [np.zeros(1, np.int64)] * (4 - len(found)) + found
     return found[0], found[1], found[2], found[3]

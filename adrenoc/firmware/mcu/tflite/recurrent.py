@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8, multiplier_of
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.operators import Requantise, Svdf
@@ -25,19 +26,19 @@ def _svdf(made: Importing, operator: Operator) -> NetworkOperator:
     filters, depth = feature.shape
     rank = int(operator.options.get("Rank", 1))
     if activation_of(operator) != "RELU":
-        raise NotImplementedError(f"the activation {activation_of(operator)}, expected RELU")
+        raise RefusedError(f"the activation {activation_of(operator)}, expected RELU")
     if len(source.shape) != 2 or source.shape[0] != 1:
-        raise NotImplementedError(f"an input of {list(source.shape)}, expected one row")
+        raise RefusedError(f"an input of {list(source.shape)}, expected one row")
     if state.dtype != "int16" or not state.is_variable:
-        raise NotImplementedError(f"a state of {state.dtype}, expected a variable of int16")
+        raise RefusedError(f"a state of {state.dtype}, expected a variable of int16")
     alike = time.shape[0] == filters and source.shape[1] == depth
     if rank < 1 or filters % rank or not alike or time.size != np.prod(state.shape):
-        raise ValueError(f"{filters} filters of rank {rank} for a state of {list(state.shape)}")
+        raise RefusedError(f"{filters} filters of rank {rank} for a state of {list(state.shape)}")
     if result.shape != (1, filters // rank):
-        raise ValueError(f"an output of {list(result.shape)} for {filters // rank} sums")
+        raise RefusedError(f"an output of {list(result.shape)} for {filters // rank} sums")
     bias = bias_of(made, operator, filters // rank, index=3)
     if depth > _MOST_DEPTH:
-        raise NotImplementedError(f"sums of {depth} products, which 32 bits may not hold")
+        raise RefusedError(f"sums of {depth} products, which 32 bits may not hold")
     one, two = made.info(operator, 1).scale, made.info(operator, 2).scale
     multiplier, shift = multiplier_of(float(_scale(state.scale, two, result.scale)))
     return Svdf(

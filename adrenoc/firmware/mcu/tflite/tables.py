@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of, scale, shifted_right
 from adrenoc.firmware.mcu.operators import Lookup
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
@@ -98,7 +99,7 @@ def _hard_swish(source: TensorInfo, result: TensorInfo, operator: Operator) -> n
     # Rounded towards zero.
     high = np.sign(product) * (np.abs(product) >> 15)
     if out_shift > 0:
-        raise NotImplementedError("an output much finer than its input")
+        raise RefusedError("an output much finer than its input")
     return _shifted16(_limited16(high), -out_shift) + result.zero
 
 

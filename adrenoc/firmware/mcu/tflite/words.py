@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.evaluate_words import SUM_BITS
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.firmware.mcu.operators import Curve, Factor, Rescale, WordSoftmax, WordSum
@@ -29,7 +30,7 @@ def _sum(made: Importing, operator: Operator) -> NetworkOperator:
     check_one_type(*infos, result)
     scales = [info.scale for info in (*infos, result)]
     if operator.options.get("PotScaleInt16", True) and all(map(_is_power_of_two, scales)):
-        raise NotImplementedError("a sum of int16 by shifts alone, as older converters wrote it")
+        raise RefusedError("a sum of int16 by shifts alone, as older converters wrote it")
     first, second, swapped = operands(made, operator)
     twice = 2.0 * max(float(info.scale) for info in infos)
     factors = [multiplier_of(float(info.scale) / twice) for info in infos]
@@ -53,7 +54,7 @@ def _curve(kind: str) -> Translation:
     def translate(made: Importing, operator: Operator) -> NetworkOperator:
         result = made.result(operator)
         if abs(result.scale - _ONE) > _ONE * 1e-3 or made.info(operator, 0).dtype != result.dtype:
-            raise NotImplementedError(f"{result.dtype} at a scale of {result.scale:.6g}")
+            raise RefusedError(f"{result.dtype} at a scale of {result.scale:.6g}")
         multiplier, shift = _curve_factor(made.info(operator, 0).scale, kind)
         return Curve(
             source=made.data(operator),
@@ -76,7 +77,7 @@ def _curve_factor(scale: float, kind: str) -> tuple[int, int]:
     while real <= _MOST_MULTIPLIER and shift < _MOST_SHIFT:
         real, shift = real * 2.0, shift + 1
     if real >= 1 << 15:
-        raise NotImplementedError(f"an input at a scale of {scale:.6g}")
+        raise RefusedError(f"an input at a scale of {scale:.6g}")
     return int(real), shift
 
 
@@ -114,9 +115,9 @@ def _translate_rescale(below_by: str = "") -> Translation:
 def _softmax(made: Importing, operator: Operator) -> NetworkOperator:
     source, result = made.info(operator, 0), made.result(operator)
     if result.dtype != "int16" or abs(result.scale - _ONE) > _ONE * 1e-3:
-        raise NotImplementedError(f"{result.dtype} at a scale of {result.scale:.6g}")
+        raise RefusedError(f"{result.dtype} at a scale of {result.scale:.6g}")
     if result.shape[-1] >= _MOST_SOFTMAX:
-        raise NotImplementedError(f"a softmax over {result.shape[-1]} numbers")
+        raise RefusedError(f"a softmax over {result.shape[-1]} numbers")
     beta = np.float32(operator.options.get("Beta", 1.0))
     real = float(np.float32(source.scale) * beta) / (10.0 / 65535.0)
     return WordSoftmax(

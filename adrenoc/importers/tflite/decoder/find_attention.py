@@ -15,6 +15,7 @@ from math import prod
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.importers.tflite.decoder.caches import DecoderCache
 from adrenoc.importers.tflite.decoder.probe import Prober
 from adrenoc.importers.tflite.file import Operator
@@ -31,10 +32,6 @@ _SMALL, _LARGE = 2.0**-10, 2.0**20
 """Scores at which a cap does nothing, and all."""
 _FAR = -9e3
 """What hides a row takes about ten thousand of its score or more, which may be above zero."""
-
-
-class UnknownFormError(Exception):
-    """Says in words why an attention is in no form that is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,23 +60,23 @@ def find_attention(
     """Return the attention over two caches of a layer.
 
     Raises:
-        UnknownFormError: there is none, or it is in another form.
+        RefusedError: there is none, or it is in another form.
     """
     scores, query = _product_over(prober, keys)
     mix, powers = _product_over(prober, values)
     softmax = _climb(prober, mix.inputs[powers], (SOFTMAX,))
     kept = _check_operand(prober, keys, scores, 1 - query, is_turned=True)
     if kept != _check_operand(prober, values, mix, 1 - powers, is_turned=False):
-        raise UnknownFormError("keys and values are of different heads")
+        raise RefusedError("keys and values are of different heads")
     if (query, powers) != (0, 0):
-        raise UnknownFormError("its products have the caches first")
+        raise RefusedError("its products have the caches first")
     if bool(mix.options.get("AdjX")):
-        raise UnknownFormError("its probabilities are transposed")
+        raise RefusedError("its probabilities are transposed")
     curve = _Scores(prober=prober, scores=scores.outputs[0], logits=softmax.inputs[0])
     scale, cap = curve.read_curve()
     scale *= float(softmax.options.get("Beta", 1.0) or 1.0)
     if cap and softmax.options.get("Beta", 1.0) not in (0.0, 1.0):
-        raise UnknownFormError("its softmax scales what has a cap")
+        raise RefusedError("its softmax scales what has a cap")
     window, order = curve.read_mask(rows)
     return DecoderAttention(
         keys=keys,
@@ -106,12 +103,12 @@ def _product_over(prober: Prober, cache: DecoderCache) -> tuple[Operator, int]:
                 moved.add(reader.outputs[0])
                 left.append(reader.outputs[0])
             elif reader.kind not in _MOVES:
-                raise UnknownFormError(f"{reader.kind} reads '{cache.name}'")
+                raise RefusedError(f"{reader.kind} reads '{cache.name}'")
     if len(found) != 1:
-        raise UnknownFormError(f"{len(found)} products read '{cache.name}', expected one")
+        raise RefusedError(f"{len(found)} products read '{cache.name}', expected one")
     sides = [n for n in (0, 1) if found[0].inputs[n] not in moved]
     if len(sides) != 1:
-        raise UnknownFormError(f"a product of '{cache.name}' with itself")
+        raise RefusedError(f"a product of '{cache.name}' with itself")
     return found[0], sides[0]
 
 
@@ -122,7 +119,7 @@ def _climb(prober: Prober, index: int, kinds: Sequence[str]) -> Operator:
         maker = prober.makers.get(index)
         if maker is None or maker.kind not in (*kinds, "RESHAPE", "CAST"):
             kind = "nothing" if maker is None else maker.kind
-            raise UnknownFormError(f"{kind} makes its probabilities, expected {SOFTMAX}")
+            raise RefusedError(f"{kind} makes its probabilities, expected {SOFTMAX}")
         if maker.kind in kinds:
             return maker
         index = maker.inputs[0]
@@ -141,7 +138,7 @@ def _coded(prober: Prober, cache: DecoderCache, axis: int, operand: int) -> np.n
 def _known(prober: Prober, index: int, given: Mapping[int, np.ndarray], what: str) -> np.ndarray:
     found = prober.values([index], {**prober.at(0), **given}).get(index)
     if found is None:
-        raise UnknownFormError(f"{what} is computed of more")
+        raise RefusedError(f"{what} is computed of more")
     return found.astype(np.float64)
 
 
@@ -151,7 +148,7 @@ def _factor(prober: Prober, cache: DecoderCache, operand: int) -> float:
     ones = {cache.after: np.ones(shape, cache.dtype)}
     value = _known(prober, operand, ones, f"the product's operand of '{cache.name}'")
     if not value.min() == value.max() > 0:
-        raise UnknownFormError(f"'{cache.name}' is multiplied by several numbers")
+        raise RefusedError(f"'{cache.name}' is multiplied by several numbers")
     return float(value.max())
 
 
@@ -168,7 +165,7 @@ def _check_operand(
     adjoint = bool(product.options.get("AdjY" if side else "AdjX"))
     rows_last = is_turned != adjoint
     if not is_turned and factor != 1.0:
-        raise UnknownFormError(f"'{cache.name}' is multiplied by {factor}")
+        raise RefusedError(f"'{cache.name}' is multiplied by {factor}")
     places = []
     for axis in cache.axes:
         coded = np.rint(_coded(prober, cache, axis, operand) / factor).astype(np.int64) - 1
@@ -181,7 +178,7 @@ def _check_operand(
         and (head == head[:, :1, :1]).all()
     )
     if not fits:
-        raise UnknownFormError(f"rows or numbers of '{cache.name}' lie in another order")
+        raise RefusedError(f"rows or numbers of '{cache.name}' lie in another order")
     return tuple(int(h) for h in head[:, 0, 0])
 
 
@@ -207,7 +204,7 @@ class _Scores:
         wide = random.astype(np.float64).reshape(seen.shape)[seen] * scale
         expected = cap * np.tanh(wide / cap) if cap else wide
         if not np.allclose(found, expected, rtol=1e-4, atol=1e-4):
-            raise UnknownFormError("its scores are more than scaled, capped and masked")
+            raise RefusedError("its scores are more than scaled, capped and masked")
         return scale, cap
 
     def read_mask(self, rows: int) -> tuple[int, tuple[int, ...]]:
@@ -218,7 +215,7 @@ class _Scores:
         last = seen.shape[-1] - 1 - seen[:, :, ::-1].argmax(-1)
         order = last[0] - past
         if (last != last[:1]).any() or sorted(set(order)) != list(range(tokens)):
-            raise UnknownFormError("its mask hides other rows than those after each token")
+            raise RefusedError("its mask hides other rows than those after each token")
         width = int(seen[0, int(order.argmax())].sum())
         window = 0 if width == past + tokens else width
         for before in sorted({0, min(5, past), past, min(window + 2, past)}):
@@ -226,7 +223,7 @@ class _Scores:
             columns = np.arange(seen.shape[-1])
             expected = (columns <= mine) & ((columns > mine - window) if window else True)
             if not (self._see(self._at(0.0, before)) == expected).all():
-                raise UnknownFormError("its mask hides other rows than those after each token")
+                raise RefusedError("its mask hides other rows than those after each token")
         return (0 if window >= rows else window), tuple(int(token) for token in order)
 
     @property
@@ -243,15 +240,15 @@ class _Scores:
         given = {self.scores: np.broadcast_to(np.float32(value), self._shape)}
         found = self.prober.values([self.logits], {**self.prober.at(past), **given})
         if self.logits not in found:
-            raise UnknownFormError("its scores are mixed with more than positions")
+            raise RefusedError("its scores are mixed with more than positions")
         wide = found[self.logits].astype(np.float64)
         if wide.size != prod(self._shape):
-            raise UnknownFormError("more goes into its softmax than its scores")
+            raise RefusedError("more goes into its softmax than its scores")
         return wide.reshape(-1, *self._shape[-2:])
 
     def _see(self, logits: np.ndarray) -> np.ndarray:
         """Which rows are seen, of the logits of scores that are all zero."""
         seen = logits == 0
         if not (seen | (logits < _FAR)).all():
-            raise UnknownFormError("its mask adds more than a hidden row takes")
+            raise RefusedError("its mask adds more than a hidden row takes")
         return np.asarray(seen)

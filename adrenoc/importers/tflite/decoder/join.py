@@ -18,13 +18,10 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.errors import OptionError, UnsupportedOperatorError
+from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.tflite.decoder.caches import DecoderCache, check_starts, find_caches
-from adrenoc.importers.tflite.decoder.find_attention import (
-    DecoderAttention,
-    UnknownFormError,
-    find_attention,
-)
+from adrenoc.importers.tflite.decoder.find_attention import DecoderAttention, find_attention
 from adrenoc.importers.tflite.decoder.own_ops import APPEND, ATTEND, PRODUCT
 from adrenoc.importers.tflite.decoder.probe import Prober
 from adrenoc.importers.tflite.decoder.roles import HINT, Call
@@ -79,11 +76,11 @@ def _find_all(
                 for past in (0, min(3, cache.rows - prober.call.length)):
                     starts = prober.values([cache.starts], prober.at(past)).get(cache.starts)
                     if why := check_starts(cache, starts, past):
-                        raise UnknownFormError(why)
+                        raise RefusedError(why)
             # The last layer of a prompt's run may only leave its rows.
             if any(prober.readers.get(cache.after) for cache in (keys, values)):
                 found.append(find_attention(prober, keys, values, rows))
-        except UnknownFormError as error:
+        except RefusedError as error:
             odd.append(f"over '{first}' and '{second}': {error}")
     if len(names) % 2:
         odd.append(f"'{names[-1]}' is a cache of keys or values alone")

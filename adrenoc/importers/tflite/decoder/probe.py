@@ -56,7 +56,7 @@ class Prober:
         left out.
 
         Raises:
-            ValueError, NotImplementedError: an operator on the way cannot be translated.
+            RefusedError: an operator on the way cannot be translated.
         """
         graph = self.call.graph
         needed, left = set(), [index for index in wanted if index not in given]
