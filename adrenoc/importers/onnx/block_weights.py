@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.graph import OnnxGraph, array_of, attributes, is_standard
 
@@ -25,8 +24,8 @@ _ZERO_OF = {"int4": 8, "uint4": 0, "int8": 128, "uint8": 0}
 _BITS = {"int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
 
 
-def keep_block_weights(graph: OnnxGraph) -> list[Decision]:
-    """Change `graph` in place."""
+def keep_block_weights(graph: OnnxGraph) -> None:
+    """Change such products of `graph`, in place."""
     makers = {name: node for node in graph.nodes for name in node.output if name}
     changed = 0
     for at, node in enumerate(graph.nodes):
@@ -34,16 +33,10 @@ def keep_block_weights(graph: OnnxGraph) -> list[Decision]:
         if found is not None:
             graph.nodes[at] = _write(graph, node, found)
             changed += 1
-    if not changed:
-        return []
-    graph.drop_unused()
-    return [
-        Decision(
-            subject=f"{changed} products",
-            taken="keep their weights in few bits",
-            reason="a DequantizeLinear in blocks along what is added up opens them",
-        )
-    ]
+    if changed:
+        graph.drop_unused()
+        reason = "a DequantizeLinear in blocks along what is added up opens them"
+        graph.log.add(f"{changed} products", "keep their weights in few bits", reason)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -22,7 +22,6 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.counted_axes import follow_axis
 from adrenoc.importers.onnx.graph import Counted, OnnxGraph, TensorType, all_nodes, first_output
 
@@ -40,7 +39,7 @@ def find_counted_inputs(graph: OnnxGraph, node: onnx.NodeProto) -> list[str]:
     return list(dict.fromkeys(name for name in read if graph.counted.get(name) is not None))
 
 
-def begin(graph: OnnxGraph, node: onnx.NodeProto) -> list[Decision]:
+def begin(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     """Give the result of one of `COUNTS` as many entries as it may find.
 
     A refusal is noted where these are not known.
@@ -52,20 +51,16 @@ def begin(graph: OnnxGraph, node: onnx.NodeProto) -> list[Decision]:
             "how much it gives depends on data, and how much it may give is not known: fix its "
             "shapes, and make the number of boxes a class a constant"
         )
-        return []
+        return
     graph.types[name] = TensorType(element=onnx.TensorProto.INT64, shape=shape)
     if 0 in shape:
-        return [Decision(subject=name, taken="is empty", reason=f"{node.op_type} may find nothing")]
+        graph.log.add(name, "is empty", f"{node.op_type} may find nothing")
+        return
     axis = 0 if node.op_type == "NonMaxSuppression" else 1
     graph.counted[name] = Counted(source=name, source_axis=axis, axis=axis)
-    return [
-        Decision(
-            subject=name,
-            taken=f"gives {shape[axis]} {'rows' if axis == 0 else 'columns'}; those beyond the "
-            "last found hold -1",
-            reason=f"how many {node.op_type} finds depends on data, and shapes are fixed",
-        )
-    ]
+    what = f"{shape[axis]} {'rows' if axis == 0 else 'columns'}"
+    reason = f"how many {node.op_type} finds depends on data, and shapes are fixed"
+    graph.log.add(name, f"gives {what}; those beyond the last found hold -1", reason)
 
 
 def follow(graph: OnnxGraph, node: onnx.NodeProto) -> None:
@@ -87,9 +82,8 @@ def follow(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.counted.update({name: axes for name in node.output if name})
 
 
-def mask_outputs(graph: OnnxGraph) -> list[Decision]:
+def mask_outputs(graph: OnnxGraph) -> None:
     """Put -1 into the missing entries of the model's outputs."""
-    decisions = []
     for output in graph.outputs:
         known, counted = graph.types.get(output), graph.counted.get(output)
         if known is None or counted is None or counted.source == output:
@@ -101,16 +95,13 @@ def mask_outputs(graph: OnnxGraph) -> list[Decision]:
         graph.types[inner], graph.counted[inner] = known, counted
         graph.counted[output] = None
         mask_missing(graph, inner, "found", -1, out=output)
-        decisions.append(
-            Decision(
-                subject=output,
-                taken=f"its axis {counted.axis} has {(known.shape or ())[counted.axis]} entries; "
-                "those beyond the last found hold "
-                + ("False" if known.dtype == "bool" else str(_missing(known.dtype, -1))),
-                reason=f"how many there are depends on the data of '{counted.source}'",
-            )
+        count = (known.shape or ())[counted.axis]
+        held = "False" if known.dtype == "bool" else str(_missing(known.dtype, -1))
+        graph.log.add(
+            output,
+            f"its axis {counted.axis} has {count} entries; those beyond the last found hold {held}",
+            f"how many there are depends on the data of '{counted.source}'",
         )
-    return decisions
 
 
 def mask_missing(graph: OnnxGraph, name: str, label: str, value: int, out: str = "") -> str:

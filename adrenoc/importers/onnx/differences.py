@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import onnx
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 
 _WHOLE = 1e-4
 """How near a scaled extent is to a whole number that counts as one."""
 
 
-def note_differences(graph: OnnxGraph) -> list[Decision]:
-    """Return a decision for each such node."""
-    return [decision for node in graph.nodes for decision in _tell_resize(graph, node)]
+def note_differences(graph: OnnxGraph) -> None:
+    """Log a decision for each such node."""
+    for node in graph.nodes:
+        _note_resize(graph, node)
 
 
-def _tell_resize(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
+def _note_resize(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     """Aligned corners by a scale: the last sample lies at the scaled extent, a fraction or not."""
     if node.op_type != "Resize" or len(node.input) < 3:
         return
@@ -34,10 +33,10 @@ def _tell_resize(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
         extent = shape[axis % len(shape)]
         scaled = extent * float(scale)
         if math.isfinite(scaled) and abs(scaled - round(scaled)) > _WHOLE:
-            yield Decision(
-                subject=node.output[0],
-                taken="corners aligned as ONNX's reference does",
-                reason=f"axis {axis} of {extent} elements is scaled to {scaled:.4g}; "
+            graph.log.add(
+                node.output[0],
+                "corners aligned as ONNX's reference does",
+                f"axis {axis} of {extent} elements is scaled to {scaled:.4g}; "
                 f"onnxruntime and PyTorch place samples in {int(scaled)}: give sizes in place of "
                 "scales to have theirs",
             )

@@ -17,7 +17,6 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 
-from adrenoc.base.decision import Decision
 from adrenoc.base.errors import ShapeError
 from adrenoc.importers.onnx.branch import (
     branch_taken,
@@ -85,7 +84,7 @@ _MOST_SELECTED = 256
 """Ifs whose branches are both computed: in each other, ten of them have a thousand branches."""
 
 
-def fold_constants(graph: OnnxGraph) -> list[Decision]:
+def fold_constants(graph: OnnxGraph) -> None:
     """Fold `graph` in place: constants, If with a constant condition, Identity, Dropout.
 
     Raises:
@@ -97,47 +96,28 @@ def fold_constants(graph: OnnxGraph) -> list[Decision]:
     while pending:
         pending.extend(reversed(folder.visit(pending.pop())))
     dropped = graph.drop_unused()
-    decisions = [*folder.decisions, *folder.contrib_decisions()]
+    log = graph.log
+    for (domain, op_type), count in sorted(folder.rewritten.items()):
+        taken = f"written {count} times as standard operators"
+        log.add(f"{domain}.{op_type}", taken, WHAT_IT_TAKES.get(op_type, "it is defined by them"))
     if folder.folded:
-        decisions.append(
-            Decision(
-                subject="graph",
-                taken=f"folded {folder.folded} nodes into constants",
-                reason="their inputs are constants or static shapes",
-            )
-        )
+        taken = f"folded {folder.folded} nodes into constants"
+        log.add("graph", taken, "their inputs are constants or static shapes")
     for label in dict.fromkeys(graph.disputed):
-        decisions.append(
-            Decision(
-                subject=label,
-                taken="took the types of its results from onnxruntime",
-                reason="onnx's shape inference refuses it, and onnxruntime does not",
-            )
-        )
+        reason = "onnx's shape inference refuses it, and onnxruntime does not"
+        log.add(label, "took the types of its results from onnxruntime", reason)
     graph.disputed.clear()
     if folder.opened:
-        decisions.append(
-            Decision(
-                subject=f"{folder.opened} weights",
-                taken="stored as floats, not as the integers of the file",
-                reason="their data is float: the product is computed in float, which is exact",
-            )
-        )
+        reason = "their data is float: the product is computed in float, which is exact"
+        taken = "stored as floats, not as the integers of the file"
+        log.add(f"{folder.opened} weights", taken, reason)
     if dropped:
-        decisions.append(
-            Decision(
-                subject="graph",
-                taken=f"dropped {dropped} nodes",
-                reason="no output of the model needs them",
-            )
-        )
-    return decisions
+        log.add("graph", f"dropped {dropped} nodes", "no output of the model needs them")
 
 
 class _Folder:
     def __init__(self, graph: OnnxGraph) -> None:
         self.graph = graph
-        self.decisions: list[Decision] = []
         self.folded = 0
         self.opened = 0
         """Weights of integers that became floats."""
@@ -146,7 +126,8 @@ class _Folder:
         self._used.update(graph.outputs)
         self._inlined = 0
         self._conditions = 0
-        self._rewritten: Counter[tuple[str, str]] = Counter()
+        self.rewritten: Counter[tuple[str, str]] = Counter()
+        """Domains and operators that were written by standard ones, and how often."""
         self._selected: dict[str, onnx.NodeProto] = {}
         self._loops: dict[str, LoopState] = {}
         self._budget = ConstantBudget(graph)
@@ -170,7 +151,7 @@ class _Folder:
         if counted:
             follow(self.graph, node)
         elif counts and first_output(node) not in self.graph.counted:
-            self.decisions += begin(self.graph, node)
+            begin(self.graph, node)
         if all(self._is_empty(name) for name in node.output if name):
             self._set_empty(node)
         else:
@@ -187,7 +168,7 @@ class _Folder:
     def _rewrite_contributed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         written = rewrite_contrib(self.graph, node)
         if written is not None:
-            self._rewritten[node.domain or DOMAIN, node.op_type] += 1
+            self.rewritten[node.domain or DOMAIN, node.op_type] += 1
         return written
 
     def _scatter(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -238,17 +219,6 @@ class _Folder:
                 graph.refusals[first_output(node)], graph.vast = excess, True
         return None
 
-    def contrib_decisions(self) -> list[Decision]:
-        """Return what was written by standard operators, by type."""
-        return [
-            Decision(
-                subject=f"{domain}.{op_type}",
-                taken=f"written {count} times as standard operators",
-                reason=WHAT_IT_TAKES.get(op_type, "it is defined by them"),
-            )
-            for (domain, op_type), count in sorted(self._rewritten.items())
-        ]
-
     def _find_forwarded(self, node: onnx.NodeProto) -> str:
         """Return the input that a node only passes on, or an empty string."""
         if len(node.output) > (2 if node.op_type == "Dropout" else 1):
@@ -258,13 +228,7 @@ class _Folder:
             mask_used = any(name in self._used for name in node.output[1:])
             if mask_used or (training and not _is_false(self.graph.constants.get(training))):
                 return ""
-            self.decisions.append(
-                Decision(
-                    subject=node.output[0],
-                    taken="removed Dropout",
-                    reason="it passes its input on",
-                )
-            )
+            self.graph.log.add(node.output[0], "removed Dropout", "it passes its input on")
             return str(node.input[0])
         if node.op_type in ("Optional", "OptionalGetElement"):
             held = node.input[0] if node.input else ""
@@ -296,14 +260,11 @@ class _Folder:
         """Return an empty list where the node became constants."""
         found = evaluate(self.graph, node)
         if found.trouble:
-            self.decisions.append(
-                Decision(
-                    subject=first_output(node),
-                    taken="left for the device to compute, though its inputs are constants"
-                    if found.values is None
-                    else "folded by onnxruntime",
-                    reason=f"onnx's reference of {node.op_type} fails on it: {found.trouble}",
-                )
+            taken = "left for the device to compute, though its inputs are constants"
+            self.graph.log.add(
+                first_output(node),
+                taken if found.values is None else "folded by onnxruntime",
+                f"onnx's reference of {node.op_type} fails on it: {found.trouble}",
             )
         if found.values is None:
             return None
@@ -367,8 +328,7 @@ class _Folder:
             return None
         if done:
             taken = f"unrolled {node.op_type}" + (f" into {count} iterations" if count else "")
-            reason = "the number of its iterations is known"
-            self.decisions.append(Decision(subject=node.output[0], taken=taken, reason=reason))
+            self.graph.log.add(node.output[0], taken, "the number of its iterations is known")
         return nodes
 
     def _branches(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -390,7 +350,7 @@ class _Folder:
             reason = f"its condition is known at run time alone{tell_switches(self.graph, node)}"
             nodes = select_branches(self.graph, node, prefix)
             self._selected.update({name: node for name in node.output if name})
-        self.decisions.append(Decision(subject=first_output(node), taken=taken, reason=reason))
+        self.graph.log.add(first_output(node), taken, reason)
         return nodes
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import onnx
 
-from adrenoc.base.decision import Decision
+from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.onnx.graph import all_nodes
@@ -19,7 +19,7 @@ from adrenoc.importers.onnx_wire import MOST_NODES
 Key = tuple[str, str, str]
 
 
-def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.ModelProto:
+def inline_functions(model: onnx.ModelProto, log: DecisionLog) -> onnx.ModelProto:
     """`model` with its own functions inlined.
 
     Raises:
@@ -29,9 +29,7 @@ def inline_functions(model: onnx.ModelProto, decisions: list[Decision]) -> onnx.
 
     _check_sizes(model)
     names = list_first(sorted({f.name for f in model.functions}), between=", ")
-    decisions.append(
-        Decision(subject="graph", taken="inlined its functions", reason=f"it defines {names}")
-    )
+    log.add("graph", "inlined its functions", f"it defines {names}")
     try:
         # A function may be of another opset than its model: `True` brings it to the model's.
         inlined = inliner.inline_local_functions(model, True)

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.files.spill import spill
 from adrenoc.bundle.manifest import TensorSpec
@@ -75,7 +76,7 @@ class OnnxGraph:
     whose extent depends on data, and None for those that are made of them and do not; `sequences`
     holds the tensors in each sequence that is known; `disputed` names the nodes that onnx's
     inference refuses and onnxruntime takes; with `vast` some constant is refused for its size, and
-    nothing more may be made of the others.
+    nothing more may be made of the others; `log` holds what was decided on the way.
     """
 
     nodes: list[onnx.NodeProto]
@@ -90,6 +91,7 @@ class OnnxGraph:
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)
     disputed: list[str] = field(default_factory=list)
     vast: bool = False
+    log: DecisionLog = field(default_factory=DecisionLog)
 
     def set_constant(self, name: str, value: np.ndarray) -> None:
         """Make the tensor `name` a constant."""

@@ -8,7 +8,7 @@ from functools import partial
 
 import onnx
 
-from adrenoc.base.decision import Decision
+from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import (
     AdrenocError,
     ModelFormatError,
@@ -77,14 +77,20 @@ def import_onnx(
     from adrenoc.importers.onnx.recurrent_steps import note_steps
 
     said = {"states": states, "caches": caches, "recurrent": recurrent, "fixed": fixed}
-    graph, sha256, decisions = _open(files, shapes, said)
-    decisions += _keep_weights_and_caches(graph, caches, recurrent)
+    graph, sha256 = _open(files, shapes, said)
+    if caches:
+        take_past_branch(graph)
+    keep_block_weights(graph)
+    if caches or recurrent:
+        keep_cache(graph, caches, recurrent)
     pairs = (*caches, *recurrent, *states)
     _put_last(graph, [present for _, present in pairs])
-    decisions += fuse_qdq(graph)
-    decisions += fold_constants(graph)
-    graph = _expand_functions(graph, decisions)
-    decisions += [*mask_outputs(graph), *note_differences(graph), *note_steps(graph)]
+    fuse_qdq(graph)
+    fold_constants(graph)
+    _expand_functions(graph)
+    mask_outputs(graph)
+    note_differences(graph)
+    note_steps(graph)
     check_text(graph)
     missing = missing_nodes(graph, supported_operators())
     foreign = leave_out_untold(graph, foreign_nodes(graph), missing)
@@ -104,7 +110,7 @@ def import_onnx(
         format="onnx",
         inputs=tuple(graph.inputs),
         outputs=outputs[: len(outputs) - len(pairs)],
-        decisions=tuple(decisions),
+        decisions=tuple(graph.log),
         model_sha256=sha256,
         tensors=tensors,
         nodes={name: node.name for node in graph.nodes for name in node.output if node.name},
@@ -116,14 +122,12 @@ def _open(
     files: ModelFiles,
     shapes: Mapping[str, tuple[int, ...]],
     said: Mapping[str, Sequence[tuple[str, str]]],
-) -> tuple[OnnxGraph, str, list[Decision]]:
-    """Return the graph with static shapes, the digest of its files, and what was chosen on the
-    way."""
-    decisions: list[Decision] = []
-    loaded = _load(files, decisions)
+) -> tuple[OnnxGraph, str]:
+    """Return the graph with static shapes, and the digest of its files."""
+    loaded, log = _load(files)
     suggest = partial(_suggest, settings_of(loaded.model.graph), files, shapes, said)
-    graph, assumed = prepare(loaded.model, loaded.weights, shapes, said["fixed"], suggest)
-    return graph, loaded.sha256, [*decisions, *assumed]
+    graph = prepare(loaded.model, loaded.weights, shapes, said["fixed"], log, suggest)
+    return graph, loaded.sha256
 
 
 def _suggest(
@@ -154,29 +158,19 @@ def _suggest(
     )
 
 
-def _load(files: ModelFiles, decisions: list[Decision]) -> Loaded:
-    """Return the model of an opset that is translated, without functions."""
+def _load(files: ModelFiles) -> tuple[Loaded, DecisionLog]:
+    """Return the model in an opset that is translated, without functions, and what was decided on
+    the way."""
+    log = DecisionLog()
     loaded = load_parts(files)
-    _check(loaded.model, files, decisions)
-    loaded = _convert_opset(loaded, files, decisions)
+    _check(loaded.model, files, log)
+    loaded = _convert_opset(loaded, files, log)
     if not loaded.model.functions:
-        return loaded
-    model = inline_functions(loaded.model, decisions)
+        return loaded, log
+    model = inline_functions(loaded.model, log)
     # The nodes of functions are what their callers make of them.
     validate_model(model, opset=opset_of(model))
-    return replace(loaded, model=model)
-
-
-def _keep_weights_and_caches(
-    graph: OnnxGraph,
-    caches: Sequence[tuple[str, str]],
-    recurrent: Sequence[tuple[str, str]],
-) -> list[Decision]:
-    """Leave weights in their few bits, and the caches of a decoder in place."""
-    taken = take_past_branch(graph) if caches else []
-    opened = keep_block_weights(graph)
-    is_decoder = caches or recurrent
-    return [*taken, *opened, *(keep_cache(graph, caches, recurrent) if is_decoder else [])]
+    return replace(loaded, model=model), log
 
 
 def _put_last(graph: OnnxGraph, kept: Sequence[str]) -> None:
@@ -201,13 +195,14 @@ def read_quantised_graph(files: ModelFiles) -> tuple[OnnxGraph, str]:
         ModelFormatError: damaged, inconsistent, or of an opset outside of what onnx knows.
         ShapeError: a shape is missing.
     """
-    loaded = _load(files, [])
-    graph, _ = prepare(loaded.model, loaded.weights, {}, ())
+    loaded, log = _load(files)
+    graph = prepare(loaded.model, loaded.weights, {}, (), log)
     fuse_qdq(graph)
     return graph, loaded.sha256
 
 
-def _check(model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision]) -> None:
+def _check(model: onnx.ModelProto, files: ModelFiles, log: DecisionLog) -> None:
+    """Check that a model can be imported; sort its nodes where they stand in no order."""
     path = files.paths[0]
     hint = EXPORT_AGAIN
     if not model.graph.output or not model.graph.node:
@@ -224,13 +219,7 @@ def _check(model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision])
             hint="pip install --upgrade onnx" if opset > newest else hint,
         )
     if sort_nodes(model.graph):
-        decisions.append(
-            Decision(
-                subject="graph",
-                taken="sorted its nodes",
-                reason="some stood before what they read",
-            )
-        )
+        log.add("graph", "sorted its nodes", "some stood before what they read")
     validate_model(model, opset=opset)
     if model.graph.sparse_initializer:
         names = list_first(
@@ -242,7 +231,7 @@ def _check(model: onnx.ModelProto, files: ModelFiles, decisions: list[Decision])
         )
 
 
-def _convert_opset(loaded: Loaded, files: ModelFiles, decisions: list[Decision]) -> Loaded:
+def _convert_opset(loaded: Loaded, files: ModelFiles, log: DecisionLog) -> Loaded:
     """`loaded` in the oldest opset that is translated, where it is older than that."""
     from onnx import version_converter
 
@@ -262,17 +251,12 @@ def _convert_opset(loaded: Loaded, files: ModelFiles, decisions: list[Decision])
             f"{error}",
             hint="export the model again with a newer opset",
         ) from error
-    decisions.append(
-        Decision(
-            subject="graph",
-            taken=f"converted from opset {opset} to {OLDEST_OPSET}",
-            reason="older operators broadcast and count by rules of their own",
-        )
-    )
+    reason = "older operators broadcast and count by rules of their own"
+    log.add("graph", f"converted from opset {opset} to {OLDEST_OPSET}", reason)
     return replace(loaded, model=converted)
 
 
-def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
+def _expand_functions(graph: OnnxGraph) -> None:
     """Replace operators that the frontend lacks by what the ONNX standard defines them as."""
     from adrenoc.importers.onnx.convert import supported_operators
     from adrenoc.importers.onnx.expand import expand_standard_functions
@@ -281,16 +265,11 @@ def _expand_functions(graph: OnnxGraph, decisions: list[Decision]) -> OnnxGraph:
         missing = {n.op_type for n in graph.nodes} - supported_operators()
         expanded = expand_standard_functions(graph, missing)
         if not expanded:
-            return graph
-        decisions += [
-            Decision(
-                subject=op_type,
-                taken=f"expanded {count} nodes into their definition",
-                reason="the ONNX standard defines it by other operators, and TVM lacks it",
-            )
-            for op_type, count in sorted(expanded.items())
-        ]
-        decisions += fold_constants(graph)
+            return
+        for op_type, count in sorted(expanded.items()):
+            reason = "the ONNX standard defines it by other operators, and TVM lacks it"
+            graph.log.add(op_type, f"expanded {count} nodes into their definition", reason)
+        fold_constants(graph)
 
 
 def _require_shape(graph: OnnxGraph, name: str) -> TensorType:

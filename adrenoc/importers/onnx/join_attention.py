@@ -21,7 +21,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
@@ -53,7 +52,7 @@ _BEHIND_TOTAL = 7
 
 def join_attention(
     graph: OnnxGraph, caches: Sequence[tuple[str, str]], tokens: int, rows: int
-) -> list[Decision]:
+) -> None:
     """Change `graph` in place, for `tokens` new ones and caches of `rows`.
 
     A graph whose caches no standard operator makes is left as it is.
@@ -65,8 +64,8 @@ def join_attention(
     makers = {name: node for node in graph.nodes for name in node.output}
     kinds = {makers[present].op_type for _, present in caches if present in makers}
     if not kinds & {"Concat", "Attention", "Identity", MULTI_HEAD}:
-        return []
-    decisions = fuse_qdq(graph)
+        return
+    fuse_qdq(graph)
     prober = Prober(graph=graph, caches=frozenset(past for past, _ in caches))
     pasts = choose_pasts(tokens, rows)
     base = prober.fold(tokens, pasts[0])
@@ -92,23 +91,14 @@ def join_attention(
     graph.types = {**base.types, **given}
     graph.types.setdefault(POSITIONS, TensorType(element=TensorProto.INT64, shape=(1, tokens)))
     windows = sorted({window for window in joiner.windows if window})
-    return [
-        *decisions,
-        Decision(
-            subject=f"{len(found)} attentions",
-            taken="read and write their caches in place",
-            reason="products, masks and softmax are those of an attention over the rows up to "
-            "each token"
-            + (f", of the last {windows[0]} in some" if windows else "")
-            + (
-                f"; {len(latent)} over rows that stand for keys and values of all heads"
-                if latent
-                else ""
-            )
-            + (f"; {joiner.biased} add a bias by how far rows lie apart" if joiner.biased else ""),
-        ),
-        *joiner.decisions,
-    ]
+    reason = "products, masks and softmax are those of an attention over the rows up to each token"
+    if windows:
+        reason += f", of the last {windows[0]} in some"
+    if latent:
+        reason += f"; {len(latent)} over rows that stand for keys and values of all heads"
+    if joiner.biased:
+        reason += f"; {joiner.biased} add a bias by how far rows lie apart"
+    graph.log.add(f"{len(found)} attentions", "read and write their caches in place", reason)
 
 
 def _find_unread(
@@ -182,7 +172,6 @@ class _Joiner:
     tables: PositionTables
     windows: list[int] = field(default_factory=list)
     biased: int = 0
-    decisions: list[Decision] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:

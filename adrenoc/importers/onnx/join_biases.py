@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.base.refused import RefusedError
 from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, SINKS
 from adrenoc.importers.onnx.found_rows import RowReader
@@ -29,7 +28,7 @@ _WINDOW = "local_window_size"
 
 def join_biases(
     graph: OnnxGraph, caches: Sequence[tuple[str, str]], tokens: int, rows: int
-) -> list[Decision]:
+) -> None:
     """Change `graph` in place, for `tokens` new ones and caches of `rows`.
 
     Raises:
@@ -44,7 +43,7 @@ def join_biases(
         and not attributes(node).get(BY_DISTANCE, 0)
     ]
     if not biased:
-        return []
+        return
     prober = Prober(graph=graph, caches=frozenset(past for past, _ in caches))
     pasts = choose_pasts(tokens, rows)
     reader = RowReader(prober=prober, graph=graph, tokens=tokens, rows=rows, pasts=pasts)
@@ -55,13 +54,9 @@ def join_biases(
         except RefusedError as error:
             refused.add(node.name or node.output[0], error)
     refused.raise_if_any()
-    return [
-        Decision(
-            subject=f"{len(biased)} attention biases",
-            taken="tables by how far a row lies before the token",
-            reason="that is all that they hang on, by their numbers for pasts of several lengths",
-        )
-    ]
+    reason = "that is all that they hang on, by their numbers for pasts of several lengths"
+    taken = "tables by how far a row lies before the token"
+    graph.log.add(f"{len(biased)} attention biases", taken, reason)
 
 
 def _join(graph: OnnxGraph, reader: RowReader, node: onnx.NodeProto) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.join_norms import NORM
 from adrenoc.importers.onnx.join_products import OF_FEW_BITS, join_projections, read_projection
@@ -28,7 +27,7 @@ _FLAT = ("Add", "MatMul", "Split")
 """What makes tensors of the axes batch, token and channel, beside the product of few bits."""
 
 
-def join_heads(graph: OnnxGraph, attentions: list[onnx.NodeProto]) -> list[Decision]:
+def join_heads(graph: OnnxGraph, attentions: list[onnx.NodeProto]) -> None:
     """Change `attentions` (GroupQueryAttention), in place, and what stands before them."""
     joiner = _Joiner(graph)
     for node in attentions:
@@ -36,15 +35,12 @@ def join_heads(graph: OnnxGraph, attentions: list[onnx.NodeProto]) -> list[Decis
         joiner.pack_products(node)
         joiner.read_packed(node)
     graph.nodes[:] = [node for node in graph.nodes if id(node) not in joiner.gone]
-    told = (
+    for count, what, taken, reason in (
         (joiner.norms, "norms of heads", "computed by the attention", "nothing else reads them"),
         (joiner.products, "products", "computed with those beside them", "they read the same"),
-    )
-    return [
-        Decision(subject=f"{count} {what}", taken=taken, reason=reason)
-        for count, what, taken, reason in told
-        if count
-    ]
+    ):
+        if count:
+            graph.log.add(f"{count} {what}", taken, reason)
 
 
 class _Joiner:

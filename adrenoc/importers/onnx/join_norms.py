@@ -16,15 +16,14 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
 
 NORM = "SimplifiedLayerNormalization"
 _LAST = -1
 
 
-def join_norms(graph: OnnxGraph) -> list[Decision]:
-    """Change `graph` in place."""
+def join_norms(graph: OnnxGraph) -> None:
+    """Put one operator in the place of each norm of `graph`."""
     finder = _Finder(graph)
     count = 0
     for at, node in enumerate(graph.nodes):
@@ -38,16 +37,10 @@ def join_norms(graph: OnnxGraph) -> list[Decision]:
         inputs = [found.read, found.gains]
         graph.nodes[at] = helper.make_node(NORM, inputs, list(node.output), node.name, **attrs)
         count += 1
-    if not count:
-        return []
-    graph.drop_unused()
-    return [
-        Decision(
-            subject=f"{count} norms",
-            taken="are one operator each",
-            reason="a factor, a root and a mean of squares are a norm by root mean square",
-        )
-    ]
+    if count:
+        graph.drop_unused()
+        reason = "a factor, a root and a mean of squares are a norm by root mean square"
+        graph.log.add(f"{count} norms", "are one operator each", reason)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,6 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.onnx.rotary import PLAIN_ROTATION
 
@@ -29,9 +28,7 @@ _SAME_NUMBERS = ("Cast", "Identity", "Reshape", "Unsqueeze")
 _ROTATES = ("do_rotary", "rotary_interleaved")
 
 
-def join_rotations(
-    graph: OnnxGraph, attentions: list[onnx.NodeProto], positions: str
-) -> list[Decision]:
+def join_rotations(graph: OnnxGraph, attentions: list[onnx.NodeProto], positions: str) -> None:
     """Change, in place, `attentions` that number their rows as `positions` does."""
     makers = {name: node for node in graph.nodes for name in node.output}
     readers = Counter([*graph.outputs, *(name for node in graph.nodes for name in node.input)])
@@ -47,7 +44,7 @@ def join_rotations(
     gone = {id(node) for node in joined}
     graph.nodes[:] = [node for node in graph.nodes if id(node) not in gone]
     left = sum(node.op_type == "RotaryEmbedding" for node in graph.nodes)
-    told = (
+    for count, taken, reason in (
         (
             len(joined),
             "computed where keys are written and queries are read",
@@ -59,12 +56,9 @@ def join_rotations(
             f"queries and keys turn by other tables or positions than '{positions}', something "
             "else reads them too, or no attention over a cache follows",
         ),
-    )
-    return [
-        Decision(subject=f"{count} rotations", taken=taken, reason=reason)
-        for count, taken, reason in told
-        if count
-    ]
+    ):
+        if count:
+            graph.log.add(f"{count} rotations", taken, reason)
 
 
 def _is_same(makers: Mapping[str, onnx.NodeProto], name: str, positions: str) -> bool:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from adrenoc.base.decision import Decision
 from adrenoc.bundle.decoder_names import PAST_BRANCH
 from adrenoc.importers.onnx.branch import branch_taken, inline_branch
 from adrenoc.importers.onnx.graph import OnnxGraph
 
 
-def take_past_branch(graph: OnnxGraph) -> list[Decision]:
+def take_past_branch(graph: OnnxGraph) -> None:
     """Fix the input that chooses, and have the nodes of the branch with a past in `graph`.
 
     A past of no rows is what the other branch is for.
     """
     if PAST_BRANCH not in graph.constants and all(s.name != PAST_BRANCH for s in graph.inputs):
-        return []
+        return
     graph.inputs = [spec for spec in graph.inputs if spec.name != PAST_BRANCH]
     graph.set_constant(PAST_BRANCH, np.array([True]))
     nodes, taken = [], "is true"
@@ -32,4 +31,4 @@ def take_past_branch(graph: OnnxGraph) -> list[Decision]:
             nodes.append(node)
     graph.nodes = nodes
     reason = "it computes the first tokens too, over a past of no rows"
-    return [Decision(subject=PAST_BRANCH, taken=taken, reason=reason)]
+    graph.log.add(PAST_BRANCH, taken, reason)

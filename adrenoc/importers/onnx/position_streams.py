@@ -15,21 +15,20 @@ from dataclasses import replace
 import numpy as np
 from onnx import helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.bundle.decoder_names import POSITIONS
-from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
+from adrenoc.importers.onnx.graph import OnnxGraph
 
 _STREAMS = "positions/streams"
 _ONLY_OF_STREAMS = ("mrope_section", "mrope_layout")
 """Attributes that say which stream turns which numbers."""
 
 
-def join_streams(graph: OnnxGraph) -> list[Decision]:
+def join_streams(graph: OnnxGraph) -> None:
     """Change `graph` in place, where its positions have an axis of streams."""
-    known = graph.types.get(POSITIONS)
-    if known is None or known.shape is None or len(known.shape) != 3:
-        return []
-    streams, batch, tokens = known.shape
+    extents = graph.shape_of(POSITIONS)
+    if extents is None or len(extents) != 3:
+        return
+    streams, batch, tokens = extents
     turned = 0
     for node in graph.nodes:
         if node.op_type == "MRotaryEmbedding" and node.input[1] == POSITIONS:
@@ -45,14 +44,9 @@ def join_streams(graph: OnnxGraph) -> list[Decision]:
         inputs = [POSITIONS, "positions/extents"]
         graph.nodes.insert(0, helper.make_node("Expand", inputs, [_STREAMS]))
     shape = (batch, tokens)
-    graph.types[POSITIONS] = TensorType(element=known.element, shape=shape)
+    graph.types[POSITIONS] = replace(graph.types[POSITIONS], shape=shape)
     graph.inputs = [
         replace(spec, shape=shape) if spec.name == POSITIONS else spec for spec in graph.inputs
     ]
-    return [
-        Decision(
-            subject=POSITIONS,
-            taken=f"one stream in place of {streams}",
-            reason=f"those of a text are the same; {turned} rotations read it as it is",
-        )
-    ]
+    reason = f"those of a text are the same; {turned} rotations read it as it is"
+    graph.log.add(POSITIONS, f"one stream in place of {streams}", reason)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx
 
-from adrenoc.base.decision import Decision
+from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
 from adrenoc.importers.onnx.graph import (
@@ -38,9 +38,10 @@ def prepare(
     weights: Mapping[str, np.ndarray],
     shapes: Mapping[str, tuple[int, ...]],
     fixed: Sequence[tuple[str, str]],
+    log: DecisionLog,
     suggest: Callable[[OpenInputs], str] = write_options,
-) -> tuple[OnnxGraph, list[Decision]]:
-    """Return the graph with static shapes of its inputs, and what was assumed of these.
+) -> OnnxGraph:
+    """Return the graph with static shapes of its inputs; what is assumed of these goes into `log`.
 
     `weights` are initialisers that `model` lacks the data of.  Inputs that are `fixed` are
     constants.  `suggest` writes the hint of an error for inputs whose
@@ -60,6 +61,7 @@ def prepare(
         inputs=inputs,
         outputs=[value.name for value in source.output],
         opset=opset_of(model),
+        log=log,
     )
     elements = {value.name: value.type.tensor_type.elem_type for value in source.input}
     for spec in graph.inputs:
@@ -78,18 +80,14 @@ def prepare(
                 f"the graph promises the output '{name}', but no node computes it",
                 hint="export the model again",
             )
-    return graph, [*assumed, *tell_fixed(settings, fixed), *_tell_left_out(source, graph)]
+    log.extend([*assumed, *tell_fixed(settings, fixed)])
+    _tell_left_out(source, graph)
+    return graph
 
 
-def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> list[Decision]:
-    kept = {spec.name for spec in graph.inputs}
-    constants = {tensor.name for tensor in source.initializer}
-    return [
-        Decision(
-            subject=value.name,
-            taken="left the input out",
-            reason=f"its shape {list(graph.types[value.name].shape or ())} holds no element",
-        )
-        for value in source.input
-        if value.name not in kept | constants and 0 in (graph.types[value.name].shape or ())
-    ]
+def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> None:
+    known = {spec.name for spec in graph.inputs} | {tensor.name for tensor in source.initializer}
+    for name in (value.name for value in source.input if value.name not in known):
+        shape = graph.shape_of(name) or ()
+        if 0 in shape:
+            graph.log.add(name, "left the input out", f"its shape {list(shape)} holds no element")

@@ -24,7 +24,6 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, array_of, attributes, is_standard
 
 _DOMAIN = "com.microsoft"
@@ -68,18 +67,17 @@ class _Quanta:
         return bool(self.scale_value.size == 1)
 
 
-def fuse_qdq(graph: OnnxGraph) -> list[Decision]:
+def fuse_qdq(graph: OnnxGraph) -> None:
     """Put quantised operators in place of float ones between the two conversions, in `graph`."""
     fuser = _Fuser(graph)
     fuser.run()
-    return [
-        Decision(
-            subject="graph",
-            taken=f"{count} {op} between quantised tensors computed on the integers",
-            reason="as onnxruntime does: sums of integers are exact, and need no conversion",
-        )
-        for op, count in sorted(fuser.fused.items())
-    ] + fuser.left
+    for op, count in sorted(fuser.fused.items()):
+        taken = f"{count} {op} between quantised tensors computed on the integers"
+        reason = "as onnxruntime does: sums of integers are exact, and need no conversion"
+        graph.log.add("graph", taken, reason)
+    for node, reason in fuser.left:
+        taken = f"{node.op_type} between quantised tensors computed on floats"
+        graph.log.add(node.output[0], taken, reason)
 
 
 class _Fuser:
@@ -95,8 +93,8 @@ class _Fuser:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
         self.fused: Counter[str] = Counter()
-        self.left: list[Decision] = []
-        """What could not be fused, where a user would wonder."""
+        self.left: list[tuple[onnx.NodeProto, str]] = []
+        """Products that stay ones of floats between quantised tensors, each with the reason."""
 
     def run(self) -> None:
         fused: dict[int, onnx.NodeProto] = {}
@@ -112,16 +110,6 @@ class _Fuser:
         self._graph.nodes = [fused.get(id(node), node) for node in self._graph.nodes]
         if fused:
             self._graph.drop_unused()
-
-    def note_float(self, node: onnx.NodeProto, reason: str) -> None:
-        """Tell that a product between quantised tensors stays one of floats."""
-        self.left.append(
-            Decision(
-                subject=node.output[0],
-                taken=f"{node.op_type} between quantised tensors computed on floats",
-                reason=reason,
-            )
-        )
 
     # What stands around a node
 
@@ -286,7 +274,7 @@ def _matmul(fuser: _Fuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
     if x is None or weight is None or y is None:
         return None
     if not weight.is_per_tensor and not fuser.is_by_column(weight):
-        fuser.note_float(node, f"the scales of its weight lie along axis {weight.axis}")
+        fuser.left.append((node, f"the scales of its weight lie along axis {weight.axis}"))
         return None
     inputs = [*x.operands, *weight.operands, y.scale, y.zero]
     return _make_node("QLinearMatMul", inputs, node, y.name)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import onnx
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
 from adrenoc.importers.relax.recurrent_call import MOST_UNITS
 from adrenoc.importers.relax.recurrent_cells import GATES
@@ -47,12 +46,14 @@ def can_hold(attrs: Mapping[str, Any], *, keeps_cell: bool) -> bool:
     return not attrs.get("clip", 0.0) and all(n.lower() == "sigmoid" for n in named[::3])
 
 
-def note_steps(graph: OnnxGraph) -> list[Decision]:
-    """Return a decision for each layer that is written out."""
-    return [found for node in graph.nodes if node.op_type in GATES for found in _tell(graph, node)]
+def note_steps(graph: OnnxGraph) -> None:
+    """Log a decision for each layer that is written out."""
+    for node in graph.nodes:
+        if node.op_type in GATES:
+            _note(graph, node)
 
 
-def _tell(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
+def _note(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     given = dict(enumerate(node.input))
     weights = [name for i in CONSTANT_INPUTS if (name := given.get(i))]
     x, recurrence = graph.types.get(node.input[0]), graph.shape_of(given.get(_RECURRENCE, ""))
@@ -65,4 +66,4 @@ def _tell(graph: OnnxGraph, node: onnx.NodeProto) -> Iterator[Decision]:
     )
     if reason is not None:
         subject = next(name for name in node.output if name)
-        yield Decision(subject=subject, taken="a kernel or more for each step", reason=reason)
+        graph.log.add(subject, "a kernel or more for each step", reason)

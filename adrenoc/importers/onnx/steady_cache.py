@@ -18,7 +18,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from adrenoc.base.decision import Decision
 from adrenoc.base.errors import OptionError, UnsupportedOperatorError
 from adrenoc.bundle.decoder_names import (
     FILLED,
@@ -48,7 +47,7 @@ NO_END = 1 << 30
 """The most tokens of a decoder that keeps none of them apart."""
 
 
-def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> list[Decision]:
+def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> None:
     """Change `graph` in place; `caches` are pairs of an input and the output that it is next.
 
     `recurrent` are those of states that every token changes as a whole.
@@ -61,16 +60,17 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> list
     tokens = next(spec for spec in graph.inputs if spec.name == TOKENS).shape[-1]
     past = {name for name, _ in kept}
     rows = _count_rows(graph, caches)
-    opened = join_streams(graph)
-    opened += join_attention(graph, caches, tokens, rows)
-    opened += join_biases(graph, caches, tokens, rows)
-    opened += join_norms(graph)
+    join_streams(graph)
+    join_attention(graph, caches, tokens, rows)
+    join_biases(graph, caches, tokens, rows)
+    join_norms(graph)
     bounds = (0, max(rows - tokens, 0))
     graph.inputs.append(TensorSpec(name=PAST_LENGTH, shape=(1,), dtype="int32", bounds=bounds))
     graph.types[PAST_LENGTH] = TensorType(element=TensorProto.INT32, shape=(1,))
     counted = _know_first_rows(graph)
-    joined = join_rotations(graph, counted, POSITIONS)
-    joined += join_heads(graph, counted)
+    _tell_kept(graph, caches, recurrent, rows, len(counted))
+    join_rotations(graph, counted, POSITIONS)
+    join_heads(graph, counted)
     _check_tables(graph, rows)
     before = [*_mask_nodes(graph, tokens), *_position_nodes(graph, tokens, rows)]
     if tokens == 1:
@@ -87,7 +87,6 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> list
     held = sorted((s for s in graph.inputs if s.name in past), key=lambda s: order[s.name])
     graph.inputs = [*others, *held]
     graph.outputs = [*results, *(present for _, present in kept)]
-    return [*opened, *_tell_kept(caches, recurrent, rows, len(counted)), *joined]
 
 
 def _pick_nodes(graph: OnnxGraph) -> list[onnx.NodeProto]:
@@ -119,27 +118,23 @@ def _count_rows(graph: OnnxGraph, caches: Caches) -> int:
     return max((*masks, *held), default=NO_END)
 
 
-def _tell_kept(caches: Caches, recurrent: Caches, rows: int, counted: int) -> list[Decision]:
-    decisions = []
+def _tell_kept(
+    graph: OnnxGraph, caches: Caches, recurrent: Caches, rows: int, counted: int
+) -> None:
+    reason = "exporters call an input and an output so"
     if caches:
-        decisions.append(
-            Decision(
-                subject=f"{len(caches)} states",
-                taken=f"caches of {rows} rows, written in place",
-                reason=f"exporters call an input and an output so; {counted} operators read "
-                f"{PAST_LENGTH} itself",
-            )
+        graph.log.add(
+            f"{len(caches)} states",
+            f"caches of {rows} rows, written in place",
+            f"{reason}; {counted} operators read {PAST_LENGTH} itself",
         )
     if recurrent:
-        decisions.append(
-            Decision(
-                subject=f"{len(recurrent)} recurrent states",
-                taken="kept from token to token, with copies of earlier ones to go back to",
-                reason="exporters call an input and an output so, and both are of one shape; "
-                "every token changes them as a whole, so prompts go through runs that they fill",
-            )
+        graph.log.add(
+            f"{len(recurrent)} recurrent states",
+            "kept from token to token, with copies of earlier ones to go back to",
+            f"{reason}, and both are of one shape; every token changes them as a whole, so prompts "
+            "go through runs that they fill",
         )
-    return decisions
 
 
 def check_kept(graph: OnnxGraph, caches: Caches) -> None:
