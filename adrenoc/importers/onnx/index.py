@@ -68,10 +68,6 @@ def _scatter_elements(node: Node) -> relax.Expr:
     return result
 
 
-def _scatter_nd(node: Node) -> relax.Expr:
-    return relax.op.scatter_nd(node.inputs[0], node.inputs[1], node.inputs[2], _reduction(node))
-
-
 def _reduction(node: Node) -> str:
     name = node.text("reduction", "none")
     if name not in ("none", "add", "mul", "max", "min"):
@@ -100,14 +96,6 @@ def _one_hot(node: Node) -> relax.Expr:
         for i in (0, 1)
     )
     return relax.op.where(hit, on, off)
-
-
-def _cum_prod(node: Node) -> relax.Expr:
-    return _scan(node, relax.op.cumprod)
-
-
-def _cum_sum(node: Node) -> relax.Expr:
-    return _scan(node, relax.op.cumsum)
 
 
 def _scan(node: Node, scan: Callable[..., relax.Expr]) -> relax.Expr:
@@ -145,13 +133,13 @@ def _trilu(node: Node) -> relax.Expr:
 
 
 INDEX_OPS: dict[str, Callable[[Node], relax.Expr]] = {
-    "CumProd": _cum_prod,
-    "CumSum": _cum_sum,
+    "CumProd": lambda node: _scan(node, relax.op.cumprod),
+    "CumSum": lambda node: _scan(node, relax.op.cumsum),
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "OneHot": _one_hot,
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
-    "ScatterND": _scatter_nd,
+    "ScatterND": lambda node: relax.op.scatter_nd(*node.inputs[:3], _reduction(node)),
     "Trilu": _trilu,
 }

@@ -167,11 +167,6 @@ def _eye_like(node: Node) -> relax.Expr:
     return make_constant(np.eye(rows, columns, int(node.attrs.get("k", 0)), dtype=dtype))
 
 
-def _size(node: Node) -> relax.Expr:
-    """TVM: a vector of one element."""
-    return make_constant(np.array(int(np.prod(node.shape())), np.int64))
-
-
 def _shape(node: Node) -> relax.Expr:
     """TVM: asks at run time."""
     window = slice(node.attrs.get("start", 0), node.attrs.get("end"))
@@ -241,7 +236,7 @@ MATH_OPS: dict[str, Callable[[Node], relax.Expr]] = {
     "ReverseSequence": _reverse_sequence,
     "Shape": _shape,
     "Sign": _sign,
-    "Size": _size,
+    "Size": lambda node: make_constant(np.array(int(np.prod(node.shape())), np.int64)),
     "Softmax": _softmax(relax.op.nn.softmax),
     "ThresholdedRelu": _thresholded_relu,
     "Unsqueeze": _unsqueeze,

@@ -17,7 +17,7 @@ from adrenoc.importers.onnx.node import Node
 from adrenoc.importers.relax.values import dtype_of, make_constant
 
 Convert = Callable[[Node], relax.Expr]
-Map = Callable[[Node, relax.Expr], relax.Expr]
+Map = Callable[[relax.Expr], relax.Expr]
 Fold = Callable[..., relax.Expr]
 
 _ENDS = np.iinfo(np.int32)
@@ -31,29 +31,15 @@ def _axes_of(node: Node) -> list[int]:
     return list(range(len(node.shape())))
 
 
-def _same(node: Node, x: relax.Expr) -> relax.Expr:
+def _same(x: relax.Expr) -> relax.Expr:
     return x
 
 
-def _absolute(node: Node, x: relax.Expr) -> relax.Expr:
-    return relax.op.abs(x)
+def _square(x: relax.Expr) -> relax.Expr:
+    return x * x
 
 
-def _square(node: Node, x: relax.Expr) -> relax.Expr:
-    """Square; integers end where a result does, so that a sum of them stays in 64 bits."""
-    square = x * x
-    return _end(node, square) if dtype_of(node.inputs[0]) == "int32" else square
-
-
-def _root(node: Node, x: relax.Expr) -> relax.Expr:
-    return relax.op.sqrt(x)
-
-
-def _log(node: Node, x: relax.Expr) -> relax.Expr:
-    return relax.op.log(x)
-
-
-def _end(node: Node, x: relax.Expr) -> relax.Expr:
+def _end(x: relax.Expr) -> relax.Expr:
     """End an int64 where an int32 does."""
     least, most = (make_constant(np.array(end, np.int64)) for end in (_ENDS.min, _ENDS.max))
     return relax.op.minimum(relax.op.maximum(x, least), most)
@@ -67,10 +53,11 @@ def _fold(fold: Fold, before: Map = _same, after: Map = _same) -> Convert:
         dtype = dtype_of(x)
         if dtype == "int32":
             x = node.emit(x.astype("int64"))
-        x = before(node, x)
-        folded = _of_int32(node, fold)(x, axes, keepdims) if axes else x
-        folded = after(node, folded)
-        return _end(node, folded).astype(dtype) if dtype == "int32" else folded
+        x = before(x)
+        if before is _square and dtype == "int32":  # so that a sum of them stays in 64 bits
+            x = _end(x)
+        folded = after(_of_int32(node, fold)(x, axes, keepdims) if axes else x)
+        return _end(folded).astype(dtype) if dtype == "int32" else folded
 
     return convert
 
@@ -116,11 +103,10 @@ def _log_sum_exp(node: Node) -> relax.Expr:
     if not axes:
         return x
     most = relax.op.max(x, axes, True)
-    infinite = relax.op.isinf(most)
-    taken = relax.op.where(infinite, node.like(0), most)
-    total = _log(node, node.emit(relax.op.sum(relax.op.exp(x - taken), axes, True)))
+    taken = relax.op.where(relax.op.isinf(most), node.like(0), most)
+    total = relax.op.log(relax.op.sum(relax.op.exp(x - taken), axes, True))
     result = total + taken
-    return result if node.attrs.get("keepdims", 1) else relax.op.squeeze(node.emit(result), axes)
+    return result if node.attrs.get("keepdims", 1) else relax.op.squeeze(result, axes)
 
 
 def _extreme(fold: Fold) -> Convert:
@@ -166,9 +152,9 @@ def _place_of(fold: Fold, loser: float) -> Convert:
 REDUCTION_OPS: dict[str, Convert] = {
     "ArgMax": _place_of(relax.op.argmax, -np.inf),
     "ArgMin": _place_of(relax.op.argmin, np.inf),
-    "ReduceL1": _fold(relax.op.sum, _absolute),
-    "ReduceL2": _fold(relax.op.sum, _square, _root),
-    "ReduceLogSum": _fold(relax.op.sum, after=_log),
+    "ReduceL1": _fold(relax.op.sum, relax.op.abs),
+    "ReduceL2": _fold(relax.op.sum, _square, relax.op.sqrt),
+    "ReduceLogSum": _fold(relax.op.sum, after=relax.op.log),
     "ReduceLogSumExp": _log_sum_exp,
     "ReduceMax": _extreme(relax.op.max),
     "ReduceMean": _fold(relax.op.mean),

@@ -89,17 +89,11 @@ def _quanta(node: Node, total: relax.Expr, scale: Any, bias_index: int) -> Quant
     return Quanta(expr=total, scale=scale, by_fifteen_bits=words and not short)
 
 
-def _conv2d(node: Node) -> Result:
-    return _convolution(node, [1, 2, 3, 0], node.shape()[3] // node.shape(1)[3])
-
-
-def _depthwise(node: Node) -> Result:
-    """Return the filter [1, h, w, c * m]: m results in a row for each of c channels."""
-    return _convolution(node, [1, 2, 0, 3], node.shape()[3])
-
-
 def _convolution(node: Node, axes: list[int], groups: int) -> Result:
-    """Return a convolution whose filter's `axes` are those of HWIO."""
+    """Return a convolution whose filter's `axes` are those of HWIO.
+
+    That of a depthwise one is [1, h, w, c * m]: m results in a row for each of c channels.
+    """
     x, weight, scale = _operands(node, 0, 1)
     strides, dilations = node.steps("Stride{}"), node.steps("Dilation{}Factor")
     pads = pads_of(node, node.shape()[1:3], node.shape(1)[1:3], strides, dilations)
@@ -245,10 +239,10 @@ def _batch_matmul(node: Node) -> Result:
 
 CONV_OPS: dict[str, Convert] = {
     "BATCH_MATMUL": _batch_matmul,
-    "CONV_2D": _conv2d,
+    "CONV_2D": lambda node: _convolution(node, [1, 2, 3, 0], node.shape()[3] // node.shape(1)[3]),
     "CONV_3D": _conv3d,
     "CONV_3D_TRANSPOSE": _conv3d_transpose,
-    "DEPTHWISE_CONV_2D": _depthwise,
+    "DEPTHWISE_CONV_2D": lambda node: _convolution(node, [1, 2, 0, 3], node.shape()[3]),
     "FULLY_CONNECTED": _fully_connected,
     "TRANSPOSE_CONV": _transpose_conv,
 }

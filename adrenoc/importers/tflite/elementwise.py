@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, static_shape
+from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.node import Node, Result
 from adrenoc.importers.tflite.quant import Quanta
 
@@ -181,10 +181,6 @@ def _gelu(node: Node) -> Result:
     return op(node.real())
 
 
-def _sign(node: Node) -> Result:
-    return relax.op.sign(node.real())
-
-
 def _cast(node: Node) -> Result:
     """From integers as they are stored: a cast does not look at scales."""
     wanted = node.results[0].dtype
@@ -228,10 +224,6 @@ def _requantise(node: Node) -> Result:
     return Quanta(expr=node.data(), scale=info.scales, is_integer=True)
 
 
-def _dequantise(node: Node) -> Result:
-    return node.real()
-
-
 def _real_part(number: int) -> Convert:
     """Complex numbers are at hand as pairs along a further axis."""
 
@@ -243,18 +235,6 @@ def _real_part(number: int) -> Convert:
     return convert
 
 
-def _complex_abs(node: Node) -> Result:
-    return relax.op.sqrt(relax.op.sum(node.data() * node.data(), [len(node.shape()) - 1]))
-
-
-def _zeros_like(node: Node) -> Result:
-    return make_constant(np.zeros(static_shape(node.data()) or (), node.dtype()))
-
-
-def _right_shift(node: Node) -> Result:
-    return relax.op.right_shift(node.data(0), node.data(1))
-
-
 ELEMENTWISE_OPS: dict[str, Convert] = {
     "ABS": _unary(relax.op.abs),
     "ADD": _sum(relax.op.add),
@@ -263,9 +243,9 @@ ELEMENTWISE_OPS: dict[str, Convert] = {
     "BITWISE_XOR": _binary(relax.op.bitwise_xor),
     "CAST": _cast,
     "CEIL": _unary(relax.op.ceil),
-    "COMPLEX_ABS": _complex_abs,
+    "COMPLEX_ABS": lambda node: relax.op.sqrt(relax.op.sum(node.data() * node.data(), [-1])),
     "COS": _unary(relax.op.cos),
-    "DEQUANTIZE": _dequantise,
+    "DEQUANTIZE": lambda node: node.real(),
     "DIV": _divide,
     "ELU": _elu,
     "EQUAL": _compare(relax.op.equal),
@@ -300,17 +280,17 @@ ELEMENTWISE_OPS: dict[str, Convert] = {
     "RELU6": _clip(0.0, 6.0),
     "RELU_0_TO_1": _clip(0.0, 1.0),
     "RELU_N1_TO_1": _clip(-1.0, 1.0),
-    "RIGHT_SHIFT": _right_shift,
+    "RIGHT_SHIFT": lambda node: relax.op.right_shift(node.data(0), node.data(1)),
     "ROUND": _unary(relax.op.round),
     "RSQRT": _unary(relax.op.rsqrt),
     "SELECT": _select,
     "SELECT_V2": _select,
-    "SIGN": _sign,
+    "SIGN": _unary(relax.op.sign),
     "SIN": _unary(relax.op.sin),
     "SQRT": _unary(relax.op.sqrt),
     "SQUARE": lambda node: node.real() * node.real(),
     "SQUARED_DIFFERENCE": _squared_difference,
     "SUB": _sum(relax.op.subtract),
     "TANH": _unary(relax.op.tanh),
-    "ZEROS_LIKE": _zeros_like,
+    "ZEROS_LIKE": lambda node: make_constant(np.zeros(node.shape(), node.dtype())),
 }

@@ -62,10 +62,6 @@ def _take_by_batch(node: Node, index: relax.Expr, axis: int, batch: int) -> rela
     return relax.op.permute_dims(found, final)
 
 
-def _gather_nd(node: Node) -> Result:
-    return node.move(relax.op.gather_nd(node.data(), _index(node, 1, "int64")))
-
-
 def _scatter_nd(node: Node) -> Result:
     """Into zeros; what falls on one place is summed."""
     check_grown(math.prod(node.ints(2)))
@@ -204,11 +200,6 @@ def _known(node: Node) -> np.ndarray:
     return node.constant(0)
 
 
-def _where(node: Node) -> Result:
-    """Return the places of what is true: how many there are must be known."""
-    return make_constant(np.argwhere(_known(node)).astype(np.int64))
-
-
 def _unique(node: Node) -> list[Result]:
     """In the order of first appearance; how many there are must be known."""
     values, first, back = np.unique(_known(node), return_index=True, return_inverse=True)
@@ -260,7 +251,7 @@ INDEX_OPS: dict[str, Convert] = {
     "EMBEDDING_LOOKUP": _embedding_lookup,
     "EMBEDDING_LOOKUP_SPARSE": _embedding_lookup_sparse,
     "GATHER": _gather,
-    "GATHER_ND": _gather_nd,
+    "GATHER_ND": lambda node: node.move(relax.op.gather_nd(node.data(), _index(node, 1, "int64"))),
     "HASHTABLE_LOOKUP": _hashtable_lookup,
     "MATRIX_DIAG": _matrix_diagonal,
     "MATRIX_SET_DIAG": _matrix_set_diagonal,
@@ -274,5 +265,5 @@ INDEX_OPS: dict[str, Convert] = {
     "UNSORTED_SEGMENT_MIN": _segment,
     "UNSORTED_SEGMENT_PROD": _segment,
     "UNSORTED_SEGMENT_SUM": _segment,
-    "WHERE": _where,
+    "WHERE": lambda node: make_constant(np.argwhere(_known(node)).astype(np.int64)),
 }

@@ -49,14 +49,6 @@ def _squeeze(node: Node) -> Result:
     return node.move(relax.op.reshape(node.data(), shape))
 
 
-def _expand_dims(node: Node) -> Result:
-    return node.move(relax.op.expand_dims(node.data(), int(node.scalar(1))))
-
-
-def _transpose(node: Node) -> Result:
-    return node.move(relax.op.permute_dims(node.data(), node.ints(1)))
-
-
 def _join(node: Node, parts: Sequence[relax.Expr], axis: int) -> Result:
     return node.move(relax.op.concat(list(parts), axis=axis))
 
@@ -181,25 +173,9 @@ def _tile(node: Node) -> Result:
     return node.move(x)
 
 
-def _broadcast_to(node: Node) -> Result:
-    return node.move(relax.op.broadcast_to(node.data(), node.ints(1)))
-
-
 def _broadcast_args(node: Node) -> Result:
     shape = np.broadcast_shapes(tuple(node.ints(0)), tuple(node.ints(1)))
     return node.like(shape)
-
-
-def _fill(node: Node) -> Result:
-    return node.move(relax.op.broadcast_to(node.data(1), node.ints(0)), 1)
-
-
-def _shape(node: Node) -> Result:
-    return make_constant(np.asarray(node.shape()).astype(node.results[0].dtype))
-
-
-def _rank(node: Node) -> Result:
-    return make_constant(np.asarray(len(node.shape()), np.int32))
 
 
 def _range(node: Node) -> Result:
@@ -315,29 +291,29 @@ def _dilate(node: Node) -> Result:
 MOVE_OPS: dict[str, Convert] = {
     "BATCH_TO_SPACE_ND": _batch_to_space,
     "BROADCAST_ARGS": _broadcast_args,
-    "BROADCAST_TO": _broadcast_to,
+    "BROADCAST_TO": lambda node: node.move(relax.op.broadcast_to(node.data(), node.ints(1))),
     "CONCATENATION": _concat,
     "DENSIFY": lambda node: node.move(node.data()),
     "DEPTH_TO_SPACE": _depth_to_space,
     "DILATE": _dilate,
-    "EXPAND_DIMS": _expand_dims,
-    "FILL": _fill,
+    "EXPAND_DIMS": lambda node: node.move(relax.op.expand_dims(node.data(), int(node.scalar(1)))),
+    "FILL": lambda node: node.move(relax.op.broadcast_to(node.data(1), node.ints(0)), 1),
     "MIRROR_PAD": _mirror_pad,
     "PACK": _pack,
     "PAD": _pad,
     "PADV2": _pad,
     "RANGE": _range,
-    "RANK": _rank,
+    "RANK": lambda node: make_constant(np.asarray(len(node.shape()), np.int32)),
     "RESHAPE": _reshape,
     "REVERSE_SEQUENCE": _reverse_sequence,
     "REVERSE_V2": _reverse,
-    "SHAPE": _shape,
+    "SHAPE": lambda node: make_constant(np.asarray(node.shape()).astype(node.results[0].dtype)),
     "SPACE_TO_BATCH_ND": _space_to_batch,
     "SPACE_TO_DEPTH": _space_to_depth,
     "SPLIT": _split,
     "SPLIT_V": _split_v,
     "SQUEEZE": _squeeze,
     "TILE": _tile,
-    "TRANSPOSE": _transpose,
+    "TRANSPOSE": lambda node: node.move(relax.op.permute_dims(node.data(), node.ints(1))),
     "UNPACK": _unpack,
 }

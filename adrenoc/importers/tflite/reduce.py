@@ -144,10 +144,6 @@ def _softmax(node: Node) -> Result:
     return relax.op.nn.softmax(x, axis=-1)
 
 
-def _log_softmax(node: Node) -> Result:
-    return relax.op.nn.log_softmax(node.real(), axis=-1)
-
-
 def _l2_normalisation(node: Node) -> Result:
     """Over the last axis."""
     x = node.real()
@@ -178,7 +174,7 @@ REDUCE_OPS: dict[str, Convert] = {
     "L2_NORMALIZATION": _l2_normalisation,
     "L2_POOL_2D": _l2_pool,
     "LOCAL_RESPONSE_NORMALIZATION": _local_response,
-    "LOG_SOFTMAX": _log_softmax,
+    "LOG_SOFTMAX": lambda node: relax.op.nn.log_softmax(node.real(), axis=-1),
     "MAX_POOL_2D": _max_pool,
     "MEAN": _mean,
     "REDUCE_ALL": _logical(relax.op.min),
