@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax
 
+from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.importers.relax.values import UniqueNames, emit_named
 
@@ -27,7 +28,8 @@ class Binding:
 class FlatFunction:
     """Parameters, bindings in order, and what the function returns.
 
-    `aliases` holds better names for variables that have no name of their own.
+    `aliases` holds better names for variables that have no name of their own, `log` what those
+    decided that rewrote it.
     """
 
     params: list[relax.Var]
@@ -35,6 +37,7 @@ class FlatFunction:
     result: relax.Expr
     names: UniqueNames = field(default_factory=UniqueNames)
     aliases: dict[relax.Var, str] = field(default_factory=dict)
+    log: DecisionLog = field(default_factory=DecisionLog)
 
     def name(self, var: relax.Var) -> str:
         """Return what `var` will be called in the end, names that are taken aside."""

@@ -16,7 +16,6 @@ from itertools import zip_longest
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.relax.flat import FlatFunction, variables
 from adrenoc.importers.relax.values import static_shape
 from adrenoc.ir.layout import LANES
@@ -50,7 +49,6 @@ class OrderPlan:
 
     flat: FlatFunction
     moves: dict[relax.Var, Moved]
-    decisions: list[Decision] = field(default_factory=list)
     bins: list[relax.Var] = field(default_factory=list)
     orders: dict[relax.Var, Slots] = field(default_factory=dict)
     parts: dict[relax.Var, list[tuple[relax.Var, int, int]]] = field(default_factory=dict)
@@ -85,13 +83,11 @@ class OrderPlan:
                     self._fixed.add(var)
         for bin_ in self.bins:
             places = self.orders[bin_].channels.size if bin_ in self.orders else 0
-            self.decisions.append(
-                Decision(
-                    subject=self.flat.name(bin_),
-                    taken=f"put together of {len(self.parts[bin_])} ranges",
-                    reason=f"its {len(self.moves[bin_].units)} channels lie side by side where "
-                    f"they are made, in {places} places",
-                )
+            count = len(self.moves[bin_].units)
+            self.flat.log.add(
+                self.flat.name(bin_),
+                f"put together of {len(self.parts[bin_])} ranges",
+                f"its {count} channels lie side by side where they are made, in {places} places",
             )
         return True
 
@@ -279,14 +275,9 @@ class OrderPlan:
         for bin_ in self.bins:
             used = len(self.moves[bin_].units)
             if bin_ in self.orders and self.orders[bin_].channels.size > MOST_PADDING * used:
-                self.decisions.append(
-                    Decision(
-                        subject=self.flat.name(bin_),
-                        taken="its channels are moved",
-                        reason=f"its {used} channels would take {self.orders[bin_].channels.size} "
-                        "places in blocks of four",
-                    )
-                )
+                places = self.orders[bin_].channels.size
+                reason = f"its {used} channels would take {places} places in blocks of four"
+                self.flat.log.add(self.flat.name(bin_), "its channels are moved", reason)
                 return {bin_}
         needed = {self.origin(r) for b in self.bins if self._is_needed(b) for r in self._roots(b)}
         grown = True

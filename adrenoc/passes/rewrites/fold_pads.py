@@ -11,7 +11,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from adrenoc.base.decision import Decision
+from adrenoc.base.decision import DecisionLog
 from adrenoc.importers.relax.flat import Binding, FlatFunction, flatten, rebuild, replace_main
 from adrenoc.importers.relax.values import op_name, static_shape
 
@@ -19,29 +19,27 @@ _CONVOLUTIONS = {"relax.nn.conv1d": "W", "relax.nn.conv2d": "HW"}
 """And the axes along which they are padded."""
 
 
-def fold_pads(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
+def fold_pads(module: tvm.IRModule) -> tuple[tvm.IRModule, DecisionLog]:
     """Let convolutions in `main` pad what a pad of zeros before them does."""
     flat = flatten(module["main"])
-    decisions: list[Decision] = []
     values: dict[relax.Var, relax.Expr] = {}
     bindings = []
     for binding in flat.bindings:
-        value = _fold_pad(flat, binding.value, values, decisions)
+        value = _fold_pad(flat, binding.value, values)
         values[binding.var] = value
         bindings.append(Binding(var=binding.var, value=value))
-    if not decisions:
-        return module, []
+    if not flat.log:
+        return module, flat.log
     flat.bindings = bindings
     flat.drop_unused()
     main, _ = rebuild(flat)
-    return replace_main(module, main), decisions
+    return replace_main(module, main), flat.log
 
 
 def _fold_pad(
     flat: FlatFunction,
     value: relax.Expr,
     values: dict[relax.Var, relax.Expr],
-    decisions: list[Decision],
 ) -> relax.Expr:
     """Return the convolution on what the pad before it reads; anything else as it is."""
     letters = _CONVOLUTIONS.get(op_name(value))
@@ -53,13 +51,9 @@ def _fold_pad(
         widths = _zeros(pad, str(value.attrs.data_layout), letters)
         if widths is None:
             break
-        decisions.append(
-            Decision(
-                subject=flat.name(source),
-                taken="zeros that its convolution reads beyond the edges",
-                reason=f"{widths[0]} before and {widths[1]} after along {letters}",
-            )
-        )
+        taken = "zeros that its convolution reads beyond the edges"
+        reason = f"{widths[0]} before and {widths[1]} after along {letters}"
+        flat.log.add(flat.name(source), taken, reason)
         value = _pad_convolution(value, pad.args[0], widths)
         source = pad.args[0]
     return value

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.relax.flat import Binding, FlatFunction
 from adrenoc.importers.relax.values import (
     constant_value,
@@ -33,13 +32,12 @@ _LINEAR = {
 }
 
 
-def fold_scales(flat: FlatFunction) -> list[Decision]:
+def fold_scales(flat: FlatFunction) -> None:
     """Fold multiplications and additions of constants, in place."""
     folder = _Folder(flat)
     for index in range(len(flat.bindings)):
         folder.visit(index)
     flat.drop_unused()
-    return folder.decisions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,6 @@ class _Folder:
         self.flat = flat
         self.uses = flat.uses()
         self.where = {b.var: i for i, b in enumerate(flat.bindings)}
-        self.decisions: list[Decision] = []
         self._rounded = flat.find_rounded()
         """What is rounded to integers: weights of integers before it stay integers, and exact."""
 
@@ -86,12 +83,10 @@ class _Folder:
             self.uses[inner.var] = 0
         else:
             return
-        self.decisions.append(
-            Decision(
-                subject=self.flat.name(inner.var),
-                taken="folded a factor into the constants before it",
-                reason="both are constant, and nothing else reads the result between",
-            )
+        self.flat.log.add(
+            self.flat.name(inner.var),
+            "folded a factor into the constants before it",
+            "both are constant, and nothing else reads the result between",
         )
 
     def _fold_offset(self, index: int, binding: Binding) -> None:

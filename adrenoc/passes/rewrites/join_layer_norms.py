@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.relax.flat import Binding, FlatFunction, variables
 from adrenoc.importers.relax.values import (
     constant_value,
@@ -48,8 +47,8 @@ class _Norm:
     """Whether the variable is the root, by which is divided, and not one over it."""
 
 
-def join_layer_norms(flat: FlatFunction) -> list[Decision]:
-    """Change `flat` in place."""
+def join_layer_norms(flat: FlatFunction) -> None:
+    """Put one operator in the place of each layer norm of `flat`."""
     finder = _Finder(flat)
     found: dict[int, list[Binding]] = {}
     for index, binding in enumerate(flat.bindings):
@@ -57,19 +56,14 @@ def join_layer_norms(flat: FlatFunction) -> list[Decision]:
         if norm is not None:
             found.update(finder.results(index, binding.var, norm))
     if not found:
-        return []
+        return
     bindings: list[Binding] = []
     for index, binding in enumerate(flat.bindings):
         bindings.extend(found.get(index, [binding]))
     flat.bindings = bindings
     flat.drop_unused()
-    return [
-        Decision(
-            subject=f"{len(found)} layer norms",
-            taken="are one operator each",
-            reason="their means, deviations, gains and offsets were operators of their own",
-        )
-    ]
+    reason = "their means, deviations, gains and offsets were operators of their own"
+    flat.log.add(f"{len(found)} layer norms", "are one operator each", reason)
 
 
 class _Finder:

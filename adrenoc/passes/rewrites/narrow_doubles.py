@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.relax.flat import Binding, FlatFunction, substitute, variables
 from adrenoc.importers.relax.values import (
     constant_value,
@@ -52,23 +51,21 @@ class _Product:
 _Found = dict[relax.Var, _Product]
 
 
-def narrow_doubles(flat: FlatFunction) -> list[Decision]:
+def narrow_doubles(flat: FlatFunction) -> None:
     """Compute what is described above in single precision, in place."""
     found = _find(flat)
     _keep_safe(flat, found)
     rounds = [b.var for b in flat.bindings if b.var in found and op_name(b.value) == "relax.round"]
     if not rounds:
-        return []
+        return
     _rewrite(flat, found)
     flat.drop_unused()
-    return [
-        Decision(
-            subject=flat.name(rounds[0]),
-            taken=f"{len(found)} operators in double computed in float32",
-            reason="they scale and round to whole numbers, where a result may be one off if it "
-            "lies half way; the GPU has no doubles",
-        )
-    ]
+    flat.log.add(
+        flat.name(rounds[0]),
+        f"{len(found)} operators in double computed in float32",
+        "they scale and round to whole numbers, where a result may be one off if it lies half "
+        "way; the GPU has no doubles",
+    )
 
 
 def _find(flat: FlatFunction) -> _Found:

@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 from tvm import relax
 
-from adrenoc.base.decision import Decision
 from adrenoc.importers.relax.flat import Binding, FlatFunction
 from adrenoc.importers.relax.values import op_name, static_shape
 
@@ -34,21 +33,16 @@ Join = Callable[[relax.Expr, int], relax.Expr]
 _JOINS: dict[str, Join] = {"relax.concat": relax.op.concat, "relax.stack": relax.op.stack}
 
 
-def nest_concats(flat: FlatFunction) -> list[Decision]:
+def nest_concats(flat: FlatFunction) -> None:
     """Nest the concatenations of `flat` that have too many operands, in place."""
-    decisions: list[Decision] = []
     bindings: list[Binding] = []
     for binding in flat.bindings:
         value, join = binding.value, _join_of(binding.value)
         parts = list(value.args[0].fields) if join is not None else []
         if join is not None and len(parts) > MOST_PARTS and len(parts) > _most(parts, value):
-            decisions.append(
-                Decision(
-                    subject=flat.name(binding.var),
-                    taken=f"concatenated in groups of {MOST_PARTS}",
-                    reason=f"it has {len(parts)} operands: too many arguments for one kernel",
-                )
-            )
+            reason = f"it has {len(parts)} operands: too many arguments for one kernel"
+            taken = f"concatenated in groups of {MOST_PARTS}"
+            flat.log.add(flat.name(binding.var), taken, reason)
             axis = _axis(binding)
             while len(parts) > MOST_PARTS:
                 parts = _group_parts(flat, binding, parts, join, bindings)
@@ -56,7 +50,6 @@ def nest_concats(flat: FlatFunction) -> list[Decision]:
             value = relax.op.concat(relax.Tuple(parts), axis)
         bindings.append(Binding(var=binding.var, value=value))
     flat.bindings = bindings
-    return decisions
 
 
 def _join_of(value: relax.Expr) -> Join | None:

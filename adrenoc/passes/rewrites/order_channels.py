@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import tvm
 from tvm import relax
 
-from adrenoc.base.decision import Decision
+from adrenoc.base.decision import DecisionLog
 from adrenoc.importers.relax.flat import (
     Binding,
     flatten,
@@ -34,16 +34,16 @@ from adrenoc.passes.rewrites.channel_plan import OrderPlan
 from adrenoc.passes.rewrites.channel_slots import reorder_call
 
 
-def order_channels(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
+def order_channels(module: tvm.IRModule) -> tuple[tvm.IRModule, DecisionLog]:
     """Choose orders of channels for `main`, and rewrite it."""
     flat = flatten(module["main"])
     plan = OrderPlan(flat=flat, moves=find_moves(flat))
     if not plan.settle():
-        return module, plan.decisions
+        return module, flat.log
     _Writer(plan).write()
     flat.drop_unused()
     main, _ = rebuild(flat)
-    return replace_main(module, main), plan.decisions
+    return replace_main(module, main), flat.log
 
 
 class _Writer:

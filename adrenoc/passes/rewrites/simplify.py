@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from adrenoc.base.decision import Decision
+from adrenoc.base.decision import DecisionLog
 from adrenoc.importers.relax.flat import (
     Binding,
     FlatFunction,
@@ -39,29 +39,23 @@ from adrenoc.passes.rewrites.nest_concats import nest_concats
 from adrenoc.passes.rewrites.parts_of_concat import parts_within
 
 
-def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, list[Decision]]:
-    """Simplify `main` of `module`.
+def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, DecisionLog]:
+    """Simplify `main` of `module`; return it with what was decided.
 
     Raises:
         UnsupportedOperatorError: it holds control flow or run-time shapes.
     """
     flat = flatten(module["main"])
-    cleaner = _Cleaner(flat)
-    cleaner.run()
-    decisions = cleaner.decisions
+    _Cleaner(flat).run()
     dropped = flat.drop_unused()
     if dropped:
-        decisions.append(
-            Decision(
-                subject="main", taken=f"dropped {dropped} bindings", reason="nothing reads them"
-            )
-        )
-    decisions += narrow_doubles(flat)
-    decisions += join_layer_norms(flat)
-    decisions += fold_scales(flat)
-    decisions += nest_concats(flat)
+        flat.log.add("main", f"dropped {dropped} bindings", "nothing reads them")
+    narrow_doubles(flat)
+    join_layer_norms(flat)
+    fold_scales(flat)
+    nest_concats(flat)
     main, _ = rebuild(flat)
-    return replace_main(module, main), decisions
+    return replace_main(module, main), flat.log
 
 
 # Names that TVM's block builder makes up.
@@ -75,7 +69,6 @@ class _Cleaner:
 
     def __init__(self, flat: FlatFunction) -> None:
         self.flat = flat
-        self.decisions: list[Decision] = []
         self._env: dict[relax.Var, relax.Expr] = {}
         self._values: dict[relax.Var, relax.Expr] = {}
         self._kept: list[Binding] = []
@@ -302,11 +295,7 @@ def _broadcast(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Exp
 
 
 def _dropout(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> list[relax.Expr]:
-    cleaner.decisions.append(
-        Decision(
-            subject=cleaner.flat.name(var), taken="removed dropout", reason="it passes its input on"
-        )
-    )
+    cleaner.flat.log.add(cleaner.flat.name(var), "removed dropout", "it passes its input on")
     return [call.args[0], call.args[0]]
 
 
