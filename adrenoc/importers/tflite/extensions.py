@@ -5,7 +5,7 @@
 
     def hard_shrink(node):                              # an `adrenoc.importers.tflite.node.Node`
         x = node.real(0)                                # an input, as a Relax expression in float
-        far = node.emit(relax.op.greater(node.emit(relax.op.abs(x)), relax.const(0.5)))
+        far = relax.op.abs(x) > relax.const(0.5)
         return relax.op.where(far, x, relax.const(0.0))
 
 What it returns takes the place of the operator, and is compiled, fused and placed as all else is:
