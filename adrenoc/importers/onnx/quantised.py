@@ -39,8 +39,7 @@ def _subtract_zero(node: Node, index: int, zero_index: int, axis: int | None = N
     if value is not None and zero_value is not None:
         zeros = _lay_along(zero_value.astype(np.float32), axis, rank)
         return make_constant(value.astype(np.float32) - zeros)
-    zeros = _spread(node, _cast_to_float(node, zero), axis, rank)
-    return node.emit(_cast_to_float(node, x) - zeros)
+    return node.emit(_cast_to_float(node, x) - _spread(_cast_to_float(node, zero), axis, rank))
 
 
 def _lay_along(values: np.ndarray, axis: int | None, rank: int) -> np.ndarray:
@@ -49,7 +48,7 @@ def _lay_along(values: np.ndarray, axis: int | None, rank: int) -> np.ndarray:
     return values.reshape([-1 if a == axis % rank else 1 for a in range(rank)])
 
 
-def _spread(node: Node, expr: relax.Expr, axis: int | None, rank: int) -> relax.Expr:
+def _spread(expr: relax.Expr, axis: int | None, rank: int) -> relax.Expr:
     """Return a vector of one value a channel, shaped to meet a tensor of this rank."""
     shape = static_shape(expr) or ()
     if int(np.prod(shape)) == 1:
@@ -86,7 +85,7 @@ def _qlinear_conv(node: Node) -> relax.Expr:
         _subtract_zero(node, 3, 5, axis=0),
         None if bias is None else _cast_to_float(node, bias),
     )
-    scale = _spread(node, _cast_to_float(node, node.inputs[4]), 1, rank)
+    scale = _spread(_cast_to_float(node, node.inputs[4]), 1, rank)
     factor = _cast_to_float(node, node.inputs[1]) * scale
     return _requantise(node, total, factor, 6, 7)
 
@@ -105,8 +104,8 @@ def _qlinear_matmul(node: Node) -> relax.Expr:
     a, b = _subtract_zero(node, 0, 2, axis=-2), _subtract_zero(node, 3, 5, axis=-1)
     total = node.emit(relax.op.matmul(a, b))
     rank = len(static_shape(total) or ())
-    by_row = _spread(node, _cast_to_float(node, node.inputs[1]), -2, rank)
-    factor = by_row * _spread(node, _cast_to_float(node, node.inputs[4]), -1, rank)
+    by_row = _spread(_cast_to_float(node, node.inputs[1]), -2, rank)
+    factor = by_row * _spread(_cast_to_float(node, node.inputs[4]), -1, rank)
     return _requantise(node, total, factor, 6, 7)
 
 
@@ -118,7 +117,7 @@ def _blocks(node: Node, expr: relax.Expr) -> relax.Expr:
     if block:
         numbers = make_constant((np.arange(shape[axis]) // block).astype(np.int32))
         return relax.op.take(expr, numbers, axis=axis % len(shape), mode="clip")
-    return _spread(node, expr, axis if len(own) == 1 else None, len(shape))
+    return _spread(expr, axis if len(own) == 1 else None, len(shape))
 
 
 def dequantize(node: Node) -> relax.Expr:

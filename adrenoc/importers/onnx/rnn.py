@@ -184,7 +184,7 @@ def _run(
     batch_first: bool,
 ) -> tuple[list[relax.Expr], State]:
     """Return the outputs of all steps in order, and the last state, of one direction."""
-    d = _direction(node, kind, x, number, steps, batch)
+    d = _direction(node, kind, x, number)
     state = _initial(node, kind, d.hidden, number, batch, batch_first)
     lengths = node.input(4)
     zero = make_constant(np.zeros((), np.float32))
@@ -205,9 +205,7 @@ def _run(
     return outputs, state
 
 
-def _direction(
-    node: Node, kind: _Kind, x: relax.Expr, number: int, steps: int, batch: int
-) -> _Direction:
+def _direction(node: Node, kind: _Kind, x: relax.Expr, number: int) -> _Direction:
     hidden = node.shape(2)[-1]
 
     def take_direction(index: int) -> relax.Expr | None:
@@ -267,7 +265,7 @@ def _activations(node: Node, kind: _Kind, number: int) -> list[Activation]:
     limit = float(node.attrs.get("clip", 0.0))
     found = [_ACTIVATIONS[name] for name in _activation_names(node, kind, number)]
     gates = len(found) - (kind.states == 2)
-    return [_clip(node, one, limit) for one in found[:gates]] + found[gates:]
+    return [_clip(one, limit) for one in found[:gates]] + found[gates:]
 
 
 def _activation_names(node: Node, kind: _Kind, number: int) -> list[str]:
@@ -281,7 +279,7 @@ def _activation_names(node: Node, kind: _Kind, number: int) -> list[str]:
     return [name.lower() for name in names]
 
 
-def _clip(node: Node, activation: Activation, limit: float) -> Activation:
+def _clip(activation: Activation, limit: float) -> Activation:
     """Return the activation of a value kept within -limit..limit; a limit of 0 is none."""
     if not limit:
         return activation

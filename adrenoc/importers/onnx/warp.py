@@ -31,7 +31,7 @@ def grid_sample(node: Node) -> relax.Expr:
     if dtype_of(grid) != dtype_of(image):  # exporters write grids as doubles
         grid = node.emit(grid.astype(dtype_of(image)))
     if padding == "reflection" and method == "bilinear":
-        grid, padding = _reflect(node, grid), "border"
+        grid, padding = _reflect(grid), "border"
     elif padding == "reflection" and corners:
         for axis in range(2, rank):
             if shape[axis] == 1:
@@ -46,7 +46,7 @@ def grid_sample(node: Node) -> relax.Expr:
     )
 
 
-def _reflect(node: Node, grid: relax.Expr) -> relax.Expr:
+def _reflect(grid: relax.Expr) -> relax.Expr:
     """Return a grid with its places outside of -1 to 1 mirrored into that: 1 - |(g + 1) mod 4 -
     2|."""
 

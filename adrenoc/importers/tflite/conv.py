@@ -99,7 +99,7 @@ def _convolution(node: Node, axes: list[int], groups: int) -> Result:
     pads = pads_of(node, node.shape()[1:3], node.shape(1)[1:3], strides, dilations)
     total = relax.op.nn.conv2d(
         x,
-        _permute(node, weight, axes),
+        relax.op.permute_dims(weight, axes),
         strides=strides,
         padding=pads,
         dilation=dilations,
@@ -108,10 +108,6 @@ def _convolution(node: Node, axes: list[int], groups: int) -> Result:
         kernel_layout="HWIO",
     )
     return _finish(node, total, scale, 2)
-
-
-def _permute(node: Node, weight: relax.Expr, axes: list[int]) -> relax.Expr:
-    return relax.op.permute_dims(weight, axes)
 
 
 def compute_transposed_pads(
@@ -150,7 +146,7 @@ def _transpose_conv(node: Node) -> Result:
     missing = [max(0, e - s + 1) for e, s in zip(extra, strides, strict=True)]
     total = relax.op.nn.conv2d_transpose(
         x,
-        _permute(node, weight, [3, 0, 1, 2]),  # OHWI to IOHW
+        relax.op.permute_dims(weight, [3, 0, 1, 2]),  # OHWI to IOHW
         strides=strides,
         padding=[*begin, *end],
         output_padding=[e - m for e, m in zip(extra, missing, strict=True)],
@@ -170,7 +166,7 @@ def _conv3d(node: Node) -> Result:
     pads = pads_of(node, shape[1:4], kernel, strides, dilations)
     total = relax.op.nn.conv3d(
         relax.op.permute_dims(x, [0, 4, 1, 2, 3]),
-        _permute(node, weight, [4, 3, 0, 1, 2]),
+        relax.op.permute_dims(weight, [4, 3, 0, 1, 2]),
         strides=strides,
         padding=pads,
         dilation=dilations,
@@ -191,7 +187,7 @@ def _conv3d_transpose(node: Node) -> Result:
         raise RefusedError("an output larger than its windows reach")
     total = relax.op.nn.conv3d_transpose(
         relax.op.permute_dims(x, [0, 4, 1, 2, 3]),
-        _permute(node, weight, [4, 3, 0, 1, 2]),  # DHWOI to IODHW
+        relax.op.permute_dims(weight, [4, 3, 0, 1, 2]),  # DHWOI to IODHW
         strides=strides,
         padding=[*begin, *end],
         output_padding=extra,

@@ -56,10 +56,10 @@ def _divide(node: Node) -> Result:
     a, b = node.real(0), node.real(1)
     if dtype_of(a).startswith("float"):
         return node.activate(a / b)
-    return node.activate(divide_towards_zero(node, a, b))
+    return node.activate(divide_towards_zero(a, b))
 
 
-def divide_towards_zero(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+def divide_towards_zero(a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """Integers divided towards zero."""
     floor = relax.op.floor_divide(a, b)
     rest = a - floor * b

@@ -73,7 +73,7 @@ def _steps(node: Node, x: Expr, *, time_major: bool) -> list[Expr]:
     return parts
 
 
-def _stack(node: Node, parts: Sequence[Expr], *, time_major: bool) -> Expr:
+def _stack(parts: Sequence[Expr], *, time_major: bool) -> Expr:
     axis = 0 if time_major else 1
     rows = [relax.op.expand_dims(p, axis) for p in parts]
     return relax.op.concat(rows, axis=axis) if len(rows) > 1 else rows[0]
@@ -118,7 +118,7 @@ def _way(node: Node, whole: Whole, written: Written, *, reverse: bool = False) -
         return _swap(node, made) if major else made
     steps = _steps(node, x, time_major=major)
     made_steps = written(steps[::-1])[::-1] if reverse else written(steps)
-    return _stack(node, made_steps, time_major=major)
+    return _stack(made_steps, time_major=major)
 
 
 def _swap(node: Node, x: Expr) -> Expr:

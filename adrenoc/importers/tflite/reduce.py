@@ -42,11 +42,11 @@ def _average_pool(node: Node) -> Result:
     info = node.info()
     if not info.is_quantised:
         return node.activate(pooled)
-    whole = _nearest(node, node.emit(pooled), info.zero)
+    whole = _nearest(node.emit(pooled), info.zero)
     return node.activate(node.move(whole))
 
 
-def _nearest(node: Node, mean: relax.Expr, zero: int) -> relax.Expr:
+def _nearest(mean: relax.Expr, zero: int) -> relax.Expr:
     """A mean of quanta as an integer: LiteRT rounds what is stored, ties away from zero."""
     border = make_constant(np.float32(-zero))
     positive = mean >= border
@@ -84,7 +84,7 @@ def _mean(node: Node) -> Result:
         return relax.op.mean(node.data(), axes, keep)
     count = int(np.prod([node.shape()[a] for a in axes]))
     total = relax.op.sum(node.data(), axes, keep)
-    return divide_towards_zero(node, total, node.like(count))
+    return divide_towards_zero(total, node.like(count))
 
 
 def _sum(node: Node) -> Result:

@@ -33,7 +33,7 @@ def suppress(
     return columns[0], columns[1], columns[2]
 
 
-def count_of(node: Node, numbers: relax.Expr) -> relax.Expr:
+def count_of(numbers: relax.Expr) -> relax.Expr:
     """Return how many numbers are not -1, in float."""
     hit = numbers >= make_constant(np.float32(0))
     return relax.op.sum(hit.astype("float32"))
@@ -57,7 +57,7 @@ def _suppression(node: Node) -> list[Result]:
     numbers, _, kept = suppress(node, node.real(0), scores, rules)
     zero = make_constant(np.float32(0))
     places = relax.op.maximum(numbers, zero).astype("int32")
-    count = count_of(node, numbers).astype("int32")
+    count = count_of(numbers).astype("int32")
     return [places, kept, count] if soft else [places, count]
 
 
@@ -119,7 +119,7 @@ def _detection_postprocess(node: Node) -> list[Result]:
         relax.op.reshape(rows, [1, total, 4]),
         relax.op.reshape(kinds, [1, total]),
         relax.op.reshape(kept, [1, total]),
-        relax.op.reshape(count_of(node, numbers), [1]),
+        relax.op.reshape(count_of(numbers), [1]),
     ]
 
 
