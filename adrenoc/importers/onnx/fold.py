@@ -32,7 +32,6 @@ from adrenoc.importers.onnx.counted import COUNTS, begin, find_counted_inputs, f
 from adrenoc.importers.onnx.counted_assign import assign_masked
 from adrenoc.importers.onnx.counted_scatter import scatter_found
 from adrenoc.importers.onnx.counted_shapes import state_shape
-from adrenoc.importers.onnx.counted_value import assign_value
 from adrenoc.importers.onnx.evaluate import evaluate
 from adrenoc.importers.onnx.graph import (
     MOST_ADDRESSED,
@@ -172,9 +171,7 @@ class _Folder:
         return written
 
     def _scatter(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        assigned = assign_value(self.graph, node)
-        if assigned is None:
-            assigned = assign_masked(self.graph, node)
+        assigned = assign_masked(self.graph, node)
         return scatter_found(self.graph, node, mask_missing) if assigned is None else assigned
 
     def _replace(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
