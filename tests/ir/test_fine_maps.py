@@ -13,7 +13,7 @@ from tests.models import graph
 _RANDOM = np.random.default_rng(5)
 
 
-def _hourglass(levels: int, *, widened: int | None = None) -> onnx.ModelProto:
+def _hourglass(levels: int, *, widened: int | None = None, side: int = 128) -> onnx.ModelProto:
     """So many convolutions that halve a picture, as many (or `widened`) that double it, a mask."""
     nodes, constants, name, channels = [], {}, "x", 3
 
@@ -33,7 +33,7 @@ def _hourglass(levels: int, *, widened: int | None = None) -> onnx.ModelProto:
     constants["last"] = _RANDOM.normal(0, 0.2, (1, 8, 1, 1)).astype(np.float32)
     nodes.append(helper.make_node("Conv", [name, "last"], ["logit"]))
     nodes.append(helper.make_node("Sigmoid", ["logit"], ["mask"]))
-    return graph(nodes, {"x": [1, 3, 64, 64]}, ["mask"], constants)
+    return graph(nodes, {"x": [1, 3, side, side]}, ["mask"], constants)
 
 
 def _kept(model: onnx.ModelProto, preset: str = "mixed") -> tuple[set[str], list[str]]:
@@ -45,7 +45,7 @@ def _kept(model: onnx.ModelProto, preset: str = "mixed") -> tuple[set[str], list
 
 def test_all_that_a_mask_is_computed_of_lies_in_float32() -> None:
     kept, told = _kept(_hourglass(3))
-    assert {"stem", "down0", "down1", "down2", "up0", "up1", "up2"} <= kept
+    assert {"stem", *(f"{way}{level}" for way in ("down", "up") for level in range(3))} <= kept
     assert told == ["mask"]
     weights = [n for n in kept if n.startswith("const")]
     assert len(weights) == 8, "weights are rounded as tensors are"
@@ -53,12 +53,22 @@ def test_all_that_a_mask_is_computed_of_lies_in_float32() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [_hourglass(2), _hourglass(3, widened=2), _hourglass(3, widened=0)],
-    ids=["little narrowed", "coarser than the picture", "narrowed alone"],
+    [
+        _hourglass(2),
+        _hourglass(3, widened=2),
+        _hourglass(3, widened=0),
+        _hourglass(3, side=96),
+    ],
+    ids=["little narrowed", "coarser than the picture", "narrowed alone", "latents"],
 )
 def test_other_networks_of_pictures_keep_their_halves(model: onnx.ModelProto) -> None:
     kept, told = _kept(model)
     assert not {"stem", "down0"} & kept
+    assert not told
+
+
+def test_what_widens_and_never_narrowed_is_no_mask() -> None:
+    _, told = _kept(_hourglass(0, widened=3))
     assert not told
 
 

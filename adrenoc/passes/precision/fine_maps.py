@@ -18,31 +18,39 @@ from adrenoc.ir.half import is_exact_in_half
 from adrenoc.kernels.families.operators import OPERATORS, is_kind
 from adrenoc.kernels.families.shared.operator import Kind
 
-NARROWED = 64
-"""How many times fewer places there are where it is narrowest: a detector's levels differ by 16."""
+WIDENED = 64
+"""How many times more places a map has than there are where it is narrowest: a detector's levels
+differ by 16."""
+PICTURE = 100 * 100
+"""How many places a map has at least: those of networks that take noise away have 96 by 96."""
+STEM = 4
+"""How many times fewer places a network's first layer has than the picture, at most."""
 
 
 def find_fine_maps(graph: Graph) -> list[str]:
     """Find the maps of a network that are as fine as any, and computed of far fewer places."""
     places: dict[str, float] = {}
-    narrowest: dict[str, float] = {}
+    finest: dict[str, float] = {}
+    narrowest: dict[str, tuple[float, float]] = {}  # its places, and those of the finest before it
     widened = []
     for node in graph.nodes:
         known = [name for name in node.inputs if name in places]
-        before = min((narrowest[name] for name in known), default=math.inf)
+        least, most = min((narrowest[name] for name in known), default=(math.inf, 0.0))
+        fine = max((finest[name] for name in known), default=0.0)
         if _convolves(node):
             here: float = _count_places(graph, node)
             # What has one place is a gate or a mean of its network, and narrows nothing.
-            before = min(before, here if here > 1 else math.inf)
+            if 1 < here < least:
+                least, most = here, fine
         elif known:
             here = _resize(graph, node, max(known, key=lambda name: places[name]), places)
         else:
             continue
-        places[node.output], narrowest[node.output] = here, before
-        if here >= NARROWED * before:
-            widened.append(node.output)
-    finest = max(places.values(), default=0.0)
-    return [name for name in widened if places[name] >= finest]
+        name = node.output
+        places[name], finest[name], narrowest[name] = here, max(fine, here), (least, most)
+        if here >= max(WIDENED * least, PICTURE) and STEM * most >= here:
+            widened.append(name)
+    return [name for name in widened if places[name] >= max(places.values())]
 
 
 def find_sources(graph: Graph, names: list[str]) -> set[str]:
