@@ -31,19 +31,19 @@ std::string shown(const std::string& text) {
   return out + (text.size() > kMostLetters ? "..." : "");
 }
 
-void require(bool fits, const std::string& text, const std::string& where, const char* expected) {
+void enforce(bool fits, const std::string& text, const std::string& where, const char* expected) {
   if (!fits) refuse_bundle(where + " is \"" + shown(text) + "\", expected " + expected);
 }
 
 }  // namespace
 
 void check_bundle_name(const std::string& text, const std::string& where) {
-  require(is_name(text, kMostLetters, ".-"), text, where,
+  enforce(is_name(text, kMostLetters, ".-"), text, where,
           "a name of at most 100 letters, digits, `_`, `.` and `-`");
 }
 
 void check_word(const std::string& text, const std::string& where) {
-  require(is_name(text, kMostInPart, ".:+-"), text, where,
+  enforce(is_name(text, kMostInPart, ".:+-"), text, where,
           "a word of at most 200 letters, digits, `_`, `.`, `:`, `+` and `-`");
 }
 
@@ -55,7 +55,7 @@ void check_path(const std::string& text, const std::string& where) {
     fits = is_name(std::string_view(text).substr(start, end - start), kMostInPart, ".+-");
     start = end + 1;
   }
-  require(fits, text, where, "the path of a file inside of the bundle");
+  enforce(fits, text, where, "the path of a file inside of the bundle");
 }
 
 }  // namespace adrenoc_runtime
