@@ -32,6 +32,7 @@ from adrenoc.kernels.families.conv.conv2d_local import conv2d_local
 from adrenoc.kernels.families.conv.conv_tile_local import local_bytes, local_candidates
 from adrenoc.kernels.families.depthwise import depthwise_rule
 from adrenoc.kernels.families.depthwise.depthwise import depthwise
+from adrenoc.kernels.families.excite.hidden_token import HiddenToken, MeanToken, token_bytes
 from adrenoc.kernels.families.expansion import expansion_tile
 from adrenoc.kernels.families.expansion.expansion import expansion
 from adrenoc.kernels.families.n_bits.n_bits import NBitsOperands, NBitsWeights
@@ -52,6 +53,7 @@ from adrenoc.kernels.families.winograd import winograd_conv_rule
 from adrenoc.kernels.families.winograd.winograd import Tiling
 from adrenoc.kernels.families.winograd.winograd_conv import winograd_conv
 from adrenoc.kernels.families.winograd.winograd_matrices import winograd
+from adrenoc.kernels.work_group import groups_within
 from adrenoc.target.target import Target, load_target
 
 TILES = 8
@@ -443,6 +445,27 @@ def _mixed(draw: random.Random, _target: Target, _half: bool) -> Claims:
     return [(mixed_bytes(spec.extents), partial(write, group)) for group in ((8, 4, 1), (64, 2, 1))]
 
 
+def _excite(draw: random.Random, target: Target, _half: bool) -> Claims:
+    side = draw.choice((1, 7, 14))
+    image = Extents(1, draw.choice((16, 96, 480)), side, side)
+    hidden = Extents(1, draw.choice((8, 24, 116)), 1, 1)
+    threads = groups_within(target.cost.gemv.threads_of_layers, target.limits)
+
+    def write(count: int, builder: KernelBuilder) -> None:
+        x: Access = _image(builder, image)
+        token = MeanToken(builder, x) if side > 1 else x
+        between = _tensor(1, hidden.c, 1, 1, "float32", Memory.TEXTURE)
+        finish = Finished(builder, None, {}, between)
+        weights = _image(builder, Extents(1, LANES, hidden.blocks, LANES * image.blocks))
+        layer = HiddenToken(builder, token, weights, finish, hidden.c, 1)
+        group = (count, 1, 1)
+        builder.threads(*group, work_group=group, cooperate=True)
+        layer.begin(group)
+
+    claims = [(token_bytes(image, hidden.blocks, n), partial(write, n)) for n in threads]
+    return [claim for claim in claims if claim[0] <= target.limits.local_mem_bytes]
+
+
 OF_FLOATS = (
     *(_centred, _dot, _of_rounded, _depthwise, _attention, _cached, _mixed, _recurrent, _step),
 )
@@ -453,6 +476,7 @@ FAMILIES: dict[str, list[Any]] = {
     "cache/step_attention.py": [_step],
     "conv/local_conv.py": [_local, _centred, _dot, _in_bits],
     "depthwise/depthwise.py": [_depthwise],
+    "excite/hidden_token.py": [_excite],
     "expansion/expansion.py": [_expansion],
     "n_bits/n_bits_dot.py": [_of_rounded],
     "recurrent/recurrent.py": [_recurrent],

@@ -140,9 +140,11 @@ def hidden_team(in_blocks: int, out_blocks: int, threads: int) -> int:
 
 def token_bytes(image: Extents, hidden_blocks: int, threads: int) -> int:
     """Local memory of the hidden layer, of the mean before it, and of what teams fold."""
-    vectors = hidden_blocks + threads
+    vectors = hidden_blocks
+    if hidden_team(image.blocks, hidden_blocks, threads) > 1:
+        vectors += threads
     if image.h * image.w > 1:
-        vectors += image.blocks + threads
+        vectors += image.blocks + (threads if mean_team(image, threads) > 1 else 0)
     return vectors * LANES * FLOAT_BYTES
 
 
