@@ -50,7 +50,8 @@ def find_fine_maps(graph: Graph) -> list[str]:
         places[name], finest[name], narrowest[name] = here, max(fine, here), (least, most)
         if here >= max(WIDENED * least, PICTURE) and STEM * most >= here:
             widened.append(name)
-    return [name for name in widened if places[name] >= max(places.values())]
+    most_places = max(places.values(), default=0.0)
+    return [name for name in widened if places[name] >= most_places]
 
 
 def find_sources(graph: Graph, names: list[str]) -> set[str]:
