@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
 
 from adrenoc.bundle.sampling import RANGES, Sampling
-from adrenoc.cli.model_params import ParamType
+from adrenoc.cli.model_params import NamedParam
 from adrenoc.cli.records import option
 
 Said: TypeAlias = tuple[tuple[str, float], ...]
@@ -21,7 +20,7 @@ _DRAWN = ("top_k", "top_p", "min_p")
 _NAMES = tuple(name for name in RANGES if name != "temperature")
 
 
-class SampleParam(ParamType):
+class SampleParam(NamedParam):
     """A name of `RANGES` with a value in its range, or `bias.TOKEN` with what is added."""
 
     name = "name=value"
@@ -54,12 +53,9 @@ class SampleParam(ParamType):
             self.fail(f"{name} is {text!r}, expected {least:g} to {most:g}", param, ctx)
         return name, number
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Return all names that begin so."""
-        names = [f"{name}=" for name in _NAMES] + [_BIAS]
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    def list_names(self) -> Iterable[tuple[str, str]]:
+        """List all names; help of the option says what they are for."""
+        return ((start, "") for start in (*(f"{name}=" for name in _NAMES), _BIAS))
 
 
 def sample_option() -> Any:
