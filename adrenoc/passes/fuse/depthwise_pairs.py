@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node
@@ -15,7 +15,7 @@ from adrenoc.kernels.families.conv.conv_tile import least_clocks
 from adrenoc.kernels.families.depthwise import depthwise_rule as depthwise
 from adrenoc.kernels.families.matmul.gemv_rule import suits_gemv
 from adrenoc.kernels.families.operators import can
-from adrenoc.kernels.families.separable.joined import FINISH
+from adrenoc.kernels.families.separable.joined import join_products
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, conv_geometry, is_depthwise
 from adrenoc.kernels.families.shared.conv_work import conv_work
 from adrenoc.kernels.families.shared.cost_model import CostModel
@@ -128,21 +128,12 @@ def _join(graph: Graph, op: str, node: Node, reader: Node, *, pointwise: Node) -
     weights, and `between`, the tensor between the two.  Of one channel both may be either.
     """
     depthwise_node = reader if pointwise is node else node
-    source, weights, *others = node.inputs
-    _, more_weights, *rest = reader.inputs
-    return replace(
-        reader,
-        op=op,
-        inputs=(source, weights, *dict.fromkeys((more_weights, *others, *rest))),
-        attrs={
-            **depthwise_node.attrs,
-            "pointwise_layout": pointwise.attrs["kernel_layout"],
-            "between": graph.operand(node.output),
-        },
-        parts={} if node.epilogue is None else {FINISH: node.epilogue},
-        fused=(*node.operators, *reader.operators),
-        also=(node.name,),
-    )
+    attrs = {
+        **depthwise_node.attrs,
+        "pointwise_layout": pointwise.attrs["kernel_layout"],
+        "between": graph.operand(node.output),
+    }
+    return join_products(node, reader, op, attrs)
 
 
 def is_pointwise(graph: Graph, node: Node) -> bool:

@@ -20,7 +20,7 @@ from adrenoc.kernels.families.excite.excite_rule import EXCITE, excite_clocks
 from adrenoc.kernels.families.matmul.gemv_rule import FLATTENED
 from adrenoc.kernels.families.reduce.reduce_rule import folded_axes, reduction_clocks
 from adrenoc.kernels.families.row_products import row_product_clocks
-from adrenoc.kernels.families.separable.joined import FINISH
+from adrenoc.kernels.families.separable.joined import join_products
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, conv_geometry
 from adrenoc.kernels.families.shared.row_product import GATED, JOINED, NORMED
 from adrenoc.passes.analyse.image_clash import image_clash
@@ -95,20 +95,11 @@ def _join(graph: Graph, context: Context, node: Node) -> Graph:
 
 def _join_products(graph: Graph, node: Node, reader: Node) -> Node:
     """Return both products as one node in the place of the second."""
-    source, weights, *others = node.inputs
-    _, more_weights, *rest = reader.inputs
-    return replace(
-        reader,
-        op=EXCITE,
-        inputs=(source, weights, *dict.fromkeys((more_weights, *others, *rest))),
-        attrs={
-            "kernel_layouts": tuple(str(n.attrs.get("kernel_layout")) for n in (node, reader)),
-            "between": graph.operand(node.output),
-        },
-        parts={} if node.epilogue is None else {FINISH: node.epilogue},
-        fused=(*node.operators, *reader.operators),
-        also=(node.name,),
-    )
+    attrs = {
+        "kernel_layouts": tuple(str(n.attrs.get("kernel_layout")) for n in (node, reader)),
+        "between": graph.operand(node.output),
+    }
+    return join_products(node, reader, EXCITE, attrs)
 
 
 def _is_product_of_one(graph: Graph, node: Node) -> bool:

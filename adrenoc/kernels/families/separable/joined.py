@@ -1,6 +1,6 @@
-"""What the rules of a depthwise convolution joined with a 1x1 convolution share.
+"""What rules of two joined products, as a depthwise and a 1x1 convolution, share.
 
-Attributes of such a node are those of the depthwise convolution, with `pointwise_layout`, the order
+Attributes of that pair are those of the depthwise convolution, with `pointwise_layout`, the order
 of the other weights, and `between`, the tensor between the two, which no memory holds.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES
@@ -20,6 +22,24 @@ from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, geometry
 
 FINISH = "finish"
 """The part of a joined node that is applied to the sums of its first convolution."""
+
+
+def join_products(node: Node, reader: Node, op: str, attrs: Mapping[str, Any]) -> Node:
+    """Return node `op` in the place of `reader`, which computes `node`, that it alone reads, too.
+
+    Inputs are what `node` reads, its weights, those of `reader`, and what else both read.
+    """
+    source, weights, *others = node.inputs
+    _, more_weights, *rest = reader.inputs
+    return replace(
+        reader,
+        op=op,
+        inputs=(source, weights, *dict.fromkeys((more_weights, *others, *rest))),
+        attrs=attrs,
+        parts={} if node.epilogue is None else {FINISH: node.epilogue},
+        fused=(*node.operators, *reader.operators),
+        also=(node.name,),
+    )
 
 
 def prepare_first_finish(kernel: NodeKernel) -> tuple[Finished, Mapping[str, Access]]:
