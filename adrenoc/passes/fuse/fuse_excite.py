@@ -18,10 +18,12 @@ from adrenoc.ir.layout import LANES
 from adrenoc.ir.operand import Memory
 from adrenoc.kernels.families.excite.excite_rule import EXCITE, excite_clocks
 from adrenoc.kernels.families.matmul.gemv_rule import FLATTENED
+from adrenoc.kernels.families.operators import can, gives, is_kind
 from adrenoc.kernels.families.reduce.reduce_rule import folded_axes, reduction_clocks
 from adrenoc.kernels.families.row_products import row_product_clocks
 from adrenoc.kernels.families.separable.joined import join_products
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, conv_geometry
+from adrenoc.kernels.families.shared.operator import Fusion, Kind, Numbers
 from adrenoc.kernels.families.shared.row_product import GATED, JOINED, NORMED
 from adrenoc.passes.analyse.image_clash import image_clash
 from adrenoc.passes.analyse.other_uses import other_use, reads_first_alone
@@ -104,13 +106,13 @@ def _join_products(graph: Graph, node: Node, reader: Node) -> Node:
 
 def _is_product_of_one(graph: Graph, node: Node) -> bool:
     """Return whether a node multiplies one vector, in numbers, by a constant matrix."""
-    if node.op not in ("conv2d", "matmul") or node.prologue is not None:
+    if not can(node, Fusion.EXCITE) or node.prologue is not None:
         return False
     matrix = graph.tensors[node.inputs[1]]
     if matrix.value is None or any(node.attrs.get(key) for key in _FORMS):
         return False
     read, out = graph.operand(node.inputs[0]), graph.operand(node.output)
-    if node.op == "conv2d":
+    if is_kind(node, Kind.CONVOLUTION):
         plain = conv_geometry(graph, node) == ConvGeometry(kernel=(1, 1))
     else:
         plain = len(matrix.shape) == len("IO")
@@ -145,7 +147,8 @@ def _alike(graph: Graph, node: Node, reader: Node) -> bool:
 
 def _averages_pixels(graph: Graph, node: Node) -> bool:
     """Return whether a node is the mean of an image over its rows and columns, and no more."""
-    if node.op != "mean" or node.prologue is not None or node.epilogue is not None:
+    averages = is_kind(node, Kind.REDUCTION) and gives(node, Numbers.AVERAGED)
+    if not averages or node.prologue is not None or node.epilogue is not None:
         return False
     read, made = graph.operand(node.inputs[0]), graph.operand(node.output)
     folded = {read.roles.roles[axis] for axis in folded_axes(node, len(read.shape))}
