@@ -57,7 +57,8 @@ class _Examined(ModelOptions):
         *("int8_prompts", "signature"),
     )
     folder: Path | None = inputs_option(
-        "Sets of inputs: .npz files, or .npy files for a model with one input.  [default: random]"
+        "Sets of inputs: .npz files, or .npy files for a model with one input.  "
+        "[default: four sets, made for the model]"
     )
     seed: int = seed_option("For random inputs.")
     tolerance: float = option(

@@ -90,7 +90,8 @@ class _Compiled(EnteredModel):
         "runs the kernels and the reference here.",
     )
     folder: Path | None = inputs_option(
-        "For --accuracy: sets of inputs, .npz or .npy files.  [default: random]"
+        "For --accuracy: sets of inputs, .npz or .npy files.  "
+        "[default: four sets, made for the model]"
     )
     clml: str | None = option(
         "--clml",
