@@ -180,7 +180,7 @@ class _Folder:
         unlike = can_select(self.graph, node) if branching is not None else ""
         if branching is not None and unlike:
             self.graph.refusals[first_output(branching)] = unlike + tell_switches(
-                self.graph, branching
+                self.graph, branching.input[0]
             )
             return [branching]
         standard = self._rewrite_contributed(node)
@@ -344,7 +344,8 @@ class _Folder:
         else:
             self._conditions += 1
             taken = "computed both branches of an If, then selected"
-            reason = f"its condition is known at run time alone{tell_switches(self.graph, node)}"
+            decides = tell_switches(self.graph, node.input[0])
+            reason = f"its condition is known at run time alone{decides}"
             nodes = select_branches(self.graph, node, prefix)
             self._selected.update({name: node for name in node.output if name})
         self.graph.log.add(first_output(node), taken, reason)

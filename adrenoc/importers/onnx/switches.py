@@ -101,9 +101,10 @@ def _behind(name: str, makers: Mapping[str, onnx.NodeProto], inputs: Collection[
     return name
 
 
-def tell_switches(graph: OnnxGraph, node: onnx.NodeProto) -> str:
-    """Return the end of a sentence with the options that decide an If, where inputs alone do."""
+def tell_switches(graph: OnnxGraph, condition: str) -> str:
+    """Return the end of a sentence with the options that decide a condition or a count, where
+    inputs alone do."""
     makers = {name: one for one in graph.nodes for name in one.output}
     inputs = {spec.name for spec in graph.inputs}
-    found = find_switches(node.input[0], makers, inputs, graph.constants.get)
+    found = find_switches(condition, makers, inputs, graph.constants.get)
     return f"; {write_switches(found)} decides it" if found else ""

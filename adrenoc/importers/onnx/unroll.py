@@ -28,6 +28,7 @@ from adrenoc.importers.onnx.graph import (
     first_output,
     node_label,
 )
+from adrenoc.importers.onnx.switches import tell_switches
 
 MOST_ITERATIONS = 1024
 """Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
@@ -80,6 +81,14 @@ def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 def too_many(count: int) -> str:
     """Return why nested graphs of `count` nodes in all are refused."""
     return f"written out, the loops and branches are {count} nodes, expected up to {MOST_NODES}"
+
+
+def too_long(steps: object) -> str:
+    """Return why a loop of so many steps is refused, and what to do instead."""
+    return (
+        f"it takes {steps} steps, expected up to {MOST_ITERATIONS}: make its body a model of its "
+        "own, compile that with --state for what it carries, and run it once a step"
+    )
 
 
 @dataclass(kw_only=True)
@@ -187,6 +196,8 @@ def _steps(
     if len(found) != 1:
         raise _make_scan_error(node, f"tensors of {sorted(found)} elements at once")
     steps = found.pop()
+    if steps > MOST_ITERATIONS:
+        graph.refusals[first_output(node)] = too_long(steps)
     return steps if 0 < steps <= MOST_ITERATIONS else None
 
 
@@ -267,6 +278,17 @@ class LoopState:
     collected: list[list[str]] = field(default_factory=list)
 
 
+def _cannot_go_on(graph: OnnxGraph, node: onnx.NodeProto, state: LoopState) -> str:
+    """Return why it is not known whether a Loop goes on, or why it may not; empty otherwise."""
+    limit, condition = node.input[:2]
+    for name, what in ((limit, "its trip count"), (condition, "whether it goes on")):
+        if name and name not in graph.constants:
+            return f"{what} is computed at run time{tell_switches(graph, name)}"
+    if state.iteration < MOST_ITERATIONS:
+        return ""
+    return too_long(graph.scalar(limit) if limit else f"more than {MOST_ITERATIONS}")
+
+
 def unroll_loop(
     graph: OnnxGraph, node: onnx.NodeProto, state: LoopState
 ) -> list[onnx.NodeProto] | None:
@@ -277,9 +299,9 @@ def unroll_loop(
     body = attributes(node)["body"]
     limit, condition = node.input[0], node.input[1]
     carried = list(node.input[2:])
-    if (limit and limit not in graph.constants) or (condition and condition not in graph.constants):
-        return None
-    if state.iteration >= MOST_ITERATIONS:
+    unknown = _cannot_go_on(graph, node, state)
+    if unknown:
+        graph.refusals[first_output(node)] = unknown
         return None
     if limit and isinstance(graph.scalar(limit), float):
         raise ModelFormatError(
@@ -314,6 +336,7 @@ def unroll_loop(
             nodes.append(helper.make_node("Identity", [value], [name]))
     for outputs, name in zip(state.collected, node.output[len(carried) :], strict=True):
         if name and not outputs:
+            graph.refusals[first_output(node)] = f"it takes no step, so that '{name}' is empty"
             return None
         if name:
             nodes += stack(graph, outputs, 0, name)
