@@ -57,8 +57,8 @@ class Gate:
         was, now = getattr(before, key), getattr(after, key)
         if was is None or now is None:
             return (
-                f"{self.name}: not known {'before' if was is None else 'after'}, the target states "
-                "no rates; this gate needs a GPU, such as adreno:750"
+                f"{self.name}: not known {'before' if was is None else 'after'}, the target lacks "
+                "rates; this gate needs a GPU whose are known, such as adreno:750"
             )
         if now <= was * (1 + self.share) + self.amount:
             return ""

@@ -90,7 +90,7 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
     nodes = _nodes(state, program, roofline)
     totals = _totals(nodes, program, roofline)
     memory = _memory(program, storage, state.target.limits.image_pitch_align_texels)
-    return Verdict(
+    verdict = Verdict(
         model=state.model.name,
         target=state.target.name,
         target_title=state.target.title,
@@ -99,13 +99,14 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
         memory=memory,
         near_misses=find_near_misses(program, state.target.limits),
         unknown_rates=roofline.missing,
-        broken=policy.broken_by(nodes, totals, memory),
+        broken=(),
         nodes=nodes,
         decisions=tuple(state.log.to_json()),
         regions=_regions(state, program),
         kept_back=state.clml.kept_back if state.clml is not None else 0,
         decoder=judge_decoder(program.graph, nodes, totals.launches, roofline),
     )
+    return replace(verdict, broken=policy.broken_by(verdict))
 
 
 def _regions(state: State, program: Program) -> tuple[RegionInfo, ...]:

@@ -200,23 +200,18 @@ class Policy:
     max_memory_mib: int | None = None
     max_time_ms: float | None = None
 
-    def broken_by(
-        self, nodes: tuple[NodeVerdict, ...], totals: Totals, memory: MemoryVerdict
-    ) -> tuple[str, ...]:
+    def broken_by(self, verdict: Verdict) -> tuple[str, ...]:
         """A sentence for each limit that is broken, in the order of the fields."""
-        found = (_CHECKS[field.name](self, nodes, totals, memory) for field in fields(self))
+        found = (_CHECKS[field.name](self, verdict) for field in fields(self))
         return tuple(sentence for sentence in found if sentence)
-
-
-Nodes = tuple[NodeVerdict, ...]
 
 
 def _too_many(
     option: str, noun: str, wanted: Callable[[NodeVerdict], bool]
-) -> Callable[[Policy, Nodes, Totals, MemoryVerdict], str]:
-    def check(policy: Policy, nodes: Nodes, totals: Totals, memory: MemoryVerdict) -> str:
+) -> Callable[[Policy, Verdict], str]:
+    def check(policy: Policy, verdict: Verdict) -> str:
         limit = getattr(policy, option)
-        found = [node.tensor for node in nodes if wanted(node)]
+        found = [node.tensor for node in verdict.nodes if wanted(node)]
         if limit is None or len(found) <= limit:
             return ""
         names = list_first(found, between=", ")
@@ -225,29 +220,36 @@ def _too_many(
     return check
 
 
-def _too_much_memory(policy: Policy, nodes: Nodes, totals: Totals, memory: MemoryVerdict) -> str:
-    limit, plan = policy.max_memory_mib, memory.plan
+def _too_much_memory(policy: Policy, verdict: Verdict) -> str:
+    limit, plan = policy.max_memory_mib, verdict.memory.plan
     if limit is None or plan.peak_bytes <= limit * MIB:
         return ""
     return (
         f"{plan.peak_bytes / MIB:.1f} MiB of GPU memory, --limit memory-mib allows {limit}: "
         f"{plan.param_bytes / MIB:.1f} MiB constants, {plan.slot_bytes / MIB:.1f} MiB for "
-        f"intermediate tensors (most are alive at {memory.live_tensor})"
+        f"intermediate tensors (most are alive at {verdict.memory.live_tensor})"
     )
 
 
-def _too_slow(policy: Policy, nodes: Nodes, totals: Totals, memory: MemoryVerdict) -> str:
-    limit, time_us = policy.max_time_ms, totals.time_us
+def _too_slow(policy: Policy, verdict: Verdict) -> str:
+    """Return why the floor of the time breaks its limit: one that lacks a rate keeps none."""
+    limit, time_us = policy.max_time_ms, verdict.totals.time_us
     if limit is None:
         return ""
-    if time_us is None:
-        return "the time cannot be estimated, the target states no rate; --limit time-ms needs one"
-    if time_us <= limit * 1000:
+    if time_us is not None and time_us > limit * 1000:
+        slowest = max(verdict.nodes, key=lambda node: node.time_us or 0.0)
+        return (
+            f"at least {time_us / 1000:.3g} ms, --limit time-ms allows {limit:g}: the longest is "
+            f"{(slowest.time_us or 0.0) / 1000:.3g} ms at {slowest.tensor} ({slowest.bound})"
+        )
+    if time_us is not None and not verdict.unknown_rates:
         return ""
-    slowest = max(nodes, key=lambda node: node.time_us or 0.0)
+    missing = ", ".join(key.removeprefix("performance.") for key in verdict.unknown_rates)
+    known = "" if time_us is None else f" beyond {time_us / 1000:.3g} ms"
     return (
-        f"at least {time_us / 1000:.3g} ms, --limit time-ms allows {limit:g}: the longest is "
-        f"{(slowest.time_us or 0.0) / 1000:.3g} ms at {slowest.tensor} ({slowest.bound})"
+        f"--limit time-ms cannot be held: the time is not known{known}, as no source gives "
+        f"{missing or 'rates'} of {verdict.target}; name a GPU whose rates are known, or measure "
+        "yours by adrenoc device calibrate"
     )
 
 

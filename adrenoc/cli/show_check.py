@@ -202,7 +202,7 @@ def _time(verdict: Verdict) -> str:
         return floor
     return (
         f"{floor}, in part: no source gives {missing} of {verdict.target}, and what they bound may "
-        "be far longer: that this keeps a limit says little"
+        "be far longer: no limit on the time is held against this"
     )
 
 

@@ -285,7 +285,7 @@ def _list_over(limits: Limits, figures: Figures) -> tuple[str, ...]:
         if most is None:
             continue
         if seen is None:
-            said.append(f"{name}: not known, the target states no rates; {show(most)} allowed")
+            said.append(f"{name}: not known, the target lacks rates; {show(most)} allowed")
         elif seen > most * unit:
             said.append(f"{name}: {show(seen)}, {show(most * unit)} allowed")
     return tuple(said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adrenoc.check.verdict import Policy
-from tests.unit.verdicts import memory, node, totals
+from tests.unit.verdicts import node, verdict
 
 NODES = (
     node("x_NCHW", kind="layout", time_us=1.0),
@@ -19,7 +19,7 @@ NODES = (
 
 
 def _broken(**limits: float) -> tuple[str, ...]:
-    return Policy(**limits).broken_by(NODES, totals(NODES), memory(NODES))  # type: ignore[arg-type]
+    return Policy(**limits).broken_by(verdict(NODES))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,20 @@ def test_all_broken_limits_are_listed_at_once() -> None:
 
 def test_long_lists_are_cut() -> None:
     nodes = tuple(node(f"n{i}", kind="copy") for i in range(12))
-    (said,) = Policy(max_copies=0).broken_by(nodes, totals(nodes), memory(nodes))
+    (said,) = Policy(max_copies=0).broken_by(verdict(nodes))
     assert said.endswith("n5, n6, n7 and 4 more")
 
 
 def test_an_unknown_time_breaks_a_limit_on_time() -> None:
     nodes = (node("a", time_us=None), node("b", time_us=None))
-    (said,) = Policy(max_time_ms=5).broken_by(nodes, totals(nodes), memory(nodes))
-    assert "cannot be estimated" in said
+    (said,) = Policy(max_time_ms=5).broken_by(verdict(nodes))
+    assert "the time is not known, as no source gives rates of adreno:a750" in said
+
+
+def test_a_floor_that_lacks_a_rate_keeps_no_limit() -> None:
+    """Nobody knows what the bound would be that was left out; what is too long already is so."""
+    lacks = verdict(NODES, unknown_rates=("performance.dram_gb_per_s",))
+    (said,) = Policy(max_time_ms=5).broken_by(lacks)
+    assert "not known beyond 2.03 ms, as no source gives dram_gb_per_s of adreno:a750" in said
+    (said,) = Policy(max_time_ms=2.0).broken_by(lacks)
+    assert said.startswith("at least 2.03 ms")
