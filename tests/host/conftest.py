@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,34 @@ _AS_USERS = tuple(
 """Files about which numbers lie in half.  Others test kernels, in half wherever they can be."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as nightly the presets that are `mixed` but for one thing: products in halves, buffers.
 
     `test_device_suite.py` has each family in buffers.
     """
     for item in items:
-        if isinstance(item, pytest.Function) and item.path.parent.name == "host":
-            params = item.callspec.params if hasattr(item, "callspec") else {}
-            if params.get("preset") in ("fp16", "buffer"):
-                item.add_marker(pytest.mark.nightly)
+        if item.path.parent.name == "host" and _preset(item) in ("fp16", "buffer"):
+            item.add_marker(pytest.mark.nightly)
+    if config.getoption("--few"):
+        kept = _few_of_each(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+
+def _preset(item: pytest.Item) -> Any:
+    """Return the preset that a case compiles with, where it is one of its parameters."""
+    return item.callspec.params.get("preset") if hasattr(item, "callspec") else None
+
+
+def _few_of_each(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Take of each operator's test the first and the last case in floats, of others all."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("operator") is None:
+            cases[item.nodeid] = [item]
+        elif _preset(item) in (None, "fp32"):
+            cases.setdefault(item.nodeid.split("[")[0], []).append(item)
+    return {case for of_one in cases.values() for case in (of_one[0], of_one[-1])}
 
 
 @pytest.fixture(autouse=True)
