@@ -22,15 +22,16 @@ from adrenoc.device.tokenizer import Tokenizer
 Allow: TypeAlias = Callable[[Sequence[int]], "bytes | None"]
 """Tokens that came since the last question -> a bit for each that may come next, of the first the
 lowest; None where the answer is whole."""
+Kind: TypeAlias = Literal["json_schema", "gbnf", "lark"]
 _WORD_BYTES = 4
 _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grammar:
-    """A form of answers: its kind and its text; a grammar in Lark goes as GBNF."""
+    """A form of answers: its kind and its text; users' grammars in Lark go as GBNF, too."""
 
-    kind: Literal["json_schema", "gbnf"]
+    kind: Kind
     text: str
 
 
@@ -99,7 +100,7 @@ class Matcher:
         self._tokens: Any = None
         self._matcher: Any = None
 
-    def begin(self, kind: Literal["json_schema", "gbnf"], text: str, ends: list[int]) -> None:
+    def begin(self, kind: Kind, text: str, ends: list[int]) -> None:
         """Take a grammar.
 
         Raises:

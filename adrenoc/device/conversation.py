@@ -7,13 +7,15 @@ caches hold already are not computed again: what both begin with stays, the rest
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.device.constraint import Constrainer
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.tokenizer import TextStream, Tokenizer
+from adrenoc.device.tool_calls import CallForm, Toolbox, ToolCall, find_call_form, write_arguments
 
 Message = Mapping[str, Any]
 """`role` (system, user, assistant or tool) and `content`, as templates of chats read them."""
@@ -24,7 +26,8 @@ class Reply:
     """What a turn came to: the text, why it ended, and the tokens that it took.
 
     `ended` is "end" (a token that ends), "stop" (a text that stops), "most" or "full" (the
-    context).  `kept` of the `prompt` tokens were in the caches before.
+    context).  `kept` of the `prompt` tokens were in the caches before.  `calls` of tools are no
+    part of the text.
     """
 
     text: str
@@ -32,6 +35,7 @@ class Reply:
     prompt: int
     kept: int
     tokens: int
+    calls: tuple[ToolCall, ...] = ()
 
 
 class Conversation:
@@ -46,17 +50,62 @@ class Conversation:
         """What the last turn came to."""
 
     def answer(
-        self, messages: Sequence[Message], wish: Wish, stops: Sequence[str] = (), **more: Any
+        self,
+        messages: Sequence[Message],
+        wish: Wish,
+        stops: Sequence[str] = (),
+        toolbox: Toolbox | None = None,
     ) -> Generator[str, None, None]:
         """Yield the model's answer to messages, in pieces that are whole letters; then `reply` is
         set.
 
-        A text of `stops` ends it, and is no part of it.  `more` goes to the template, as `tools`.
+        A text of `stops` ends it, and is no part of it.  Calls of tools are no part of it, but
+        of `reply`.
 
         Raises:
-            InputError: the template refuses the messages, or the context has no room for them.
+            InputError: the template refuses the messages, or has no form of calls where one has to
+                come; or the context has no room.
         """
-        yield from self.continue_tokens(self._tokenizer.render(messages, **more), wish, stops)
+        if toolbox is None:
+            prompt = self._tokenizer.render(self._write_calls(messages))
+            yield from self.continue_tokens(prompt, wish, stops)
+            return
+        form = self._call_form
+        if form is None and toolbox.must:
+            raise InputError(
+                "the model's template writes calls of tools in no form that could be asked for",
+                hint='leave "tool_choice" out: what the model calls comes as its text',
+            )
+        prompt = self._tokenizer.render(self._write_calls(messages), tools=list(toolbox.tools))
+        if form is None:
+            yield from self.continue_tokens(prompt, wish, stops)
+            return
+        if toolbox.must:
+            wish = replace(wish, grammar=form.grammar(toolbox))
+        shown = _Pending(form.leads(toolbox))
+        for piece in self.continue_tokens(prompt, wish, stops):
+            if given := shown.feed(piece):
+                yield given
+        rest, calls = form.read(self.reply.text[len(shown.text) :], toolbox)
+        if rest:
+            yield rest
+        self.reply = replace(self.reply, text=shown.text + rest, calls=calls)
+
+    @cached_property
+    def _call_form(self) -> CallForm | None:
+        """How the model's template writes calls of tools."""
+
+        def show(messages: Sequence[Message]) -> str:
+            tokens = self._tokenizer.render(messages, add_generation_prompt=False)
+            return self._tokenizer.decode(tokens)
+
+        return find_call_form(show)
+
+    def _write_calls(self, messages: Sequence[Message]) -> Sequence[Message]:
+        if not any(message.get("tool_calls") for message in messages):
+            return messages
+        form = self._call_form
+        return write_arguments(messages, as_text=form is not None and form.as_text)
 
     def continue_text(
         self, text: str, wish: Wish, stops: Sequence[str] = ()

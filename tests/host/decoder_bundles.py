@@ -103,6 +103,11 @@ def make_talker(folder: Path) -> Bundle:
 
 
 SPELLER = DecoderShape(layers=1, context=128, vocabulary=270)
+SPELLERS_TEMPLATE = (
+    "{% set said = messages[-1] %}{{ said.content }}{% for call in said.tool_calls %}"
+    '<call>{"name": "{{ call.function.name }}", "arguments": '
+    "{{ call.function.arguments | tojson }}}</call>{% endfor %}"
+)
 
 
 def make_speller(folder: Path) -> Bundle:
@@ -118,7 +123,7 @@ def make_speller(folder: Path) -> Bundle:
     tokenizer.decoder = library.decoders.ByteLevel()
     tokenizer.add_special_tokens([*fill, *end])
     tokenizer.save(str(folder / TOKENIZER))
-    return _compile_talker(folder, SPELLER, "{{ messages[-1].content }}")
+    return _compile_talker(folder, SPELLER, SPELLERS_TEMPLATE)
 
 
 def _compile_talker(folder: Path, shape: DecoderShape, template: str) -> Bundle:

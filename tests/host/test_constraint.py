@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import TOKENIZER, Bundle
-from adrenoc.bundle.chat import read_chat
+from adrenoc.bundle.chat import ChatSettings, read_chat
 from adrenoc.bundle.sampling import Sampling
 from adrenoc.cli.main import cli
 from adrenoc.device import tokenizer as limits
@@ -23,6 +23,7 @@ from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.device.tokenizer import Tokenizer
+from adrenoc.device.tool_calls import Toolbox
 from tests.host.decoder_bundles import SPELLER, make_speller
 from tests.host.test_openai_server import serve
 
@@ -45,6 +46,12 @@ HELLO = {"role": "user", "content": "Say it"}
 @pytest.fixture(scope="module")
 def bundle(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return make_speller(tmp_path_factory.mktemp("constraint"))
+
+
+@pytest.fixture(scope="module")
+def client(bundle: Bundle) -> Iterator[Any]:
+    with serve(bundle) as url:
+        yield openai.OpenAI(base_url=url, api_key="none", max_retries=0)
 
 
 @pytest.fixture
@@ -182,24 +189,94 @@ def test_chat_reads_a_file(bundle: Bundle, tmp_path: Path) -> None:
     assert "cannot be read" in refused.output + str(refused.exception)
 
 
-def test_clients_say_the_form(bundle: Bundle) -> None:
-    with serve(bundle) as url:
-        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+def test_clients_say_the_form(client: Any) -> None:
+    def ask(**more: Any) -> str:
+        answer = client.chat.completions.create(
+            model="speller", messages=[HELLO], temperature=1.0, **more
+        )
+        content: str = answer.choices[0].message.content
+        return content
 
-        def ask(**more: Any) -> str:
-            answer = client.chat.completions.create(
-                model="speller", messages=[HELLO], temperature=1.0, **more
-            )
-            content: str = answer.choices[0].message.content
-            return content
+    described = {"name": "thing", "strict": True, "schema": SCHEMA}
+    check_answer(ask(response_format={"type": "json_schema", "json_schema": described}))
+    anything = ask(response_format={"type": "json_object"}, max_tokens=40)
+    assert anything.startswith("{")
+    assert ask(extra_body={"grammar": 'root ::= "yes" | "no"'}) in ("yes", "no")
+    with pytest.raises(openai.BadRequestError, match="Invalid type"):
+        described["schema"] = {"type": "nonsense"}
+        ask(response_format={"type": "json_schema", "json_schema": described})
+    with pytest.raises(openai.BadRequestError, match="response_format is none of"):
+        ask(response_format={"type": "xml"})
 
-        described = {"name": "thing", "strict": True, "schema": SCHEMA}
-        check_answer(ask(response_format={"type": "json_schema", "json_schema": described}))
-        anything = ask(response_format={"type": "json_object"}, max_tokens=40)
-        assert anything.startswith("{")
-        assert ask(extra_body={"grammar": 'root ::= "yes" | "no"'}) in ("yes", "no")
-        with pytest.raises(openai.BadRequestError, match="Invalid type"):
-            described["schema"] = {"type": "nonsense"}
-            ask(response_format={"type": "json_schema", "json_schema": described})
-        with pytest.raises(openai.BadRequestError, match="response_format is none of"):
-            ask(response_format={"type": "xml"})
+
+def describe_tool(name: str, **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": [*properties]}
+    function = {"name": name, "parameters": {**schema, "additionalProperties": False}}
+    return {"type": "function", "function": function}
+
+
+TOOLS = [
+    describe_tool("paint", colour={"enum": ["red", "blue"]}),
+    describe_tool("count", to={"type": "integer", "minimum": 1, "maximum": 9}),
+]
+
+
+def test_clients_have_tools_called(client: Any) -> None:
+    asked = {"model": "speller", "temperature": 1.0, "tools": TOOLS}
+    for seed in range(3):
+        answer = client.chat.completions.create(
+            **asked, messages=[HELLO], seed=seed, tool_choice="required"
+        )
+        (choice,) = answer.choices
+        assert choice.finish_reason == "tool_calls" and choice.message.content is None
+        (call,) = choice.message.tool_calls
+        assert call.type == "function" and call.id
+        check_call(call.function)
+    named = {"type": "function", "function": {"name": "count"}}
+    answer = client.chat.completions.create(**asked, messages=[HELLO], tool_choice=named)
+    (call,) = answer.choices[0].message.tool_calls
+    assert call.function.name == "count"
+    said = [HELLO, answer.choices[0].message, {"role": "tool", "content": "x"}]
+    said[2] |= {"tool_call_id": call.id}
+    after = client.chat.completions.create(**asked, messages=said, tool_choice="none", max_tokens=3)
+    assert after.choices[0].message.tool_calls is None
+
+
+def check_call(function: Any) -> None:
+    arguments = json.loads(function.arguments)
+    if function.name == "paint":
+        assert arguments["colour"] in ("red", "blue") and len(arguments) == 1
+    else:
+        assert function.name == "count" and 1 <= arguments["to"] <= 9 and len(arguments) == 1
+
+
+def test_a_stream_gives_calls_and_no_text_of_them(client: Any) -> None:
+    stream = client.chat.completions.create(
+        model="speller", messages=[HELLO], tools=TOOLS, tool_choice="required", stream=True
+    )
+    deltas = [piece.choices[0] for piece in stream]
+    assert "".join(one.delta.content or "" for one in deltas) == ""
+    (calls,) = (one.delta.tool_calls for one in deltas if one.delta.tool_calls)
+    (call,) = calls
+    assert call.index == 0
+    check_call(call.function)
+    assert deltas[-1].finish_reason == "tool_calls"
+
+
+def test_what_is_said_beside_tools_is_text(client: Any) -> None:
+    asked = {"model": "speller", "messages": [HELLO], "max_tokens": 12, "seed": 4}
+    plain = client.chat.completions.create(**asked).choices[0]
+    beside = client.chat.completions.create(**asked, tools=TOOLS).choices[0]
+    assert beside.message.content == plain.message.content and not beside.message.tool_calls
+    assert beside.finish_reason == plain.finish_reason
+    with pytest.raises(openai.BadRequestError, match="has the form of response_format"):
+        client.chat.completions.create(
+            **asked, tools=TOOLS, tool_choice="required", response_format={"type": "json_object"}
+        )
+
+
+def test_a_template_without_a_form_of_calls_is_told(conversation: Conversation) -> None:
+    plain = ChatSettings(template="{{ messages[-1].content }}")
+    conversation._tokenizer.read_template(plain)
+    with pytest.raises(InputError, match="in no form"):
+        list(conversation.answer([HELLO], Wish(), (), Toolbox(tools=tuple(TOOLS), must="*")))

@@ -241,6 +241,12 @@ def test_a_taken_port_is_told(bundle: Bundle, url: str, capsys: pytest.CaptureFi
         ({"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
         ({"messages": HELLO, "response_format": {"type": "json_schema"}}, "response_format"),
         ({"messages": HELLO, "response_format": "json"}, "response_format"),
+        ({"messages": HELLO, "tools": {}}, "tools"),
+        ({"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
+        ({"messages": HELLO, "tools": [{"function": {"name": "f", "parameters": 1}}]}, "tools"),
+        ({"messages": HELLO, "tool_choice": "required"}, "tool_choice"),
+        ({"messages": HELLO, "tool_choice": {"function": {"name": "f"}}}, "tool_choice"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
     ],
 )
 def test_a_wrong_field_is_named(said: dict[str, Any], field_name: str) -> None:

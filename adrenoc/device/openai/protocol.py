@@ -9,13 +9,14 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from adrenoc.bundle.sampling import RANGES
 from adrenoc.device.constraint import Grammar
 from adrenoc.device.conversation import Reply
 from adrenoc.device.generate import Wish
+from adrenoc.device.tool_calls import Toolbox
 
 MOST_STOPS = 16
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -26,7 +27,6 @@ _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "top_logprobs": (0,),
     "echo": (False,),
     "suffix": ("",),
-    "tool_choice": ("auto", "none"),
 }
 """What is not there -> the values that ask for nothing of it."""
 _REASONS = {"end": "stop", "stop": "stop", "most": "length", "full": "length"}
@@ -54,7 +54,7 @@ class Asked:
     stops: tuple[str, ...] = ()
     messages: tuple[Mapping[str, Any], ...] = ()
     prompt: str | None = None
-    tools: tuple[Any, ...] = ()
+    toolbox: Toolbox | None = None
     streams: bool = False
     with_usage: bool = False
 
@@ -90,10 +90,37 @@ def read_request(body: Any, usual: Wish, model: str, *, chat: bool) -> Asked:
     )
     if not chat:
         return replace(asked, prompt=_read_prompt(said.get("prompt")))
-    tools = said.get("tools", [])
-    if not isinstance(tools, list):
-        raise RequestError("tools is no list", field_name="tools")
-    return replace(asked, messages=_read_messages(said.get("messages")), tools=tuple(tools))
+    toolbox = _read_toolbox(said)
+    if toolbox is not None and toolbox.must and asked.wish.grammar is not None:
+        raise RequestError(
+            "an answer has the form of response_format or grammar, or is a call of a tool",
+            field_name="tool_choice",
+        )
+    return replace(asked, messages=_read_messages(said.get("messages")), toolbox=toolbox)
+
+
+def _read_toolbox(said: Mapping[str, Any]) -> Toolbox | None:
+    """Return the tools that may be called, or None where none may."""
+    tools, choice = said.get("tools", []), said.get("tool_choice", "auto")
+    functions = [one.get("function") for one in tools if isinstance(one, dict)]
+    if not isinstance(tools, list) or len(functions) < len(tools):
+        raise RequestError("tools is no list of objects", field_name="tools")
+    for at, function in enumerate(functions):
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise RequestError(f"tools[{at}] has no function with a name", field_name="tools")
+        if not isinstance(function.get("parameters", {}), dict):
+            raise RequestError(f"tools[{at}] has parameters that are no schema", field_name="tools")
+    named = choice.get("function") if isinstance(choice, dict) else None
+    name = named.get("name") if isinstance(named, dict) else None
+    toolbox = Toolbox(tools=tuple(tools), must=name or "")
+    if choice == "required" and tools:
+        return replace(toolbox, must="*")
+    if choice not in ("auto", "none") and name not in toolbox.names:
+        raise RequestError(
+            "tool_choice is none of auto, none, required with tools, and a function of tools",
+            field_name="tool_choice",
+        )
+    return toolbox if tools and choice != "none" else None
 
 
 def _read_wish(said: Mapping[str, Any], usual: Wish) -> Wish:
@@ -175,6 +202,13 @@ def _read_message(said: Any, where: str) -> Mapping[str, Any]:
         content = "".join(part["text"] for part in content)
     if content is not None and not isinstance(content, str):
         raise RequestError(f"{where}.content is no text", field_name=f"{where}.content")
+    for call in said.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not {"name", "arguments"} <= {*function}:
+            raise RequestError(
+                f"{where} has a call without a function's name and arguments",
+                field_name=f"{where}.tool_calls",
+            )
     role = "system" if said["role"] == "developer" else said["role"]
     return {**said, "role": role, "content": content or ""}
 
@@ -205,8 +239,10 @@ class Answers:
 
     def whole(self, reply: Reply) -> dict[str, Any]:
         """Return the answer to a request that does not stream."""
-        content = {"message": {"role": "assistant", "content": reply.text}}
-        said = content if self.chat else {"text": reply.text}
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+        if reply.calls:
+            message |= {"content": reply.text or None, "tool_calls": _write_calls(reply)}
+        said = {"message": message} if self.chat else {"text": reply.text}
         kind = "chat.completion" if self.chat else "text_completion"
         choice = {"index": 0, **said, "logprobs": None, "finish_reason": _reason(reply)}
         return {**self._begin(kind), "choices": [choice], "usage": _usage(reply)}
@@ -215,6 +251,11 @@ class Answers:
         """Return a piece of a stream."""
         role = {"role": "assistant"} if first else {}
         return self._chunk({**role, "content": text} if self.chat else text, None)
+
+    def calls(self, reply: Reply) -> dict[str, Any]:
+        """Return the piece of a stream that has the calls of tools."""
+        calls = [{"index": at, **call} for at, call in enumerate(_write_calls(reply))]
+        return self._chunk({"tool_calls": calls}, None)
 
     def end(self, reply: Reply) -> dict[str, Any]:
         """Return the last piece of a stream, without text."""
@@ -239,8 +280,16 @@ class Answers:
         return {"id": number, "object": kind, "created": self.created_s, "model": self.model}
 
 
+def _write_calls(reply: Reply) -> list[dict[str, Any]]:
+    return [
+        {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": asdict(call)}
+        for call in reply.calls
+    ]
+
+
 def _reason(reply: Reply) -> str:
-    return _REASONS.get(reply.ended, "stop")
+    reason = _REASONS.get(reply.ended, "stop")
+    return "tool_calls" if reply.calls and reason == "stop" else reason
 
 
 def _usage(reply: Reply) -> dict[str, Any]:

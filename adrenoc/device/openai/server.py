@@ -136,6 +136,8 @@ async def _events(
         except RequestError as error:
             yield _event(error.to_json())
             return
+    if piece.calls:
+        yield _event(answers.calls(piece))
     yield _event(answers.end(piece))
     if asked.with_usage:
         yield _event(answers.usage(piece))
@@ -201,8 +203,7 @@ class _Engine:
         talk = self.conversation
         if asked.prompt is not None:
             return talk.continue_text(asked.prompt, asked.wish, asked.stops)
-        more = {"tools": list(asked.tools)} if asked.tools else {}
-        return talk.answer(asked.messages, asked.wish, asked.stops, **more)
+        return talk.answer(asked.messages, asked.wish, asked.stops, asked.toolbox)
 
 
 def _explain(error: AdrenocError) -> RequestError:
