@@ -10,7 +10,7 @@ import pytest
 
 from adrenoc.base.errors import UnsupportedOperatorError
 from adrenoc.cli.main import main
-from adrenoc.firmware.mcu.short_functions import logistic, tanh
+from adrenoc.firmware.mcu.evaluate_lstm import logistic, tanh
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.lstm_maker import add_lstm
 from tests.mcu.maker import Maker

@@ -12,8 +12,7 @@ from adrenoc.base.decision import Decision
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.evaluate import evaluate
 from adrenoc.firmware.mcu.fold_constants import fold_constants
-from adrenoc.firmware.mcu.fuse_sums import fuse_sums
-from adrenoc.firmware.mcu.program import make_program
+from adrenoc.firmware.mcu.program import fuse_sums, make_program
 from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
 from tests.mcu.drawn import drawn_model

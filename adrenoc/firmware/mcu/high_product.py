@@ -3,6 +3,8 @@
 What is computed is (((sum + nudge) * multiplier + offset * 2^32 + 2^31) >> 32) >> shift, which the
 DSP extension has in two instructions.  The rule's staircase bounds the constant part of that; a
 nudge of the bias moves it between the steps of `offset`.
+
+The sums that a filter can come to: what proofs about its arithmetic range over.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adrenoc.base.errors import CompileError
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Requantise
 from adrenoc.firmware.mcu.requantise import fitted_slopes, offsets_for, staircase
-from adrenoc.firmware.mcu.sums import sum_range
 
 _HIGH = 32
 _MOST_SHIFT = 20
@@ -94,3 +96,29 @@ def _nudge(
     if open_.any():
         raise RefusedError("no nudge of the bias meets the steps of each channel")
     return nudges, offsets
+
+
+_MOST = (1 << 31) - 1
+
+
+def sum_range(operator: Convolution | Depthwise) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the greatest sum of each channel, with its bias, borders included.
+
+    Raises:
+        CompileError: a sum may overflow 32 bits.
+    """
+    if isinstance(operator, Depthwise):
+        weights = operator.weights.reshape(-1, operator.weights.shape[-1]).T.astype(np.int64)
+    else:
+        weights = operator.weights.reshape(operator.weights.shape[0], -1).astype(np.int64)
+    # A tap outside of the image adds nothing: as if it read the zero point, which is in range.
+    low, high = -128 - operator.zero_in, 127 - operator.zero_in
+    up, down = np.maximum(weights, 0).sum(1), np.minimum(weights, 0).sum(1)
+    least = up * low + down * high + operator.bias
+    most = up * high + down * low + operator.bias
+    if max(-int(least.min()), int(most.max())) > _MOST:
+        raise CompileError(
+            "a layer's sums may grow beyond 32 bits, as no converter writes them",
+            hint="convert the model again",
+        )
+    return least, most

@@ -1,24 +1,31 @@
 """A network of int8 or int16 in integers alone: what importers make and everything below reads.
 
 Data are NHWC with a batch of one.
+
+Transposed convolutions as plain ones: zeros between elements, and the kernel turned round.
+
+Convolutions in groups of channels: one for each group, between a move and a concatenation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.operators import (
     Convolution,
     Depthwise,
     FloatPool,
     Join,
+    Move,
     Operator,
     Pool,
     Product,
+    Requantise,
     Sum,
     WordSum,
 )
@@ -128,3 +135,81 @@ def multiply_adds(network: Network, result: int) -> int:
         taps = maker.weights.shape[0] * maker.weights.shape[1]
         return network.tensors[result].elements * taps
     return 0
+
+
+def spread_axis(have: int, want: int, taps: int, stride: int, pad: int) -> tuple[int, np.ndarray]:
+    """Spread one axis for a transposed convolution: what the convolution pads before, and which
+    element each index of it reads.
+
+    -1 is a zero between two elements.  `pad` is what the transposed convolution cuts off before,
+    `taps` the whole extent of the kernel.
+
+    Raises:
+        RefusedError: more is cut off than the kernel adds.
+    """
+    if pad > taps - 1:
+        raise RefusedError("a padding wider than its kernel")
+    # A window of one element has no border, so zeros stand for what lies beyond the last one.
+    index = np.arange(want if taps == 1 else (have - 1) * stride + 1)
+    outside = (index % stride != 0) | (index // stride >= have)
+    return taps - 1 - pad, np.where(outside, -1, index // stride)
+
+
+_MOST_GROUPS = 64
+"""Each is code and constants of its own."""
+
+
+def split_groups(
+    whole: Convolution, source: Tensor, result: Tensor, add: Callable[[Tensor], int]
+) -> list[Operator]:
+    """Return the same by convolutions of all channels; the last operator makes the result.
+
+    The weights of `whole` have the channels of one group; `add` makes a tensor.
+
+    Raises:
+        RefusedError: there are too many groups.
+        ValueError: the channels are no multiple of them.
+    """
+    _, height, width, depth = shape4(source.shape)
+    channels, _, _, part = whole.weights.shape
+    groups = depth // part
+    if groups * part != depth or channels % groups:
+        raise RefusedError(f"{channels} channels of {part} each, of an image of {depth}")
+    if groups > _MOST_GROUPS:
+        raise RefusedError(f"{groups} groups of channels, at most {_MOST_GROUPS}")
+    each = channels // groups
+    operators: list[Operator] = []
+    made = []
+    rows, columns = np.arange(height) * width * depth, np.arange(width) * depth
+    for group in range(groups):
+        own = slice(group * each, (group + 1) * each)
+        taken = np.arange(group * part, (group + 1) * part)
+        named = f"{source.name} group {group}"
+        read = add(replace(source, name=named, shape=(1, height, width, part)))
+        offsets = (np.zeros(1, np.int64), rows, columns, taken)
+        operators.append(Move(source=whole.source, result=read, offsets=offsets, fill=0))
+        shape = (*result.shape[:-1], each)
+        made.append(add(replace(result, name=f"{result.name} group {group}", shape=shape)))
+        operators.append(
+            replace(
+                whole,
+                source=read,
+                result=made[-1],
+                weights=np.ascontiguousarray(whole.weights[own]),
+                bias=whole.bias[own],
+                requantise=_pick_rule(whole.requantise, own),
+            )
+        )
+    count = int(np.prod(result.shape[:-1]))
+    join = Join(sources=tuple(made), result=whole.result, chunks=(each,) * groups, count=count)
+    return [*operators, join]
+
+
+def _pick_rule(rule: Requantise, own: slice) -> Requantise:
+    """Return the rule of some channels, of the numbers that it has for each."""
+    return replace(
+        rule,
+        multipliers=rule.multipliers[own] if rule.multipliers.size > 1 else rule.multipliers,
+        shifts=rule.shifts[own] if rule.shifts.size > 1 else rule.shifts,
+        reals=rule.reals[own] if rule.reals.size > 1 else rule.reals,
+    )

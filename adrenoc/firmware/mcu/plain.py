@@ -7,11 +7,11 @@ from functools import singledispatch
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.firmware.mcu.high_product import sum_range
 from adrenoc.firmware.mcu.kernel import Array, Kernel
 from adrenoc.firmware.mcu.network import Network, image_extents
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator, Pool, Reshape
 from adrenoc.firmware.mcu.plain_elementwise import elementwise_kernel
-from adrenoc.firmware.mcu.sums import sum_range
 from adrenoc.firmware.mcu.wide_product import one_product
 
 

@@ -1,29 +1,38 @@
-"""The whole model as kernels with places in memory: what is printed, reported and run."""
+"""The whole model as kernels with places in memory: what is printed, reported and run.
+
+Which operators get flash beyond their weights' bytes: those that save most for it.
+
+Where tensors lie in the arena: as few bytes as are alive at once, results over their sources.
+
+Each tensor is alive from the operator that makes it to the last that reads it.  Two that are alive
+at once lie apart, but for a result over the source that dies in making it: that may begin so many
+bytes before the source that nothing is overwritten before it is read.
+
+Sums become part of the convolution before them: one tensor less in the arena.
+
+*Before -> after*: t = convolution(x); y = t + s -> y = convolution(x) + s, a strip of pixels at a
+time, and y lies where s lay.
+"""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adrenoc.base.decision import Decision
+from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.borders import border_decision
 from adrenoc.firmware.mcu.core import Core
+from adrenoc.firmware.mcu.dsp.products import covers
 from adrenoc.firmware.mcu.fold_constants import fold_constants
-from adrenoc.firmware.mcu.fuse_sums import fuse_sums
 from adrenoc.firmware.mcu.kernel import Kernel
 from adrenoc.firmware.mcu.network import Network, sources_of
-from adrenoc.firmware.mcu.operators import Reshape
-from adrenoc.firmware.mcu.plan_memory import (
-    Block,
-    MemoryPlan,
-    Overlap,
-    Overlaps,
-    align_words,
-    plan_memory,
-)
-from adrenoc.firmware.mcu.rules import choose_kernel
-from adrenoc.firmware.mcu.schedule import Measured, Room
-from adrenoc.firmware.mcu.share_flash import share_flash
+from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Operator, Reshape, Sum
+from adrenoc.firmware.mcu.rules import choose_kernel, schedules_of
+from adrenoc.firmware.mcu.schedule import Choice, Measured, Room, digest_of, pick, usable
+from adrenoc.firmware.mcu.sum_product import sum_product
 
 STATE = "state"
 """What the keys of blocks begin with that are kept between runs."""
@@ -257,3 +266,195 @@ def _place(network: Network, homes: Sequence[str], tensor: int, memory: MemoryPl
 
 def _print_address(home: str, memory: MemoryPlan) -> str:
     return f"arena + {memory.offsets[home]}"
+
+
+def share_flash(
+    network: Network, core: Core, measured: Measured, spare_bytes: int, scratch_bytes: int
+) -> list[int]:
+    """Return how many bytes of flash each operator may take; all of them at most `spare_bytes`."""
+    shares = [0] * len(network.operators)
+    if not spare_bytes:
+        return shares
+    gains: list[tuple[float, int, int]] = []
+    for index, operator in enumerate(network.operators):
+        if not isinstance(operator, Convolution | Depthwise):
+            continue
+        ways = schedules_of(operator, network, core).ways
+        if not ways:
+            continue
+        digest = digest_of(operator, network, core)
+        times_us = measured.times_us.get(digest, {})
+        known = [usable(way, digest, measured) for way in ways]
+
+        def take(spare: int) -> Choice:
+            room = Room(scratch_bytes=scratch_bytes, spare_bytes=spare)
+            return pick(known, room, times_us)[0]  # noqa: B023  (called in this turn alone)
+
+        lean, large = take(0), take(spare_bytes)
+        if large.spare_bytes:
+            gain = (lean.instructions - large.instructions) / large.spare_bytes
+            gains.append((gain, large.spare_bytes, index))
+    left = spare_bytes
+    for gain, wanted, index in sorted(gains, reverse=True):
+        if gain > 0 and wanted <= left:
+            shares[index] = wanted
+            left -= wanted
+    return shares
+
+
+_TRIES = 300
+_ALIGN = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Something that lives in the arena while operators `first` to `last` run."""
+
+    key: str
+    size_bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlan:
+    """Offsets in the arena by key, and its size."""
+
+    offsets: Mapping[str, int]
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """A result may lie over its source, by beginning `bytes_before` it or, unless `exact`, more."""
+
+    bytes_before: int
+    exact: bool = False
+
+
+Overlaps = Mapping[tuple[str, str], Overlap]
+"""How two tensors may overlap, by (result, source)."""
+
+
+def plan_memory(blocks: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
+    """Return the smallest of several plans: first fit, in orders by size and in seeded random
+    ones."""
+    orders = [
+        sorted(blocks, key=lambda b: -b.size_bytes),
+        sorted(blocks, key=lambda b: (b.first, -b.size_bytes)),
+        sorted(blocks, key=lambda b: (-b.last, -b.size_bytes)),
+    ]
+    shuffle = random.Random(0)
+    orders += [shuffle.sample(list(blocks), len(blocks)) for _ in range(_TRIES)]
+    floor = _floor(blocks, overlaps)
+    best: MemoryPlan | None = None
+    for order in orders:
+        found = _first_fit(order, overlaps)
+        if best is None or found.size_bytes < best.size_bytes:
+            best = found
+        if best.size_bytes <= floor:
+            break
+    return best or MemoryPlan(offsets={}, size_bytes=0)
+
+
+def _floor(blocks: Sequence[Block], overlaps: Overlaps) -> int:
+    """No plan is smaller than the largest block."""
+    return max((align_words(block.size_bytes) for block in blocks), default=0)
+
+
+def align_words(size_bytes: int) -> int:
+    """Bytes, rounded up to whole words."""
+    return -(-size_bytes // _ALIGN) * _ALIGN
+
+
+def _first_fit(order: Sequence[Block], overlaps: Overlaps) -> MemoryPlan:
+    placed: list[tuple[Block, int]] = []
+    for block in order:
+        alive = [(b, at) for b, at in placed if b.first <= block.last and block.first <= b.last]
+        candidates = {0, *(at + align_words(b.size_bytes) for b, at in alive)}
+        for other, at in alive:
+            for key, way in (((block.key, other.key), -1), ((other.key, block.key), 1)):
+                if key in overlaps:
+                    candidates.add(max(0, at + way * align_words(overlaps[key].bytes_before)))
+        spots = sorted(candidates)
+        spot = next(s for s in spots if all(_apart(block, s, b, at, overlaps) for b, at in alive))
+        placed.append((block, spot))
+    return MemoryPlan(
+        offsets={block.key: at for block, at in placed},
+        size_bytes=max((at + align_words(b.size_bytes) for b, at in placed), default=0),
+    )
+
+
+def _apart(block: Block, at: int, other: Block, other_at: int, overlaps: Overlaps) -> bool:
+    """Return whether two blocks that are alive at once may lie so."""
+    if at + block.size_bytes <= other_at or other_at + other.size_bytes <= at:
+        return True
+    return _overlaps_as_allowed(
+        overlaps.get((block.key, other.key)), at, other_at
+    ) or _overlaps_as_allowed(overlaps.get((other.key, block.key)), other_at, at)
+
+
+def _overlaps_as_allowed(overlap: Overlap | None, result_at: int, source_at: int) -> bool:
+    if overlap is None:
+        return False
+    spare = source_at - result_at - overlap.bytes_before
+    return spare == 0 if overlap.exact else spare >= 0
+
+
+def fuse_sums(network: Network, decisions: list[Decision]) -> Network:
+    """Return the same function; sums whose later operand is a convolution's only reader are
+    gone."""
+    readers = Counter(index for o in network.operators for index in sources_of(o))
+    makers = {operator.result: n for n, operator in enumerate(network.operators)}
+    operators: list[Operator | None] = list(network.operators)
+    labels = list(network.labels)
+    for number, operator in enumerate(network.operators):
+        if not isinstance(operator, Sum):
+            continue
+        made = max(operator.sources, key=lambda index: makers.get(index, -1))
+        before = operators[makers[made]] if made in makers else None
+        if not isinstance(before, Convolution) or not _fits(network, before, operator):
+            continue
+        if readers[made] != 1 or made in network.outputs:
+            continue
+        joined = operator if made == operator.sources[0] else _swap_operands(operator)
+        operators[makers[made]] = None
+        operators[number] = replace(before, result=operator.result, joined=joined)
+        labels[number] = f"{labels[makers[made]]} + {labels[number]}"
+        decisions.append(
+            Decision(
+                subject=network.tensors[operator.result].name,
+                taken="added by the convolution",
+                reason="a strip at a time, over the other operand",
+            )
+        )
+    kept = [n for n, operator in enumerate(operators) if operator is not None]
+    return replace(
+        network,
+        operators=tuple(o for o in operators if o is not None),
+        labels=tuple(labels[n] for n in kept),
+    )
+
+
+def _swap_operands(operator: Sum) -> Sum:
+    first, second = operator.tables
+    return replace(
+        operator,
+        sources=operator.sources[::-1],
+        tables=(second, first),
+        wanted=None if operator.wanted is None else operator.wanted.T,
+    )
+
+
+def _fits(network: Network, before: Convolution, operator: Sum) -> bool:
+    """Return whether a convolution can take this sum: its own code, equal shapes, and a sum of
+    lines."""
+    shapes = {network.tensors[index].shape for index in (*operator.sources, operator.result)}
+    varies = not any(index in network.constants for index in operator.sources)
+    if len(shapes) != 1 or before.joined is not None or not varies:
+        return False
+    try:
+        sum_product(operator)
+    except RefusedError:
+        return False
+    return covers(before, network)

@@ -9,9 +9,8 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.assembly import Store
-from adrenoc.firmware.mcu.high_product import high_product
+from adrenoc.firmware.mcu.high_product import high_product, sum_range
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise
-from adrenoc.firmware.mcu.sums import sum_range
 
 _MOST_SHIFT = 23
 

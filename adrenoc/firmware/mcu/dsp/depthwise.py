@@ -9,7 +9,7 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.constants import Stored, pack_constants
-from adrenoc.firmware.mcu.dsp.depthwise_code import Strip, depthwise_code, unrolls_of
+from adrenoc.firmware.mcu.dsp.paired_depthwise import Strip, depthwise_code, unrolls_of
 from adrenoc.firmware.mcu.dsp.product_code import MOST_OFFSET
 from adrenoc.firmware.mcu.kernel import Array, Kernel
 from adrenoc.firmware.mcu.network import Network, image_extents

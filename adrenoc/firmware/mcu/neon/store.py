@@ -13,8 +13,8 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import INT8
+from adrenoc.firmware.mcu.high_product import sum_range
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise
-from adrenoc.firmware.mcu.sums import sum_range
 
 KINDS = ("twice", "signed", "double", "single")
 """The ways from sums to bytes, as c/neon_store.c numbers them.

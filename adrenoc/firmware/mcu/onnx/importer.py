@@ -13,10 +13,9 @@ from adrenoc.base.text.spelling import quote_word
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.onnx.context import Importing
 from adrenoc.firmware.mcu.onnx.elementwise import ELEMENTWISE
-from adrenoc.firmware.mcu.onnx.filters import FILTERS
+from adrenoc.firmware.mcu.onnx.filters import FILTERS, SOFTMAX
 from adrenoc.firmware.mcu.onnx.float_islands import close_islands
 from adrenoc.firmware.mcu.onnx.moves import MOVES
-from adrenoc.firmware.mcu.onnx.softmax import SOFTMAX
 from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.graph import OnnxGraph, node_label

@@ -16,8 +16,12 @@ from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.network import Tensor
 from adrenoc.firmware.mcu.operators import Move, Reshape
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
-from adrenoc.firmware.mcu.tflite.context import Importing, Translation, check_same_quanta
-from adrenoc.firmware.mcu.tflite.offsets import offsets_of
+from adrenoc.firmware.mcu.tflite.context import (
+    Importing,
+    Translation,
+    check_same_quanta,
+    offsets_of,
+)
 from adrenoc.importers.tflite.file import Operator
 
 

@@ -10,8 +10,7 @@ import tflite
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
-from adrenoc.firmware.mcu.grouped import split_groups
-from adrenoc.firmware.mcu.network import shape4
+from adrenoc.firmware.mcu.network import shape4, split_groups
 from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Pool, Requantise, Window
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
 from adrenoc.firmware.mcu.tflite.batches import lay_as_one_image

@@ -1,8 +1,24 @@
-"""A TFLite file as a network of integers: every operator that cannot go is named, all at once."""
+"""A TFLite file as a network of integers: every operator that cannot go is named, all at once.
+
+Takes arithmetic of shapes out of a TFLite graph, as converters write it for an open batch.
+
+*Before -> after*: SHAPE(x) -> STRIDED_SLICE -> PACK -> RESHAPE becomes RESHAPE to a constant: the
+batch is one here.
+
+Takes conversions at the borders out of a TFLite graph.
+
+*Before -> after*: float32 x -> QUANTIZE -> int8 q ... int8 r -> DEQUANTIZE -> float32 y becomes
+q ... r, under the names x and y; the same for uint8, and with int16 in place of int8.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from adrenoc.base.errors import CompileError, ModelFormatError, UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
@@ -10,15 +26,12 @@ from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.firmware.mcu.network import WIDTHS, Network, sources_of
 from adrenoc.firmware.mcu.tflite.batches import BATCHES
 from adrenoc.firmware.mcu.tflite.context import Importing, Translation
-from adrenoc.firmware.mcu.tflite.elementwise import ELEMENTWISE
+from adrenoc.firmware.mcu.tflite.elementwise import ELEMENTWISE, TABLES
 from adrenoc.firmware.mcu.tflite.filters import FILTERS
-from adrenoc.firmware.mcu.tflite.fold_shapes import fold_shapes
 from adrenoc.firmware.mcu.tflite.moves import MOVES
 from adrenoc.firmware.mcu.tflite.recurrent import RECURRENT
-from adrenoc.firmware.mcu.tflite.strip_borders import strip_borders
-from adrenoc.firmware.mcu.tflite.tables import TABLES
 from adrenoc.firmware.mcu.tflite.words import WORDS
-from adrenoc.importers.tflite.file import GraphInfo, Operator, TFLiteFile
+from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
 
 _CONVERSIONS = ("DEQUANTIZE", "QUANTIZE")
 _TRANSLATIONS = {**BATCHES, **FILTERS, **ELEMENTWISE, **MOVES, **RECURRENT, **TABLES}
@@ -151,4 +164,107 @@ def _refuse_other_data(path: Path, graph: GraphInfo) -> None:
         hint=QUANTISE_HINT
         if floats
         else "convert it with inference_input_type = inference_output_type = tf.int8",
+    )
+
+
+def fold_shapes(graph: GraphInfo) -> GraphInfo:
+    """Return the graph without operators on whole numbers that are known."""
+    tensors, left = list(graph.tensors), []
+    for operator in graph.operators:
+        value = _value(operator, [tensors[i] for i in operator.inputs if i >= 0])
+        if value is None or operator.outputs[0] in graph.outputs:
+            left.append(operator)
+            continue
+        made = tensors[operator.outputs[0]]
+        tensors[operator.outputs[0]] = replace(
+            made, value=value.astype(made.dtype), shape=value.shape
+        )
+    return replace(graph, tensors=tuple(tensors), operators=tuple(left))
+
+
+def _value(operator: Operator, inputs: Sequence[TensorInfo]) -> np.ndarray | None:
+    """Return what an operator makes, where it is one of these and that is known."""
+    if operator.custom or len(operator.outputs) != 1:
+        return None
+    if operator.kind == "SHAPE":
+        return np.array(inputs[0].shape, np.int64)
+    compute = _ARITHMETIC.get(operator.kind)
+    values = [i.value for i in inputs if i.value is not None and i.dtype in ("int32", "int64")]
+    if compute is None or len(values) < len(inputs):
+        return None
+    return compute(operator, values)
+
+
+def _slice(operator: Operator, values: Sequence[np.ndarray]) -> np.ndarray | None:
+    option = operator.options.get
+    data, *parts = values
+    if data.ndim != 1 or option("EllipsisMask") or option("NewAxisMask"):
+        return None
+    begin, end, step = (int(part.reshape(-1)[0]) for part in parts)
+    if option("ShrinkAxisMask"):
+        return np.asarray(data[begin])
+    return data[None if option("BeginMask") else begin : None if option("EndMask") else end : step]
+
+
+def _pack(operator: Operator, values: Sequence[np.ndarray]) -> np.ndarray | None:
+    return np.stack(values, int(operator.options.get("Axis", 0)))
+
+
+_ARITHMETIC: dict[str, Callable[[Operator, Sequence[np.ndarray]], np.ndarray | None]] = {
+    "MUL": lambda operator, values: values[0] * values[1],
+    "PACK": _pack,
+    "STRIDED_SLICE": _slice,
+}
+
+
+_SHIFT = 128
+_BORDERS = ("QUANTIZE", "DEQUANTIZE")
+
+
+def strip_borders(graph: GraphInfo) -> tuple[GraphInfo, dict[int, str]]:
+    """Return the graph without them, and by tensor what the file has there: "float32" or
+    "uint8"."""
+    readers = Counter(index for o in graph.operators for index in o.inputs)
+    tensors, dtypes = list(graph.tensors), {}
+    gone: set[int] = set()
+    inputs, outputs = list(graph.inputs), list(graph.outputs)
+    for number, operator in enumerate(graph.operators):
+        if operator.kind not in _BORDERS or operator.custom:
+            continue
+        source, result = operator.inputs[0], operator.outputs[0]
+        pair = tensors[source], tensors[result]
+        if source in inputs and readers[source] == 1 and _converts(*pair):
+            inner, ends, end = result, inputs, source
+        elif result in outputs and not readers[result] and _converts(*pair[::-1]):
+            inner, ends, end = source, outputs, result
+        else:
+            continue
+        if inner in dtypes or ends.count(end) != 1 or inner in (*inputs, *outputs):
+            continue
+        ends[ends.index(end)] = inner
+        dtypes[inner] = tensors[end].dtype
+        tensors[inner] = replace(tensors[inner], name=tensors[end].name)
+        gone.add(number)
+    stripped = replace(
+        graph,
+        tensors=tuple(tensors),
+        operators=tuple(o for n, o in enumerate(graph.operators) if n not in gone),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+    )
+    return stripped, dtypes
+
+
+def _converts(outer: TensorInfo, inner: TensorInfo) -> bool:
+    """Return whether a border stands for the integers behind it, number by number."""
+    if inner.dtype not in WIDTHS or inner.scales.size != 1 or outer.value is not None:
+        return False
+    if outer.dtype == "float32":
+        return True
+    same = outer.scales.size == 1 and outer.scale == inner.scale
+    return (
+        outer.dtype == "uint8"
+        and inner.dtype == "int8"
+        and same
+        and outer.zero == inner.zero + _SHIFT
     )

@@ -10,17 +10,17 @@ import numpy as np
 import tflite
 
 from adrenoc.base.refused import RefusedError
+from adrenoc.firmware.mcu.network import spread_axis
 from adrenoc.firmware.mcu.operators import Between, Bilinear, Convolution, Join, Move, Window
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator
-from adrenoc.firmware.mcu.spread import spread_axis
 from adrenoc.firmware.mcu.tflite.context import (
     Importing,
     Translation,
     check_one_image,
     check_same_quanta,
+    offsets_of,
 )
 from adrenoc.firmware.mcu.tflite.filters import bias_of, filter_rule
-from adrenoc.firmware.mcu.tflite.offsets import offsets_of
 from adrenoc.importers.tflite.file import Operator
 
 _SAME = tflite.Padding.SAME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.base.refused import RefusedError
-from adrenoc.firmware.mcu.evaluate_words import SUM_BITS
+from adrenoc.firmware.mcu.evaluate import SUM_BITS
 from adrenoc.firmware.mcu.fixed_point import activation_range, multiplier_of
 from adrenoc.firmware.mcu.operators import Curve, Factor, Rescale, WordSoftmax, WordSum
 from adrenoc.firmware.mcu.operators import Operator as NetworkOperator

@@ -1,16 +1,21 @@
-"""Convolutions, depthwise ones and dense layers of int16 by weights of int8, on any core."""
+"""Convolutions, depthwise ones and dense layers of int16 by weights of int8, on any core.
+
+How sums of int16 by int8 become int16: the constants that c/word_layer.c has for it.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from adrenoc.base.errors import CompileError
 from adrenoc.firmware.mcu.core import Core
+from adrenoc.firmware.mcu.fixed_point import reduced_factor
 from adrenoc.firmware.mcu.kernel import Array, Kernel
 from adrenoc.firmware.mcu.network import Network
-from adrenoc.firmware.mcu.operators import Convolution, Depthwise
+from adrenoc.firmware.mcu.operators import Convolution, Depthwise, Requantise
 from adrenoc.firmware.mcu.plain import images_of, window_numbers
-from adrenoc.firmware.mcu.words.rule import MOST_SHORT, WordRule, most_products, word_rule
 
 _PIECE = 508
 """Products of 23 bits that a sum of 32 bits holds, in whole groups of four."""
@@ -109,3 +114,153 @@ def _order_pairs(weights: np.ndarray) -> np.ndarray:
     whole = weights.shape[1] // 4 * 4
     groups = weights[:, :whole].reshape(len(weights), -1, 4)[:, :, [0, 2, 1, 3]]
     return np.concatenate([groups.reshape(len(weights), whole), weights[:, whole:]], 1)
+
+
+_WHOLE = 33
+"""The shift of a product whose upper half is taken, and halved at least once."""
+_LEAST_WHOLE = 17
+_MOST_SUM = 1 << 42
+MOST_SHORT = (1 << 31) - 1
+"""What a sum of 32 bits holds."""
+_REAL_BITS = 53
+_STEPS = 1 << 15
+
+
+class _OutsideError(ValueError):
+    """What a layer has that no kernel computes."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WordRule:
+    """Constants of each channel, by the way that the C code takes."""
+
+    way: str
+    multiplier: np.ndarray
+    shift: np.ndarray
+    fraction: np.ndarray | None = None
+    nudge: np.ndarray | None = None
+
+    @property
+    def goes_around(self) -> bool:
+        """Whether sums have 32 bits, and what is beyond is lost."""
+        return self.way in ("WORD_TWICE", "WORD_SHORT_REAL")
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The rule's numbers as constants in flash."""
+        made = [
+            Array(suffix="multiplier", ctype="int32_t", values=self.multiplier),
+            Array(suffix="shift", ctype="int8_t", values=self.shift),
+        ]
+        if self.fraction is not None and self.nudge is not None:
+            made.append(Array(suffix="fraction", ctype="uint32_t", values=self.fraction))
+            made.append(Array(suffix="nudge", ctype="int32_t", values=self.nudge))
+        return tuple(made)
+
+
+def most_products(operator: Convolution | Depthwise) -> np.ndarray:
+    """Return how large the sums of each channel's products may be."""
+    weights = np.abs(operator.weights.astype(np.int64))
+    if isinstance(operator, Depthwise):
+        return weights.sum((0, 1)) << 15
+    return weights.sum((1, 2, 3)) << 15
+
+
+def word_rule(operator: Convolution | Depthwise, name: str) -> WordRule:
+    """Return the constants of a filter's rule; messages call the layer `name`.
+
+    Raises:
+        CompileError: its sums may grow beyond what any converter writes, or its factors are.
+    """
+    try:
+        return _rule_of(operator)
+    except _OutsideError as error:
+        raise CompileError(
+            f"the layer '{name}' of int16 {error}, as no converter writes it",
+            hint="convert the model again",
+        ) from error
+
+
+def _rule_of(operator: Convolution | Depthwise) -> WordRule:
+    rule = operator.requantise
+    most = int((most_products(operator) + np.abs(operator.bias)).max())
+    if most > _MOST_SUM:
+        raise _OutsideError(f"has sums up to {most}, expected at most {_MOST_SUM}")
+    if rule.reals.size:
+        return _real_rule(rule)
+    if not rule.wide:
+        return WordRule(way="WORD_TWICE", multiplier=rule.multipliers, shift=rule.shifts)
+    multiplier, right = reduced_factor(rule.multipliers, rule.shifts)
+    right = np.where(multiplier == 0, _WHOLE, right)  # nothing is nothing at any shift
+    if most <= MOST_SHORT and right.min() >= _LEAST_WHOLE:
+        up = np.maximum(_WHOLE - right, 0)
+        shift = np.maximum(right, _WHOLE) - 32
+        return WordRule(way="WORD_HIGH", multiplier=multiplier << up, shift=shift)
+    return WordRule(way="WORD_FIFTEEN", multiplier=multiplier, shift=right)
+
+
+def _real_rule(rule: Requantise) -> WordRule:
+    """Factors of float64: a product is rounded to such a number before it is to an integer."""
+    found = {float(real): _real_factor(float(real)) for real in np.unique(rule.reals)}
+    factors = [found[float(real)] for real in rule.reals]
+    return WordRule(
+        way="WORD_REAL" if rule.wide else "WORD_SHORT_REAL",
+        multiplier=np.array([mantissa >> 32 for mantissa, _, _ in factors]),
+        shift=np.array([shift - 32 for _, shift, _ in factors]),
+        fraction=np.array([mantissa & 0xFFFFFFFF for mantissa, _, _ in factors]),
+        nudge=np.array([nudge for _, _, nudge in factors]),
+    )
+
+
+def _real_factor(real: float) -> tuple[int, int, int]:
+    """Return a factor as mantissa / 2^shift, exactly, and what makes halves of the rounded product
+    so.
+
+    The nudge counts 2^32 parts; it is zero but where a sum comes so near to a half that float64
+    takes it for one.
+    """
+    if real == 0.0:
+        return 0, 64, 0
+    fraction, exponent = np.frexp(real)
+    mantissa, shift = int(np.ldexp(fraction, _REAL_BITS)), _REAL_BITS - int(exponent)
+    if not 32 < shift < 96:
+        raise _OutsideError(f"has the factor {real:.6g}, expected 2^-43 to 2^20")
+    halves = np.arange(1, _STEPS + 1) - 0.5
+    near = np.floor(halves / real)
+    short = 0
+    for step in (0.0, 1.0):
+        ties = np.nonzero((near + step) * real == halves)[0]
+        for place in ties:
+            exact = int(near[place] + step) * mantissa
+            short = max(short, (2 * int(place) + 1 << (shift - 1)) - exact)
+    nudge = -(-short >> 32)
+    if nudge:
+        _check_nudge(real, mantissa, shift, nudge)
+    return mantissa, shift, nudge
+
+
+def _check_nudge(real: float, mantissa: int, shift: int, nudge: int) -> None:
+    """See that all steps lie where float64 has them: look at the four sums about each.
+
+    Raises:
+        _OutsideError: one of them does not.
+    """
+    numbers = np.arange(1, _STEPS + 1)
+    first = ((numbers - 0.5) / real).astype(np.int64) - 1
+    totals = (first[:, None] + np.arange(4)).reshape(-1)
+    numbers = numbers.repeat(4)[totals <= _MOST_SUM]  # no sum is beyond
+    totals = totals[totals <= _MOST_SUM]
+    reached = totals * real >= numbers - 0.5
+    if int(totals.max()) * mantissa >> 32 >= 1 << 62:
+        totals = totals.astype(object)  # slower, for integers of any length
+    products = _multiply_high(totals, mantissa) + (1 << (shift - 33)) + nudge
+    if (reached != (products >> (shift - 32) >= numbers)).any():
+        raise _OutsideError(f"has the factor {real!r}, whose halves no integer gives")
+
+
+def _multiply_high(sums: np.ndarray, mantissa: int) -> np.ndarray:
+    """`sums * mantissa >> 32` of sums up to 2^42 and 53 bits, in 64 bits where the result fits."""
+    high, low = mantissa >> 32, mantissa & 0xFFFFFFFF
+    # The sum in two parts of 21 bits, for its product with `low` has 74.
+    upper, lower = (sums >> 21) * low, (sums & (1 << 21) - 1) * low
+    return sums * high + (upper >> 11) + (((upper & (1 << 11) - 1) << 21) + lower >> 32)
