@@ -8,12 +8,16 @@ NAME.adrenoc/                    the common edition, a whole bundle by itself (w
 
 A driver says which GPU it is of.  The edition of that GPU runs, one that was made for its very
 driver first; where there is none, the common one does.
+
+One edition of a bundle as a bundle by itself, with the constants that it reads and no others.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adrenoc.base.errors import BundleError
 from adrenoc.base.files.read import read_plain
@@ -21,9 +25,24 @@ from adrenoc.base.text import names
 from adrenoc.base.text.decode import mark_name
 from adrenoc.base.text.json_text import read_json
 from adrenoc.bundle.buckets import folder_name, open_buckets
-from adrenoc.bundle.bundle import Bundle, open_part
+from adrenoc.bundle.bundle import (
+    CHAT,
+    PARAMS,
+    PROGRAMS,
+    PROOF,
+    TOKENIZER,
+    Bundle,
+    open_part,
+    read_manifest,
+)
 from adrenoc.bundle.manifest import from_plain, to_plain
-from adrenoc.bundle.tar import REBUILD_HINT
+from adrenoc.bundle.moves import MOVES
+from adrenoc.bundle.params import write_params
+from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT
+from adrenoc.bundle.write_bundle import file_entry
+
+if TYPE_CHECKING:
+    import numpy as np
 
 DEVICES_FILE = "devices.json"
 DEVICES_FOLDER = "devices"
@@ -153,3 +172,43 @@ def rank_editions(
     else:
         why = f"the driver names no Adreno, and the bundle has kernels for {listed}"
     return (*own, *any_driver, *(e for e in editions if not e.gpu)), why
+
+
+_OF_EDITIONS = (PARAMS, MOVES, DEVICES_FILE, MANIFEST)
+
+
+def extract_edition(bundle: Bundle, edition: Edition, into: Path) -> None:
+    """Write an edition into the new folder `into`, with proof and built kernels of the whole.
+
+    Raises:
+        BundleError: the bundle is damaged.
+        OSError: it cannot be written.
+    """
+    part = open_edition(bundle, edition)
+    into.mkdir()
+    for file in part.manifest.files:
+        if file.path not in _OF_EDITIONS and not file.path.startswith(f"{DEVICES_FOLDER}/"):
+            _copy(part.root / file.path, into / file.path)
+    for file in bundle.manifest.files:
+        if file.path in (PROOF, TOKENIZER, CHAT) or file.path.startswith(f"{PROGRAMS}/"):
+            _copy(bundle.root / file.path, into / file.path)
+    params: dict[str, np.ndarray] = {}
+    for bucket in open_buckets(part):
+        params |= bucket.params()
+    write_params(into / PARAMS, params)
+    shared = file_entry(into, into / PARAMS)
+    # Buckets say of the constants what the whole bundle says.
+    for path in sorted(into.glob(f"*/*/{MANIFEST}")):
+        own = read_manifest(path.parent, shown=path.parent)
+        files = tuple(shared if file.path == PARAMS else file for file in own.files)
+        path.write_text(replace(own, files=files).to_json(), encoding="utf-8")
+    written = sorted(path for path in into.rglob("*") if path.is_file())
+    files = tuple(file_entry(into, path) for path in written)
+    manifest = replace(part.manifest, files=files)
+    (into / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())

@@ -1,4 +1,7 @@
-"""How bundles come to be: their files in a folder, and what is put into one that is there."""
+"""How bundles come to be: their files in a folder, and what is put into one that is there.
+
+What a bundle holds of a compiled model.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from adrenoc.base.errors import OutputError
 from adrenoc.base.files.outputs import OTHER_PLACE, scratch_folder_for, write_folder_atomically
@@ -23,11 +26,25 @@ from adrenoc.bundle.bundle import (
     Bundle,
     kernel_file,
 )
-from adrenoc.bundle.compiled_model import CompiledModel
-from adrenoc.bundle.launches import launches_to_json
-from adrenoc.bundle.manifest import FileEntry, LibraryInfo, Manifest
+from adrenoc.bundle.launches import LaunchInfo, launches_to_json
+from adrenoc.bundle.manifest import (
+    FileEntry,
+    KernelInfo,
+    LibraryInfo,
+    Manifest,
+    MemoryPlan,
+    ParamSpec,
+    RegionInfo,
+    Statistics,
+    TensorSpec,
+)
 from adrenoc.bundle.params import write_params
 from adrenoc.bundle.tar import MANIFEST, write_tar
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from adrenoc.base.decision import DecisionLog
 
 _COPY_BYTES = 1 << 20
 
@@ -154,3 +171,51 @@ def _copy_with(bundle: Bundle, contents: Mapping[str, bytes], folder: Path) -> N
     files = sorted([*kept, *made], key=lambda entry: entry.path)
     manifest = replace(bundle.manifest, files=tuple(files))
     (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+
+
+class CompiledModel(Protocol):
+    """What `compile_model` returns, as far as a bundle holds it."""
+
+    @property
+    def params(self) -> Mapping[str, np.ndarray]:
+        """The packed constants by name."""
+
+    @property
+    def param_specs(self) -> tuple[ParamSpec, ...]:
+        """The packed constants in the order in which `main` takes them."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The model's inputs in order."""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The model's outputs in order."""
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The inputs whose memory a run changes, for the next one."""
+
+    @property
+    def kernels(self) -> tuple[KernelInfo, ...]:
+        """Each OpenCL kernel, with its source."""
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """The plan of intermediate storage."""
+
+    @property
+    def statistics(self) -> Statistics:
+        """Where operators and tensors went."""
+
+    @property
+    def launches(self) -> tuple[LaunchInfo, ...]:
+        """What each launch computes, in order."""
+
+    @property
+    def regions(self) -> tuple[RegionInfo, ...]:
+        """What OpenCL ML computes where a device has it."""
+
+    @property
+    def decisions(self) -> DecisionLog:
+        """What was chosen, and why."""

@@ -1,8 +1,11 @@
-"""Plan a model for a device and say how it would run, without generating code for the device."""
+"""Plan a model for a device and say how it would run, without generating code for the device.
+
+What one token of a decoder takes: bytes through the memory bus, launches, a floor of time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +14,10 @@ from adrenoc.base.errors import MemoryLimitError
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.tvmapi import bits_of
 from adrenoc.bundle.manifest import RegionInfo
-from adrenoc.check.decoder_verdict import judge_decoder
 from adrenoc.check.find_near_misses import find_near_misses
 from adrenoc.check.verdict import (
     MIB,
+    DecoderVerdict,
     HeldConstant,
     HeldTensor,
     MemoryVerdict,
@@ -36,7 +39,7 @@ from adrenoc.kernels.families.operators import is_kind
 from adrenoc.kernels.families.shared.operator import Kind
 from adrenoc.passes.lower.measure_work import StepWork, least_bytes, measure_work
 from adrenoc.passes.lower.pack_slots import most_alive
-from adrenoc.passes.lower.plan_memory import Storage, allocated_bytes, live_intervals
+from adrenoc.passes.lower.plan_memory import Storage, allocated_bytes, live_intervals, size_bytes
 from adrenoc.target.roofline import Estimate, Roofline
 from adrenoc.target.target import Target
 
@@ -329,3 +332,37 @@ def _pitch_bytes(program: Program, storage: Storage, pitch_texels: int) -> int:
         pitched_image_bytes(shape, bits_of(dtype), pitch_texels) - held
         for shape, dtype, held in images
     )
+
+
+CACHE_AXES = 4
+"""Batch, heads, rows, numbers of a head."""
+_READ_IN_PART = {"take", "append_rows", "cached_attention"}
+"""Operators that read a row or so of their constants: a token's embedding, its angles."""
+
+
+def judge_decoder(
+    graph: Graph, nodes: Sequence[NodeVerdict], launches: int, roofline: Roofline
+) -> DecoderVerdict | None:
+    """Return the verdict on a plan of one token; None of a graph without caches."""
+    if not graph.states:
+        return None
+    pasts = tuple(graph.states.values())
+    cache = sum(size_bytes(graph.operand(name)) for name in pasts)
+    weights = sum(n.weight_bytes for n in nodes if not _READ_IN_PART & set(n.operators))
+    shapes = [graph.tensors[name].shape for name in pasts]
+    rows = [shape[2] for shape in shapes if len(shape) == CACHE_AXES]
+    rate = roofline.bytes_per_us
+    return DecoderVerdict(
+        rows=max(rows, default=0),
+        weight_bytes=weights,
+        cache_bytes=cache,
+        launches=launches,
+        tokens_per_s=_tokens_per_s(rate, weights),
+        full_tokens_per_s=_tokens_per_s(rate, weights + cache),
+    )
+
+
+def _tokens_per_s(rate: float | None, size: int) -> float | None:
+    """Return the most tokens a second of `size` bytes each; None of no bytes, or at no stated
+    rate."""
+    return 1e6 * rate / size if rate is not None and size else None

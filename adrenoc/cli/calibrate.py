@@ -216,8 +216,7 @@ def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress
         RemoteError: the device went away.
     """
     from adrenoc.lab.calibrate.session import Reach
-    from adrenoc.lab.calibrate.validate.fit import fit_validation
-    from adrenoc.lab.calibrate.validate.fitted_file import fitted_toml
+    from adrenoc.lab.calibrate.validate.fit import fit_validation, fitted_toml
     from adrenoc.lab.calibrate.validate.session import confirm_choices
     from adrenoc.lab.calibrate.validate.table import wanted_rows
 
@@ -280,8 +279,8 @@ def _report(
 def _write_page(path: Path, done: Calibration | None, validation: Validation | None) -> None:
     from adrenoc.base.files.outputs import write_atomically
     from adrenoc.base.text.html_page import page
-    from adrenoc.lab.calibrate.page import calibration_sections
-    from adrenoc.lab.calibrate.validate.page import validation_sections
+    from adrenoc.lab.calibrate.tables import calibration_sections
+    from adrenoc.lab.calibrate.validate.tables import validation_sections
 
     sections = []
     name = ""

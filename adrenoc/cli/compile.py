@@ -338,7 +338,7 @@ def _meet(
     if plan is not None:
         reporter.note("the search for accuracy was done before; it comes from the cache")
     else:
-        from adrenoc.check.accuracy.meet import meet_accuracy
+        from adrenoc.check.accuracy.judge_preset import meet_accuracy
 
         plan = meet_accuracy(
             given.model, target=target, options=options, wanted=wanted, reporter=reporter

@@ -176,11 +176,11 @@ def _write_reports(given: _Given, lines: tuple[FleetLine, ...]) -> None:
     from adrenoc.base.files.outputs import write_atomically
 
     if given.page is not None:
-        from adrenoc.lab.fleet.page import fleet_html
+        from adrenoc.lab.fleet.table import fleet_html
 
         write_atomically(given.page, fleet_html(lines))
     if given.junit is not None:
-        from adrenoc.lab.fleet.junit import junit_xml
+        from adrenoc.lab.fleet.table import junit_xml
 
         write_atomically(given.junit, junit_xml(lines))
 

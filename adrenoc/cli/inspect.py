@@ -74,7 +74,7 @@ def _source(bundle: Bundle, name: str) -> str:
 
 def _show(bundle: Bundle) -> None:
     from adrenoc.cli import console
-    from adrenoc.cli.show_assumed import list_assumed
+    from adrenoc.cli.show_made import list_assumed
     from adrenoc.cli.show_regions import show_regions
 
     manifest, library = bundle.manifest, bundle.manifest.library

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli import console
-from adrenoc.cli.show_assumed import list_assumed
+from adrenoc.cli.show_made import list_assumed
 from adrenoc.cli.show_regions import show_regions
 
 if TYPE_CHECKING:

@@ -1,11 +1,15 @@
-"""What `compile` prints of a bundle that it made."""
+"""What `compile` prints of a bundle that it made.
+
+Lines of what was assumed where a model's file says too little, which nobody has to ask for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.base.decision import ASSUMED
 from adrenoc.base.text.spelling import list_first, quote_word
-from adrenoc.cli.show_assumed import list_assumed
 
 if TYPE_CHECKING:
     from adrenoc.bundle.manifest import Manifest
@@ -127,3 +131,17 @@ def _states(manifest: Manifest) -> list[tuple[str, str]]:
     if not kept:
         return []
     return [("states", f"{list_first(kept, between=', ')}; --state none keeps nothing")]
+
+
+def list_assumed(decisions: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
+    """List what was assumed, of what, and how to say otherwise."""
+    from adrenoc.cli import console
+
+    return [
+        (
+            ASSUMED,
+            f"{d['taken'].removeprefix(ASSUMED)[1:]}, {console.short(d['subject'])}: {d['reason']}",
+        )
+        for d in decisions
+        if d["taken"].startswith(ASSUMED)
+    ]

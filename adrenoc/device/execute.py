@@ -1,4 +1,7 @@
-"""Run a bundle at a place and time it: the one order of events, here and on a server."""
+"""Run a bundle at a place and time it: the one order of events, here and on a server.
+
+How much of a device's memory the runtime holds.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.clml import clml_ms, prepare_regions, textures_ms
 from adrenoc.device.compiled_for import other_gpu_notes
 from adrenoc.device.gpu_state import GpuState, clock_notes, read_gpu_state
-from adrenoc.device.memory_meter import MemoryMeter
 from adrenoc.device.place import Place, start_build
 from adrenoc.device.profile import TimedLaunch, kernel_times, node_times, tells_time
 from adrenoc.device.result import (
@@ -391,3 +393,30 @@ def _differences(first: Mapping[str, np.ndarray], last: Mapping[str, np.ndarray]
         for name, array in last.items()
         if first[name].tobytes() != array.tobytes()
     ]
+
+
+class MemoryMeter:
+    """Measures what the runtime holds on a device, from now on."""
+
+    def __init__(self, place: Place, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._number = place.number
+        self._stats = place.function("adrenoc.opencl.memory_stats")
+        release = place.function("adrenoc.opencl.release_pool")
+        if release is not None:
+            release(place.number)
+        self._before = self._read("allocated_bytes")
+
+    def peak_bytes(self) -> int | None:
+        """Return the most that was held since then, beyond what was held before."""
+        peak, held = self._count_new("peak_bytes"), self._count_new("allocated_bytes")
+        self._tracer.read("memory held, bytes", held)
+        self._tracer.read("most memory held, bytes", peak)
+        return peak
+
+    def _count_new(self, key: str) -> int | None:
+        value = self._read(key)
+        return None if value is None or self._before is None else value - self._before
+
+    def _read(self, key: str) -> int | None:
+        return None if self._stats is None else int(json.loads(self._stats(self._number))[key])

@@ -1,25 +1,37 @@
-"""Run a bundle on an OpenCL device of this machine, and time it."""
+"""Run a bundle on an OpenCL device of this machine, and time it.
+
+The code for the CPU that a bundle carries, where no OpenCL device computes: `cpu.so`.
+
+It is a C library that needs no other; `adrenoc_cpu_model` says what it takes and gives
+(`native/runtime/src/model/model_environment.h`).
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import platform
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from adrenoc.base.errors import BundleError, DeviceError
 from adrenoc.bundle.buckets import fit
-from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.bundle import CPU_LIBRARY, Bundle
+from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.device.choose_edition import Chosen, choose_edition, run_with_edition
-from adrenoc.device.cpu_fallback import carries_cpu, run_on_cpu
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnose
 from adrenoc.device.fit import check_device, check_inputs
 from adrenoc.device.opencl import pick_device
 from adrenoc.device.place import LocalPlace
-from adrenoc.device.result import Progress, RunOptions, RunResult
+from adrenoc.device.result import Progress, RunOptions, RunResult, Times
 from adrenoc.target.system import runs_here
 
 if TYPE_CHECKING:
@@ -104,3 +116,218 @@ def _check_machine(bundle: Bundle) -> None:
             hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} --device "
             + shlex.quote(here),
         )
+
+
+MOST_THREADS = 8
+"""The most threads that the layers of such a library have working memory for."""
+_VERSION = 2
+_ALIGN = 64
+_INT8, _UINT8, _FLOAT, _FLOAT_EVEN = range(4)
+_NEON, _DOT, _I8MM = 1, 2, 4
+_AT_HWCAP, _AT_HWCAP2 = 16, 26
+_HWCAP_DOT, _HWCAP2_I8MM = 1 << 20, 1 << 13
+
+_Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
+_Each = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, _Task, ctypes.c_void_p)
+
+
+class _Environment(ctypes.Structure):
+    _fields_ = (
+        ("features", ctypes.c_uint32),
+        ("threads", ctypes.c_int32),
+        ("pool", ctypes.c_void_p),
+        ("each", _Each),
+    )
+
+
+class _Border(ctypes.Structure):
+    _fields_ = (
+        ("dtype", ctypes.c_int32),
+        ("zero", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+        ("elements", ctypes.c_int64),
+    )
+
+
+_Pointers = ctypes.POINTER(ctypes.c_void_p)
+_Compute = ctypes.CFUNCTYPE(
+    None, _Pointers, _Pointers, ctypes.c_void_p, ctypes.POINTER(_Environment)
+)
+
+
+class _Lender(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("bytes", ctypes.c_int64))
+
+
+class _Facts(ctypes.Structure):
+    _fields_ = (
+        ("version", ctypes.c_int32),
+        ("inputs", ctypes.c_int32),
+        ("outputs", ctypes.c_int32),
+        ("params", ctypes.c_int32),
+        ("arena_bytes", ctypes.c_int64),
+        ("borders", ctypes.POINTER(_Border)),
+        ("compute", _Compute),
+        ("lenders", ctypes.POINTER(_Lender)),
+        ("borrow", ctypes.CFUNCTYPE(None, _Pointers)),
+    )
+
+
+def carries_cpu(bundle: Bundle) -> bool:
+    """Return whether a bundle was compiled with `--fallback cpu`."""
+    return any(entry.path == CPU_LIBRARY for entry in bundle.manifest.files)
+
+
+def run_on_cpu(
+    bundle: Bundle, inputs: Mapping[str, np.ndarray], options: RunOptions, *, reason: str
+) -> RunResult:
+    """Compute by the code for the CPU, of a bundle for this machine; the reason is a note.
+
+    Raises:
+        BundleError: the library is of another version or another model.
+    """
+    begin = time.perf_counter()
+    model = _CpuModel(bundle, options.threads or min(os.cpu_count() or 1, MOST_THREADS))
+    load_ms = _since(begin)
+    manifest = bundle.manifest
+    begin = time.perf_counter()
+    outputs = model.compute([inputs[spec.name] for spec in manifest.inputs])
+    first_ms, warm_ms = _since(begin), []
+    for number in range(options.warmup + options.repeat):
+        begin = time.perf_counter()
+        outputs = model.compute([inputs[spec.name] for spec in manifest.inputs])
+        if number >= options.warmup:
+            warm_ms.append(_since(begin))
+    model.close()
+    names = [spec.name for spec in manifest.outputs]
+    counted = f"{model.threads} thread{'s' * (model.threads > 1)}"
+    return RunResult(
+        device="CPU",
+        outputs=dict(zip(names, outputs, strict=True)),
+        times=Times.from_runs(load_ms=load_ms, build_ms=0.0, first_ms=first_ms, warm_ms=warm_ms),
+        warm_ms=tuple(warm_ms),
+        notes=(
+            f"computed on the CPU, on {counted}, by the code that the bundle carries: {reason}",
+        ),
+    )
+
+
+def _since(begin: float) -> float:
+    return (time.perf_counter() - begin) * 1000
+
+
+class _CpuModel:
+    """The library at work."""
+
+    def __init__(self, bundle: Bundle, threads: int) -> None:
+        path = bundle.file(CPU_LIBRARY)
+        self._manifest = bundle.manifest
+        self.threads = max(1, min(threads, MOST_THREADS))
+        try:
+            self._library = ctypes.CDLL(str(path))
+            self._facts = _Facts.in_dll(self._library, "adrenoc_cpu_model")
+        except (OSError, ValueError) as error:
+            raise _unusable(bundle, f"it cannot be loaded: {error}") from error
+        specs = (*self._manifest.inputs, *self._manifest.outputs)
+        ends = self._facts.inputs, self._facts.outputs
+        if self._facts.version != _VERSION:
+            raise _unusable(bundle, "it is of another version")
+        if ends != (len(self._manifest.inputs), len(self._manifest.outputs)):
+            raise _unusable(bundle, "it has other inputs or outputs than the manifest promises")
+        self._borders = [self._facts.borders[n] for n in range(len(specs))]
+        for border, spec in zip(self._borders, specs, strict=True):
+            if not _is_of(border, spec):
+                raise _unusable(bundle, f"it has '{spec.name}' in another size or dtype")
+        self._borrow(bundle)
+        self._arena = np.zeros(self._facts.arena_bytes + _ALIGN, np.int8)
+        self._pool = ThreadPoolExecutor(self.threads)
+        self._environment = _Environment(
+            features=_features(), threads=self.threads, each=_Each(self._each)
+        )
+
+    def _borrow(self, bundle: Bundle) -> None:
+        """Give it the constants of the bundle that it takes weights of."""
+        lenders = [self._facts.lenders[n] for n in range(self._facts.params)]
+        if not lenders:
+            return
+        params = bundle.params()
+        found = [params.get(lender.name.decode()) for lender in lenders]
+        dense = [np.ascontiguousarray(array) for array in found if array is not None]
+        sizes = [array.nbytes for array in dense]
+        if sizes != [lender.bytes for lender in lenders]:
+            raise _unusable(bundle, "it takes weights that the bundle's constants do not hold")
+        pointers = (array.ctypes.data for array in dense)
+        self._facts.borrow((ctypes.c_void_p * len(dense))(*pointers))
+
+    def close(self) -> None:
+        """End its threads."""
+        self._pool.shutdown()
+
+    def compute(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the outputs, in the model's own dtypes."""
+        count = len(inputs)
+        given = [
+            np.ascontiguousarray(_encode(array, border))
+            for array, border in zip(inputs, self._borders[:count], strict=True)
+        ]
+        made = [np.empty(spec.shape, np.int8) for spec in self._manifest.outputs]
+        start = self._arena.ctypes.data
+        self._facts.compute(
+            (ctypes.c_void_p * count)(*(array.ctypes.data for array in given)),
+            (ctypes.c_void_p * len(made))(*(array.ctypes.data for array in made)),
+            ctypes.c_void_p(start + -start % _ALIGN),
+            ctypes.byref(self._environment),
+        )
+        return [
+            _decode(array, border)
+            for array, border in zip(made, self._borders[count:], strict=True)
+        ]
+
+    def _each(self, _pool: Any, parts: int, task: Any, argument: Any) -> None:
+        """Parts of a layer, on the pool's threads; a call into C lets the others go on."""
+        done = [self._pool.submit(task, argument, part) for part in range(parts)]
+        for future in done:
+            future.result()
+
+
+def _features() -> int:
+    """Return what the core has, as the library asks it."""
+    if platform.machine() not in ("aarch64", "arm64"):
+        return 0
+    ask = ctypes.CDLL(None).getauxval
+    ask.restype, ask.argtypes = ctypes.c_ulong, (ctypes.c_ulong,)
+    found = _NEON
+    found |= _DOT if ask(_AT_HWCAP) & _HWCAP_DOT else 0
+    return found | (_I8MM if ask(_AT_HWCAP2) & _HWCAP2_I8MM else 0)
+
+
+def _is_of(border: _Border, spec: TensorSpec) -> bool:
+    dtypes = {_INT8: "int8", _UINT8: "uint8", _FLOAT: "float32", _FLOAT_EVEN: "float32"}
+    return dtypes.get(border.dtype) == spec.dtype and border.elements == np.prod(spec.shape)
+
+
+def _encode(numbers: np.ndarray, border: _Border) -> np.ndarray:
+    """Numbers of the model as the code has them; what is not a number becomes zero."""
+    if border.dtype == _INT8:
+        return numbers
+    if border.dtype == _UINT8:
+        return (numbers.astype(np.int16) - 128).astype(np.int8)
+    quanta = np.nan_to_num(numbers.astype(np.float32), nan=0.0) / np.float32(border.scale)
+    whole = np.rint(quanta)
+    if border.dtype == _FLOAT:
+        whole = np.sign(quanta) * np.floor(np.abs(quanta) + np.float32(0.5))
+    return np.clip(whole + border.zero, -128, 127).astype(np.int8)
+
+
+def _decode(stored: np.ndarray, border: _Border) -> np.ndarray:
+    if border.dtype == _INT8:
+        return stored
+    if border.dtype == _UINT8:
+        return (stored.astype(np.int16) + 128).astype(np.uint8)
+    return (stored.astype(np.int32) - border.zero).astype(np.float32) * np.float32(border.scale)
+
+
+def _unusable(bundle: Bundle, why: str) -> BundleError:
+    return BundleError(
+        f"{CPU_LIBRARY} of {bundle.path} cannot compute: {why}", hint="compile the model again"
+    )

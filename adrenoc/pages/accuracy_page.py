@@ -19,7 +19,7 @@ from adrenoc.base.text.html_page import (
 )
 from adrenoc.check.accuracy.decoder_layers import list_decoder_layers, show_error
 from adrenoc.check.accuracy.result import AccuracyReport, LayerAccuracy, PresetAccuracy
-from adrenoc.pages.bar_chart import Bar, draw_bars
+from adrenoc.pages.run_page import Bar, draw_bars
 
 
 def accuracy_html(report: AccuracyReport) -> str:

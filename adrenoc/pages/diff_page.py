@@ -1,8 +1,12 @@
-"""What changed between two bundles as one HTML file: tables, and kernels side by side."""
+"""What changed between two bundles as one HTML file: tables, and kernels side by side.
+
+Two texts beside each other as HTML, what they share folded to a few lines around changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from adrenoc.base.text.amounts import show_ms
@@ -12,7 +16,6 @@ from adrenoc.bundle.editions import name_parts
 from adrenoc.pages.bundle_diff import BundleDiff, DecisionChange, NodeChange, NodeForm, ShapeDiff
 from adrenoc.pages.figure_rows import list_figures
 from adrenoc.pages.kernel_pairs import NAME, KernelChange
-from adrenoc.pages.side_by_side import show_side_by_side
 
 
 def diff_html(diff: BundleDiff, before: Bundle, after: Bundle) -> str:
@@ -126,3 +129,38 @@ def _kernel(change: KernelChange, before: Mapping[str, str], after: Mapping[str,
     title += f"; {change.what}" if change.what else ""
     body = show_side_by_side(before.get(change.before, ""), after.get(change.after, ""))
     return fold(title, body)
+
+
+_AROUND = 3
+_MOST_LINES = 4000
+"""Of a text that is held against another line by line."""
+
+
+def show_side_by_side(before: str, after: str) -> str:
+    """Return a table of four columns: line number and text of each."""
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > _MOST_LINES:
+        return (
+            f"<p class='quiet'>{len(old)} and {len(new)} lines are too many to be held against "
+            "each other here.</p>\n"
+        )
+    return f"<table class='sides'>{''.join(_rows(old, new))}</table>\n"
+
+
+def _rows(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    matcher = difflib.SequenceMatcher(None, old, new)
+    for at, group in enumerate(matcher.get_grouped_opcodes(_AROUND)):
+        if at:
+            yield "<tr><td class='number'>⋮</td><td></td><td class='number'>⋮</td><td></td></tr>\n"
+        for tag, i, i_end, j, j_end in group:
+            for step in range(max(i_end - i, j_end - j)):
+                left = _side(old, i + step, i_end, tag, "went")
+                right = _side(new, j + step, j_end, tag, "came")
+                yield f"<tr>{left}{right}</tr>\n"
+
+
+def _side(lines: Sequence[str], at: int, end: int, tag: str, kind: str) -> str:
+    if at >= end:
+        return "<td class='number'></td><td></td>"
+    mark = "" if tag == "equal" else f" class='{kind}'"
+    return f"<td class='number'>{at + 1}</td><td{mark}>{safe(lines[at])}</td>"

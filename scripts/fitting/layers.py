@@ -13,8 +13,8 @@ from onnx import helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from adrenoc.lab.calibrate.validate import layer as small
-from adrenoc.lab.calibrate.validate.layer import onnx_model
+from adrenoc.lab.calibrate.validate import table as small
+from adrenoc.lab.calibrate.validate.table import onnx_model
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ import pytest
 from tvm import relax
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.clml.merge import merge
-from adrenoc.clml.partition import partition
+from adrenoc.clml.partition import merge, partition
 from adrenoc.clml.patterns import load_table
 from adrenoc.clml.region_cost import judge, reckoning
 from adrenoc.compile.pipeline import STAGES, State

@@ -10,8 +10,7 @@ import pytest
 
 pytest.importorskip("ai_edge_litert")
 
-from adrenoc.check.own_rounding import run_moved
-from adrenoc.check.perturb import perturb_array, perturb_constants
+from adrenoc.check.own_rounding import perturb_array, perturb_constants, run_moved
 from adrenoc.check.reference import run_reference
 from tests.tflite.build import GraphBuilder, ModelBuilder, schema
 from tests.tflite.cases import F32, f, q, qb, qt, qw, w

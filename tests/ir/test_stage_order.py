@@ -19,7 +19,7 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import DefectError
 from adrenoc.base.tvmapi import tvm
 from adrenoc.compile.pipeline import STAGES, Stage, State, check_order, program_of, storage_of
-from adrenoc.compile.pipeline.phases import check_phase
+from adrenoc.compile.pipeline.run import check_phase
 from adrenoc.compile.pipeline.stage import Phase
 from adrenoc.compile.pipeline.state import graph_of
 from adrenoc.ir.graph import Tensor

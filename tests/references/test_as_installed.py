@@ -10,9 +10,9 @@ import onnx
 import pytest
 
 from adrenoc.base.errors import InputError
-from adrenoc.check import installed
+from adrenoc.check import reference_process
 from adrenoc.check.doctor import _references
-from adrenoc.check.installed import explain_installed
+from adrenoc.check.reference_process import explain_installed
 from adrenoc.check.runtimes import run_reference
 from adrenoc.importers.onnx import session
 from adrenoc.importers.onnx.session import open_as_installed, open_session, saturates
@@ -73,8 +73,8 @@ def test_what_saturates_is_told_with_its_size(
             wrong[0, 0] ^= 8
             return [wrong]
 
-    monkeypatch.setattr(installed, "saturates", lambda: True)
-    monkeypatch.setattr(installed, "open_as_installed", Saturating)
+    monkeypatch.setattr(reference_process, "saturates", lambda: True)
+    monkeypatch.setattr(reference_process, "open_as_installed", Saturating)
     told = explain_installed(path, feeds, expected)
     share = 8 / np.ptp(expected[name].astype(int))
     assert f"by {share:.1e} of the range of `{name}`" in told

@@ -10,10 +10,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc.check.exact import run_exact
-from adrenoc.check.installed import explain_installed
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
+from adrenoc.check.reference_process import explain_installed, run_exact
 from tests.models import graph, write
 
 RANDOM = np.random.default_rng(0)

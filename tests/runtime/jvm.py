@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adrenoc.native.android.java.classes import compile_classes, find_javac
-from adrenoc.native.android.java.native_half import build_native_half
-from adrenoc.native.android.java.sources import java_folder
+from adrenoc.native.android.java.sources import build_native_half, java_folder
 from adrenoc.native.android.package.aar import archive
 from adrenoc.native.android.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
 from tests.runtime.programs import HERE, Finished

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from adrenoc.cli.main import cli
 from adrenoc.lab.calibrate.bench import Bench
-from adrenoc.lab.calibrate.micro_kernel import HostOperation, MicroKernel, ProbeError, Tensor
+from adrenoc.lab.calibrate.measure import HostOperation, MicroKernel, ProbeError, Tensor
 from adrenoc.lab.tune.local import local_server
 from adrenoc.lab.tune.session import TunerAddress
 from adrenoc.target.target import load_target

@@ -18,13 +18,12 @@ from adrenoc.cli.main import cli
 from adrenoc.cli.show_validation import fit_to_json
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.micro_kernel import Answers, ProbeError
+from adrenoc.lab.calibrate.measure import Answers, ProbeError
 from adrenoc.lab.calibrate.validate import fit as fit_module
 from adrenoc.lab.calibrate.validate import session
 from adrenoc.lab.calibrate.validate.confirm import Confirmed, confirm
 from adrenoc.lab.calibrate.validate.findings import JoinFinding, overall, share_right
-from adrenoc.lab.calibrate.validate.fit import best_threshold, fit_validation
-from adrenoc.lab.calibrate.validate.fitted_file import fitted_toml, set_key
+from adrenoc.lab.calibrate.validate.fit import best_threshold, fit_validation, fitted_toml, set_key
 from adrenoc.lab.calibrate.validate.forms import JOINS, forms_of
 from adrenoc.lab.calibrate.validate.kernel_times import TOGETHER, KernelClock, KernelTimes
 from adrenoc.lab.calibrate.validate.session import Validation, ValidationRequest, run_validation

@@ -12,11 +12,16 @@ import numpy as np
 
 from adrenoc.lab.calibrate.calibrate import Row, calibrate
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.differences import differences
-from adrenoc.lab.calibrate.measure import Measure, Probe
-from adrenoc.lab.calibrate.micro_kernel import Answers, HostOperation, MicroKernel, ProbeError
-from adrenoc.lab.calibrate.session import Calibration, listed_for, measured_of
-from adrenoc.lab.calibrate.table import MEASURES
+from adrenoc.lab.calibrate.facts import differences
+from adrenoc.lab.calibrate.measure import (
+    Answers,
+    HostOperation,
+    Measure,
+    MicroKernel,
+    Probe,
+    ProbeError,
+)
+from adrenoc.lab.calibrate.session import MEASURES, Calibration, listed_for, measured_of
 from adrenoc.lab.calibrate.target_file import target_toml
 
 FACTS: dict[str, Any] = {

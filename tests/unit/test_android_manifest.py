@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from adrenoc.native.android.app_manifest import Element, read_manifest
+from adrenoc.native.android.app_check import Element, read_manifest
 from tests.binary_manifest import binary_manifest
 
 _TEXT = b"""<?xml version="1.0" encoding="utf-8"?>

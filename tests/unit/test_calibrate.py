@@ -14,8 +14,15 @@ from adrenoc.base.files.resume import Resume
 from adrenoc.lab.calibrate.calibrate import MOST_REQUESTS, Row
 from adrenoc.lab.calibrate.derive import Value, derive
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import NoisyError, doubt_of, slope, spread_of
-from adrenoc.lab.calibrate.micro_kernel import Answers, MicroKernel, ProbeError
+from adrenoc.lab.calibrate.measure import (
+    Answers,
+    MicroKernel,
+    NoisyError,
+    ProbeError,
+    doubt_of,
+    slope,
+    spread_of,
+)
 from adrenoc.target.target import load_target
 from tests.unit.planted_device import (
     BY_NAME,

@@ -12,9 +12,14 @@ import pytest
 from adrenoc.base.errors import CheckFailedError, InputError, RemoteError
 from adrenoc.cli.fleet import find_error
 from adrenoc.lab.fleet.fleet import FleetReport
-from adrenoc.lab.fleet.junit import junit_xml
-from adrenoc.lab.fleet.page import fleet_html
-from adrenoc.lab.fleet.table import FleetBaseline, FleetLine, lines_of, read_fleet_baseline
+from adrenoc.lab.fleet.table import (
+    FleetBaseline,
+    FleetLine,
+    fleet_html,
+    junit_xml,
+    lines_of,
+    read_fleet_baseline,
+)
 from adrenoc.lab.fleet.work import RUN
 from tests.planted_fleet import PlantedFleet
 

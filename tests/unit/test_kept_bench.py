@@ -12,7 +12,7 @@ import pytest
 from adrenoc.base.errors import DeviceError, RemoteError
 from adrenoc.base.files.resume import Resume
 from adrenoc.lab.prove.examine import SuiteRuns
-from adrenoc.lab.prove.kept_bench import KeptBench
+from adrenoc.lab.prove.session import KeptBench
 from tests.unit.planted_device import DEVICE
 
 X, Y = np.array([1.0, -0.0, np.nan], np.float32), np.zeros((0, 4), np.uint8)

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
+from adrenoc.lab.calibrate.measure import HostOperation, MicroKernel
 from adrenoc.lab.calibrate.measures import numbers
 from adrenoc.lab.calibrate.measures.latency import chain
-from adrenoc.lab.calibrate.micro_kernel import HostOperation, MicroKernel
-from adrenoc.lab.calibrate.table import MEASURES
+from adrenoc.lab.calibrate.session import MEASURES
 from tests.unit.planted_device import BY_NAME, DEVICE
 
 

@@ -1,7 +1,11 @@
-"""Sets of inputs with what should come out of the model, and the judgement of plans by them."""
+"""Sets of inputs with what should come out of the model, and the judgement of plans by them.
+
+Hold the error of a plan against what ideal rounding gives on the same inputs.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,12 +16,11 @@ import numpy as np
 from adrenoc.base.errors import InputError
 from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
+from adrenoc.check.accuracy.accuracy_plans import NOTHING, Stored
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, Deviation, deviation, error_of
-from adrenoc.check.accuracy.floor import floor_of
 from adrenoc.check.accuracy.program_run import ProgramRun
 from adrenoc.check.accuracy.result import Floor
-from adrenoc.check.accuracy.stored import NOTHING, Stored
 from adrenoc.check.inputs import InputFile, Inputs, make_inputs
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
@@ -203,3 +206,25 @@ class Judge:
 
     def _name(self, values: Sequence[np.ndarray]) -> Arrays:
         return dict(zip(self._outputs, values, strict=True))
+
+
+_NO_ERROR = 1e-7
+"""Of the range: a float32 kernel rounds by more, so that ratios of less say nothing."""
+
+
+def floor_of(ours: Deviation, ideal: Deviation, exact: Deviation, tensors: int) -> Floor:
+    """The floor under an error, where `tensors` are rounded; `exact` is of float32 throughout."""
+    if math.isinf(ours.rms):
+        ratio = 1.0 if math.isinf(ideal.rms) else math.inf
+    else:
+        ratio = max(ours.rms, _NO_ERROR) / max(ideal.rms, _NO_ERROR)
+    return Floor(
+        error=ideal.largest,
+        rms=ideal.rms,
+        our_rms=ours.rms,
+        ratio=ratio,
+        tensors=tensors,
+        float32_error=exact.largest,
+        float32_counted=exact.counted,
+        float32_rms=exact.rms,
+    )

@@ -1,20 +1,27 @@
 """Write the page: template, style, script, library and data in one file.
 
 The graph is drawn by Cytoscape.js 3.34.4 (MIT), which lies in `cytoscape/` as its authors ship it.
+
+Where each node of a graph is drawn: ranks from top to bottom, wrapped into columns.
+
+A node stands one rank below the last of those that it reads.  A network of 1,500 nodes would be a
+thread if ranks only went down, so they are broken into columns as a newspaper is, read from left
+to right, of a height that gives the drawing the shape of a screen.
 """
 
 from __future__ import annotations
 
 import html
 import json
+import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.text.html_page import read_style
 from adrenoc.base.text.printable import printable, printable_json
 from adrenoc.bundle.manifest import to_plain
-from adrenoc.check.report.graph_layout import NODE_HEIGHT, NODE_WIDTH, layered_layout
 from adrenoc.check.verdict import Verdict
 
 _HERE = Path(__file__).resolve().parent
@@ -53,3 +60,63 @@ def page(verdict: Verdict) -> str:
 
 def _read(name: str) -> str:
     return (_HERE / name).read_text(encoding="utf-8")
+
+
+NODE_WIDTH, NODE_HEIGHT = 190, 46
+_GAP_X, _GAP_Y, _GAP_COLUMN = 30, 34, 110
+_SHAPE_OF_SCREEN = 1.9
+"""Width over height."""
+
+
+def layered_layout(reads: Mapping[str, Sequence[str]]) -> dict[str, tuple[float, float]]:
+    """Return the centre (x, y) of each node in pixels; `reads` lists, in order, what each node
+    reads."""
+    ranks = _ranks(reads)
+    rows = _rows(reads, ranks)
+    in_column = _rows_in_column(rows)
+    centres: dict[str, tuple[float, float]] = {}
+    left = 0.0
+    for start in range(0, len(rows), in_column):
+        column = rows[start : start + in_column]
+        width = max(len(row) for row in column) * (NODE_WIDTH + _GAP_X)
+        for number, row in enumerate(column):
+            y = number * (NODE_HEIGHT + _GAP_Y)
+            for place, name in enumerate(row):
+                offset = (place - (len(row) - 1) / 2) * (NODE_WIDTH + _GAP_X)
+                centres[name] = (left + width / 2 + offset, y)
+        left += width + _GAP_COLUMN
+    return centres
+
+
+def _ranks(reads: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    ranks: dict[str, int] = {}
+    for name, sources in reads.items():
+        ranks[name] = 1 + max((ranks[source] for source in sources if source in ranks), default=-1)
+    return ranks
+
+
+def _rows(reads: Mapping[str, Sequence[str]], ranks: Mapping[str, int]) -> list[list[str]]:
+    """Return the nodes of each rank, from left to right below what they read."""
+    rows: list[list[str]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
+    for name, rank in ranks.items():
+        rows[rank].append(name)
+    place: dict[str, float] = {}
+    for row in rows:
+        middle = (len(row) - 1) / 2
+        row.sort(key=lambda name: _mean([place[s] for s in reads[name] if s in place]))
+        place.update((name, number - middle) for number, name in enumerate(row))
+    return rows
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _rows_in_column(rows: Sequence[Sequence[str]]) -> int:
+    """As many rows as make the whole drawing about as wide as a screen is, to its height."""
+    if not rows:
+        return 1
+    widest = max(len(row) for row in rows) * (NODE_WIDTH + _GAP_X) + _GAP_COLUMN
+    height = len(rows) * (NODE_HEIGHT + _GAP_Y)
+    columns = max(1, round(math.sqrt(_SHAPE_OF_SCREEN * height / widest)))
+    return -(-len(rows) // columns)

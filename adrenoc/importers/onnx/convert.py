@@ -34,13 +34,12 @@ from adrenoc.importers.onnx.own_ops import OWN_DOMAIN_OPS
 from adrenoc.importers.onnx.quantised import QUANTISED_OPS
 from adrenoc.importers.onnx.reductions import REDUCTION_OPS
 from adrenoc.importers.onnx.refusals import Refused
-from adrenoc.importers.onnx.regions import REGION_OPS
+from adrenoc.importers.onnx.regions import REGION_OPS, grid_sample
 from adrenoc.importers.onnx.resize import convert_resize
 from adrenoc.importers.onnx.rnn import RNN_OPS
 from adrenoc.importers.onnx.signal import SIGNAL_OPS
 from adrenoc.importers.onnx.suppress import SUPPRESS_OPS
 from adrenoc.importers.onnx.tensor_scatter import TENSOR_SCATTER
-from adrenoc.importers.onnx.warp import grid_sample
 from adrenoc.importers.relax.values import (
     UniqueNames,
     constant_value,

@@ -6,6 +6,17 @@ static input shapes all of it is constant, so it is computed here, before TVM se
 Before → after:
     s = Shape(x); n = Gather(s, 0); t = Concat(n, -1); y = Reshape(x, t)
     y = Reshape(x, [1, 1280])
+
+Entries whose number depends on data, scattered into a tensor: the missing ones go nowhere.
+
+Before -> after, of up to 18 rows u for places i of x [9, 32]:
+    y = ScatterElements(x, i, u, axis=0)
+    y = Slice(ScatterElements(Concat(x, a row of zeros), Where(found, i, 9), u), 0, 9)
+
+What a node of constants gives: by ONNX's reference, or by onnxruntime where that fails.
+
+A failure of the reference is no fault of the model: where nothing else computes the node either, it
+stays as it is, and the device computes it.
 """
 
 from __future__ import annotations
@@ -13,11 +24,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from onnx import helper
 
-from adrenoc.base.errors import ShapeError
+from adrenoc.base.errors import ModelFormatError, ShapeError
+from adrenoc.importers.frontend import CONVERTER_ERRORS
+from adrenoc.importers.onnx import second_opinion
 from adrenoc.importers.onnx.branch import (
     branch_taken,
     can_select,
@@ -25,23 +40,24 @@ from adrenoc.importers.onnx.branch import (
     inline_branch,
     select_branches,
 )
-from adrenoc.importers.onnx.constant_budget import ConstantBudget
+from adrenoc.importers.onnx.constant_budget import ConstantBudget, make_filled
 from adrenoc.importers.onnx.contrib import WHAT_IT_TAKES, rewrite_contrib
 from adrenoc.importers.onnx.contrib_dynamic import DOMAIN
 from adrenoc.importers.onnx.counted import COUNTS, begin, find_counted_inputs, follow, mask_missing
 from adrenoc.importers.onnx.counted_assign import assign_masked
-from adrenoc.importers.onnx.counted_scatter import scatter_found
 from adrenoc.importers.onnx.counted_shapes import state_shape
-from adrenoc.importers.onnx.evaluate import evaluate
 from adrenoc.importers.onnx.graph import (
     MOST_ADDRESSED,
     OnnxGraph,
+    TensorType,
     all_nodes,
     attributes,
+    copy_node,
     first_output,
     is_standard,
+    node_label,
 )
-from adrenoc.importers.onnx.infer import infer_types
+from adrenoc.importers.onnx.infer import first_line, infer_types
 from adrenoc.importers.onnx.sequences import resolve_sequence
 from adrenoc.importers.onnx.switches import tell_switches
 from adrenoc.importers.onnx.unroll import Growth, LoopState, unroll_loop, unroll_scan
@@ -354,3 +370,98 @@ class _Folder:
 
 def _is_false(value: np.ndarray | None) -> bool:
     return value is not None and not value.any()
+
+
+Mask = Callable[[OnnxGraph, str, str, int], str]
+"""Puts a number into the missing entries of a tensor: graph, tensor, label, number."""
+
+
+def scatter_found(
+    graph: OnnxGraph, node: onnx.NodeProto, mask: Mask
+) -> list[onnx.NodeProto] | None:
+    """Return what takes the place of a ScatterElements or ScatterND by counted indices, or None."""
+    if node.op_type not in ("ScatterElements", "ScatterND") or len(node.input) < 3:
+        return None
+    data, indices, updates = node.input[:3]
+    known, places = graph.types.get(data), graph.types.get(indices)
+    one, other = graph.counted.get(indices), graph.counted.get(updates)
+    if known is None or not known.shape or places is None or not places.shape:
+        return None
+    if graph.counted.get(data) is not None or one is None or other is None:
+        return None
+    by_row = node.op_type == "ScatterND"
+    if one != other or (by_row and (places.shape[-1] != 1 or one.axis == len(places.shape) - 1)):
+        return None
+    axis = 0 if by_row else attributes(node).get("axis", 0) % len(known.shape)
+    extent, prefix = known.shape[axis], f"{node.output[0]}/found/"
+    shape = (*known.shape[:axis], 1, *known.shape[axis + 1 :])
+    graph.set_constant(f"{prefix}beyond", np.zeros(shape, known.dtype))
+    for name, number in (("first", 0), ("end", extent), ("axis", axis)):
+        graph.set_constant(f"{prefix}{name}", np.array([number], np.int64))
+    longer = (*known.shape[:axis], extent + 1, *known.shape[axis + 1 :])
+    for name in ("longer", "whole"):
+        graph.types[f"{prefix}{name}"] = TensorType(element=known.element, shape=longer)
+    scatter = copy_node(node)
+    masked = mask(graph, indices, f"from_{extent}", extent), mask(graph, updates, "updates", 0)
+    scatter.input[:] = [f"{prefix}longer", *masked]
+    scatter.output[:] = [f"{prefix}whole"]
+    window = [f"{prefix}{name}" for name in ("whole", "first", "end", "axis")]
+    return [
+        helper.make_node("Concat", [data, f"{prefix}beyond"], [f"{prefix}longer"], axis=axis),
+        scatter,
+        helper.make_node("Slice", window, [node.output[0]]),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """The values of a node's outputs, in order; None where nothing here can compute it.
+
+    `trouble` is what the reference said, where it failed.
+    """
+
+    values: tuple[np.ndarray, ...] | None
+    trouble: str = ""
+
+
+def evaluate(graph: OnnxGraph, node: onnx.NodeProto) -> Evaluated:
+    """Compute a node whose inputs are all constants.
+
+    Raises:
+        ModelFormatError: neither the reference nor onnxruntime can, which has a reason to give.
+    """
+    whole = make_filled(graph, node)
+    if whole is not None:
+        return Evaluated(values=(whole,))
+    feeds = {name: graph.constants[name] for name in node.input if name}
+    try:
+        return Evaluated(values=_run_reference(node, feeds, graph.opset))
+    except CONVERTER_ERRORS as error:
+        trouble = first_line(error)
+    opinion = second_opinion.compute_node(node, feeds, graph.opset)
+    if opinion.refusal:
+        raise ModelFormatError(
+            f"{node.op_type} {node_label(node)} has constant inputs, but cannot be computed: "
+            f"{opinion.refusal}",
+            hint="check the model: python -m onnx.bin.checker MODEL",
+        )
+    if opinion.values is None:
+        return Evaluated(values=None, trouble=trouble)
+    values = tuple(np.asarray(opinion.values[name]) for name in node.output if name)
+    return Evaluated(values=values, trouble=trouble)
+
+
+def _run_reference(
+    node: onnx.NodeProto, feeds: dict[str, np.ndarray], opset: int
+) -> tuple[np.ndarray, ...]:
+    from onnx.reference import ReferenceEvaluator
+
+    axes = attributes(node).get("axes")
+    if node.op_type in ("Squeeze", "Unsqueeze") and axes is not None:
+        # The reference fails on the attribute of old opsets; as an input it reads it.
+        node = onnx.helper.make_node(node.op_type, [node.input[0], "axes"], node.output)
+        feeds = {**feeds, "axes": np.array(axes, np.int64)}
+        opset = 13
+    evaluator = ReferenceEvaluator(node, opsets={"": opset})
+    with np.errstate(all="ignore"):  # infinities and NaN are values like others
+        return tuple(np.asarray(value) for value in evaluator.run(None, feeds))

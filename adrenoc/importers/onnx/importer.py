@@ -20,17 +20,14 @@ from adrenoc.importers.formats import ModelFiles
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx.block_weights import keep_block_weights
 from adrenoc.importers.onnx.counted import mask_outputs
-from adrenoc.importers.onnx.differences import note_differences
 from adrenoc.importers.onnx.fold import fold_constants
-from adrenoc.importers.onnx.functions import inline_functions
 from adrenoc.importers.onnx.graph import (
     OnnxGraph,
     TensorType,
     sort_nodes,
 )
 from adrenoc.importers.onnx.load import Loaded, load_parts
-from adrenoc.importers.onnx.merged_decoder import take_past_branch
-from adrenoc.importers.onnx.prepare import opset_of, prepare
+from adrenoc.importers.onnx.prepare import inline_functions, opset_of, prepare, take_past_branch
 from adrenoc.importers.onnx.qdq import fuse_qdq
 from adrenoc.importers.onnx.refusals import (
     find_dependents,
@@ -39,6 +36,7 @@ from adrenoc.importers.onnx.refusals import (
     missing_nodes,
     raise_refusals,
 )
+from adrenoc.importers.onnx.second_opinion import note_differences
 from adrenoc.importers.onnx.steady_cache import check_kept, keep_cache
 from adrenoc.importers.onnx.switches import settings_of, write_switches
 from adrenoc.importers.onnx.tensor_limits import check_dtypes, check_extents, check_text

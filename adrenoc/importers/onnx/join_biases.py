@@ -20,8 +20,8 @@ from adrenoc.importers.onnx.cached import BIAS, BY_DISTANCE, SINKS
 from adrenoc.importers.onnx.found_rows import RowReader
 from adrenoc.importers.onnx.found_scores import FoundMask
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes
-from adrenoc.importers.onnx.not_covered import NotCovered
 from adrenoc.importers.onnx.probe import Prober, choose_pasts
+from adrenoc.importers.onnx.refusals import NotCovered
 
 _WINDOW = "local_window_size"
 

@@ -19,8 +19,8 @@ from adrenoc.base.text.spelling import list_first
 from adrenoc.bundle.decoder_names import POSITIONS
 from adrenoc.importers.onnx.found_rotation import FoundRotation
 from adrenoc.importers.onnx.graph import OnnxGraph
-from adrenoc.importers.onnx.not_covered import AS_IT_IS
 from adrenoc.importers.onnx.probe import Prober
+from adrenoc.importers.onnx.refusals import AS_IT_IS
 
 
 @dataclass(kw_only=True)

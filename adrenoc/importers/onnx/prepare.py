@@ -1,15 +1,29 @@
-"""From the message of an ONNX file to the graph that the importer works on, with static inputs."""
+"""From the message of an ONNX file to the graph that the importer works on, with static inputs.
+
+Functions that an ONNX model defines for itself, inlined.
+
+Before -> after:
+    F(a) = Relu(Neg(a)); y = F(x)        n = Neg(x); y = Relu(n)
+
+A decoder of optimum's that holds two graphs, for the first call and for those behind a past.
+
+Before -> after:
+    logits, present = If(use_cache_branch) {then: with past} {else: without}     the nodes of `then`
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.text.spelling import list_first
+from adrenoc.bundle.decoder_names import PAST_BRANCH
 from adrenoc.importers.fixed_inputs import fill_ports, tell_fixed
+from adrenoc.importers.onnx.branch import branch_taken, inline_branch
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,
@@ -18,6 +32,7 @@ from adrenoc.importers.onnx.graph import (
     copy_node,
     load_constants,
 )
+from adrenoc.importers.onnx_wire import MOST_NODES
 from adrenoc.importers.shapes import OpenInputs, fix_input_shapes, write_options
 from adrenoc.importers.signature import ports_of
 
@@ -91,3 +106,113 @@ def _tell_left_out(source: onnx.GraphProto, graph: OnnxGraph) -> None:
         shape = graph.shape_of(name) or ()
         if 0 in shape:
             graph.log.add(name, "left the input out", f"its shape {list(shape)} holds no element")
+
+
+Key = tuple[str, str, str]
+
+
+def inline_functions(model: onnx.ModelProto, log: DecisionLog) -> onnx.ModelProto:
+    """`model` with its own functions inlined.
+
+    Raises:
+        ModelFormatError: one calls itself, or they grow out of measure.
+    """
+    from onnx import checker, inliner, version_converter
+
+    _check_sizes(model)
+    names = list_first(sorted({f.name for f in model.functions}), between=", ")
+    log.add("graph", "inlined its functions", f"it defines {names}")
+    try:
+        # A function may be of another opset than its model: `True` brings it to the model's.
+        inlined = inliner.inline_local_functions(model, True)
+        as_written = inliner.inline_local_functions(_with_one_opset(model))
+    except (
+        RuntimeError,
+        ValueError,
+        checker.ValidationError,
+        version_converter.ConvertError,
+    ) as error:
+        raise _make_error(f"the functions of the model cannot be inlined: {error}") from error
+    if _forms(inlined) != _forms(as_written):
+        raise _make_error(
+            f"among the functions of the model ({names}) are some of another opset than the "
+            "model's, in which their operators mean something else; ONNX wants them alike"
+        )
+    return inlined
+
+
+def _with_one_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with its functions said to be of its own opsets, as onnxruntime takes
+    them."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    versions = {one.domain: one.version for one in model.opset_import}
+    for function in copy.functions:
+        for one in function.opset_import:
+            one.version = versions.get(one.domain, one.version)
+    return copy
+
+
+def _forms(model: onnx.ModelProto) -> list[tuple[str, list[bytes]]]:
+    """Operators and attributes, in order."""
+    return [
+        (node.op_type, [a.SerializeToString() for a in node.attribute if not a.HasField("g")])
+        for node in all_nodes(model.graph.node)
+    ]
+
+
+def _check_sizes(model: onnx.ModelProto) -> None:
+    """Check that no function calls itself, and that inlining ends with a model of some size."""
+    bodies = {(f.domain, f.name, f.overload): f.node for f in model.functions}
+    sizes: dict[Key, int] = {}
+    for key in bodies:
+        path = [key]
+        while path:  # depth first, without recursion
+            called = [k for k in map(_key, all_nodes(bodies[path[-1]])) if k in bodies]
+            missing = next((k for k in called if k not in sizes), None)
+            if missing is None:
+                sizes[path[-1]] = _size(bodies[path[-1]], sizes)
+                path.pop()
+            elif missing in path:
+                raise _make_error(f"the function '{missing[1]}' of the model calls itself")
+            else:
+                path.append(missing)
+    # Thirty that call each other twice are 2^30.
+    count = _size(model.graph.node, sizes)
+    if count > MOST_NODES:
+        raise _make_error(
+            f"the model has {count} nodes with its functions inlined, expected up to {MOST_NODES}"
+        )
+
+
+def _size(nodes: Iterable[onnx.NodeProto], sizes: dict[Key, int]) -> int:
+    return sum(sizes.get(_key(node), 1) for node in all_nodes(nodes))
+
+
+def _key(node: onnx.NodeProto) -> Key:
+    return (node.domain, node.op_type, node.overload)
+
+
+def _make_error(text: str) -> ModelFormatError:
+    return ModelFormatError(text, hint="check the model: python -m onnx.bin.checker MODEL")
+
+
+def take_past_branch(graph: OnnxGraph) -> None:
+    """Fix the input that chooses, and have the nodes of the branch with a past in `graph`.
+
+    A past of no rows is what the other branch is for.
+    """
+    if PAST_BRANCH not in graph.constants and all(s.name != PAST_BRANCH for s in graph.inputs):
+        return
+    graph.inputs = [spec for spec in graph.inputs if spec.name != PAST_BRANCH]
+    graph.set_constant(PAST_BRANCH, np.array([True]))
+    nodes, taken = [], "is true"
+    for node in graph.nodes:
+        if node.op_type == "If" and node.input[0] == PAST_BRANCH:
+            taken = f"is true: the {branch_taken(graph, node).replace('_', ' ')} alone is compiled"
+            nodes += inline_branch(graph, node, "")
+        else:
+            nodes.append(node)
+    graph.nodes = nodes
+    reason = "it computes the first tokens too, over a past of no rows"
+    graph.log.add(PAST_BRANCH, taken, reason)

@@ -1,17 +1,22 @@
 """One error for all nodes of an ONNX model that cannot be imported, the first with their reasons.
 
 A node that reads what another refused node makes is not named: nothing is known of it.
+
+What to do about ONNX operators that have no place in a program of fixed shapes.
+
+What keeps a decoder's caches from being written in place, all of it in one error.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx
 
 from adrenoc.base.errors import CustomDomainError, UnsupportedOperatorError
+from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
@@ -20,7 +25,6 @@ from adrenoc.importers.onnx.graph import (
     first_output,
     node_label,
 )
-from adrenoc.importers.onnx.remedies import REMEDIES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,3 +151,59 @@ def _describe(graph: OnnxGraph, one: Refused) -> str:
 
 def _dims(shape: tuple[int, ...] | None) -> str:
     return "of unknown shape" if shape is None else str(list(shape))
+
+
+_COUNT = "how much it gives depends on data"
+
+REMEDIES = {
+    "Bernoulli": "it draws random numbers: make them an input",
+    "Compress": f"{_COUNT}; with a constant condition it is a Gather, else multiply by a mask",
+    "ImageDecoder": "it decodes files: decode before, and feed pixels",
+    "RandomNormal": "it draws random numbers: make them an input",
+    "RandomNormalLike": "it draws random numbers: make them an input",
+    "RandomUniform": "it draws random numbers: make them an input",
+    "RandomUniformLike": "it draws random numbers: make them an input",
+    "Scan": "the number of its steps is not known: fix it by --shape",
+    "StringConcat": "it works on strings: prepare text before the model",
+    "StringNormalizer": "it works on strings: prepare text before the model",
+    "StringSplit": "it works on strings: prepare text before the model",
+    "RegexFullMatch": "it works on strings: prepare text before the model",
+    "Unique": f"{_COUNT}: give its input as an output, and do it on the CPU",
+}
+"""Operator -> the reason, and the nearest rewrite."""
+
+
+AS_IT_IS = (
+    "adrenoc compile MODEL --shape INPUT:1,... for each input compiles the graph as it is, for "
+    "one length of its past"
+)
+"""What to type for a decoder whose attention is in no form that is known."""
+
+
+@dataclass(kw_only=True)
+class NotCovered:
+    """Reasons, each with the attentions that it is the reason for."""
+
+    others: list[str] = field(default_factory=list)
+    """What is no single attention's."""
+    _attentions: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, label: str, reason: RefusedError) -> None:
+        """Note that an attention is in no form that is known."""
+        self._attentions.setdefault(str(reason), []).append(label)
+
+    def raise_if_any(self) -> None:
+        """Say all of it.
+
+        Raises:
+            UnsupportedOperatorError: there is anything.
+        """
+        found = [*self.others]
+        found += [reason.format(_name(labels)) for reason, labels in self._attentions.items()]
+        if found:
+            raise UnsupportedOperatorError("; ".join(found), hint=AS_IT_IS)
+
+
+def _name(labels: Sequence[str]) -> str:
+    names = list_first((f"'{label}'" for label in labels), between=", ")
+    return f"the attention {names}" if len(labels) == 1 else f"{len(labels)} attentions, {names},"

@@ -3,10 +3,13 @@
 Its reference fails on valid nodes (on GatherElements where the index is shorter than the data), and
 so does its inference.  Where two implementations refuse a node, the model is wrong; where one does,
 that one may be.
+
+Nodes that ONNX's reference and onnxruntime compute otherwise: which of the two is taken.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +18,7 @@ import numpy as np
 import onnx
 
 from adrenoc.base.host.onnx_runtime import import_onnxruntime
-from adrenoc.importers.onnx.graph import TensorType
+from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes
 from adrenoc.importers.onnx.session import open_session, runtime_errors
 
 _NO_VERDICT = ("NotImplemented", "NoSuchFile", "EPFail")
@@ -120,3 +123,37 @@ def _read_sentence(error: Exception) -> str:
     """Its last sentence, without the marks of its own before it."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
+
+
+_WHOLE = 1e-4
+"""How near a scaled extent is to a whole number that counts as one."""
+
+
+def note_differences(graph: OnnxGraph) -> None:
+    """Log a decision for each such node."""
+    for node in graph.nodes:
+        _note_resize(graph, node)
+
+
+def _note_resize(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+    """Aligned corners by a scale: the last sample lies at the scaled extent, a fraction or not."""
+    if node.op_type != "Resize" or len(node.input) < 3:
+        return
+    attrs = attributes(node)
+    scales, shape = graph.constants.get(node.input[2]), graph.shape_of(node.input[0])
+    if attrs.get("coordinate_transformation_mode") != b"align_corners" or scales is None:
+        return
+    if not shape:
+        return
+    axes = attrs.get("axes") or range(len(shape))
+    for axis, scale in zip(axes, scales.reshape(-1), strict=False):
+        extent = shape[axis % len(shape)]
+        scaled = extent * float(scale)
+        if math.isfinite(scaled) and abs(scaled - round(scaled)) > _WHOLE:
+            graph.log.add(
+                node.output[0],
+                "corners aligned as ONNX's reference does",
+                f"axis {axis} of {extent} elements is scaled to {scaled:.4g}; "
+                f"onnxruntime and PyTorch place samples in {int(scaled)}: give sizes in place of "
+                "scales to have theirs",
+            )

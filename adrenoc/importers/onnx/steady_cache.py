@@ -8,11 +8,21 @@ Before -> after:
     logits of several tokens      left out: they only fill the caches, up to `filled` rows
 
 What fills up the last tokens of a prompt writes rows behind it, which the next ones replace.
+
+Positions of time, height and width, which are one and the same in a text.
+
+Before -> after:
+    position_ids [3, 1, tokens]                          position_ids [1, tokens]
+    com.microsoft.MRotaryEmbedding(x, position_ids, ..)  RotaryEmbedding(x, position_ids, ..)
+    what else reads them                                 reads an Expand of them
+
+Source: onnxruntime's ContribOperators reference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -36,7 +46,6 @@ from adrenoc.importers.onnx.join_biases import join_biases
 from adrenoc.importers.onnx.join_heads import join_heads
 from adrenoc.importers.onnx.join_norms import join_norms
 from adrenoc.importers.onnx.join_rotations import join_rotations
-from adrenoc.importers.onnx.position_streams import join_streams
 
 _COSINES = {"RotaryEmbedding": 2, "GroupQueryAttention": 7}
 """Operator of onnxruntime's -> the input that holds its cosines."""
@@ -245,3 +254,37 @@ def _position_nodes(graph: OnnxGraph, tokens: int, rows: int) -> list[onnx.NodeP
         helper.make_node("Add", ["positions/first", "positions/new"], ["positions/all"]),
         helper.make_node("Min", ["positions/all", "positions/last"], [POSITIONS]),
     ]
+
+
+_STREAMS = "positions/streams"
+_ONLY_OF_STREAMS = ("mrope_section", "mrope_layout")
+"""Attributes that say which stream turns which numbers."""
+
+
+def join_streams(graph: OnnxGraph) -> None:
+    """Change `graph` in place, where its positions have an axis of streams."""
+    extents = graph.shape_of(POSITIONS)
+    if extents is None or len(extents) != 3:
+        return
+    streams, batch, tokens = extents
+    turned = 0
+    for node in graph.nodes:
+        if node.op_type == "MRotaryEmbedding" and node.input[1] == POSITIONS:
+            kept = [one for one in node.attribute if one.name not in _ONLY_OF_STREAMS]
+            del node.attribute[:]
+            node.attribute.extend(kept)
+            node.op_type = "RotaryEmbedding"
+            turned += 1
+        else:
+            node.input[:] = [_STREAMS if name == POSITIONS else name for name in node.input]
+    if any(_STREAMS in node.input for node in graph.nodes):
+        graph.set_constant("positions/extents", np.array([streams, batch, tokens], np.int64))
+        inputs = [POSITIONS, "positions/extents"]
+        graph.nodes.insert(0, helper.make_node("Expand", inputs, [_STREAMS]))
+    shape = (batch, tokens)
+    graph.types[POSITIONS] = replace(graph.types[POSITIONS], shape=shape)
+    graph.inputs = [
+        replace(spec, shape=shape) if spec.name == POSITIONS else spec for spec in graph.inputs
+    ]
+    reason = f"those of a text are the same; {turned} rotations read it as it is"
+    graph.log.add(POSITIONS, f"one stream in place of {streams}", reason)

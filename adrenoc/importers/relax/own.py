@@ -13,8 +13,12 @@ from tvm import relax
 from tvm.ir import Call, Op
 from tvm.ir import op as registry
 
-from adrenoc.importers.relax.inverse_nest import inverse_nest
-from adrenoc.importers.relax.own_nests import append_rows_nest, cached_attention_nest, n_bits_nest
+from adrenoc.importers.relax.own_nests import (
+    append_rows_nest,
+    cached_attention_nest,
+    inverse_nest,
+    n_bits_nest,
+)
 from adrenoc.importers.relax.recurrent_nest import recurrent_nest
 
 N_BITS = "adrenoc.n_bits"

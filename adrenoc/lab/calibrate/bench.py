@@ -17,7 +17,7 @@ import numpy as np
 
 from adrenoc.base.errors import RemoteError
 from adrenoc.base.files.read import sha256_bytes
-from adrenoc.lab.calibrate.micro_kernel import (
+from adrenoc.lab.calibrate.measure import (
     NAME,
     Answers,
     HostOperation,

@@ -14,8 +14,17 @@ from adrenoc.base.files.resume import Resume
 from adrenoc.base.text.decode import Decoder
 from adrenoc.base.text.json_text import read_json
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Measure, NoisyError, Probe, doubt_of, spread_of
-from adrenoc.lab.calibrate.micro_kernel import Answers, HostOperation, MicroKernel, ProbeError
+from adrenoc.lab.calibrate.measure import (
+    Answers,
+    HostOperation,
+    Measure,
+    MicroKernel,
+    NoisyError,
+    Probe,
+    ProbeError,
+    doubt_of,
+    spread_of,
+)
 
 STABLE = 0.02
 """The relative spread of a figure below which it is measured no further."""

@@ -1,4 +1,9 @@
-"""One calibration: reach the device, measure, derive, and hand back all that a report shows."""
+"""One calibration: reach the device, measure, derive, and hand back all that a report shows.
+
+The table of all measures: a budget ends it anywhere, so what matters most comes first.
+
+That is what right results hang on, which takes little time, and then what estimates reckon with.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +22,18 @@ from adrenoc.lab.calibrate.bench import Bench
 from adrenoc.lab.calibrate.calibrate import Row, calibrate
 from adrenoc.lab.calibrate.derive import derive
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.differences import Difference, differences
-from adrenoc.lab.calibrate.facts import find_facts
-from adrenoc.lab.calibrate.measure import Measure
-from adrenoc.lab.calibrate.micro_kernel import THREADS, MicroKernel, ProbeError, Tensor
-from adrenoc.lab.calibrate.table import MEASURES
+from adrenoc.lab.calibrate.facts import Difference, differences, find_facts
+from adrenoc.lab.calibrate.measure import THREADS, Measure, MicroKernel, ProbeError, Tensor
+from adrenoc.lab.calibrate.measures import (
+    borders,
+    extensions,
+    features,
+    functions,
+    latency,
+    local_size,
+    numbers,
+    rates,
+)
 from adrenoc.lab.calibrate.target_file import Measured, base_of, target_toml
 from adrenoc.lab.tune.local import local_server
 from adrenoc.lab.tune.session import TunerAddress
@@ -149,3 +161,15 @@ def _identify_device(bench: Bench) -> Device:
             f"the device runs not even an empty kernel: {error}", hint="adrenoc doctor"
         ) from error
     return Device.from_facts(bench.facts)
+
+
+MEASURES: tuple[Measure, ...] = (
+    *borders.MEASURES,
+    *numbers.MEASURES,
+    *functions.MEASURES,
+    *extensions.MEASURES,
+    *features.MEASURES,
+    *local_size.MEASURES,
+    *rates.MEASURES,
+    *latency.MEASURES,
+)

@@ -1,13 +1,17 @@
-"""What a calibration found, as the tables that the terminal and pages show."""
+"""What a calibration found, as the tables that the terminal and pages show.
+
+The report as one HTML file, which asks no network.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from adrenoc.base.text.html_page import part, safe, show_table
 from adrenoc.base.text.result_table import ResultTable
 from adrenoc.lab.calibrate.calibrate import Row
-from adrenoc.lab.calibrate.differences import Difference
-from adrenoc.lab.calibrate.facts import Fact
+from adrenoc.lab.calibrate.facts import Difference, Fact
+from adrenoc.lab.calibrate.session import Calibration
 
 
 def list_differences(found: Sequence[Difference]) -> ResultTable:
@@ -54,4 +58,24 @@ def list_measures(rows: Sequence[Row]) -> ResultTable:
             for row in rows
         ),
         figures=("spread", "MHz", "°C"),
+    )
+
+
+def title_of(calibration: Calibration) -> str:
+    """What the page is called."""
+    return f"{calibration.measured.device.name}, measured"
+
+
+def calibration_sections(calibration: Calibration) -> str:
+    """What the page shows."""
+    measured = calibration.measured
+    return (
+        part(
+            "Beside what is listed",
+            show_table(list_differences(calibration.differences)),
+            f"{measured.source}; beside {calibration.listed.title}.",
+        )
+        + part("Beside what kernels reckon with", show_table(list_facts(measured.facts)))
+        + part("Measures", show_table(list_measures(measured.rows)))
+        + part("The target file", f"<pre>{safe(calibration.toml)}</pre>")
     )

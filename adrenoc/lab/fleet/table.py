@@ -1,16 +1,24 @@
-"""What a fleet found, a line a job: how fast, whether right, how much memory, how warm."""
+"""What a fleet found, a line a job: how fast, whether right, how much memory, how warm.
+
+The table of a fleet as JUnit's XML, which build servers read.
+
+The table of a fleet as one HTML file: devices against models, then each job with figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
+from adrenoc.base.text.amounts import count_of, show_ms
 from adrenoc.base.text.decode import Decoder
+from adrenoc.base.text.html_page import cell, line, number, page, part, table
 from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.device.gpu_state import GpuState, why_not_comparable
 from adrenoc.lab.fleet.board import DONE, FAILED, LEFT, JobRow
@@ -244,3 +252,100 @@ def _difference(before: FleetLine, line: FleetLine) -> str:
 
 def _text(value: float | None, form: str) -> str:
     return "" if value is None else form.format(value)
+
+
+_SKIPPED = ("left", "waiting")
+
+
+def junit_xml(lines: Sequence[FleetLine]) -> str:
+    """Return a suite for each device, a case for each job; jobs of a device that left are
+    skipped."""
+    suites = [
+        JunitSuite(
+            name=device or "here",
+            cases=tuple(_case(line) for line in lines if line.device == device),
+        )
+        for device in dict.fromkeys(line.device for line in lines)
+    ]
+    return show_suites("adrenoc device fleet", suites)
+
+
+def _case(line: FleetLine) -> JunitCase:
+    message = f"{line.status}: {line.note}" if line.note else line.status
+    figures = _figures(line) if line.p50_ms is not None else {}
+    return JunitCase(
+        group=line.gpu or line.target or line.device or "adrenoc",
+        name=f"{line.action} {Path(line.model).name}".strip(),
+        took_s=line.took_s or 0.0,
+        failure=message if line.is_bad else "",
+        skipped=message if line.status in _SKIPPED and not line.is_bad else "",
+        figures=", ".join(f"{k}={v}" for k, v in figures.items()),
+    )
+
+
+def _figures(line: FleetLine) -> dict[str, object]:
+    names = ("driver", "p50_ms", "p90_ms", "cold_ms", "error", "launches", "memory_bytes")
+    values = {name: getattr(line, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+_KINDS = {"right": "good", "done": "good", "wrong": "bad", "failed": "bad", "slower": "bad"}
+
+
+def fleet_html(lines: Sequence[FleetLine]) -> str:
+    """Return the whole page."""
+    bad = sum(job.is_bad for job in lines)
+    devices = count_of(len({job.device for job in lines if job.device}), "device")
+    return page(
+        "A fleet",
+        part("p50 of each model", _grid(lines)),
+        part("All jobs", _jobs(lines)),
+        about=f"{devices}, {count_of(len(lines), 'job')}, {bad} wrong, slower or failed",
+        by="device fleet",
+    )
+
+
+def _grid(lines: Sequence[FleetLine]) -> str:
+    """Return a row for each device, a column for each model."""
+    runs = {(job.device, job.model): job for job in lines if job.action == RUN}
+    models = list(dict.fromkeys(model for _, model in runs))
+    devices = list(dict.fromkeys(device for device, _ in runs))
+    told = {job.device: job for job in runs.values() if job.gpu}
+    rows = [
+        line(
+            cell(device),
+            cell(told[device].gpu if device in told else ""),
+            cell(told[device].driver if device in told else ""),
+            *(_time(runs.get((device, model))) for model in models),
+        )
+        for device in devices
+    ]
+    names = ("device", "GPU", "driver", *(Path(model).stem for model in models))
+    return table(names, "".join(rows))
+
+
+def _time(job: FleetLine | None) -> str:
+    if job is None:
+        return cell("")
+    time = "" if job.p50_ms is None else show_ms(job.p50_ms)
+    if not time or job.is_bad:
+        return cell(", ".join(filter(None, (job.status, time))), _KINDS.get(job.status, "quiet"))
+    return number(time)
+
+
+def _jobs(lines: Sequence[FleetLine]) -> str:
+    """Return a row for each job; columns of figures that no job has are left out."""
+    texts = [dict(zip(COLUMNS, job.cells(), strict=True)) for job in lines]
+    names = [n for n in COLUMNS if n not in NUMBERS or any(text[n] for text in texts)]
+    kinds = [_KINDS.get(job.status, "quiet") for job in lines]
+    rows = [
+        line(*(_cell(name, text[name], kind) for name in names))
+        for text, kind in zip(texts, kinds, strict=True)
+    ]
+    return table(names, "".join(rows))
+
+
+def _cell(name: str, text: str, kind: str) -> str:
+    if name in NUMBERS:
+        return number(text)
+    return cell(text, kind if name == "result" else "")

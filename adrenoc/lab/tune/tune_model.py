@@ -1,4 +1,7 @@
-"""Tune a model on devices into a log: plan, devices, log and tuner put together."""
+"""Tune a model on devices into a log: plan, devices, log and tuner put together.
+
+Tune without a device: what the cost model makes of kernels, beside what a log holds of them.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.tuning_log import LogWriter, Trial, choose_trials, read_log
 from adrenoc.lab.tune.farm import Farm, FarmOptions
 from adrenoc.lab.tune.local import local_server
-from adrenoc.lab.tune.offline import rank_offline
 from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
+from adrenoc.lab.tune.standing import TaskStanding
 from adrenoc.lab.tune.tasks import TunePlan, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from adrenoc.lab.tune.variant import VariantBuilder
@@ -141,4 +144,32 @@ def _options(request: TuneRequest, began_s: float) -> TuneOptions:
         began_s=began_s,
         seed=request.seed,
         tools=tool_versions(),
+    )
+
+
+def rank_offline(plan: TunePlan, known: tuple[Trial, ...], *, trials: int) -> TuneProgress:
+    """Show each task with the best of what was measured before; `trials` are those asked for.
+
+    Nothing is written: the cost model picks so at every compilation.
+    """
+    started = time.monotonic()
+    own = tuple(t for t in known if t.gpu == plan.target.measured_as)
+    with TemporaryFolder("tune") as scratch:
+        kernels = tuple(TaskStanding(task, own, scratch).progress() for task in plan.tasks)
+    both = [k for k in kernels if k.untuned_us and k.best_us]
+    best_us = sum(k.calls * k.best_us for k in both)
+    measured = sum(k.trials for k in kernels)
+    return TuneProgress(
+        phase="ranked by the cost model",
+        references=sum(k.untuned_us > 0 for k in kernels),
+        trials=measured,
+        wanted=trials,
+        failed=sum(k.failed for k in kernels),
+        resumed=measured,
+        devices=0,
+        trials_per_s=0.0,
+        elapsed_s=time.monotonic() - started,
+        left_s=0.0,
+        gain=sum(k.calls * k.untuned_us for k in both) / best_us if best_us else 1.0,
+        kernels=kernels,
     )

@@ -2,6 +2,8 @@
 
 Every result is in the log before anything is built on it.  Begun again with the same log, it
 starts where it ended.
+
+How much of a budget of time the contests at the end need, by what devices did so far.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,7 +23,6 @@ from adrenoc.ir.tuning_log import Device, LogWriter, Status, Trial
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import Farm, MeasureJob, MeasureOutcome
 from adrenoc.lab.tune.progress import TuneObserver, TuneProgress
-from adrenoc.lab.tune.reserve import CONTENDERS, ContestReserve
 from adrenoc.lab.tune.search import LearnedCostModel
 from adrenoc.lab.tune.standing import TaskStanding
 from adrenoc.lab.tune.tasks import Task, TunePlan
@@ -377,3 +378,37 @@ def _spread(times_us: tuple[float, ...]) -> float:
         return 0.0
     low, _, high = statistics.quantiles(times_us, n=4)
     return high - low
+
+
+LEAST, MOST = 0.05, 0.25
+"""Of the budget."""
+CONTENDERS = 2
+"""Schedules of a kernel that are measured once more, in turn with the untuned one."""
+_LOOK_S = 1.0
+
+
+class ContestReserve:
+    """Counts measured kernels, and says what the contests of some tasks may take."""
+
+    def __init__(self, budget_s: float) -> None:
+        self._budget_s = budget_s
+        self._first_s = 0.0
+        self._kernels = 0
+        self._looked_s = 0.0
+        self._seconds = LEAST * budget_s
+
+    def came_back(self, kernels: int) -> None:
+        """Note that so many kernels were built and measured."""
+        self._first_s = self._first_s or time.monotonic()
+        self._kernels += kernels
+
+    def seconds(self, standings: Sequence[TaskStanding]) -> float:
+        """Expected time of all contests that are due; looked at now and then."""
+        now = time.monotonic()
+        if self._budget_s and self._kernels > 1 and now - self._looked_s > _LOOK_S:
+            self._looked_s = now
+            due = sum(bool(standing.contenders(CONTENDERS)) for standing in standings)
+            kernel_s = (now - self._first_s) / (self._kernels - 1)
+            expected_s = due * (1 + CONTENDERS) * kernel_s
+            self._seconds = max(LEAST * self._budget_s, min(MOST * self._budget_s, expected_s))
+        return self._seconds

@@ -29,8 +29,12 @@ from adrenoc.base.host.proc import run_tool
 from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java.native_half import build_native_half
-from adrenoc.native.android.java.sources import FOLDER, JNI_LIBRARY, native_half_digest
+from adrenoc.native.android.java.sources import (
+    FOLDER,
+    JNI_LIBRARY,
+    build_native_half,
+    native_half_digest,
+)
 from adrenoc.native.android.licenses import (
     LICENSE,
     NOTICE,

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Measure, Probe, shortest_us
-from adrenoc.lab.calibrate.micro_kernel import MicroKernel, Tensor
+from adrenoc.lab.calibrate.measure import Measure, MicroKernel, Probe, Tensor, shortest_us
 
 FP16 = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
 SAMPLER = (

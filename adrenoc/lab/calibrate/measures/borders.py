@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Measure
+from adrenoc.lab.calibrate.measure import Measure, Tensor, texture
 from adrenoc.lab.calibrate.measures.ask import (
     FP16,
     SAMPLER,
@@ -19,7 +19,6 @@ from adrenoc.lab.calibrate.measures.ask import (
     lacks_half_images,
     lacks_images,
 )
-from adrenoc.lab.calibrate.micro_kernel import Tensor, texture
 
 _SIDE = 5
 """No power of two, and no multiple of any block that an image is stored in."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.lab.calibrate.measure import Measure
+from adrenoc.lab.calibrate.measure import THREADS, Measure, MicroKernel, Tensor
 from adrenoc.lab.calibrate.measures.ask import ask_kernel
-from adrenoc.lab.calibrate.micro_kernel import THREADS, MicroKernel, Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Measure, Probe
+from adrenoc.lab.calibrate.measure import (
+    THREADS,
+    HostOperation,
+    Measure,
+    MicroKernel,
+    Probe,
+    Tensor,
+)
 from adrenoc.lab.calibrate.measures.ask import ask_kernel
-from adrenoc.lab.calibrate.micro_kernel import THREADS, HostOperation, MicroKernel, Tensor
 
 _SUBGROUPS = "cl_khr_subgroups"
 _MOST_BYTES = 1 << 30

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adrenoc.lab.calibrate.measure import Measure
+from adrenoc.lab.calibrate.measure import THREADS, Measure, MicroKernel, Tensor
 from adrenoc.lab.calibrate.measures.ask import ask_kernel
-from adrenoc.lab.calibrate.micro_kernel import THREADS, MicroKernel, Tensor
 
 MOST_ERROR = 2.0**-11
 """Of a function's result: as much as storing it as a half may be off."""

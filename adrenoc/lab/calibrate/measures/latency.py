@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Measure, Probe, slope
-from adrenoc.lab.calibrate.micro_kernel import MicroKernel, Tensor, count, texture
+from adrenoc.lab.calibrate.measure import Measure, MicroKernel, Probe, Tensor, count, slope, texture
 
 _LINE = 16
 """Places of four bytes in a line of 64."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Measure, Probe, shortest_us
-from adrenoc.lab.calibrate.micro_kernel import THREADS, MicroKernel, Tensor
+from adrenoc.lab.calibrate.measure import THREADS, Measure, MicroKernel, Probe, Tensor, shortest_us
 
 PERCENTS = (100, 94, 75, 50, 25)
 """The shares that are tried."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Measure
+from adrenoc.lab.calibrate.measure import Measure, Tensor, texture
 from adrenoc.lab.calibrate.measures.ask import (
     FP16,
     SAMPLER,
@@ -15,7 +15,6 @@ from adrenoc.lab.calibrate.measures.ask import (
     lacks_half_images,
     lacks_images,
 )
-from adrenoc.lab.calibrate.micro_kernel import Tensor, texture
 
 _STEP = 2.0**-11
 """Half of the distance between halves beyond one."""

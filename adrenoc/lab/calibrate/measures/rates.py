@@ -11,16 +11,20 @@ from collections.abc import Callable
 import numpy as np
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import Measure, Probe, last_rate, shortest_us, slope_rate
-from adrenoc.lab.calibrate.measures.ask import FP16
-from adrenoc.lab.calibrate.micro_kernel import (
+from adrenoc.lab.calibrate.measure import (
     THREADS,
+    Measure,
     MicroKernel,
+    Probe,
     Size,
     Tensor,
     count,
+    last_rate,
+    shortest_us,
+    slope_rate,
     texture,
 )
+from adrenoc.lab.calibrate.measures.ask import FP16
 
 _GROUPS_A_UNIT = 16
 

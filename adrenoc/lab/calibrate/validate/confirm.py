@@ -15,7 +15,7 @@ from pathlib import Path
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import AdrenocError
-from adrenoc.lab.calibrate.micro_kernel import ProbeError
+from adrenoc.lab.calibrate.measure import ProbeError
 from adrenoc.lab.calibrate.validate.findings import Timed
 from adrenoc.lab.calibrate.validate.kernel_times import CONTESTS, Launches
 from adrenoc.lab.tune.refit.kernels import FittedKernel

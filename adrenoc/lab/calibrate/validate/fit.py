@@ -3,11 +3,14 @@
 Schedules come first (`adrenoc/lab/tune/refit/`); then, with those constants, the thresholds of
 `[joins]`, each moved to where most of the decisions that were measured are right.  Whatever chooses
 no better than what was there is not taken, and a decision says so.
+
+A target file with constants that were fitted in the place of those that it had.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,13 +18,21 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.errors import DeviceError
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.ir.options import CompileOptions
+from adrenoc.lab.calibrate.target_file import base_of
 from adrenoc.lab.calibrate.validate.confirm import Confirmed
 from adrenoc.lab.calibrate.validate.findings import JoinFinding
 from adrenoc.lab.calibrate.validate.forms import JOINS, digests_of, forms_of, plan_of, replace_joins
 from adrenoc.lab.calibrate.validate.session import Validation
 from adrenoc.lab.calibrate.validate.table import LayerRow
-from adrenoc.lab.tune.refit.fit import Fitted, Key, fit_cost, value_of
-from adrenoc.lab.tune.refit.keep_better import keep_better, put_back, tables_of
+from adrenoc.lab.tune.refit.fit import (
+    Fitted,
+    Key,
+    fit_cost,
+    keep_better,
+    put_back,
+    tables_of,
+    value_of,
+)
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import Target
 
@@ -179,3 +190,55 @@ def _first(holds: Callable[[int], bool], count: int) -> int:
         else:
             low = middle + 1
     return low
+
+
+NAME = "fitted"
+"""The name of the source that fitted values cite."""
+_HEADER = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?$")
+
+
+def fitted_toml(validation: Validation, fit: Fit) -> str:
+    """The file of the validated target, or one that builds on it where it is a listed one."""
+    target, device = validation.target, validation.device
+    if target.own is not None:
+        text = target.own.text
+    else:
+        text = f'title = "{device.name}, fitted"\nbase = "{base_of(target)}"\n'
+    kernels = fit.fitted.before.kernels
+    source = (
+        f"fitted to schedules of {kernels} kernels, measured on {device.name}, driver "
+        f"{device.shown_driver}, {validation.date.isoformat()}; "
+        "adrenoc device calibrate --validate fit"
+    )
+    if fit.changed:
+        text = set_key(text, "sources", NAME, f'"{source}"')
+    for (family, key), _, value in fit.changed:
+        text = set_key(text, f"cost.{family}", key, f'{{ value = {value!r}, source = "@{NAME}" }}')
+    return text
+
+
+def set_key(text: str, section: str, key: str, value: str) -> str:
+    """A TOML file with `key = value` in a section, in the place of what it said of that key."""
+    lines = text.splitlines()
+    start = next((n for n, line in enumerate(lines) if _section_of(line) == section), None)
+    if start is None:
+        return "\n".join([*lines, "", f"[{section}]", f"{key} = {value}"]) + "\n"
+    end = next(
+        (n for n in range(start + 1, len(lines)) if _section_of(lines[n]) is not None), len(lines)
+    )
+    own = _drop_key(lines[start + 1 : end], key)
+    while own and not own[-1].strip():
+        own.pop()
+    new = [*lines[: start + 1], *own, f"{key} = {value}"]
+    rest = lines[end:]
+    return "\n".join([*new, "", *rest] if rest else new) + "\n"
+
+
+def _drop_key(lines: Sequence[str], key: str) -> list[str]:
+    stated = re.compile(rf"\s*{re.escape(key)}\s*=")
+    return [line for line in lines if not stated.match(line)]
+
+
+def _section_of(line: str) -> str | None:
+    found = _HEADER.match(line)
+    return None if found is None else found.group(1).strip()

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from adrenoc.base.errors import AdrenocError
-from adrenoc.lab.calibrate.measure import spread_of
-from adrenoc.lab.calibrate.micro_kernel import Answers, ProbeError
+from adrenoc.lab.calibrate.measure import Answers, ProbeError, spread_of
 from adrenoc.lab.tune.variant import Variant
 
 TOGETHER = 6

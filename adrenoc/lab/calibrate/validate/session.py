@@ -14,8 +14,7 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.lab.calibrate.bench import Bench
 from adrenoc.lab.calibrate.calibrate import SHARE
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.calibrate.measure import spread_of
-from adrenoc.lab.calibrate.micro_kernel import ProbeError
+from adrenoc.lab.calibrate.measure import ProbeError, spread_of
 from adrenoc.lab.calibrate.session import Reach, opened_bench
 from adrenoc.lab.calibrate.validate.confirm import Confirmed, confirm
 from adrenoc.lab.calibrate.validate.findings import (

@@ -22,8 +22,7 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.errors import BundleError
 from adrenoc.base.files.outputs import output_error, scratch_folder_for, write_atomically
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.editions import Edition, read_editions
-from adrenoc.bundle.extract_edition import extract_edition
+from adrenoc.bundle.editions import Edition, extract_edition, read_editions
 from adrenoc.bundle.for_apps import write_app_tar
 from adrenoc.native.android.package.aar import AppModel, name_models
 from adrenoc.native.android.package.packed import Packed

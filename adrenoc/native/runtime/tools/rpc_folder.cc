@@ -15,7 +15,7 @@
 namespace adrenoc_rpc {
 namespace {
 
-// As adrenoc/device/session_folder.py has it.
+// As adrenoc/device/serve.py has it.
 constexpr const char* kPrefix = "adrenoc-rpc-";
 
 int open_folder(const std::string& path) {
