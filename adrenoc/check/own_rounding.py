@@ -4,7 +4,7 @@ Nobody computes a model more exactly than its own numbers are given: constants a
 step away are the same model as far as floats can tell, and how far its outputs move then is no
 error of who computes it (`adrenoc.device.uncertainty`).
 
-Where that excuses nothing, exact arithmetic says whose error it is (`exact.run_exact`).
+Where that excuses nothing, exact arithmetic says whose error it is (`reference_process.run_exact`).
 
 Before -> after (x = 5, c = .1):
     y = round(x * c) is 0               0, or 1 with the float after c: y is known to within 1

@@ -108,7 +108,7 @@ def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Ar
 
 
 def run_exact(model: Path, inputs: Mapping[str, np.ndarray]) -> Arrays:
-    """Compute an ONNX model in float64, see `exact.run_exact`.
+    """Compute an ONNX model in float64, see `reference_process.run_exact`.
 
     Raises:
         ModelFormatError: the file cannot be read.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adrenoc.base.host.free_memory import return_large_blocks, return_memory
+from adrenoc.base.host.memory import return_large_blocks, return_memory
 from adrenoc.base.reporter import PartReporter, Reporter, SilentReporter
 from adrenoc.bundle.buckets import (
     BUCKETS_FILE,

@@ -9,12 +9,17 @@ with k.loop(4) as i:
 ...
 func = k.build()
 ```
+
+Kind of memory -> the access that reads and writes it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from adrenoc.base.tvmapi import (
     AttrStmt,
+    Buffer,
     Expr,
     IfThenElse,
     IterVar,
@@ -23,11 +28,11 @@ from adrenoc.base.tvmapi import (
     decl_buffer,
     iconst,
 )
-from adrenoc.ir.operand import OperandSpec
+from adrenoc.ir.operand import Memory, OperandSpec
 from adrenoc.ir.program import Launch
-from adrenoc.kernels.access import Access
+from adrenoc.kernels.access import Access, BlockedBufferAccess, PlainAccess, TextureAccess
+from adrenoc.kernels.bytes_access import BytesAccess
 from adrenoc.kernels.coarse import coarsen
-from adrenoc.kernels.memories import access_to
 from adrenoc.kernels.near_one import keep_digits_near_one
 from adrenoc.kernels.statements import Statements, sequence
 from adrenoc.kernels.work_group import PickGroup, pick_work_group
@@ -141,3 +146,16 @@ class KernelBuilder(Statements):
             body = coarsen(body)
         func = PrimFunc(self._params, body)
         return func.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
+
+
+_ACCESS: dict[Memory, Callable[[OperandSpec, Buffer, Statements], Access]] = {
+    Memory.TEXTURE: TextureAccess,
+    Memory.BLOCKED: BlockedBufferAccess,
+    Memory.BYTES: BytesAccess,
+    Memory.PLAIN: PlainAccess,
+}
+
+
+def access_to(spec: OperandSpec, buffer: Buffer, statements: Statements) -> Access:
+    """Return the access for this kind of memory."""
+    return _ACCESS[spec.memory](spec, buffer, statements)

@@ -13,7 +13,7 @@ from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.compile.pipeline.state import graph_of
 from adrenoc.ir.options import resolve_options
-from adrenoc.passes.fuse.winograd_budget import MOST, Saving, choose_within_budget
+from adrenoc.passes.fuse.split_winograd import MOST, Saving, choose_within_budget
 from adrenoc.target.target import load_target
 from tests.models import graph, write
 

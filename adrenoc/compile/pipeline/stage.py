@@ -16,7 +16,7 @@ from adrenoc.ir.options import CompileOptions
 
 
 class Phase(str, Enum):
-    """The parts of a compilation, in order; `phases.py` says what holds at the end of each."""
+    """The parts of a compilation, in order; `run.py` says what holds at the end of each."""
 
     IMPORT = "import"
     SIMPLIFY = "simplify"

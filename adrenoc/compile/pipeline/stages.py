@@ -49,8 +49,7 @@ from adrenoc.passes.fuse.read_images import read_images
 from adrenoc.passes.fuse.round_tokens import round_tokens
 from adrenoc.passes.place.assign_layouts import assign_layouts
 from adrenoc.passes.place.assign_memory import assign_memory
-from adrenoc.passes.place.bridge_devices import bridge_devices
-from adrenoc.passes.place.bridge_regions import bridge_regions
+from adrenoc.passes.place.bridge_devices import bridge_devices, bridge_regions
 from adrenoc.passes.place.elide_copies import elide_copies
 from adrenoc.passes.place.explain_moves import explain_moves
 from adrenoc.passes.place.join_blocks import join_blocks

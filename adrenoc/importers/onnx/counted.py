@@ -3,7 +3,7 @@
 How many boxes NonMaxSuppression finds, and how many elements NonZero, depends on data, while shapes
 are fixed.  Their results hold -1 beyond the last entry that was found.  What is computed entry by
 entry from such a result keeps that property: its missing entries are computed from the index 0,
-and an output of the model gets -1 there.  Scattered, they go nowhere (`counted_scatter.py`), and
+and an output of the model gets -1 there.  Scattered, they go nowhere (`fold.py`), and
 shapes that they have a part in are stated with it open (`counted_shapes.py`).  What else mixes
 entries, or asks for their number, is refused.
 

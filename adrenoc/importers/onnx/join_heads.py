@@ -1,7 +1,7 @@
 """What exporters put between a layer's norm and its attention, as the attention's own.
 
 Before -> after:
-    q, keys and values by products of x                qkv by one product (`join_products.py`)
+    q, keys and values by products of x                qkv by one product
     q, k, v = Split(qkv)                               the attention reads qkv
     q = Reshape(RMSNorm(Reshape(x))) of each head      `q_norm_weight` of the attention, keys alike
 

@@ -42,10 +42,9 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.onnx.cached import APPEND_ROWS, FIRST_ROW
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType
 from adrenoc.importers.onnx.join_attention import join_attention
-from adrenoc.importers.onnx.join_biases import join_biases
 from adrenoc.importers.onnx.join_heads import join_heads
 from adrenoc.importers.onnx.join_norms import join_norms
-from adrenoc.importers.onnx.join_rotations import join_rotations
+from adrenoc.importers.onnx.join_rotations import join_biases, join_rotations
 
 _COSINES = {"RotaryEmbedding": 2, "GroupQueryAttention": 7}
 """Operator of onnxruntime's -> the input that holds its cosines."""

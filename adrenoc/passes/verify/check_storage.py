@@ -2,21 +2,24 @@
 
 The memory plan is followed step by step, as the device will: which tensor a slot holds, who made
 it, what each launch reads and writes.  Nothing of how the plan was made is trusted.
+
+Is a place in the pool of textures one that the image fits, and that a device can take?
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from adrenoc.base.errors import DefectError
+from adrenoc.base.tvmapi import bits_of
 from adrenoc.bundle.manifest import MemorySlot
 from adrenoc.ir.node_kinds import CPU
-from adrenoc.ir.operand import GLOBAL, TEXTURE, Memory, OperandSpec
+from adrenoc.ir.operand import GLOBAL, POOL, TEXTURE, Memory, OperandSpec
 from adrenoc.ir.program import Program, Step
 from adrenoc.passes.lower.plan_memory import Storage, size_bytes
-from adrenoc.passes.verify.check_pool import check_place, overlap
+from adrenoc.passes.lower.pool_textures import PoolPlace
 from adrenoc.passes.verify.image_limits import check_image
 from adrenoc.target.gpu import Limits
 
@@ -197,3 +200,39 @@ class _Walk:
 
 def _name_step(step: Step) -> str:
     return f"the launch of {step.kernel}" if step.kernel else f"the copy of {step.arguments[0]}"
+
+
+def check_place(
+    name: str, spec: OperandSpec, place: PoolPlace, slot: MemorySlot, limits: Limits
+) -> None:
+    """Hold a place against the image that lies there, its slot and the target.
+
+    Raises:
+        DefectError: the image does not fit, or no device makes one there.
+    """
+    if spec.memory is not Memory.TEXTURE or slot.scope != POOL:
+        raise DefectError(f"{name}, in {spec.scope}, is at {place} of a slot in {slot.scope}")
+    layers, rows, columns, lanes = spec.physical
+    texel = lanes * bits_of(spec.dtype) // 8
+    align = limits.image_pitch_align_texels
+    grid = place.grid
+    fits = (
+        (grid.columns, grid.rows, grid.layers * grid.bands) == (columns, rows, layers)
+        and (grid.bands == 1 or grid.layers & (grid.layers - 1) == 0)
+        and grid.width <= min(place.pitch_texels, limits.image2d_max_width_texels)
+        and grid.height <= limits.image2d_max_height_texels
+        and place.pitch_texels % align == 0
+        and place.offset % (align * texel) == 0
+        and place.bytes == grid.height * place.pitch_texels * texel
+        and place.offset + place.bytes <= slot.bytes
+    )
+    if not fits:
+        raise DefectError(
+            f"{name}, {columns} x {rows} texels of {texel} bytes in {layers} layers, does not fit "
+            f"{place} of {slot.bytes} bytes, in rows of multiples of {align} texels"
+        )
+
+
+def overlap(places: Mapping[str, PoolPlace], one: str, other: str) -> bool:
+    """Return whether two tensors are in the pool, and share bytes there."""
+    return one in places and other in places and places[one].overlaps(places[other])

@@ -1,21 +1,28 @@
-"""Convolutions of one and two dimensions, and transposed ones."""
+"""Convolutions of one and two dimensions, and transposed ones.
+
+What convolutions make of data of about one: one product of channels with the sums of taps.
+
+Rules for one-dimensional convolutions: two-dimensional ones of one row.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.families.conv.conv_tile import conv_clocks
-from adrenoc.kernels.families.conv_nd.conv1d_rule import conv1d_rule, conv1d_transpose_rule
 from adrenoc.kernels.families.conv_nd.conv2d_rule import conv2d_rule
 from adrenoc.kernels.families.conv_nd.conv_channels import channel_weights, terms_of_convolution
-from adrenoc.kernels.families.conv_nd.conv_typical import typical_convolution
 from adrenoc.kernels.families.conv_transpose.conv2d_transpose_rule import conv2d_transpose_rule
 from adrenoc.kernels.families.shared.batch import follow_letters
 from adrenoc.kernels.families.shared.channel_sums import ChannelSums
-from adrenoc.kernels.families.shared.context import Rule
+from adrenoc.kernels.families.shared.context import KernelCall, Rule, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import conv_geometry, is_depthwise
 from adrenoc.kernels.families.shared.conv_work import ConvWork, conv_work
 from adrenoc.kernels.families.shared.counts import (
@@ -33,6 +40,62 @@ from adrenoc.kernels.families.shared.operator import (
     Refuses,
     no_operations,
 )
+from adrenoc.kernels.families.shared.typical import (
+    TypicalRun,
+    have_one_sign,
+    middle,
+    sums_of_squares,
+    sums_of_terms,
+    weights_of,
+)
+
+
+def typical_convolution(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
+    """Return the sums of a convolution of any rank, transposed ones too, away from borders."""
+    layout, by_channel = str(node.attrs["data_layout"]), channel_weights(run.graph, node)
+    letters, groups, by_group = by_channel.letters, by_channel.groups, by_channel.split_by_group
+    channels = run.graph.tensors[node.inputs[0]].shape[layout.index("C")]
+    channel = middle(data, keep=layout.index("C")).reshape(len(data), -1)
+    x = np.broadcast_to(channel, (len(data), channels)).reshape(len(data), groups, -1)
+    weights = weights_of(run, node)
+    taps = tuple(a for a, letter in enumerate(letters) if letter not in "OI")
+    phases = math.prod(int(s) for s in node.attrs["strides"]) if by_channel.transposed else 1
+    sums = by_group(weights.sum(axis=taps, dtype=np.float64)) / phases
+    squares = by_group(sums_of_squares(weights, taps)) / phases
+    made = sums_of_terms(
+        np.einsum("pgi,gio->pgo", x, sums),
+        np.einsum("pgi,gio->pgo", x * x, squares),
+        alike=have_one_sign(weights),
+    ).reshape(len(data), -1)
+    shape = [1] * len(layout)
+    shape[by_channel.axis] = -1
+    return made.reshape([len(made), *shape])
+
+
+def conv1d_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of a convolution along W."""
+    return conv2d_rule(context, lift_to_2d(node))
+
+
+def conv1d_transpose_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of a transposed convolution along W."""
+    return conv2d_transpose_rule(context, lift_to_2d(node))
+
+
+def lift_to_2d(node: Node) -> Node:
+    """Return the node with the attributes of two dimensions."""
+    return replace(node, attrs=_lift_attrs_to_2d(node.attrs))
+
+
+def _lift_attrs_to_2d(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    left, right = attrs["padding"]
+    return {
+        **attrs,
+        "strides": [1, *attrs["strides"]],
+        "padding": [0, left, 0, right],
+        "dilation": [1, *attrs["dilation"]],
+    }
+
 
 MOST_EMPTY_PLACES = 4096
 """The places of a transposed convolution's weights, zeros between taps included, that are always

@@ -1,12 +1,17 @@
-"""Inverses of small matrices: a thread holds one of them in registers."""
+"""Inverses of small matrices: a thread holds one of them in registers.
+
+The rule for inverses of matrices.
+"""
 
 from __future__ import annotations
 
 from adrenoc.base.tvmapi import construct, fconst, iconst, lane, splat, tirx
+from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.walk import widen
@@ -60,3 +65,12 @@ def _eliminate(builder: KernelBuilder, held: Registers, column: int, rows: int, 
         for part in parts:
             less = splat(factor) * held[own + part]
             held[row * wide + part] = held[row * wide + part] - less
+
+
+def inverse_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of an inverse: a thread for each matrix."""
+    kernel = context.kernel(node, node.op)
+    x = kernel.input_or_prologue()
+    _, epilogue = kernel.output()
+    inverse(kernel.builder, x, epilogue)
+    return kernel.call()

@@ -9,7 +9,7 @@ import numpy as np
 from adrenoc.importers.relax.own import INVERSE
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import LANES, channels_last
-from adrenoc.kernels.families.inverse.inverse_rule import inverse_rule
+from adrenoc.kernels.families.inverse.inverse import inverse_rule
 from adrenoc.kernels.families.shared.batch import Along, Batch
 from adrenoc.kernels.families.shared.operator import (
     NO_INPUTS,

@@ -1,15 +1,19 @@
-"""Products by constant matrices of few bits, of language models above all."""
+"""Products by constant matrices of few bits, of language models above all.
+
+What products by weights of few bits make of data of about one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+import numpy as np
 
 from adrenoc.importers.relax.own import N_BITS
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import channels_last
 from adrenoc.kernels.families.n_bits.n_bits_dot_rule import ROUNDING, dot_rule, round_rule
 from adrenoc.kernels.families.n_bits.n_bits_rule import n_bits_rule
-from adrenoc.kernels.families.n_bits.n_bits_typical import typical_n_bits
 from adrenoc.kernels.families.shared.batch import Along, Batch
 from adrenoc.kernels.families.shared.counts import count_per_input_element, size_of
 from adrenoc.kernels.families.shared.operator import (
@@ -28,6 +32,18 @@ from adrenoc.kernels.families.shared.row_product import (
     extents_read,
     read_form,
 )
+from adrenoc.kernels.families.shared.typical import NotKnownError, TypicalRun
+
+
+def typical_n_bits(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
+    """Sums of terms of both signs, alike for all outputs."""
+    scales = run.graph.tensors[node.inputs[2]].value
+    if scales is None:
+        raise NotKnownError
+    terms = run.graph.tensors[node.inputs[0]].shape[-1]
+    steps = 2.0 ** (int(node.attrs["bits"]) - 2)  # half of what the bits hold on either side
+    size = steps * float(np.abs(scales).mean()) * np.sqrt(terms)
+    return np.asarray(data[..., :1] * size)
 
 
 def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:

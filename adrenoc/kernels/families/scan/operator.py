@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from adrenoc.ir.graph import Node, Tensor
-from adrenoc.kernels.families.scan.scan_rule import scan_rule
+from adrenoc.kernels.families.scan.scan import scan_rule
 from adrenoc.kernels.families.shared.batch import Along, Batch
 from adrenoc.kernels.families.shared.counts import count_per_input_element
 from adrenoc.kernels.families.shared.operator import (

@@ -3,29 +3,29 @@
 One thread makes a row from its begin to its end.  Where rows are few and long a team shares each:
 a member folds a range of the row, learns what those before it have folded, and goes through its
 range once more, from there on.
+
+The rule for cumulative sums and products.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from adrenoc.base.tvmapi import Expr, construct, iconst, lane, splat
+from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
+from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
+from adrenoc.kernels.families.shared.row_tile import RowWork, pick_row_tile
 from adrenoc.kernels.families.shared.rows import RowTile, start_of_row
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.team import ACCUMULATOR, Combine, Team
-from adrenoc.kernels.walk import (
-    UNROLLED,
-    Position,
-    combine_lanes,
-    region_along,
-    widen,
-)
+from adrenoc.kernels.walk import UNROLLED, Position, combine_lanes, region_along, widen
 
 _PLACES = {"N": "n", "C": "block", "H": "h", "W": "w"}
 
@@ -129,3 +129,20 @@ def _scan_lanes(builder: KernelBuilder, what: Scan, before: Registers, value: Ex
         totals.append(builder.let(what.combine(totals[-1], lane(value, i)), "total"))
     before[0] = splat(totals[-1])
     return construct(totals[:LANES] if what.exclusive else totals[1:])
+
+
+_COMBINE = {"cumsum": (0.0, operator.add), "cumprod": (1.0, operator.mul)}
+
+
+def scan_rule(context: RuleContext, node: Node) -> KernelCall:
+    """Make the kernel of a scan, whichever role its axis plays."""
+    kernel = context.kernel(node, node.op)
+    x = kernel.input_or_prologue()
+    _, epilogue = kernel.output()
+    role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]
+    work = RowWork.from_extents(x.extents, role, passes=2, folds=1, passes_alone=1)
+    tile = pick_row_tile(context, node, node.op, work)
+    neutral, combine = _COMBINE[node.op]
+    what = Scan(neutral=neutral, combine=combine, exclusive=bool(node.attrs["exclusive"]))
+    scan(kernel.builder, tile, role, what, x, epilogue)
+    return kernel.call()
