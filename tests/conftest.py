@@ -33,7 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--few",
         action="store_true",
-        help="of each operator's test (the marker `operator`) the first and the last case in fp32",
+        help="of each operator's test (the marker `operator`) the first and the last case of "
+        "presets that are nightly; with --opencl, of fp32 alone",
     )
     parser.addoption(
         "--optimised", action="store_true", help="drivers optimise the kernels of all tests"
