@@ -93,18 +93,22 @@ class GraphWriter:
     _tensors: list[Any] = field(default_factory=list)
     _operators: list[Any] = field(default_factory=list)
 
-    def tensor(self, shape: Sequence[int], dtype: str = "float32") -> int:
+    def tensor(self, shape: Sequence[int], dtype: str = "float32", *, name: str = "") -> int:
         """A tensor that is given or computed."""
         made = schema.TensorT()
-        made.name = f"{self.name}/{len(self._tensors)}".encode()
+        made.name = (name or f"{self.name}/{len(self._tensors)}").encode()
         made.type, made.shape, made.buffer = _TYPES[dtype], [int(d) for d in shape], 0
         self._tensors.append(made)
         self.shapes.append(tuple(int(d) for d in shape))
         return len(self._tensors) - 1
 
-    def constant(self, value: np.ndarray, dtype: str = "") -> int:
+    def rename(self, tensor: int, name: str) -> None:
+        """Give a tensor another name."""
+        self._tensors[tensor].name = name.encode()
+
+    def constant(self, value: np.ndarray, dtype: str = "", *, name: str = "") -> int:
         """A tensor that the file holds."""
-        index = self.tensor(value.shape, dtype or str(value.dtype))
+        index = self.tensor(value.shape, dtype or str(value.dtype), name=name)
         self._tensors[index].buffer = self.file.store(value, dtype or str(value.dtype))
         return index
 
@@ -130,12 +134,13 @@ class GraphWriter:
         shape: Sequence[int],
         dtype: str = "float32",
         options: str = "",
+        called: str = "",
         **values: Any,
     ) -> int:
         """An operator of one result, of which the caller says the shape."""
         node = schema.OperatorT()
         node.opcodeIndex = self.file.kind(kind)
-        node.inputs, node.outputs = list(inputs), [self.tensor(shape, dtype)]
+        node.inputs, node.outputs = list(inputs), [self.tensor(shape, dtype, name=called)]
         if options:
             made = vars(schema)[f"{options}T"]()
             for key, value in values.items():

@@ -12,15 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+from scripts.verifying.commands import adrenoc
+
 HEAD = (
     "model",
     "preset",
@@ -140,16 +139,4 @@ def run(bundle: Path, model: Path, save: Path, *, emulator: str) -> dict[str, An
                 np.save(save.parent / f"{len(given)}.npy", stored[name])
                 given += ["--input", f"{name}={save.parent / f'{len(given)}.npy'}"]
     options = ["--check", str(model), "--tolerance", "1", "--repeat", "1", "--save", str(save)]
-    return dict(adrenoc("run", str(bundle), *given, *options, emulator=emulator))
-
-
-def adrenoc(*arguments: str, emulator: str = "") -> Any:
-    """The JSON that a command prints."""
-    import os
-
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ADRENOC_CLML_EMULATOR": emulator}
-    command = [sys.executable, "-m", "adrenoc", *arguments, "--json"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode != 0 or not result.stdout.strip():
-        raise SystemExit(f"{' '.join(command)}\n{result.stderr[-2000:]}")
-    return json.loads(result.stdout)
+    return dict(adrenoc("run", str(bundle), *given, *options, ADRENOC_CLML_EMULATOR=emulator))

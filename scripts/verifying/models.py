@@ -15,47 +15,83 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import re
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.verifying.rows import Row, show
+import numpy as np
 
-SCRIPT = Path(__file__).resolve().parents[1] / "verify"
+from adrenoc.base.errors import CheckFailedError
+from scripts.verifying.commands import CommandError, adrenoc
+
 SUFFIXES = (".onnx", ".tflite")
-CRASH_LINES = 3
 PASSED = ("agrees", "as reference", "at its floor", "compiles")
 MOST_OVER_FLOOR = 1.2
+COLUMNS = (
+    "model",
+    "preset",
+    "texture/buffer/CPU",
+    "in textures",
+    "launches",
+    "kernels",
+    "pad/copy/layout",
+    "compile",
+    "peak memory",
+    "run",
+    "error",
+    "floor",
+    "CPU",
+    "verdict",
+)
+
+
+@dataclass(kw_only=True)
+class Row:
+    """What one model with one preset gave: `cells` by their columns, what was not reached lacks.
+
+    "floor" is what ideal rounding gives and how many times it we are, as root mean squares; "CPU"
+    is all that the row took; figures but those of the run are of the target's bundle.
+    """
+
+    model: str
+    preset: str
+    verdict: str = "failed"
+    error: str = ""
+    cells: dict[str, str]
 
 
 def main() -> int:
     """Verify and show; the exit code is 1 if any row did not pass."""
+    from adrenoc.cli import console
+
     options = parse()
-    if options.row is not None:
-        print(json.dumps(asdict(make_row(options.paths[0], options.row, options))))
-        return 0
-    models = find_models(options.paths)
-    presets = options.presets.split(",")
     rows = []
-    for model, preset in itertools.product(models, presets):
-        begun, cpu_s = time.perf_counter(), children_s()
-        row = row_of_child(model, preset, options)
-        rows.append(replace(row, cpu_s=children_s() - cpu_s))
-        took = time.perf_counter() - begun
-        print(
-            f"{row.verdict:<12} {row.model} {preset}, {took:.0f} s  {row.error}",
-            file=sys.stderr,
-            flush=True,
-        )
-    show(rows)
+    for model, preset in itertools.product(find_models(options.paths), options.presets.split(",")):
+        begun, cpu_s = time.monotonic(), children_s()
+        row = Row(model=model.name, preset=preset, cells={})
+        with tempfile.TemporaryDirectory(prefix="verify-models-") as folder:
+            try:
+                fill(row, model, options, Path(folder), begun + options.timeout)
+            except subprocess.TimeoutExpired:
+                row.error = f"stopped after {options.timeout:.0f} s"
+            except CommandError as error:
+                row.error = str(error)
+        row.cells["CPU"] = f"{children_s() - cpu_s:.0f} s"
+        rows.append(row)
+        took = f"{time.monotonic() - begun:.0f} s"
+        print(f"{row.verdict:<12} {row.model} {preset}, {took}  {row.error}", file=sys.stderr)
+    shown = [{"model": r.model, "preset": r.preset, **r.cells, "verdict": r.verdict} for r in rows]
+    cells = [[one.get(name, "-") for name in COLUMNS] for one in shown]
+    console.print_table(COLUMNS, cells, right=COLUMNS[2:-1])
+    for row in rows:
+        if row.error:
+            print(f"  {row.model} {row.preset}: {row.error}")
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     passed = sum(row.verdict in PASSED for row in rows)
@@ -64,13 +100,13 @@ def main() -> int:
 
 
 def children_s() -> float:
-    """Seconds of CPU of all processes that have ended."""
+    """Return the seconds of CPU of all processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -78,7 +114,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--presets", default="fp32,mixed", help="comma-separated (fp32,mixed)")
     parser.add_argument("--target", default="adreno", help="the target of the figures (adreno)")
     parser.add_argument("--device", default="host", help="the target that runs (host)")
-    parser.add_argument("--cl-device", default="", help="OpenCL device to run on")
+    parser.add_argument("--on", help="where to run, as for adrenoc run")
     parser.add_argument("--compile-only", action="store_true", help="run nothing")
     parser.add_argument(
         "--numbers-only", action="store_true", help="compile for the device that runs alone"
@@ -99,12 +135,11 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds for a row (3600)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the rows there")
-    parser.add_argument("--row", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def find_models(paths: Iterable[Path]) -> list[Path]:
-    """The files named and the models in the folders named, the smallest first."""
+    """Return the files named and the models in the folders named, the smallest first."""
     found: dict[Path, None] = {}
     for path in paths:
         inside = [p for p in path.iterdir() if p.suffix in SUFFIXES] if path.is_dir() else [path]
@@ -112,177 +147,87 @@ def find_models(paths: Iterable[Path]) -> list[Path]:
     return sorted(found, key=lambda p: (p.stat().st_size if p.exists() else 0, p.name))
 
 
-def row_of_child(model: Path, preset: str, options: argparse.Namespace) -> Row:
-    """Make one row in a process of its own, so that a crash costs no other row."""
-    command = [sys.executable, str(SCRIPT), "models", str(model), "--row", preset]
-    command += ["--target", options.target, "--device", options.device]
-    command += ["--cl-device", options.cl_device, "--seed", str(options.seed)]
-    command += [f"--shape={shape}" for shape in options.shape]
-    command += [f"--tolerance={tolerance}" for tolerance in options.tolerance]
-    for name in ("compile_only", "numbers_only", "no_winograd"):
-        command += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
-    try:
-        child = subprocess.run(
-            command, capture_output=True, text=True, timeout=options.timeout, check=False
-        )
-    except subprocess.TimeoutExpired:
-        error = f"stopped after {options.timeout:.0f} s"
-        return Row(model=model.name, preset=preset, error=error)
-    if child.returncode == 0:
-        return Row(**json.loads(child.stdout.splitlines()[-1]))
-    lines = child.stderr.strip().splitlines()[-CRASH_LINES:]
-    said = " / ".join(line.strip() for line in lines)
-    return Row(model=model.name, preset=preset, error=f"{ending(child.returncode)}: {said}")
+def fill(row: Row, model: Path, options: argparse.Namespace, folder: Path, until: float) -> None:
+    """Compile twice, run once, compare, and put what is told into the row."""
+    if not options.numbers_only:
+        made = compile_for(options.target, row, model, options, folder, until)
+        row.cells.update(list_figures(made))
+        row.verdict = "compiles" if options.compile_only else row.verdict
+    if not options.compile_only:
+        made = compile_for(options.device, row, model, options, folder, until)
+        check(row, made, model, options, folder, until)
 
 
-def ending(code: int) -> str:
-    """How a process ended, in words."""
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+def compile_for(
+    device: str, row: Row, model: Path, options: argparse.Namespace, folder: Path, until: float
+) -> Any:
+    """Compile with all checks of the IR, and return what the command tells."""
+    words = ["compile", str(model), "--device", device, "--preset", row.preset, "--no-cache"]
+    words += ["--set", "check_ir=true", "-o", str(folder / f"{device.replace(':', '-')}.adrenoc")]
+    words += ["--set", "winograd=false"] * options.no_winograd
+    for name, shape in open_shapes(model).items():
+        words += ["--shape", f"{name}:{','.join(map(str, shape))}"]
+    for shape in options.shape:
+        words += ["--shape", shape]
+    return adrenoc(*words, until=until)
 
 
-def make_row(model: Path, preset: str, options: argparse.Namespace) -> Row:
-    """Compile twice, run once, compare; a user's error ends the row and is told in it."""
-    from adrenoc.base.errors import AdrenocError
-
-    known: dict[str, Any] = {"model": model.name, "preset": preset}
-    with tempfile.TemporaryDirectory(prefix="verify-models-") as folder:
-        try:
-            if not options.numbers_only:
-                known |= figures(model, preset, options, Path(folder))
-            known |= check(model, preset, options, Path(folder))
-        except AdrenocError as error:
-            known["error"] = one_line(error.message)
-    return Row(**known)
-
-
-def one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()
-
-
-def make(model: Path, target: str, preset: str, options: argparse.Namespace, path: Path) -> Any:
-    """Compile `model`, with all checks of the IR."""
-    from adrenoc.base.reporter import SilentReporter
-    from adrenoc.compile.make import make_bundle
-    from adrenoc.ir.options import parse_shape, resolve_options
-    from adrenoc.target.target import load_target
-
-    loaded = load_target(target)
-    shapes = open_shapes(model) | dict(parse_shape(text) for text in options.shape)
-    said = {
-        "check_ir": True,
-        "shapes": tuple(shapes.items()) or None,
-        "winograd": not options.no_winograd,
-    }
-    resolved = resolve_options(loaded, preset=preset, command_line=said)
-    return make_bundle(
-        model,
-        target=loaded,
-        options=resolved.options,
-        output=path,
-        reporter=SilentReporter(),
-        use_cache=False,
-    )
-
-
-def figures(model: Path, preset: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Compile for the target of the figures and read them off the manifest."""
-    import tvm  # noqa: F401  # its import is no part of the compile time
-
-    made = make(model, options.target, preset, options, folder / "target.adrenoc")
-    manifest, counts = made.manifest, made.manifest.statistics
-    tensors = counts.tensors_texture + counts.tensors_buffer
-    borders = len(manifest.inputs) + len(manifest.outputs)
+def list_figures(made: Any) -> dict[str, str]:
+    """Return the cells that the manifest of a bundle fills."""
+    manifest = made["manifest"]
+    counts = manifest["statistics"]
+    tensors = counts["tensors_texture"] + counts["tensors_buffer"]
+    borders = len(manifest["inputs"]) + len(manifest["outputs"])
     return {
-        "operators_texture": counts.nodes_texture,
-        "operators_buffer": counts.nodes_buffer,
-        "operators_cpu": counts.nodes_cpu,
-        "texture_share": counts.tensors_texture / max(1, tensors - borders),
-        "launches": sum(kernel.calls for kernel in manifest.kernels),
-        "kernels": len(manifest.kernels),
-        "pad_kernels": counts.pad_kernels,
-        "copy_kernels": counts.copy_kernels,
-        "layout_kernels": counts.layout_kernels,
-        "compile_s": made.time_ms / 1000,
-        "memory_bytes": manifest.memory.peak_bytes,
-        "verdict": "compiles" if options.compile_only else "failed",
+        "texture/buffer/CPU": "/".join(str(counts[f"nodes_{p}"]) for p in _PLACES),
+        "in textures": f"{counts['tensors_texture'] / max(1, tensors - borders):.0%}",
+        "launches": str(sum(kernel["calls"] for kernel in manifest["kernels"])),
+        "kernels": str(len(manifest["kernels"])),
+        "pad/copy/layout": "/".join(str(counts[f"{kind}_kernels"]) for kind in _MOVES),
+        "compile": f"{made['time_ms'] / 1000:.1f} s",
+        "peak memory": f"{manifest['memory']['peak_bytes'] / 2**20:.1f} MiB",
     }
 
 
-def check(model: Path, preset: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Compile for the device that runs, run there and compare."""
-    if options.compile_only:
-        return {}
-    from adrenoc.bundle.bundle import open_bundle
+_PLACES, _MOVES = ("texture", "buffer", "cpu"), ("pad", "copy", "layout")
 
-    made = make(model, options.device, preset, options, folder / "device.adrenoc")
-    bundle = open_bundle(made.path)
-    specs = bundle.manifest.inputs
+
+def check(
+    row: Row, made: Any, model: Path, options: argparse.Namespace, folder: Path, until: float
+) -> None:
+    """Run and compare with the reference; beyond it, with what rounding alone gives."""
+    from adrenoc.check.accuracy.result import Floor
+
+    inputs, values = folder / "inputs.npz", made["manifest"]["options"]["values"]
+    np.savez(inputs, **inputs_of(model, made["manifest"]["inputs"], options.seed))
+    words = ["run", made["path"], "--check", str(model), "--input", str(inputs), "--repeat", "1"]
+    words += [] if options.on is None else ["--on", options.on]
     chosen = dict(text.split("=", 1) for text in options.tolerance)
-    tolerance = float(chosen[preset]) if preset in chosen else None
-    return compared(model, bundle, inputs_of(model, specs, options.seed), tolerance, options)
-
-
-def compared(
-    model: Path, bundle: Any, inputs: Any, tolerance: float | None, options: argparse.Namespace
-) -> dict[str, Any]:
-    """Run on these inputs, compare with the reference, and where beyond, with what it may be."""
-    from adrenoc.check.own_rounding import judge_outputs
-    from adrenoc.check.reference import run_reference
-    from adrenoc.device.compare import default_tolerance
-    from adrenoc.device.run import run_bundle
-
-    expected = run_reference(model, inputs)
-    result = run_bundle(bundle, inputs=inputs, device=options.cl_device, repeat=1, warmup=0)
-    values = bundle.manifest.options.values
-    dtypes = (values["storage_dtype"], values["compute_dtype"])
-    limit = default_tolerance(*dtypes) if tolerance is None else tolerance
-    checked = judge_outputs(model, inputs, result.outputs, expected, tolerance=limit)
-    floor: dict[str, Any] = {}
-    reasons = [
-        f"output {t.name}: {t.reason or t.accepted_as}"
-        for t in checked.tensors
-        if t.accepted_as or not t.passed
-    ]
-    if not checked.passed and "float16" in dtypes:
-        floor = rounding(bundle, model, inputs, result.outputs, expected)
-    verdict = "as reference" if checked.accepted else "agrees"
-    if not checked.passed:
-        at_floor = floor.get("floor_ratio", float("inf")) <= MOST_OVER_FLOOR
-        verdict = "at its floor" if at_floor else "differs"
-    return {
-        "run_ms": result.times.p50_ms,
-        "range_error": worst_of(checked),
-        "verdict": verdict,
-        "error": "; ".join(reasons),
-        **floor,
-    }
-
-
-def rounding(
-    bundle: Any, model: Path, inputs: Any, outputs: Any, expected: Any
-) -> dict[str, float]:
-    """What ideal rounding gives on these inputs, and how many times that we are."""
-    from adrenoc.base.reporter import SilentReporter
-    from adrenoc.check.accuracy.bundle_floor import floor_of_bundle
-
-    floor = floor_of_bundle(
-        bundle,
-        model,
-        inputs=inputs,
-        outputs=outputs,
-        expected=expected,
-        reporter=SilentReporter(),
+    words += ["--tolerance", chosen[row.preset]] if row.preset in chosen else []
+    codes = (0, CheckFailedError.exit_code)
+    told = adrenoc(*words, until=until, codes=codes)
+    checked = told["check"]
+    tensors = checked["tensors"]
+    row.error = "; ".join(
+        f"output {t['name']}: {t['reason'] or t['accepted_as']}"
+        for t in tensors
+        if t["accepted_as"] or not t["passed"]
     )
-    if not floor.is_of_rounding:
-        return {}  # float32 is off as much, or half cannot hold it: nothing that excuses an error
-    return {"floor_error": floor.error, "floor_ratio": floor.ratio}
-
-
-def worst_of(checked: Any) -> float:
-    """The largest error of all outputs; infinite where one holds NaN or infinity alone."""
-    return max(
-        (float("inf") if t.bad_values else t.range_error for t in checked.tensors), default=0.0
-    )
+    row.cells["run"] = f"{told['times']['p50_ms']:.0f} ms"
+    worst = max((np.inf if t["bad_values"] else t["range_error"] for t in tensors), default=0.0)
+    row.cells["error"] = f"{worst:.1e}"
+    is_accepted = any(t["accepted_as"] for t in tensors)
+    row.verdict = "as reference" if is_accepted else "agrees"
+    if checked["passed"]:
+        return
+    row.verdict = "differs"
+    if "float16" not in (values["storage_dtype"], values["compute_dtype"]):
+        return
+    told = adrenoc(*words, "--rounding-floor", until=until, codes=codes)["rounding_floor"]
+    floor = Floor(**{k: np.inf if v is None else v for k, v in told.items()})
+    if floor.is_of_rounding:  # else float32 is off as much, or half cannot hold it
+        row.cells["floor"] = f"{floor.error:.1e} ({floor.ratio:.2f} x)"
+        row.verdict = "at its floor" if floor.ratio <= MOST_OVER_FLOOR else row.verdict
 
 
 def open_shapes(model: Path) -> dict[str, tuple[int, ...]]:
@@ -303,8 +248,6 @@ def open_shapes(model: Path) -> dict[str, tuple[int, ...]]:
 
 def stored_arrays(model: Path) -> dict[str, Any]:
     """The arrays of the .npz beside the model, none where there is no such file."""
-    import numpy as np
-
     stored: dict[str, Any] = {}
     for path in (model.with_suffix(".npz"), model.with_name(model.name + ".npz")):
         if path.is_file():
@@ -314,18 +257,16 @@ def stored_arrays(model: Path) -> dict[str, Any]:
 
 
 def inputs_of(model: Path, specs: Any, seed: int) -> dict[str, Any]:
-    """The arrays of the .npz beside the model that fit its inputs, random ones for the rest."""
+    """Return the arrays of the .npz beside the model that fit its inputs, random ones for the
+    rest."""
+    from adrenoc.bundle.manifest import TensorSpec
     from adrenoc.check.inputs import random_input
 
     stored = stored_arrays(model)
-    return {
-        spec.name: stored[spec.name]
-        if fits(stored.get(spec.name), spec)
-        else random_input(spec, seed=seed)
-        for spec in specs
-    }
-
-
-def fits(array: Any, spec: Any) -> bool:
-    """Whether a stored array can be that input."""
-    return array is not None and array.shape == spec.shape and str(array.dtype) == spec.dtype
+    arrays = {}
+    for spec in specs:
+        found, shape = stored.get(spec["name"]), tuple(spec["shape"])
+        is_fit = found is not None and (found.shape, str(found.dtype)) == (shape, spec["dtype"])
+        wanted = TensorSpec(**{**spec, "shape": shape})
+        arrays[spec["name"]] = found if is_fit else random_input(wanted, seed=seed)
+    return arrays

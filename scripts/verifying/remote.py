@@ -10,17 +10,15 @@ the script with 1.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from adrenoc.base.errors import CheckFailedError
+from scripts.verifying.commands import CommandError, adrenoc
 from tests.runtime.servers import python_server, tvm_process, tvm_server
 
-ADRENOC = (sys.executable, "-m", "adrenoc")
 KEY = "host"
 
 
@@ -43,18 +41,16 @@ def main() -> int:
 
 def compiled(model: Path, folder: Path) -> Path:
     bundle = folder / f"{model.name}.adrenoc"
-    command = [*ADRENOC, "compile", str(model), "--device", "host", "--output", str(bundle)]
-    subprocess.run(command, check=True, capture_output=True)
+    adrenoc("compile", str(model), "--device", "host", "--output", str(bundle))
     return bundle
 
 
 def run(bundle: Path, model: Path, where: list[str], repeat: int) -> tuple[str, bool]:
-    command = [*ADRENOC, "run", str(bundle), *where, "--check", str(model), "--json"]
-    command += ["--repeat", str(repeat)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    told = json.loads(done.stdout)
-    if "error" in told:
-        return f"{told['error']['type']}: {told['error']['message']}", False
+    words = ["run", str(bundle), *where, "--check", str(model), "--repeat", str(repeat)]
+    try:
+        told = adrenoc(*words, codes=(0, CheckFailedError.exit_code))
+    except CommandError as error:
+        return str(error), False
     error = max(tensor["range_error"] for tensor in told["check"]["tensors"])
     times, programs = told["times"], told["programs"]
     verdict = "agrees" if told["check"]["passed"] else "DOES NOT AGREE"

@@ -8,8 +8,6 @@ the package hands them.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -20,9 +18,7 @@ import ai_edge_litert.interpreter as litert
 import numpy as np
 import onnxruntime
 
-
-class RefusedError(Exception):
-    """A model that adrenoc does not compile, with its sentence."""
+from scripts.verifying.commands import adrenoc
 
 
 class Bundles:
@@ -62,16 +58,12 @@ class Bundles:
         path = Path(f"{Bundles.made}.adrenoc")
         Bundles.made += 1
         words = ["compile", str(self._file), "--device", "host", "--preset", self.preset]
-        words += ["--state", "none", "-o", str(path), "--json"]
+        words += ["--state", "none", "-o", str(path)]
         for name, value in fixed:
             words += ["--fix", f"{name}={value}"]
         for name, shape in shapes:
             words += ["--shape", f"{name}:{','.join(map(str, shape))}"]
-        ended = subprocess.run(
-            [sys.executable, "-m", "adrenoc", *words], capture_output=True, text=True, check=False
-        )
-        if ended.returncode:
-            raise RefusedError(json.loads(ended.stdout)["error"]["message"])
+        adrenoc(*words)
         return open_bundle(path)
 
 

@@ -27,6 +27,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 
+from scripts.verifying.commands import CommandError
 from scripts.verifying.trained import PRESETS, draw_lines
 from scripts.verifying.trained import SAMPLE_RATE as RATE
 
@@ -91,12 +92,12 @@ def _ask(package: str, preset: str, timeout: float) -> tuple[Any, int]:
 
 def _compute(package: str, preset: str) -> int:
     """Run a task here, and print its result as the last line."""
-    from scripts.verifying.stand_ins import Bundles, RefusedError, stand_in
+    from scripts.verifying.stand_ins import Bundles, stand_in
 
     stand_in(preset)
     try:
         result = TASKS[package][0]()
-    except RefusedError as error:
+    except CommandError as error:
         result = f"refused: {error}"
     print()
     print(json.dumps({"result": _plain(result), "bundles": Bundles.made}))

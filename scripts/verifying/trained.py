@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -30,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.base.errors import CheckFailedError
+from scripts.verifying.commands import CommandError, adrenoc
 
 TABLE = Path(__file__).with_name("trained.tsv")
 PRESETS = ("mixed", "fp32")
@@ -102,6 +101,8 @@ def judge(model: Trained, file: Path | None, preset: str, timeout: float) -> tup
             return run(model, file, preset, Path(folder), time.monotonic() + timeout)
     except subprocess.TimeoutExpired:
         return "skipped", "-", f"stopped after {timeout:.0f} s"
+    except CommandError as error:
+        return "refused", "-", str(error)
 
 
 def run(
@@ -110,10 +111,8 @@ def run(
     """Compile, run and compare by the commands that a user types."""
     bundle, arrays = folder / "m.adrenoc", folder / "inputs.npz"
     words = ["compile", str(file), "--device", "host", "--preset", preset]
-    words += ["-o", str(bundle), "--json"]
-    made = adrenoc(words + model.words.split(), deadline)
-    if made.returncode:
-        return "refused", "-", sentence(made)
+    words += ["-o", str(bundle)]
+    adrenoc(*words, *model.words.split(), until=deadline)
     manifest = json.loads((bundle / "manifest.json").read_text())
     states = manifest.get("states", [])
     inputs = [spec for spec in manifest["inputs"] if spec["name"] not in states]
@@ -130,31 +129,13 @@ def run(
         },
     )
     words = ["run", str(bundle), "--input", str(arrays), "--check", str(file)]
-    words += ["--repeat", "1", "--json"] + ["--steps", str(STEPS)] * bool(states)
-    ran = adrenoc(words, deadline)
-    if ran.returncode not in (0, CheckFailedError.exit_code):
-        return "refused", "-", sentence(ran)
-    tensors = json.loads(ran.stdout)["check"]["tensors"]
+    words += ["--repeat", "1"] + ["--steps", str(STEPS)] * bool(states)
+    ran = adrenoc(*words, until=deadline, codes=(0, CheckFailedError.exit_code))["check"]
+    tensors = ran["tensors"]
     said = [f"{t['name']}: {t['reason'] or t['accepted_as']}" for t in tensors]
     told = [text for text in said if not text.endswith(": ")]
     error = max(t["range_error"] for t in tensors)
-    return "wrong" if ran.returncode else "right", f"{error:.1e}", "; ".join(told)
-
-
-def adrenoc(words: list[str], deadline: float) -> subprocess.CompletedProcess[str]:
-    """One command, ended at the deadline."""
-    command = [sys.executable, "-m", "adrenoc", *words]
-    left = max(1.0, deadline - time.monotonic())
-    return subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
-
-
-def sentence(ended: subprocess.CompletedProcess[str]) -> str:
-    """The error that a command ended with, without the hint; all that it said if it crashed."""
-    try:
-        said = json.loads(ended.stdout)["error"]["message"]
-    except (ValueError, KeyError):
-        said = ended.stderr
-    return f"exit code {ended.returncode}: {' '.join(said.split())}"
+    return "right" if ran["passed"] else "wrong", f"{error:.1e}", "; ".join(told)
 
 
 def draw(kind: str, shape: tuple[int, ...], dtype: str) -> Any:
