@@ -444,3 +444,16 @@ def test_of_several_reasons_the_one_of_the_first_name_is_told(rows: str, columns
     kept = _kept(nodes, inputs={"x": [32, 64]}, constants={"m": _weights(64, 8), **axes})
     why = {rows: "it adds up 32 numbers", columns: "it adds up 64 numbers"}
     assert kept["u"] == why[min(why)]
+
+
+def test_constants_whose_rounding_a_difference_grows_stay_in_float32() -> None:
+    """Little is left of x * f - x where f is about one: half cannot tell such factors apart."""
+    factors = 1 + np.float32(1e-3) * _weights(8)
+    nodes = [_node("MatMul", "x w", "q"), _node("Mul", "q k", "s"), _node("Sub", "s q", "y")]
+    for value, kept in ((factors, True), (factors + 1, False)):
+        model = graph(nodes, {"x": [4, 64]}, ["y"], {"w": _weights(64, 8), "k": value})
+        state = plan(model, until="keep_float32", keep_float32=True)
+        assert state.graph is not None
+        tensors = state.graph.tensors
+        names = [n for n in state.graph.float32_names if tensors[n].value is not None]
+        assert any(np.array_equal(np.ravel(tensors[n].value), value) for n in names) == kept

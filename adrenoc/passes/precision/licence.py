@@ -128,7 +128,10 @@ class _Walk:
             for name in sorted(probe.find_amplified(self._may_be_half, self._least, absolute)):
                 # What an epilogue reads is off by its weights' roundings, if by no other.
                 of = node.output if name == Node.RESULT else name
-                yield of, Asks.EXACT, f"{node.name} makes more of a rounding"
+                why = f"{node.name} makes more of a rounding"
+                if of in self.graph.tensors and self.graph.tensors[of].value is not None:
+                    self.refused.setdefault(of, why)
+                yield of, Asks.EXACT, why
             for name in sorted(pointers_of(body)):
                 yield name, Asks.STORED, f"{node.name} reads where it points"
         asks, why = self._asked.get(node.output, (Asks.NOTHING, ""))
@@ -194,9 +197,11 @@ class _Walk:
         if name == Node.RESULT:
             return True
         tensor, source = self.graph.tensors.get(name), self.sources.get(name)
-        if tensor is None or source is None or not tensor.is_float:
+        if tensor is None or not tensor.is_float:
             return False
-        return source.origin is Origin.LEARNED
+        if tensor.value is not None:
+            return not is_exact_in_half(tensor.value)
+        return source is not None and source.origin is Origin.LEARNED
 
     def _find_outgrown(self) -> dict[str, str]:
         """Find what weights make too large for half on data of about one.
