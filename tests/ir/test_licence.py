@@ -415,20 +415,30 @@ def test_what_grows_with_a_spectrum_has_no_known_scale(between: str, in_float32:
 def test_large_angles_ask_all_that_they_are_computed_of() -> None:
     """What a layer before is off by turns an angle of some hundreds as far as its own rounding."""
 
-    def layers(factor: float) -> dict[str, str]:
+    def layers(factor: Any, *moved: NodeProto) -> dict[str, str]:
+        angle = "b" if moved else "a"
         nodes = [
             *_LEARNED,
             _node("MatMul", "h v", "q"),
             _node("Mul", "q factor", "a"),
-            _node("Sin", "a", "z"),
+            *moved,
+            _node("Sin", angle, "z"),
             _HEAD,
         ]
-        return _kept(nodes, constants={"factor": np.array(factor, np.float32)})
+        inputs = {"x": [4, 8], "i": [4, 8]}
+        constants = {"factor": np.array(factor, np.float32)}
+        return _kept(nodes, inputs=inputs, constants=constants, integers=onnx.TensorProto.BOOL)
 
     assert not any("what halves lose before it" in why for why in layers(1.0).values())
-    kept = layers(300.0)
-    assert any("what halves lose before it" in why for why in kept.values())
-    assert len([name for name in kept if name in ("h", "p")]) >= 1
+    # Of frequencies that fall, a few make large angles; a mask may choose among them.
+    frequencies = 300.0 * 10.0 ** -np.linspace(0, 5, 8)
+    for large in (
+        layers(300.0),
+        layers(frequencies),
+        layers(300.0, _node("Where", "i a half", "b")),
+    ):
+        assert any("what halves lose before it" in why for why in large.values())
+        assert {"h", "p"} & set(large)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [("a", "b"), ("b", "a"), ("c", "a"), ("b", "d")])

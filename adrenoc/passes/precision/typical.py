@@ -41,7 +41,7 @@ class Typical:
     """Hold what is found of each tensor that nodes make.
 
     `sizes` are the largest of its numbers; `moved` says, of an expression of one tensor, how far
-    its numbers move when all that it reads is off by a half's rounding, as a share of the largest.
+    its numbers move when all that it reads is off by a half's rounding, as a share of their norm.
     """
 
     sizes: dict[str, float]
@@ -102,24 +102,25 @@ class _Run:
         return made
 
     def _evaluate(self, node: Node, body: Body, more: dict[str, np.ndarray]) -> np.ndarray:
-        """Compute an expression; of one tensor, find how far it moves with that, too."""
-        shape = self._graph.tensors[node.output].shape
+        """Compute an expression; of one tensor of floats, find how far it moves with that, too."""
+        tensors, shape = self._graph.tensors, self._graph.tensors[node.output].shape
         made = evaluate(body, shape, self.tensor, more)
-        tensors = self._graph.tensors
-        read = {n for n in body.sources.values() if n not in tensors or tensors[n].value is None}
-        if len(read) == 1 and not body.reduced and tensors[node.output].is_float:
+        read = {n for n in body.sources.values() if n in more or _is_computed(tensors[n])}
+        rounds = self._graph.precision(node.output).rounded
+        if len(read) == 1 and not body.reduced and tensors[node.output].is_float and not rounds:
             (name,) = read
             numbers = more[name] if name in more else self.tensor(name)
-            shaken = evaluate(body, shape, self.tensor, {**more, name: numbers * (1 + _ROUNDING)})
-            off = np.abs(shaken - made)
-            off, largest = off[np.isfinite(off)], np.abs(made).max()
-            share = (
-                float(np.quantile(off, 0.5, method="lower") / largest)
-                if off.size and largest > 0
-                else 0.0
-            )
+            off = evaluate(body, shape, self.tensor, {**more, name: numbers * (1 + _ROUNDING)})
+            off = off - made
+            seen = np.isfinite(off)
+            size = np.linalg.norm(made[seen])
+            share = float(np.linalg.norm(off[seen]) / size) if size else 0.0
             self.moved[node.output] = max(share, self.moved.get(node.output, 0.0))
         return made
+
+
+def _is_computed(tensor: Tensor) -> bool:
+    return tensor.value is None and tensor.is_float
 
 
 def _draw_given(tensor: Tensor) -> np.ndarray:
