@@ -85,9 +85,9 @@ def largest_of(value: np.ndarray) -> float:
     return largest
 
 
-def is_exact_in_half(value: np.ndarray) -> bool:
-    """Whether halves hold each number of an array as it is."""
-    if value.dtype != np.float32:
-        return True
+def changes_in_half(value: np.ndarray | None) -> bool:
+    """Whether halves change a constant; they keep the integers that quantised weights are."""
+    if value is None or value.dtype != np.float32:
+        return False
     with np.errstate(over="ignore"):
-        return bool(np.array_equal(value.astype(np.float16).astype(np.float32), value))
+        return not np.array_equal(value.astype(np.float16).astype(np.float32), value)

@@ -21,11 +21,10 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from adrenoc.base.tvmapi import Expr, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.half import changes_in_half
 from adrenoc.kernels.families.operators import gives
 from adrenoc.kernels.families.shared.operator import Numbers
 from adrenoc.passes.analyse.scalar_body import parts_of, values_of
@@ -82,7 +81,7 @@ def led_by(
         if is_data(graph, name, ranges):
             maker = graph.producers.get(name)
             waiting += [] if maker is None else maker.inputs
-        elif not is_other_in_half(graph.tensors[name].value):
+        elif not changes_in_half(graph.tensors[name].value):
             continue
         found.add(name)
     return frozenset(found)
@@ -94,14 +93,6 @@ def is_data(graph: Graph, name: str, ranges: Mapping[str, Interval]) -> bool:
     if graph.tensors[name].value is not None or not graph.tensors[name].is_float:
         return False
     return name not in ranges or ranges[name].most > GREATEST_EXACT
-
-
-def is_other_in_half(value: np.ndarray | None) -> bool:
-    """Return whether half changes a constant; it keeps the integers that quantised weights are."""
-    if value is None or value.dtype != np.float32:
-        return False
-    with np.errstate(over="ignore"):
-        return not np.array_equal(value.astype(np.float16).astype(np.float32), value)
 
 
 def _picked_for(graph: Graph, factor: str) -> frozenset[str]:

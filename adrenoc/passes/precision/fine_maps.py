@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.half import is_exact_in_half
 from adrenoc.kernels.families.operators import OPERATORS, is_kind
 from adrenoc.kernels.families.shared.operator import Kind
 
@@ -52,16 +51,6 @@ def find_fine_maps(graph: Graph) -> list[str]:
             widened.append(name)
     most_places = max(places.values(), default=0.0)
     return [name for name in widened if places[name] >= most_places]
-
-
-def find_sources(graph: Graph, names: list[str]) -> set[str]:
-    """Find what these are computed of, and themselves; no constants that halves hold."""
-    found = set(names)
-    for node in reversed(graph.nodes):
-        if node.output in found:
-            found.update(name for name in node.inputs if graph.tensors[name].is_float)
-    values = {name: graph.tensors[name].value for name in found}
-    return {n for n, value in values.items() if value is None or not is_exact_in_half(value)}
 
 
 def _resize(graph: Graph, node: Node, name: str, places: dict[str, float]) -> float:

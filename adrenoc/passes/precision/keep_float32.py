@@ -7,7 +7,8 @@ from adrenoc.ir.half import HALF_NORMAL, HALF_TINY
 from adrenoc.kernels.families.operators import is_product
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
-from adrenoc.passes.precision.fine_maps import find_fine_maps, find_sources
+from adrenoc.passes.precision.dynamic_quanta import led_by
+from adrenoc.passes.precision.fine_maps import find_fine_maps
 from adrenoc.passes.precision.licence import find_unlicensed
 from adrenoc.passes.precision.small_halves import SHARE, find_small
 from adrenoc.target.avoid import HALF_DENORMALS
@@ -27,7 +28,7 @@ def keep_float32(graph: Graph, context: Context) -> Graph:
             context.log.add(name, "float16 arithmetic", why)
     else:
         fine = find_fine_maps(graph)
-        sources = find_sources(graph, fine)
+        sources = led_by(graph, fine, rounded=(), ranges={})
         if fine:
             why = (
                 "it is as fine as the picture and computed of far fewer places: at single ones on "

@@ -19,6 +19,7 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node
+from adrenoc.ir.half import changes_in_half
 from adrenoc.kernels.families.operators import gives, is_kind, is_product
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.passes.analyse.scalar_body import parts_of_kind
@@ -29,7 +30,6 @@ from adrenoc.passes.precision.dynamic_quanta import (
     GREATEST_EXACT,
     find_dynamic_sources,
     is_data,
-    is_other_in_half,
 )
 from adrenoc.passes.precision.known import Interval
 from adrenoc.passes.precision.pin_precision import moves
@@ -58,7 +58,7 @@ def keep_integers(graph: Graph, context: Context) -> Graph:
         if any(_holds(b, _is_wide) for b in bodies):
             exact.add(node.output)
         for name in _list_scales(node):
-            if is_other_in_half(graph.tensors[name].value):
+            if changes_in_half(graph.tensors[name].value):
                 exact.add(name)
     ranges: Mapping[str, Interval] = {}
     if rounded:

@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 
 from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.half import HALF_MAX, explain_not_half, is_exact_in_half
+from adrenoc.ir.half import HALF_MAX, changes_in_half, explain_not_half
 from adrenoc.kernels.families.operators import OPERATORS, changed_input, gives, is_kind, is_product
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.passes.precision.analysis import Analysis
@@ -200,7 +200,7 @@ class _Walk:
         if tensor is None or not tensor.is_float:
             return False
         if tensor.value is not None:
-            return not is_exact_in_half(tensor.value)
+            return changes_in_half(tensor.value)
         return source is not None and source.origin is Origin.LEARNED
 
     def _find_outgrown(self) -> dict[str, str]:
@@ -263,5 +263,5 @@ class _Walk:
         for name in node.inputs:
             value = self.graph.tensors[name].value
             weights = product and learned and name == node.inputs[1]
-            if value is not None and not weights and not is_exact_in_half(value):
+            if not weights and changes_in_half(value):
                 self.refused.setdefault(name, "")

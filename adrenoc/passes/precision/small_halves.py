@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 
 from adrenoc.ir.graph import Graph
-from adrenoc.ir.half import is_exact_in_half
+from adrenoc.ir.half import changes_in_half
 
 SHARE = 0.01
 """Of the numbers that lie in half."""
@@ -31,7 +31,7 @@ def find_small(graph: Graph, refused: frozenset[str]) -> list[str]:
         if left < 0:
             break
         value = graph.tensors[name].value
-        if value is None or not is_exact_in_half(value):
+        if value is None or changes_in_half(value):
             found.append(name)
     return found
 
