@@ -45,6 +45,15 @@ class Body:
         sources."""
         return next((name for b, name in self.sources.items() if b.same_as(buffer)), None)
 
+    @property
+    def term(self) -> Any:
+        """What a fold adds up, multiplies or picks among; of others the value itself."""
+        sides = (getattr(self.value, "a", None), getattr(self.value, "b", None))
+        for one, other in (sides, sides[::-1]):
+            if isinstance(one, tvm.ir.TensorLoad) and one.source.same_as(self.accumulator):
+                return other
+        return self.value
+
     def drop_unread(self) -> Body:
         """Drop the sources that the value does not read."""
         used = find_loaded_buffers(self.value)

@@ -139,7 +139,7 @@ class _Walk:
         if passes_on or asks is Asks.OF_EXACT:
             yield from ((name, asks, why) for name in node.inputs)
         moved = self._typical.moved.get(node.output, 0.0)
-        if moved > _MOST_MOVED:
+        if moved > _MOST_MOVED and source.origin is not Origin.EXACT:
             why = f"{node.name} moves by {moved:.1g} of its range by what halves lose before it"
             yield from ((name, Asks.OF_EXACT, why) for name in node.inputs)
             yield node.output, Asks.EXACT, why

@@ -68,7 +68,7 @@ class Probe:
     def __init__(self, body: Body, extents: Sequence[int], operand: Operand) -> None:
         """Look at a body whose result has these extents along its axes."""
         self._body, self._operand = body, operand
-        self._value = _term_of(replace(body, value=unify_reads(body)))
+        self._value = replace(body, value=unify_reads(body)).term
         self._extents = [
             *zip(body.axes, map(int, extents), strict=False),
             *((variable, int(extent)) for variable, extent in body.reduced),
@@ -240,17 +240,6 @@ def grows_beyond_half(found: np.ndarray) -> bool:
 def is_tiny(size: float) -> bool:
     """Return whether numbers that are usually of this size have few digits left in half."""
     return 0 < size < HALF_NORMAL
-
-
-def _term_of(body: Body) -> Any:
-    """Return what a body computes, of a fold what it adds up, multiplies or picks among."""
-    value: Any = body.value
-    if not body.reduced or not hasattr(value, "a"):
-        return value
-    for one, other in ((value.a, value.b), (value.b, value.a)):
-        if isinstance(one, tvm.ir.TensorLoad) and one.source.same_as(body.accumulator):
-            return other
-    return value
 
 
 def _distinct_loads(value: Any) -> list[Any]:

@@ -106,8 +106,7 @@ class _Run:
         tensors, shape = self._graph.tensors, self._graph.tensors[node.output].shape
         made = evaluate(body, shape, self.tensor, more)
         read = {n for n in body.sources.values() if n in more or _is_computed(tensors[n])}
-        rounds = self._graph.precision(node.output).rounded
-        if len(read) == 1 and not body.reduced and tensors[node.output].is_float and not rounds:
+        if len(read) == 1 and not body.reduced and tensors[node.output].is_float:
             (name,) = read
             numbers = more[name] if name in more else self.tensor(name)
             off = evaluate(body, shape, self.tensor, {**more, name: numbers * (1 + _ROUNDING)})

@@ -40,9 +40,11 @@ def evaluate(
         return more[name] if name in more else known(name)
 
     axes = [*zip(body.axes, map(int, shape), strict=True), *body.reduced]
-    term, combine = _fold(body) if body.reduced else (body.value, None)
-    grid = _Grid(body, term, axes, lookup)
-    value = grid.evaluate(term)
+    combine = type(body.value) if body.reduced else None
+    if combine not in (None, tirx.Add, tirx.Max, tirx.Min):
+        raise NotKnownError
+    grid = _Grid(body, body.term, axes, lookup)
+    value = grid.evaluate(body.term)
     value = np.broadcast_to(value, (value.shape[0], *grid.extents))
     if combine is None:
         return value
@@ -51,19 +53,6 @@ def evaluate(
     if combine is tirx.Add:
         return np.asarray(value.sum(axis=over) * unseen)
     return np.asarray((np.max if combine is tirx.Max else np.min)(value, axis=over))
-
-
-def _fold(body: Body) -> tuple[Any, Any]:
-    """Return the term that is folded, and how."""
-    value: Any = body.value
-    if type(value) not in (tirx.Add, tirx.Max, tirx.Min):
-        raise NotKnownError
-    for accumulated, term in ((value.a, value.b), (value.b, value.a)):
-        if isinstance(accumulated, tvm.ir.TensorLoad) and accumulated.source.same_as(
-            body.accumulator
-        ):
-            return term, type(value)
-    raise NotKnownError
 
 
 class _Grid:
