@@ -58,7 +58,7 @@ class Asks(Enum):
 
 _ALL_EXACT = (Asks.EXACT, Asks.OF_EXACT)
 _MOST_MOVED = 2.0**-8
-"""How far the roundings of one layer's halves may move a result, as a share of its norm."""
+"""How far the roundings of one layer's halves may move a result, as a share of the largest."""
 
 
 def find_unlicensed(analysis: Analysis, *, least_half: float) -> dict[str, str]:

@@ -41,7 +41,8 @@ class Typical:
     """Hold what is found of each tensor that nodes make.
 
     `sizes` are the largest of its numbers; `moved` says, of an expression of one tensor, how far
-    its numbers move when all that it reads is off by a half's rounding, as a share of their norm.
+    one of its numbers moves at most when all that it reads is off by a half's rounding, as a share
+    of the largest.
     """
 
     sizes: dict[str, float]
@@ -109,11 +110,11 @@ class _Run:
         if len(read) == 1 and not body.reduced and tensors[node.output].is_float:
             (name,) = read
             numbers = more[name] if name in more else self.tensor(name)
-            off = evaluate(body, shape, self.tensor, {**more, name: numbers * (1 + _ROUNDING)})
-            off = off - made
+            shaken = evaluate(body, shape, self.tensor, {**more, name: numbers * (1 + _ROUNDING)})
+            off = np.abs(shaken - made)
             seen = np.isfinite(off)
-            size = np.linalg.norm(made[seen])
-            share = float(np.linalg.norm(off[seen]) / size) if size else 0.0
+            largest = np.abs(made[seen]).max(initial=0.0)
+            share = float(off[seen].max(initial=0.0) / largest) if largest else 0.0
             self.moved[node.output] = max(share, self.moved.get(node.output, 0.0))
         return made
 
