@@ -1,12 +1,19 @@
 """The one table of stages: what runs, in which order, on what, and what each promises.
 
 A stage's name is also its dump file, its `--stop-after` value and its line in the timings.
+
+Rows of the table that many stages share: what they dump, note and check.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 from adrenoc.compile.pipeline.dumps import (
     count_kernels,
+    count_nodes,
     count_precisions,
     dump_graph,
     dump_kernels,
@@ -18,8 +25,7 @@ from adrenoc.compile.pipeline.dumps import (
     peak,
 )
 from adrenoc.compile.pipeline.stage import Phase, Stage
-from adrenoc.compile.pipeline.stage_rows import graph_stage, placed_stage
-from adrenoc.compile.pipeline.state import program_of, regions_of
+from adrenoc.compile.pipeline.state import State, graph_of, program_of, regions_of
 from adrenoc.compile.pipeline.steps import (
     build_step,
     emit_relax_step,
@@ -65,7 +71,29 @@ from adrenoc.passes.read.inline_scalars import inline_scalars
 from adrenoc.passes.rewrites.fold_pads import fold_pads
 from adrenoc.passes.rewrites.order_channels import order_channels
 from adrenoc.passes.rewrites.simplify import simplify
+from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.passes.verify.check_launches import check_kernels
+
+
+def graph_stage(name: str, run: Callable[[State], State], **row: Any) -> Stage:
+    """Return a stage on the planning graph."""
+    return Stage(
+        name=name,
+        run=run,
+        dump=dump_graph,
+        note=count_nodes,
+        check=lambda state: check_graph(graph_of(state)),
+        **row,
+    )
+
+
+def placed_stage(name: str, run: Callable[[State], State], **row: Any) -> Stage:
+    """Return a stage on the planning graph whose tensors have their places in memory."""
+    return replace(
+        graph_stage(name, run, **row),
+        check=lambda state: check_graph(graph_of(state), state.target.limits),
+    )
+
 
 STAGES: tuple[Stage, ...] = (
     Stage(

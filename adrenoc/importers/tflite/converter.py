@@ -1,4 +1,11 @@
-"""Operators of TFLite graphs, one by one, into a function of Relax."""
+"""Operators of TFLite graphs, one by one, into a function of Relax.
+
+Which operators take truth values: those that move, choose, compare or combine them.
+
+All others compute numbers, and LiteRT has no kernel for them that takes bools.
+
+Source: LiteRT 2.3, tried with operands of bool for each operator.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +31,14 @@ from adrenoc.importers.relax.values import (
     make_constant,
     static_shape,
 )
-from adrenoc.importers.tflite.bools import check_bools
-from adrenoc.importers.tflite.control import BY_DATA, LoopOfDataError
+from adrenoc.importers.tflite.control import BY_DATA, CONTROL_OPS, LoopOfDataError
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.extensions import load_extensions
-from adrenoc.importers.tflite.file import (
-    GraphInfo,
-    Operator,
-    TensorInfo,
-    TFLiteFile,
-)
-from adrenoc.importers.tflite.node import (
-    Emitter,
-    Node,
-    Value,
-    finish,
-    store,
-    value_of,
-)
+from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
+from adrenoc.importers.tflite.move import MOVE_OPS
+from adrenoc.importers.tflite.node import Emitter, Node, Value, finish, store, value_of
 from adrenoc.importers.tflite.ops import CUSTOM_OPS, OPS
+from adrenoc.importers.tflite.slice import SLICE_OPS
 from adrenoc.importers.tflite.untranslated import why_not
 
 _SIZES = (8, 16, 32, 64)
@@ -276,3 +272,30 @@ def _zeros(info: TensorInfo) -> Value:
 def _numbers_of(info: TensorInfo) -> tuple[tuple[int, ...], str]:
     dtype = "float32" if info.is_quantised or info.dtype not in NUMERIC_DTYPES else info.dtype
     return tuple(max(1, extent) for extent in info.shape), dtype
+
+
+_TAKE_BOOLS = frozenset(
+    {
+        *CONTROL_OPS,
+        *(MOVE_OPS.keys() - {"RANGE"}),
+        *SLICE_OPS,
+        *("ARG_MAX", "ARG_MIN", "CAST", "EQUAL", "NOT_EQUAL", "REDUCE_ALL", "REDUCE_ANY"),
+        *("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "SELECT", "SELECT_V2", "ZEROS_LIKE"),
+        *("EMBEDDING_LOOKUP", "GATHER", "GATHER_ND", "HASHTABLE_LOOKUP", "STABLEHLO_GATHER"),
+        *("MATRIX_DIAG", "MATRIX_SET_DIAG", "ONE_HOT", "SCATTER_ND", "SPARSE_TO_DENSE", "WHERE"),
+        "STABLEHLO_PAD",
+    }
+)
+
+
+def check_bools(kind: str, operands: Sequence[TensorInfo | None]) -> None:
+    """Check that an operator which computes numbers gets no truth values.
+
+    Raises:
+        RefusedError: naming the operand.
+    """
+    if kind in _TAKE_BOOLS:
+        return
+    for index, info in enumerate(operands):
+        if info is not None and info.dtype == "bool":
+            raise RefusedError(f"input {index} ('{info.name}') holds bool; {kind} takes numbers")
