@@ -34,6 +34,7 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.options import CompileOptions, Shapes
 from adrenoc.ir.tuning_log import choose_trials, find_log, read_log
 from adrenoc.native.android.link import Linker, find_linker, link_library
+from adrenoc.target.roofline import Roofline
 from adrenoc.target.target import Target
 
 if TYPE_CHECKING:
@@ -375,9 +376,17 @@ class _Writer:
             "versions": {**tool_versions(), "linker": self.linker.version},
         }
         with section("write", "file"):
-            manifest = fill_bundle(root, compiled, library=library, manifest=about, params=params)
+            kept = self._keep_whole_floors(compiled)
+            manifest = fill_bundle(root, kept, library=library, manifest=about, params=params)
         self.reporter.part("write", _ms_since(started), f"{len(manifest.files)} files")
         return manifest
+
+    def _keep_whole_floors(self, compiled: Compiled) -> Compiled:
+        """Leave out floors that lack a rate of the target: gates hold bundles against them."""
+        if not Roofline.from_performance(self.target.performance).missing:
+            return compiled
+        launches = tuple(replace(launch, floor_us=None) for launch in compiled.launches)
+        return replace(compiled, launches=launches)
 
 
 def _open_held(output: Path, manifest: Manifest) -> Bundle | None:

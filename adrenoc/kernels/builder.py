@@ -133,19 +133,30 @@ class KernelBuilder(Statements):
         """Whether all that the kernel writes is rounded to halves."""
         return all(spec.dtype == "float16" for spec in self._specs[-self._outputs :])
 
+    @property
+    def is_coarse(self) -> bool:
+        """Whether functions of the device's own precision will do."""
+        return self._coarse and self._stores_halves
+
     def build(self, name: str) -> PrimFunc:
         """Finish the kernel: nothing can be emitted afterwards."""
+        return self.refine(self.written(name))
+
+    def written(self, name: str) -> PrimFunc:
+        """Return the kernel as its rule wrote it, before `refine`."""
         body = sequence(self._blocks[0])
         if self._guard is not None:
             body = IfThenElse(self._guard, body, None)
         body = sequence([*self._prologue, body])
         for axis, extent in reversed(self._thread_axes):
             body = AttrStmt(axis, "thread_extent", iconst(extent), body)
-        body = keep_digits_near_one(body)
-        if self._coarse and self._stores_halves:
-            body = coarsen(body)
         func = PrimFunc(self._params, body)
         return func.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
+
+    def refine(self, func: PrimFunc) -> PrimFunc:
+        """Return a kernel that was written with the functions that it is to call."""
+        body = keep_digits_near_one(func.body)
+        return func.with_body(coarsen(body) if self.is_coarse else body)
 
 
 _ACCESS: dict[Memory, Callable[[OperandSpec, Buffer, Statements], Access]] = {

@@ -37,6 +37,7 @@ from adrenoc.kernels.expression_parts import number_in, number_like
 
 _FLOAT = "float32"
 _EXPONENTIALS = {"tirx.exp": "native_exp", "tirx.exp2": "native_exp2"}
+_OWN_NAMES = tuple(OWN_FUNCTIONS.values())
 _LARGEST_DIVISOR = 2.0**126
 """Up to here a reciprocal is no denormal number."""
 
@@ -51,7 +52,7 @@ def _coarsen_call(call: Any) -> Expr:
     if not dtype_of(call).startswith(_FLOAT) or not call.args:
         return call
     name, first = getattr(call.op, "name", ""), call.args[0]
-    if any(_is_extern(call, own) for own in OWN_FUNCTIONS.values()):
+    if isinstance(first, StringImm) and str(first.value).startswith(_OWN_NAMES):
         return _call_extern(first.value, call.args[1], iconst(0))
     if name in OWN_FUNCTIONS:
         return own_function(name, first, dtype_of(call), exact=False)

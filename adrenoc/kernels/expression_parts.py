@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from adrenoc.base.tvmapi import Expr, dtype_of, fconst, lanes_of, splat, tirx, tvm
@@ -15,22 +16,40 @@ def any_part(expr: Any, holds: Callable[[Any], bool]) -> bool:
         part = stack.pop()
         if holds(part):
             return True
-        stack.extend(part.indices if isinstance(part, tvm.ir.TensorLoad) else operands_of(part))
+        stack.extend(part.indices if _is_load(part.__class__) else operands_of(part))
     return False
 
 
 def operands_of(part: Any) -> tuple[Any, ...]:
     """Return the expressions that a part is computed of; of a load none, for its indices say
     where."""
-    if isinstance(part, tvm.ir.TensorLoad):
-        return ()
-    if isinstance(part, tvm.ir.Call):
+    names = _operand_names(part.__class__)
+    if names == _ARGUMENTS:
         return tuple(part.args)
-    if isinstance(part, tirx.Select):
-        return part.condition, part.true_value, part.false_value
-    if isinstance(part, tirx.Cast):
-        return (part.value,)
-    return tuple(getattr(part, side) for side in ("a", "b") if hasattr(part, side))
+    return tuple(getattr(part, name) for name in names)
+
+
+_ARGUMENTS = ("args",)
+
+
+# By class, and once each: TVM's are abstract, so that asking each part is most of a walk.
+@cache
+def _is_load(kind: type) -> bool:
+    return issubclass(kind, tvm.ir.TensorLoad)
+
+
+@cache
+def _operand_names(kind: type) -> tuple[str, ...]:
+    """Return the attributes of a class that hold operands."""
+    if _is_load(kind):
+        return ()
+    if issubclass(kind, tvm.ir.Call):
+        return _ARGUMENTS
+    if issubclass(kind, tirx.Select):
+        return "condition", "true_value", "false_value"
+    if issubclass(kind, tirx.Cast):
+        return ("value",)
+    return tuple(side for side in ("a", "b") if hasattr(kind, side))
 
 
 def number_in(expr: Any) -> float | None:

@@ -15,18 +15,17 @@ from onnx import TensorProto, helper
 
 from adrenoc.base.errors import MemoryLimitError, PolicyError
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.bundle.bundle import open_bundle
 from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import MIB, Policy, Verdict
 from adrenoc.cli.main import main
-from adrenoc.compile.pipeline import State, program_of, run_stages
+from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.ir.options import resolve_options
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.passes.fuse import split_winograd
 from adrenoc.passes.lower.fit_memory import order_by_freeing
-from adrenoc.passes.lower.list_launches import list_launches
 from adrenoc.passes.lower.plan_memory import live_intervals, plan_memory
 from adrenoc.passes.verify.check_graph import check_graph
-from adrenoc.target.roofline import Roofline
 from adrenoc.target.target import load_target
 from tests.models import graph, write
 
@@ -170,14 +169,14 @@ def test_times_are_the_floor_of_the_roofline(tmp_path: Path) -> None:
     assert first.dram_us == pytest.approx((first.bytes_read + first.bytes_written) / 54e3)
 
 
-def test_launches_have_no_floor_where_a_rate_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "known"), [("750", True), ("740", False)])
+def test_bundles_hold_no_floor_that_lacks_a_rate(tmp_path: Path, number: str, known: bool) -> None:
     """`bundle diff --fail-on time` would hold a bundle against what leaves a bound out."""
-    program = program_of(_compiled(_tower(), tmp_path))
-    for number, known in (("750", True), ("740", False)):
-        roofline = Roofline.from_performance(load_target(f"adreno:{number}").performance)
-        listed = list_launches(program, half=True, roofline=roofline, node_of=str)
-        assert listed
-        assert all((launch.floor_us is not None) is known for launch in listed)
+    model, made = str(write(_tower(), tmp_path)), tmp_path / "made.adrenoc"
+    assert main(["compile", model, "--device", f"host:a{number}", "-o", str(made)]) == 0
+    launches = open_bundle(made).launches()
+    assert launches
+    assert all((launch.floor_us is not None) is known for launch in launches)
 
 
 def test_memory_adds_up(tmp_path: Path) -> None:

@@ -20,8 +20,7 @@ def list_launches(
     """Return the launches on the GPU, in order.
 
     `half` says that kernels compute in half precision; `node_of` gives the model's node
-    behind a node of the graph, or an empty string.  Floors that lack a rate are left out: gates
-    hold bundles against them.
+    behind a node of the graph, or an empty string.
     """
     works = measure_work(program, half=half)
     launches = []
@@ -35,7 +34,7 @@ def list_launches(
                 node=" + ".join(node_of(name) or name for name in node.names),
                 flops=work.work.flops,
                 bytes=work.work.bytes_read + work.work.bytes_written,
-                floor_us=None if roofline.missing or floor_us is None else round(floor_us, 3),
+                floor_us=None if floor_us is None else round(floor_us, 3),
                 tensors=tuple(node.names),
             )
         )

@@ -162,11 +162,24 @@ class _Kernels:
     def __init__(self) -> None:
         self.by_name: dict[str, Kernel] = {}
         self._by_hash: dict[Any, list[Kernel]] = {}
+        self._written: dict[Any, list[tuple[PrimFunc, str]]] = {}
+        """Kernels as their rules wrote them, with their names: most of a network's are alike, and
+        need not be refined again."""
         self._serial: dict[str, int] = {}
 
     def add(self, call: KernelCall, choice: Choice | None) -> str:
         """Return the name of the kernel that does what this call needs."""
-        func = call.builder.build("kernel")
+        written = call.builder.written("kernel")
+        known = self._written.setdefault((structural_hash(written), call.builder.is_coarse), [])
+        for other, name in known:
+            if structural_equal(other, written):
+                return name
+        name = self._add_written(call, choice, written)
+        known.append((written, name))
+        return name
+
+    def _add_written(self, call: KernelCall, choice: Choice | None, written: PrimFunc) -> str:
+        func = call.builder.refine(written)
         alike = self._by_hash.setdefault(structural_hash(func), [])
         for kernel in alike:
             if structural_equal(kernel.func.with_attr("global_symbol", "kernel"), func):

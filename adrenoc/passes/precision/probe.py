@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -163,51 +163,41 @@ class Probe:
     def _draw_load(
         self, at: int, limit: float, *, usual: bool = False, seed: int = 0
     ) -> np.ndarray:
-        load, random = self._loads[at], np.random.default_rng((seed, at))
+        load = self._loads[at]
         known = self._operand(self._body.sources.get(load.source, ""))
         if isinstance(known, np.ndarray):
+            random = np.random.default_rng((seed, at))
             flat = known.reshape(-1)
             return flat[random.integers(0, max(flat.size, 1), _POINTS)].astype(np.float64)
         limit *= known.size if usual else max(known.size, 1.0)
         low, high = known.low, known.high
         if low < limit and high > -limit:
             low, high = max(low, -limit), min(high, limit)
-        drawn = random.uniform(low, high, _POINTS) if usual else self._spread(random, low, high)
+        low, high = low + 0.0, high + 0.0  # no zero with a sign, which would be found as the other
+        if usual:
+            drawn = _draw_evenly(seed, at, low, high)
+        else:
+            drawn = _spread(seed, at, low, high, self._thresholds)
         return drawn if dtype_of(load).startswith("float") else np.rint(drawn)
 
-    def _spread(self, random: np.random.Generator, low: float, high: float) -> np.ndarray:
-        """Draw points between two numbers: at both, evenly, by magnitude, at thresholds, alike."""
-        quarter = _POINTS // 4
-        even = random.uniform(low, high, quarter)
-        even[:_ENDS] = random.choice([low, high], _ENDS)
-        even[:2] = low, high
-        largest = max(abs(low), abs(high), 2 * _LEAST)
-        sizes = np.exp(random.uniform(np.log(_LEAST), np.log(largest), quarter))
-        sizes *= random.choice([-1.0, 1.0], quarter)
-        # Thresholds and what lies a rounding beside them; last, points that operands share.
-        thresholds = self._thresholds or [0.0]
-        near = random.choice(thresholds, quarter) * (1 + random.uniform(-1, 1, quarter) * 2.0**-12)
-        shared = np.random.default_rng(7).uniform(low, high, _POINTS - 3 * quarter)
-        alike = shared * (1 + random.choice([-1.0, 0.0, 1.0], shared.size) * 2.0**-12)
-        return np.clip(np.concatenate([even, sizes, near, alike]), low, high)
-
     @cached_property
-    def _thresholds(self) -> list[float]:
+    def _thresholds(self) -> tuple[float, ...]:
         """The numbers that the expression compares with or holds: where it may jump."""
         kinds = (*COMPARISONS, tirx.Max, tirx.Min)
         sides = (side for part in parts_of_kind(self._value, kinds) for side in (part.a, part.b))
-        return [float(side.value) for side in sides if isinstance(side, tirx.FloatImm)]
+        return tuple(float(side.value) for side in sides if isinstance(side, tirx.FloatImm))
+
+    @cached_property
+    def _places(self) -> list[tuple[Any, np.ndarray]]:
+        """Where points lie along each axis."""
+        random = np.random.default_rng(3)
+        return [(axis, random.integers(0, max(n, 1), _POINTS)) for axis, n in self._extents]
 
     def _compute(self, points: Mapping[int, np.ndarray]) -> np.ndarray:
-        random = np.random.default_rng(3)
-        places = {
-            axis: random.integers(0, max(extent, 1), _POINTS) for axis, extent in self._extents
-        }
-
         def leaf(part: Any) -> np.ndarray:
             if isinstance(part, tvm.ir.TensorLoad):
                 return points[self._find_load(part)]
-            found = next((value for axis, value in places.items() if axis.same_as(part)), None)
+            found = next((value for axis, value in self._places if axis.same_as(part)), None)
             if found is None:
                 raise NotKnownError
             return found
@@ -221,6 +211,39 @@ class Probe:
             if known.same_as(load) or structural_equal(known, load):
                 return at
         raise NotKnownError
+
+
+@lru_cache(maxsize=512)
+def _draw_evenly(seed: int, at: int, low: float, high: float) -> np.ndarray:
+    """Draw points between two numbers; nobody writes to what is remembered."""
+    drawn = np.random.default_rng((seed, at)).uniform(low, high, _POINTS)
+    drawn.flags.writeable = False
+    return drawn
+
+
+@lru_cache(maxsize=512)
+def _spread(
+    seed: int, at: int, low: float, high: float, thresholds: tuple[float, ...]
+) -> np.ndarray:
+    """Draw points between two numbers: at both, evenly, by magnitude, at thresholds, alike.
+
+    Layers of a network are alike, and ask for the same points again.
+    """
+    random, quarter = np.random.default_rng((seed, at)), _POINTS // 4
+    even = random.uniform(low, high, quarter)
+    even[:_ENDS] = random.choice([low, high], _ENDS)
+    even[:2] = low, high
+    largest = max(abs(low), abs(high), 2 * _LEAST)
+    sizes = np.exp(random.uniform(np.log(_LEAST), np.log(largest), quarter))
+    sizes *= random.choice([-1.0, 1.0], quarter)
+    # Thresholds and what lies a rounding beside them; last, points that operands share.
+    near = random.choice(thresholds or (0.0,), quarter)
+    near *= 1 + random.uniform(-1, 1, quarter) * 2.0**-12
+    shared = np.random.default_rng(7).uniform(low, high, _POINTS - 3 * quarter)
+    alike = shared * (1 + random.choice([-1.0, 0.0, 1.0], shared.size) * 2.0**-12)
+    drawn: np.ndarray = np.clip(np.concatenate([even, sizes, near, alike]), low, high)
+    drawn.flags.writeable = False
+    return drawn
 
 
 def round_to_half(value: np.ndarray, least: float) -> np.ndarray:
