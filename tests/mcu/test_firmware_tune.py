@@ -121,42 +121,24 @@ def test_a_board_behind_a_command_tunes(tmp_path: Path, adrenoc: Adrenoc) -> Non
     assert json.loads(checked.output)["decisions"] == decisions
 
 
+def _tune(folder: Path, adrenoc: Adrenoc, trials: int, executor: str) -> tuple[Done, Path]:
+    """Tune the layers by a board's program; how that ended, and where the log is to be."""
+    model, log = folder / "m.tflite", folder / "m.tune.json"
+    model.write_bytes(_layers())
+    words = ("--device", "cortex-m4", "--trials", str(trials), "--executor", executor)
+    return adrenoc("firmware", "tune", str(model), "-o", str(log), *words), log
+
+
 @needs_compiler
 def test_a_program_that_fails_is_halved(tmp_path: Path, adrenoc: Adrenoc) -> None:
-    model, log = tmp_path / "m.tflite", tmp_path / "m.tune.json"
-    model.write_bytes(_layers())
-    words = (
-        "firmware",
-        "tune",
-        str(model),
-        "--device",
-        "cortex-m4",
-        "-o",
-        str(log),
-        "--trials",
-        "4",
-    )
-    done = adrenoc(*words, "--executor", _executor("fail", "2"))
+    done, log = _tune(tmp_path, adrenoc, 4, _executor("fail", "2"))
     assert done.exit_code == 0, done.errors
     assert [t.status for t in read_log(log)] == [Status.OK] * 4
 
 
 @pytest.mark.parametrize("how", ["garbage", "crash"])
 def test_a_board_that_fails_is_told(how: str, tmp_path: Path, adrenoc: Adrenoc) -> None:
-    model, log = tmp_path / "m.tflite", tmp_path / "m.tune.json"
-    model.write_bytes(_layers())
-    words = (
-        "firmware",
-        "tune",
-        str(model),
-        "--device",
-        "cortex-m4",
-        "-o",
-        str(log),
-        "--trials",
-        "2",
-    )
-    done = adrenoc(*words, "--executor", _executor(how))
+    done, log = _tune(tmp_path, adrenoc, 2, _executor(how))
     if how == "garbage":
         assert done.exit_code == 19
         assert "expected a line BOARD" in done.errors
