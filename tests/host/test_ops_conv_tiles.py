@@ -32,6 +32,10 @@ TILES = (
         chunk=2,
         unroll=2,
     ),
+    ConvTile(pixels=5, out_blocks=5, route=Route.LOCAL, work_group=(5, 3, 1), chunk=2),
+    ConvTile(
+        pixels=8, out_blocks=3, route=Route.LOCAL, work_group=(2, 5, 4), bands=2, split_k=2, chunk=1
+    ),
 )
 
 

@@ -177,7 +177,7 @@ def test_every_constant_has_a_source(target) -> None:
 
 def test_who_reckons_with_what() -> None:
     named = {"adreno:a660": "a6xx", "adreno:sm8650": "a7xx", "host:a750": "a7xx"}
-    named |= {"adreno": "unknown", "adreno:a830": "unknown"}
+    named |= {"adreno": "unknown", "adreno:a830": "a8xx"}
     assert {name: load_target(name).cost.name for name in named} == named
     assert load_target("host:h100").cost.name == "unknown and its own"
     assert {path.stem for path in FILES} == {"ir3", *named.values()}
