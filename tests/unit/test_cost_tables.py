@@ -305,7 +305,7 @@ def test_a_wrong_cost_file_is_refused_by_file_and_key(
 @pytest.mark.parametrize(
     ("pattern", "text", "message"),
     [
-        (r'^base = "a7xx"', 'base = "a8xx"', "key \"cost.base\": seen 'a8xx' (did you mean"),
+        (r'^base = "a7xx"', 'base = "a9xx"', "key \"cost.base\": seen 'a9xx' (did you mean"),
         (r'^base = "a7xx"', "base = 7", 'key "cost.base": seen 7, expected a text'),
         (r'^base = "a7xx"', "bases = 7", 'key "cost.bases": unknown key (did you mean "base"?)'),
         (
