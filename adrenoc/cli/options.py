@@ -218,14 +218,12 @@ class ModelOptions:
     def asked_words(self) -> str:
         """Return the options that tell which kernels there are, as they are typed."""
         from adrenoc.base.text.spelling import quote_word
-        from adrenoc.ir.options import show_setting
+        from adrenoc.ir.options import list_entered, show_setting
 
         words = [f"--preset {self.preset}"] if self.preset is not None else []
         for name, setting in self.settings.items():
             words.append(f"--set {quote_word(f'{name}={show_setting(setting)}')}")
-        for name, dims in self.shapes:
-            words.append(f"--shape {quote_word(f'{name}:' + ','.join(map(str, dims)))}")
-        words += [f"--fix {quote_word(f'{name}={text}')}" for name, text in self.fixed]
+        words += list_entered(self.shapes, self.fixed)
         return "".join(f" {word}" for word in words)
 
 

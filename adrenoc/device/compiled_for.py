@@ -9,6 +9,7 @@ from typing import Any
 from adrenoc.base.errors import BundleError, TargetError
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import TARGET, Bundle
+from adrenoc.ir.options import DEFAULT_PRESET, list_entered
 from adrenoc.target.device_report import load_listed
 from adrenoc.target.own_file import OwnFile, is_for_host, own_path
 from adrenoc.target.target import Target, load_own_target, load_target
@@ -42,10 +43,20 @@ def target_of(bundle: Bundle) -> Target:
     if TARGET not in {entry.path for entry in bundle.manifest.files}:
         raise BundleError(
             f"{bundle.path} was compiled for the target file {path.name}, and holds no {TARGET}",
-            hint=f"adrenoc compile {quote_word(bundle.manifest.model.file)} --device {path.name}",
+            hint=compile_again(bundle, quote_word(path.name)),
         )
     file = OwnFile.read(bundle.root / TARGET, name=path.name)
     return load_own_target(file, host=is_for_host(name))
+
+
+def compile_again(bundle: Bundle, device: str) -> str:
+    """Return the command that compiles the model of a bundle, entered as it was, for a device."""
+    options = bundle.manifest.options
+    words = [f"adrenoc compile {quote_word(bundle.manifest.model.file)} --device {device}"]
+    if options.preset != DEFAULT_PRESET:
+        words.append(f"--preset {quote_word(options.preset)}")
+    entered = (options.values.get(key, ()) for key in ("shapes", "fixed"))
+    return " ".join([*words, *list_entered(*entered)])
 
 
 def twin_name(bundle: Bundle) -> str:
@@ -70,6 +81,5 @@ def other_gpu_notes(bundle: Bundle, facts: Mapping[str, Any]) -> tuple[str, ...]
         return ()
     return (
         f"the kernels were compiled for Adreno {wanted.upper()}, and this is Adreno "
-        f"{seen.upper()}: adrenoc compile {bundle.manifest.model.file} "
-        f"--device {load_listed(seen).name} makes them for it",
+        f"{seen.upper()}: {compile_again(bundle, load_listed(seen).name)} makes them for it",
     )

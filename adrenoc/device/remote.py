@@ -21,7 +21,7 @@ from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.choose_edition import Chosen, choose_edition, run_with_edition
-from adrenoc.device.compiled_for import twin_name
+from adrenoc.device.compiled_for import compile_again, twin_name
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnose, first_sentence
 from adrenoc.device.fit import check_device, check_inputs, check_version
@@ -286,12 +286,12 @@ def _check_server(session: Any, bundle: Bundle, device: str, where: HostPort) ->
     wanted = bundle.manifest.library.machine
     machine = remote_function(session, "adrenoc.runtime.machine")
     if machine is not None and machine() != wanted:
-        model, target = bundle.manifest.model.file, bundle.manifest.target.name
+        target = bundle.manifest.target.name
         is_like_this = machine() == platform.machine()
         device = shlex.quote(twin_name(bundle)) if is_like_this else "DEVICE of that machine"
         raise BundleError(
             f"{bundle.path} was compiled for {target} ({wanted}), but {server} is {machine()}",
-            hint=f"adrenoc compile {shlex.quote(model)} --device {device}",
+            hint=compile_again(bundle, device),
         )
     version = remote_function(session, "adrenoc.runtime.version")
     if version is not None:

@@ -26,6 +26,7 @@ from adrenoc.bundle.buckets import fit
 from adrenoc.bundle.bundle import CPU_LIBRARY, Bundle
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.device.choose_edition import Chosen, choose_edition, run_with_edition
+from adrenoc.device.compiled_for import compile_again
 from adrenoc.device.execute import execute
 from adrenoc.device.failures import device_failure, diagnose
 from adrenoc.device.fit import check_device, check_inputs
@@ -113,8 +114,7 @@ def _check_machine(bundle: Bundle) -> None:
         raise BundleError(
             f"{bundle.path} was compiled for {target.name} ({target.llvm_triple}), "
             f"expected one for this {platform.machine()} machine",
-            hint=f"adrenoc compile {shlex.quote(bundle.manifest.model.file)} --device "
-            + shlex.quote(here),
+            hint=compile_again(bundle, shlex.quote(here)),
         )
 
 

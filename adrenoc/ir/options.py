@@ -7,7 +7,7 @@ command line.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -370,6 +370,16 @@ def show_setting(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def list_entered(
+    shapes: Iterable[tuple[str, Iterable[int]]], fixed: Iterable[tuple[str, str]]
+) -> list[str]:
+    """Return the options that enter a model with these shapes and constants, as they are typed."""
+    words = [
+        f"--shape {quote_word(f'{name}:' + ','.join(map(str, dims)))}" for name, dims in shapes
+    ]
+    return words + [f"--fix {quote_word(f'{name}={text}')}" for name, text in fixed]
 
 
 def is_extent(text: str) -> bool:

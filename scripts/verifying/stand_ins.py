@@ -39,6 +39,7 @@ class Bundles:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute all outputs, by name."""
+        from adrenoc.device.result import ProgramOptions
         from adrenoc.device.run import run_bundle
 
         fixed = {n: a.item() for n, a in feeds.items() if a.ndim == 0}
@@ -49,7 +50,8 @@ class Bundles:
             spec.name: np.ascontiguousarray(feeds[spec.name], spec.dtype)
             for spec in self._known[key].manifest.inputs
         }
-        options = {"repeat": 1, "warmup": 0, "recording": "off"}
+        programs = ProgramOptions(folder=str(Path.cwd()))
+        options = {"repeat": 1, "warmup": 0, "recording": "off", "programs": programs}
         return run_bundle(self._known[key], inputs=arrays, **options).outputs
 
     def _compile(self, fixed: Any, shapes: Any) -> Any:

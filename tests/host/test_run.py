@@ -184,9 +184,13 @@ def test_a_bundle_for_android_is_refused_before_it_is_loaded(bundle: Path) -> No
     android = TargetInfo(
         name="adreno", host=False, llvm_triple="aarch64-linux-android", digest="00" * 32
     )
-    other = replace(opened, manifest=replace(opened.manifest, target=android))
-    with pytest.raises(BundleError, match="was compiled for adreno"):
+    values = opened.manifest.options.values | {"shapes": [["image", [*SHAPE]]]}
+    options = replace(opened.manifest.options, values=values)
+    other = replace(opened, manifest=replace(opened.manifest, target=android, options=options))
+    with pytest.raises(BundleError, match="was compiled for adreno") as caught:
         run_bundle(other, inputs={"image": np.zeros(SHAPE, "float32")})
+    shape = ",".join(map(str, SHAPE))
+    assert caught.value.hint.endswith(f" --shape image:{shape}")
 
 
 def test_a_bundle_whose_path_is_not_utf_8(bundle: Path, tmp_path: Path) -> None:

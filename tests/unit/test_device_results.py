@@ -14,7 +14,7 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
 from adrenoc.cli.show_run import run_to_json
 from adrenoc.device.baseline import compare_with, read_baseline
-from adrenoc.device.compiled_for import other_gpu_notes
+from adrenoc.device.compiled_for import compile_again, other_gpu_notes
 from adrenoc.device.failures import device_failure, diagnose
 from adrenoc.device.fit import check_device, check_version, local_bytes
 from adrenoc.device.gpu_state import (
@@ -298,6 +298,20 @@ def test_a_bundle_for_another_gpu_is_noted(
     assert said in "".join(notes)
     if notes:
         assert f"adrenoc compile {manifest.model.file} --device" in notes[0]
+
+
+def test_a_bundle_is_compiled_again_as_its_model_was_entered(bundle: Bundle) -> None:
+    """Without what it was entered with, the command that a hint names would end in an error."""
+
+    def command(preset: str, values: dict[str, Any]) -> str:
+        options = replace(bundle.manifest.options, preset=preset, values=values)
+        other = replace(bundle, manifest=replace(bundle.manifest, options=options))
+        return compile_again(other, "host")
+
+    plain = f"adrenoc compile {bundle.manifest.model.file} --device host"
+    assert command("mixed", {}) == plain
+    values = {"shapes": [["input", [1, 512]]], "fixed": [["sr", "16000"]]}
+    assert command("fp32", values) == f"{plain} --preset fp32 --shape input:1,512 --fix sr=16000"
 
 
 def test_local_memory_is_counted_by_what_kernels_declare() -> None:
