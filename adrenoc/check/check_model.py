@@ -93,6 +93,8 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
     nodes = _nodes(state, program, roofline)
     totals = _totals(nodes, program, roofline)
     memory = _memory(program, storage, state.target.limits.image_pitch_align_texels)
+    is_decoder = bool(state.options.caches or state.options.recurrent)
+    decoder = judge_decoder(program.graph, nodes, totals.launches, roofline) if is_decoder else None
     verdict = Verdict(
         model=state.model.name,
         target=state.target.name,
@@ -107,7 +109,7 @@ def verdict_of(state: State, policy: Policy) -> Verdict:
         decisions=tuple(state.log.to_json()),
         regions=_regions(state, program),
         kept_back=state.clml.kept_back if state.clml is not None else 0,
-        decoder=judge_decoder(program.graph, nodes, totals.launches, roofline),
+        decoder=decoder,
     )
     return replace(verdict, broken=policy.broken_by(verdict))
 
@@ -342,10 +344,8 @@ _READ_IN_PART = {"take", "append_rows", "cached_attention"}
 
 def judge_decoder(
     graph: Graph, nodes: Sequence[NodeVerdict], launches: int, roofline: Roofline
-) -> DecoderVerdict | None:
-    """Return the verdict on a plan of one token; None of a graph without caches."""
-    if not graph.states:
-        return None
+) -> DecoderVerdict:
+    """Return the verdict on a plan of one token of a decoder."""
     pasts = tuple(graph.states.values())
     cache = sum(size_bytes(graph.operand(name)) for name in pasts)
     weights = sum(n.weight_bytes for n in nodes if not _READ_IN_PART & set(n.operators))

@@ -147,7 +147,7 @@ def _winograd(memory: MemoryVerdict) -> list[tuple[str, str]]:
 
 
 def _decoder(found: DecoderVerdict | None) -> list[tuple[str, str]]:
-    """Tell what a token takes; nothing of a model without caches."""
+    """Tell what a token takes; nothing of a model that is no decoder."""
     if found is None:
         return []
     held = f"{console.size(found.weight_bytes)} weights, {console.size(found.cache_bytes)} caches"

@@ -46,8 +46,8 @@ def test_what_a_token_takes(tmp_path: Path, preset: str, bytes_each: int) -> Non
     assert empty / full == pytest.approx(1 + 300 * cache / int(str(usual["weight_bytes"])))
 
 
-def test_states_without_weights(tmp_path: Path) -> None:
-    """A token reads no weight: only its caches bound it."""
+def test_states_alone_make_no_decoder(tmp_path: Path) -> None:
+    """What a network of sound keeps from step to step are no caches of tokens."""
     # ONNX operator reference, LinearAttention-27.
     step, state = [2, 1, 32], [2, 4, 8, 8]
     inputs = {"q": step, "k": step, "v": step, "past": state, "decay": step, "beta": [2, 1, 4]}
@@ -60,9 +60,7 @@ def test_states_without_weights(tmp_path: Path) -> None:
     opsets = [helper.make_opsetid("", 27)]
     model = helper.make_model(helper.make_graph([node], "g", *ends), opset_imports=opsets)
     onnx.save(model, tmp_path / "model.onnx")
-    found = check(tmp_path / "model.onnx")
-    assert (found["weight_bytes"], found["tokens_per_s"]) == (0, None)
-    assert float(str(found["full_tokens_per_s"])) > 0
+    assert check(tmp_path / "model.onnx") == {}
 
 
 def test_a_context_is_of_decoders(tmp_path: Path) -> None:
