@@ -56,12 +56,14 @@ def fill_bundle(
     library: LibraryInfo,
     manifest: Mapping[str, Any],
     params: FileEntry | None = None,
+    floors: bool = True,
 ) -> Manifest:
     """Write all files of a bundle into the folder `root`, in which `model.so` lies already.
 
     `library` are its facts; `manifest` gives what a compiled model does not know of itself:
     `name`, `model`, `target`, `options` and `versions` of `Manifest`; `params` is the file of the
-    constants where that was written elsewhere.  Returns the whole manifest.
+    constants where that was written elsewhere.  Without `floors` launches hold none: those of a
+    target that lacks a rate are too low to gate on.  Returns the whole manifest.
     """
     if params is None:
         with section("write constants", "file"):
@@ -71,7 +73,8 @@ def fill_bundle(
         kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")
     decisions = json.dumps(compiled.decisions.to_json(), indent=1, ensure_ascii=False)
     (root / DECISIONS).write_text(decisions + "\n", encoding="utf-8")
-    (root / LAUNCHES).write_text(launches_to_json(compiled.launches), encoding="utf-8")
+    launches = (one if floors else replace(one, floor_us=None) for one in compiled.launches)
+    (root / LAUNCHES).write_text(launches_to_json(tuple(launches)), encoding="utf-8")
     given = [params] if params else []
     written = {root / entry.path for entry in given}
     paths = [path for path in root.rglob("*") if path.is_file() and path not in written]

@@ -376,17 +376,16 @@ class _Writer:
             "versions": {**tool_versions(), "linker": self.linker.version},
         }
         with section("write", "file"):
-            kept = self._keep_whole_floors(compiled)
-            manifest = fill_bundle(root, kept, library=library, manifest=about, params=params)
+            manifest = fill_bundle(
+                root,
+                compiled,
+                library=library,
+                manifest=about,
+                params=params,
+                floors=not Roofline.from_performance(self.target.performance).missing,
+            )
         self.reporter.part("write", _ms_since(started), f"{len(manifest.files)} files")
         return manifest
-
-    def _keep_whole_floors(self, compiled: Compiled) -> Compiled:
-        """Leave out floors that lack a rate of the target: gates hold bundles against them."""
-        if not Roofline.from_performance(self.target.performance).missing:
-            return compiled
-        launches = tuple(replace(launch, floor_us=None) for launch in compiled.launches)
-        return replace(compiled, launches=launches)
 
 
 def _open_held(output: Path, manifest: Manifest) -> Bundle | None:
