@@ -13,8 +13,8 @@ from adrenoc.importers.tflite.reduce import REDUCE_OPS
 from adrenoc.importers.tflite.resize import RESIZE_OPS
 from adrenoc.importers.tflite.select import SELECT_CUSTOM_OPS, SELECT_OPS
 from adrenoc.importers.tflite.slice import SLICE_OPS
+from adrenoc.importers.tflite.states import STATE_OPS
 from adrenoc.importers.tflite.transform import TRANSFORM_OPS
-from adrenoc.importers.tflite.variables import STATE_OPS
 
 OPS: dict[str, Convert] = {
     **CONTROL_OPS,
