@@ -1,6 +1,6 @@
 """Plan a model for a device and say how it would run, without generating code for the device.
 
-What one token of a decoder takes: bytes through the memory bus, launches, a floor of time.
+Of a decoder it says what one token takes: bytes through the memory bus, launches, a floor of time.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Operators are tried in execution order, and each takes in what may be fused behind it, so the
 longest pattern wins.  What is refused is a Decision with the reason.
-
-Reshapes, depth-to-space, and products of matrices.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from adrenoc.check.accuracy.accuracy_plans import Stored
+from adrenoc.check.accuracy.stored import Stored
 from adrenoc.check.accuracy.units import NODES, Effort, Unit, rank_units
 
 ERRORS = {"a": 1e-2, "b": 1e-5, "c": 5e-3, "d": 5e-3, "e": 1e-5}

@@ -1,7 +1,4 @@
-"""What `adrenoc compile --accuracy` asks for and found, kept in the cache: loads no TVM.
-
-What a plan stores in half, and numbers as they are when they have been stored.
-"""
+"""What `adrenoc compile --accuracy` asks for and found, kept in the cache: loads no TVM."""
 
 from __future__ import annotations
 
@@ -9,8 +6,6 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import AdrenocError
@@ -28,10 +23,7 @@ from adrenoc.check.accuracy.result import AccuracyReport, Cost, Floor, PresetAcc
 from adrenoc.check.runtimes import reference_version
 from adrenoc.compile.cache import cache_key
 from adrenoc.importers.formats import find_model_files
-from adrenoc.ir.graph import Graph
-from adrenoc.ir.half import HALF_MAX
 from adrenoc.ir.options import CompileOptions
-from adrenoc.ir.program import Program
 from adrenoc.target.target import Target, host_twin
 
 
@@ -128,69 +120,3 @@ def write_plan(place: Path, plan: AccuracyReport, reporter: Reporter) -> None:
         write_atomically(place, json.dumps(asdict(plan)))
     except (OSError, AdrenocError) as error:
         reporter.warn(f"the cache was not written: {error}")
-
-
-_HALF = "float16"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    """What is stored in half: computed tensors and constants of the planning graph."""
-
-    tensors: frozenset[str]
-    constants: frozenset[str]
-
-    @property
-    def count(self) -> int:
-        """How many tensors and constants are stored in half."""
-        return len(self.tensors) + len(self.constants)
-
-    def together(self, other: Stored) -> Stored:
-        """What is stored in half in one of the two."""
-        return Stored(
-            tensors=self.tensors | other.tensors, constants=self.constants | other.constants
-        )
-
-
-NOTHING = Stored(tensors=frozenset(), constants=frozenset())
-
-
-def stored_in_half(program: Program) -> Stored:
-    """The tensors and constants that a program holds in half precision."""
-    graph = program.graph
-    written = {graph.owner(name) for step in program.steps for name in step.writes}
-    tensors = {
-        name
-        for name, tensor in graph.tensors.items()
-        if tensor.value is None
-        and graph.owner(name) in written
-        and graph.placements[graph.owner(name)].dtype == _HALF
-    }
-    # Weights for local memory lie in pairs, as words; then the name alone tells.
-    constants = {
-        constant_of(graph, name)
-        for name, param in program.params.items()
-        if str(param.value.dtype) == _HALF or name.endswith(_HALF)
-    }
-    return Stored(tensors=frozenset(tensors), constants=frozenset(constants))
-
-
-def round_to(value: np.ndarray, dtype: str) -> np.ndarray:
-    """The numbers that remain of these in a dtype; beyond its range infinity."""
-    with np.errstate(over="ignore"):
-        return value.astype(dtype).astype(value.dtype)
-
-
-def round_within(value: np.ndarray, dtype: str) -> np.ndarray:
-    """As stored, but within the range: overflow is the fault of who made it."""
-    if dtype == "float16":
-        value = np.clip(value, -HALF_MAX, HALF_MAX)
-    return round_to(value, dtype)
-
-
-def constant_of(graph: Graph, param: str) -> str:
-    """The constant that a param was packed from: its name begins with the constant's."""
-    name = param
-    while name not in graph.tensors and "_" in name:
-        name = name.rpartition("_")[0]
-    return name

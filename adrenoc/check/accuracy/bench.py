@@ -18,9 +18,9 @@ import numpy as np
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.check.accuracy.accuracy_plans import Stored, stored_in_half
 from adrenoc.check.accuracy.deviation import step_over_range
 from adrenoc.check.accuracy.program_run import Arrays, KernelStore, ProgramRun
+from adrenoc.check.accuracy.stored import Stored, stored_in_half
 from adrenoc.check.quanta import read_quanta
 from adrenoc.compile.pipeline import STAGES, State, program_of, run_stages, storage_of
 from adrenoc.compile.pipeline.state import graph_of, imported_of

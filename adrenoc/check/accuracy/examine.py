@@ -1,9 +1,6 @@
 """Compare each layer in half with the truth, name causes, and find what must stay in float32.
 
 The truth is the reference's value where the model names the tensor, else what float32 kernels give.
-
-What each layer should make: the reference's value where the model names the tensor, else what
-float32 kernels give.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What `check-accuracy` and `compile --accuracy` both ask: the compiled kernels run beside the
 reference, rounding alone is the floor, and one search finds the remedy.
 
-`adrenoc compile --accuracy`: find what has to be float32 for a tolerance to be met.
-
 The kernels of the bundle run here, on the host's twin of the target; the reference is onnxruntime
 or LiteRT.
 """
@@ -24,12 +22,13 @@ from adrenoc.base.errors import AccuracyError, DependencyError, DeviceError
 from adrenoc.base.host.extras import pip_install
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.check.accuracy.accuracy_plans import Stored, Wanted
+from adrenoc.check.accuracy.accuracy_plans import Wanted
 from adrenoc.check.accuracy.bench import Bench, Plan
 from adrenoc.check.accuracy.deviation import Arrays
 from adrenoc.check.accuracy.result import AccuracyReport, Cost, PresetAccuracy, Remedy
 from adrenoc.check.accuracy.samples import Judge, take_samples
 from adrenoc.check.accuracy.search import OutOfEffortError, smallest_passing
+from adrenoc.check.accuracy.stored import Stored
 from adrenoc.check.accuracy.units import Effort, find_units, rank_units
 from adrenoc.device.opencl import pick_device
 from adrenoc.importers.entry import Entry

@@ -23,7 +23,7 @@ from adrenoc.base.errors import DeviceError
 from adrenoc.base.files.outputs import cache_errors
 from adrenoc.base.files.read import cache_folder
 from adrenoc.base.tvmapi import tirx
-from adrenoc.check.accuracy.accuracy_plans import NOTHING, Stored, constant_of, round_to
+from adrenoc.check.accuracy.stored import NOTHING, Stored, constant_of, round_to
 from adrenoc.ir.node_kinds import CPU, TO_CPU
 from adrenoc.ir.operand import TEXTURE, OperandSpec
 from adrenoc.ir.program import Program

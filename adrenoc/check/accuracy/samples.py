@@ -16,11 +16,11 @@ import numpy as np
 from adrenoc.base.errors import InputError
 from adrenoc.base.reporter import Reporter
 from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
-from adrenoc.check.accuracy.accuracy_plans import NOTHING, Stored
 from adrenoc.check.accuracy.bench import Bench
 from adrenoc.check.accuracy.deviation import Arrays, Deviation, deviation, error_of
 from adrenoc.check.accuracy.program_run import ProgramRun
 from adrenoc.check.accuracy.result import Floor
+from adrenoc.check.accuracy.stored import NOTHING, Stored
 from adrenoc.check.inputs import InputFile, Inputs, make_inputs
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from adrenoc.check.accuracy.accuracy_plans import NOTHING, Stored
+from adrenoc.check.accuracy.stored import NOTHING, Stored
 from adrenoc.ir.graph import Graph
 from adrenoc.passes.precision.pin_precision import moves
 

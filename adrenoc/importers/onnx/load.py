@@ -1,10 +1,8 @@
 """Reads the bytes of an ONNX model: its message, and the weights that lie in files beside it.
 
-Reads an ONNX message and leaves its large initialisers out of it, in files without a name.
-
 Protobuf holds a copy of every tensor beside the bytes that it parses, so that a model took twice
-its file before anything was compiled.  The message is walked as it is read: what is large is
-spilled as it comes by, and protobuf gets the rest.
+its file before anything was compiled.  So the message is walked as it is read: large initialisers
+are spilled as they come by, into files without a name, and protobuf gets the rest.
 
 Source: protobuf encoding guide; field numbers of onnx.proto3.
 """

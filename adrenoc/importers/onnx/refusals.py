@@ -1,10 +1,8 @@
 """One error for all nodes of an ONNX model that cannot be imported, the first with their reasons.
 
 A node that reads what another refused node makes is not named: nothing is known of it.
-
-What to do about ONNX operators that have no place in a program of fixed shapes.
-
-What keeps a decoder's caches from being written in place, all of it in one error.
+Of operators that have no place in a program of fixed shapes it says what to do, and of a decoder's
+caches all that keeps them from being written in place.
 """
 
 from __future__ import annotations

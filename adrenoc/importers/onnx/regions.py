@@ -1,8 +1,6 @@
-"""Operators that read or write by regions and positions: AffineGrid, RoiAlign, MaxUnpool.
+"""Operators that read or write by regions and positions: AffineGrid, GridSample, RoiAlign and such.
 
 Source: ONNX operator reference; tvm.relax.frontend.onnx of apache-tvm 0.27.0.
-
-GridSample: images read where a grid says.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """MediaPipe's custom operators, as its own runtime computes them on a CPU.
 
-Source: mediapipe/util/tflite/operations of google-ai-edge/mediapipe.
+Those on landmarks are a matrix that turns and scales a part of an image, and points moved by one.
+Options of some are a record of C in the file.
 
-MediaPipe's operators on landmarks: a matrix that turns and scales a part of an image, and points
-moved by such a matrix.
-
-Source: mediapipe/util/tflite/operations of google-ai-edge/mediapipe, versions 1 and 2.
-
-Options of custom operators that are a record of C in the file, as MediaPipe's writers put them.
-
-Source: tensorflow/lite/core/c/builtin_op_data.h (TfLitePoolParams, TfLiteTransposeConvParams).
+Source: mediapipe/util/tflite/operations of google-ai-edge/mediapipe, versions 1 and 2;
+tensorflow/lite/core/c/builtin_op_data.h (TfLitePoolParams, TfLiteTransposeConvParams).
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Products of a few pixels, one at a time: dense layers.
-
-Sums of products of one pixel with four channels at a time: dense layers.
+"""Products of a few pixels, one at a time, by four channels at once: dense layers.
 
 Weights stay bytes in flash and are widened between the products, or lie there widened.
 """

@@ -1,7 +1,4 @@
-"""Inverses of small matrices: a thread holds one of them in registers.
-
-The rule for inverses of matrices.
-"""
+"""Inverses of small matrices, and their rule: a thread holds one of them in registers."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 One thread makes a row from its begin to its end.  Where rows are few and long a team shares each:
 a member folds a range of the row, learns what those before it have folded, and goes through its
 range once more, from there on.
-
-The rule for cumulative sums and products.
 """
 
 from __future__ import annotations
