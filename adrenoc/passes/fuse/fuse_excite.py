@@ -106,13 +106,14 @@ def _join_products(graph: Graph, node: Node, reader: Node) -> Node:
 
 def _is_product_of_one(graph: Graph, node: Node) -> bool:
     """Return whether a node multiplies one vector, in numbers, by a constant matrix."""
-    if not can(node, Fusion.EXCITE) or node.prologue is not None:
+    is_conv2d, is_matmul = can(node, Fusion.PAIR), can(node, Fusion.FLATTENED)
+    if not (is_conv2d or is_matmul) or node.prologue is not None:
         return False
     matrix = graph.tensors[node.inputs[1]]
     if matrix.value is None or any(node.attrs.get(key) for key in _FORMS):
         return False
     read, out = graph.operand(node.inputs[0]), graph.operand(node.output)
-    if is_kind(node, Kind.CONVOLUTION):
+    if is_conv2d:
         plain = conv_geometry(graph, node) == ConvGeometry(kernel=(1, 1))
     else:
         plain = len(matrix.shape) == len("IO")

@@ -110,7 +110,7 @@ OPERATORS = (
         terms=_terms,
         operations=no_operations,
         typical=typical_product,
-        fusions=frozenset((Fusion.ATTENTION, Fusion.FLATTENED, Fusion.EXCITE)),
+        fusions=frozenset((Fusion.ATTENTION, Fusion.FLATTENED)),
         channel_weights=_channel_weights,
         channel_sums=None,
     ),

@@ -83,8 +83,6 @@ class Fusion(str, Enum):
     """It writes the pixels that a map after it makes of its channels."""
     PAIR = "pair"
     """A depthwise and a 1x1 convolution in one kernel, as either of the two."""
-    EXCITE = "excite"
-    """It multiplies one vector, as one of two such products in one kernel."""
     WINOGRAD = "winograd"
     """Winograd's algorithm computes it."""
 
