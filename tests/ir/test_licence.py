@@ -467,3 +467,23 @@ def test_constants_whose_rounding_a_difference_grows_stay_in_float32() -> None:
         tensors = state.graph.tensors
         names = [n for n in state.graph.float32_names if tensors[n].value is not None]
         assert any(np.array_equal(np.ravel(tensors[n].value), value) for n in names) == kept
+
+
+def test_a_logarithm_behind_products_of_data_asks_all_of_both() -> None:
+    """Near zero it makes much of what little shares and values lose in halves."""
+    nodes = [
+        *_LEARNED,
+        _node("Transpose", "h", "ht", perm=[1, 0]),
+        _node("MatMul", "h ht", "scores"),
+        _node("Softmax", "scores", "shares"),
+        _node("MatMul", "h v", "values"),
+        _node("MatMul", "shares values", "mixed"),
+        _node("Abs", "mixed", "size"),
+        _node("Max", "size tiny", "floored"),
+        _node("Log", "floored", "z"),
+        _HEAD,
+    ]
+    kept = _kept(nodes)
+    assert {"shares", "values"} & kept.keys(), kept
+    without = _kept([*nodes[:6], _node("MatMul", "shares values", "z"), _HEAD])
+    assert not {"shares", "values"} & without.keys(), without

@@ -136,7 +136,12 @@ class _Walk:
                 yield name, Asks.STORED, f"{node.name} reads where it points"
         asks, why = self._asked.get(node.output, (Asks.NOTHING, ""))
         passes_on = asks in (Asks.STORED, Asks.EXACT) and not is_kind(node, *_RESETTING)
-        if passes_on or asks is Asks.OF_EXACT:
+        # Of data by data nothing is learned: near zero it is off by what either lost.
+        of_data = (
+            is_kind(node, Kind.PRODUCT, Kind.ATTENTION)
+            and self.graph.tensors[node.inputs[1]].value is None
+        )
+        if passes_on or asks is Asks.OF_EXACT or (asks is Asks.EXACT and of_data):
             yield from ((name, asks, why) for name in node.inputs)
         moved = self._typical.moved.get(node.output, 0.0)
         if moved > _MOST_MOVED and source.origin is not Origin.EXACT:
