@@ -352,7 +352,7 @@ def test_a_bundle_for_a_phone_does_not_go_to_this_machine(
     ):
         run_remote(replace(bundle, manifest=manifest), address_of(port), inputs=case.arrays)
     # The hint can be typed: the server is like this machine.
-    assert caught.value.hint.endswith("--device host:a750")
+    assert caught.value.hint.endswith("--device host:a750 --preset fp32")
 
 
 @pytest.mark.parametrize("text", ["", "9090", "host:", "host:x", "host:70000"])
