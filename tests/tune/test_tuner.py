@@ -169,8 +169,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
-        for module in ("tuner", "reserve"):
-            monkeypatch.setattr(f"adrenoc.lab.tune.{module}.time", self)
+        monkeypatch.setattr("adrenoc.lab.tune.tuner.time", self)
 
     def monotonic(self) -> float:
         """As in the module `time`."""
