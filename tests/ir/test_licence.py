@@ -487,3 +487,17 @@ def test_a_logarithm_behind_products_of_data_asks_all_of_both() -> None:
     assert {"shares", "values"} & kept.keys(), kept
     without = _kept([*nodes[:6], _node("MatMul", "shares values", "z"), _HEAD])
     assert not {"shares", "values"} & without.keys(), without
+
+
+def test_queries_keys_and_values_may_lie_in_one_tensor() -> None:
+    nodes = [
+        _node("MatMul", "x wide", "qkv"),
+        _node("Split", "qkv", "q", axis=1),
+        _node("Transpose", "k", "kt", perm=[1, 0]),
+        _node("MatMul", "q kt", "scores"),
+        _node("Softmax", "scores", "shares"),
+        _node("MatMul", "shares values", "z"),
+        _HEAD,
+    ]
+    nodes[1].output.extend(["k", "values"])
+    assert "z" not in _kept(nodes, constants={"wide": _weights(8, 24)})

@@ -137,9 +137,9 @@ class _Walk:
         asks, why = self._asked.get(node.output, (Asks.NOTHING, ""))
         passes_on = asks in (Asks.STORED, Asks.EXACT) and not is_kind(node, *_RESETTING)
         # Of data by data nothing is learned: near zero it is off by what either lost.
-        of_data = (
-            is_kind(node, Kind.PRODUCT, Kind.ATTENTION)
-            and self.graph.tensors[node.inputs[1]].value is None
+        # An attention's queries, keys and values may lie in one tensor.
+        of_data = is_kind(node, Kind.PRODUCT, Kind.ATTENTION) and all(
+            self.graph.tensors[name].value is None for name in node.inputs[1:2]
         )
         if passes_on or asks is Asks.OF_EXACT or (asks is Asks.EXACT and of_data):
             yield from ((name, asks, why) for name in node.inputs)
