@@ -15,7 +15,14 @@ from adrenoc.base.errors import InputError
 from adrenoc.device.constraint import Constrainer
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.tokenizer import TextStream, Tokenizer
-from adrenoc.device.tool_calls import CallForm, Toolbox, ToolCall, find_call_form, write_arguments
+from adrenoc.device.tool_calls import (
+    CallForm,
+    Toolbox,
+    ToolCall,
+    count_shared,
+    find_call_form,
+    write_arguments,
+)
 
 Message = Mapping[str, Any]
 """`role` (system, user, assistant or tool) and `content`, as templates of chats read them."""
@@ -169,9 +176,7 @@ class Conversation:
     def _rewind(self, prompt: Sequence[int]) -> int:
         """Forget what the caches hold beyond what they and the prompt begin with; its length."""
         # The prompt's last token is taken in by the run that picks the first of the answer.
-        both = enumerate(zip(self._held, prompt[:-1], strict=False))
-        least = min(len(self._held), len(prompt) - 1)
-        kept = next((at for at, (one, other) in both if one != other), least)
+        kept = count_shared(self._held, prompt[:-1])
         if kept < self._decoder.length:
             self._decoder.rewind(kept)
         del self._held[kept:]

@@ -123,8 +123,8 @@ def find_call_form(show: Show) -> CallForm | None:
 def _find_parts(plain: str, called: str, as_text: bool) -> CallForm | None:
     """Return what stands in `called` around name and arguments, without what `plain` has, too."""
     _, _, tail = plain.partition(_SAID)
-    end = len(called) - _count_shared(called[::-1], tail[::-1])
-    text = called[_count_shared(plain, called) : end]
+    end = len(called) - count_shared(called[::-1], tail[::-1])
+    text = called[count_shared(plain, called) : end]
     before, name, rest = text.partition(_NAME)
     at = rest.rfind("{", 0, rest.find(next(iter(_ARGUMENTS))))
     if not name or at < 0:
@@ -138,8 +138,8 @@ def _find_parts(plain: str, called: str, as_text: bool) -> CallForm | None:
     return CallForm(before=before, between=rest[:at], behind=rest[end:], as_text=as_text)
 
 
-def _count_shared(one: str, other: str) -> int:
-    """Return how many letters both begin with."""
+def count_shared(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Return how many letters, or tokens, both begin with."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
