@@ -184,7 +184,7 @@ def _run_and_check(given: RunGiven) -> int:
         trial=reference is not None and layers_of is None,
     )
     if reference is not None:
-        several = several.run_reference(reference, opened.kept_states)
+        several = several.run_reference(reference)
     options = given.options
     whole = _run(opened, given.place, several.first, options, save=given.save, steps=several.later)
     result = several.take_first(whole, given.save)

@@ -22,17 +22,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Inputs of the first run, and of those that go on from what it leaves.
+    """Inputs of the first run, and of those after it, which go on from the states that it leaves.
 
     `settings` are inputs of the model that are constants of the bundle.  Where nobody gave inputs
-    to check with, runs are of several sets of them, each by itself, and `fed` says what they hold.
-    `expected` is what the model's own runtime computes in each run, once it has.
+    to check with, runs are of several sets of them, `forms` names that of each run, and `fed` says
+    what they hold; without states each run stands by itself.  With `count_asked` the outputs of all
+    runs are the result, else those of the first.  `expected` is what the model's own runtime
+    computes in each run, once it has.
     """
 
     first: Inputs
     later: tuple[Inputs, ...]
     settings: Arrays
+    states: tuple[tuple[str, str], ...]
     fed: str = ""
+    forms: tuple[str, ...] = ()
+    count_asked: bool = False
     expected: tuple[Arrays, ...] = ()
 
     @property
@@ -45,7 +50,12 @@ class Steps:
         """Return all that the model takes in each run."""
         return [one.add(self.settings) for one in (self.first, *self.later)]
 
-    def run_reference(self, model: Path, states: Sequence[tuple[str, str]]) -> Steps:
+    @property
+    def _apart(self) -> bool:
+        """Whether runs are of several sets, each by itself."""
+        return bool(self.later and self.fed and not self.states)
+
+    def run_reference(self, model: Path) -> Steps:
         """These with what the model's own runtime computes, given by each run what the one before
         has left; without the sets of inputs that it does not take, where nobody gave them.
 
@@ -58,22 +68,23 @@ class Steps:
         if not self.later:
             return replace(self, expected=(run_reference(model, self.named),))
         try:
-            found = run_steps(model, self.feeds, kept=states)
+            found = run_steps(model, self.feeds, kept=self.states)
             return replace(self, expected=tuple(found))
         except InputError:
-            if not self.fed:
+            if len(set(self.forms)) < 2:
                 raise
             from adrenoc.check.trial_inputs import REFUSED, Trials
 
             said = Trials(sets=(self.first,), said="").keep_first(REFUSED).said
-            alone = replace(self, later=(), fed=said)
-            return replace(alone, expected=(run_reference(model, self.named),))
+            usual = self.forms[: self.forms.count(self.forms[0])]
+            alone = replace(self, later=self.later[: len(usual) - 1], forms=usual, fed=said)
+            return alone.run_reference(model)
 
     def take_first(self, result: RunResult, save: Path | None) -> RunResult:
-        """Return what the run of the first set gives, where there are several; it is saved."""
+        """Return what the first run gives, unless all were asked for; it is saved."""
         from adrenoc.check.numpy_files import save_arrays
 
-        if self.later and self.fed:
+        if self.later and not self.count_asked:
             first = {name: array[0] for name, array in result.outputs.items()}
             result = replace(result, outputs=first)
         if save is not None:
@@ -87,7 +98,6 @@ class Steps:
         import numpy as np
 
         from adrenoc.check.own_rounding import judge_outputs
-        from adrenoc.check.trial_inputs import FORMS
         from adrenoc.device.compare import compare, join_checks
 
         expected = self.expected
@@ -97,13 +107,19 @@ class Steps:
         if not self.later:
             checked = judge_outputs(model, self.named, outputs, expected[0], tolerance=tolerance)
             return replace(checked, fed=self.fed)
-        if not self.fed:
-            steps = {name: np.stack([one[name] for one in expected]) for name in expected[0]}
-            return compare(outputs, steps, tolerance=tolerance)
         checks = {}
-        for number, (feed, wanted) in enumerate(zip(self.feeds, expected, strict=True)):
-            made = {name: array[number] for name, array in outputs.items()}
-            checks[FORMS[number]] = judge_outputs(model, feed, made, wanted, tolerance=tolerance)
+        if self._apart:
+            for number, (form, wanted) in enumerate(zip(self.forms, expected, strict=True)):
+                made = {name: array[number] for name, array in outputs.items()}
+                feed = self.feeds[number]
+                checks[form] = judge_outputs(model, feed, made, wanted, tolerance=tolerance)
+            return join_checks(checks, fed=self.fed)
+        forms = np.array(self.forms or ["all steps"] * len(expected))
+        stacked = {name: np.stack([one[name] for one in expected]) for name in expected[0]}
+        for form in dict.fromkeys(forms.tolist()):
+            made = {name: array[forms == form] for name, array in outputs.items()}
+            theirs = {name: array[forms == form] for name, array in stacked.items()}
+            checks[form] = compare(made, theirs, tolerance=tolerance)
         return join_checks(checks, fed=self.fed)
 
     def sweep(
@@ -120,7 +136,7 @@ class Steps:
         from adrenoc.check.reference import run_reference
         from adrenoc.check.sweep import scale_inputs, tell_range
 
-        scaled = scale_inputs(self.first) if self.later and self.fed else []
+        scaled = scale_inputs(self.first) if self._apart else []
         if model is None or checked is None or not checked.passed or not scaled:
             return checked
         try:
@@ -165,7 +181,8 @@ def draw_steps(
     What `model`, to compare with, takes beside the bundle is in them.
 
     Of several runs each file holds all, along a first axis.  With `trial`, where no file nor shape
-    is given, runs are of the sets of `draw_trials`.
+    is given, runs are of the sets of `draw_trials`, of a bundle that keeps states one after the
+    other from zeros on.
 
     Raises:
         click.UsageError: the bundle keeps nothing between runs, or is a decoder.
@@ -183,6 +200,10 @@ def draw_steps(
         raise click.UsageError(
             "--steps is for bundles that keep states (adrenoc compile MODEL --state PAST=PRESENT)"
         )
+    kept = tuple(bundle.kept_states)
+    if trial and model and not (files or shapes):
+        steps = _draw_trials(model, bundle, (count or _STEPS) if kept else None, seed=seed)
+        return replace(steps, settings=settings, count_asked=count is not None)
     found = shapes_of(bundle.manifest.inputs, files) if count is None else {}
     specs = specs_for(bundle, {**found, **dict(shapes)})
     if count is not None:
@@ -193,18 +214,45 @@ def draw_steps(
     given = make_inputs(specs, files, seed=seed, image=image)
     for name in states & given.drawn:
         given[name] = np.zeros_like(given[name])
-    if trial and count is None and model and not (files or shapes or bundle.kept_states):
-        from adrenoc.check.trial_inputs import draw_trials
-
-        trials = draw_trials(model, specs, seed=seed)
-        return Steps(
-            first=trials.sets[0], later=trials.sets[1:], settings=settings, fed=trials.said
-        )
     if count is None:
-        return Steps(first=given, later=(), settings=settings)
+        return Steps(first=given, later=(), settings=settings, states=kept)
     each = []
     for step in range(count):
         one = Inputs((name, v if name in states else v[step, ...]) for name, v in given.items())
         one.drawn = given.drawn
         each.append(one)
-    return Steps(first=each[0], later=tuple(each[1:]), settings=settings)
+    later = tuple(each[1:])
+    return Steps(first=each[0], later=later, settings=settings, states=kept, count_asked=True)
+
+
+_STEPS = 32
+"""Runs that a check of a bundle that keeps states makes, of all sets together: errors of states
+that grow with steps do so within eight."""
+
+
+def _draw_trials(model: Path, bundle: Bundle, count: int | None, *, seed: int) -> Steps:
+    """Draw a run of each set of `draw_trials`, or `count` runs that are parted among the sets."""
+    import numpy as np
+
+    from adrenoc.bundle.buckets import specs_for
+    from adrenoc.check.trial_inputs import FORMS, draw_trials
+
+    specs = specs_for(bundle, {})
+    trials = draw_trials(model, specs, seed=seed)
+    if count is None:
+        each, forms, fed = list(trials.sets), FORMS[: len(trials.sets)], trials.said
+    else:
+        at = [step * len(trials.sets) // count for step in range(count)]
+        each = [
+            draw_trials(model, specs, seed=seed + step).sets[number]
+            for step, number in enumerate(at)
+        ]
+        for name in bundle.manifest.states:
+            for inputs in each:
+                inputs[name] = np.zeros_like(inputs[name])
+        forms = tuple(FORMS[number] for number in at)
+        fed = f"{count} steps from states of zeros on, of {trials.said}"
+    kept = tuple(bundle.kept_states)
+    return Steps(
+        first=each[0], later=tuple(each[1:]), settings={}, states=kept, fed=fed, forms=forms
+    )

@@ -92,6 +92,21 @@ def make_scaled(path: Path) -> Path:
     )
 
 
+def make_decaying(path: Path, left: float) -> Path:
+    """A sum of what comes in, of which each run leaves a part: zeros leave nothing to tell of."""
+    return save(
+        path,
+        [
+            helper.make_node("Mul", ["cache", "left"], ["kept"]),
+            helper.make_node("Add", ["kept", "x"], ["new_cache"]),
+            helper.make_node("Relu", ["new_cache"], ["y"]),
+        ],
+        {"x": [1, 8], "cache": [1, 8]},
+        {"new_cache": [1, 8], "y": [1, 8]},
+        {"left": np.array([left], np.float32)},
+    )
+
+
 def make_swapping(path: Path) -> Path:
     """Each state is what another was; one is never changed, one is the model's own constant."""
     names = ["a", "b", "same", "set"]
@@ -157,6 +172,21 @@ def test_steps_are_the_references(device: Any, tmp_path: Path, name: str, preset
         assert ran.exit_code == 0, ran.output
         compared = json.loads(ran.output)["check"]["tensors"]
         assert len(compared) == len(onnx.load(model).graph.output)
+
+
+def test_a_check_steps_without_being_asked(device: Any, tmp_path: Path) -> None:
+    """What differs in the second step alone, and what comes of numbers that are not usual."""
+    model, other = (make_decaying(tmp_path / f"{left}.onnx", left) for left in (0.5, 0.4))
+    bundle, saved = tmp_path / "model.adrenoc", tmp_path / "y.npz"
+    assert compile_it(model, "-o", str(bundle)).exit_code == 0
+    ran = invoke("run", bundle, "--check", model, "--save", saved)
+    assert ran.exit_code == 0, ran.output
+    said = " ".join(ran.output.split())
+    assert "32 steps from states of zeros on, of four sets of random numbers" in said
+    assert np.load(saved)["y"].shape == (1, 8)
+    wrong = invoke("run", bundle, "--check", other, "--json")
+    assert wrong.exit_code == 23, wrong.output
+    assert ", on " in json.loads(wrong.output)["check"]["tensors"][0]["reason"]
 
 
 def test_rows_that_the_standard_scatters(device: Any, tmp_path: Path) -> None:
