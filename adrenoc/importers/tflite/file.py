@@ -226,7 +226,10 @@ class _Reader:
         count = self.budget.tables(self.model.SubgraphsLength())
         if count < 1:
             raise ValueError("it holds no graph")
-        graphs = tuple(self._graph(i) for i in range(count))
+        stored = [self.model.Subgraphs(i) for i in range(count)]
+        for graph in stored:  # all, before the first is read: a small file can list one very often
+            self.budget.tables(graph.TensorsLength() + graph.OperatorsLength())
+        graphs = tuple(map(self._graph, stored))
         count = self.budget.tables(self.model.SignatureDefsLength())
         signatures = (self._signature(self.model.SignatureDefs(i), graphs) for i in range(count))
         return TFLiteFile(graphs=graphs, signatures=tuple(signatures))
@@ -260,11 +263,10 @@ class _Reader:
             found.append(None if empty else data)
         return found
 
-    def _graph(self, number: int) -> GraphInfo:
-        graph = self.model.Subgraphs(number)
+    def _graph(self, graph: Any) -> GraphInfo:
         tensors: list[TensorInfo] = []
         blocks: dict[int, Blocks] = {}
-        listed = [graph.Tensors(at) for at in range(self.budget.tables(graph.TensorsLength()))]
+        listed = [graph.Tensors(at) for at in range(graph.TensorsLength())]
         names = number_names((tensor.Name() or b"").decode("utf-8") for tensor in listed)
         for index, (tensor, name) in enumerate(zip(listed, names, strict=True)):
             if (found := read_blocks(tensor.Quantization())) is not None:
@@ -274,8 +276,8 @@ class _Reader:
             info, values = tensors[index], [each.value for each in tensors]
             scales, zeros = read_scales(info.name, info.shape, one, values)
             tensors[index] = replace(info, scales=scales, zeros=zeros, block=one.block, axis=0)
-        count = self.budget.tables(graph.OperatorsLength())
-        operators = tuple(self._operator(graph.Operators(i), len(tensors)) for i in range(count))
+        count, known = graph.OperatorsLength(), len(tensors)
+        operators = tuple(self._operator(graph.Operators(i), known) for i in range(count))
         inputs = _indices(graph.InputsAsNumpy(), len(tensors), least=0)
         outputs = _indices(graph.OutputsAsNumpy(), len(tensors), least=0)
         made = {*inputs, *(index for operator in operators for index in operator.outputs)}
