@@ -7,9 +7,8 @@ NAME.adrenoc/                    the common edition, a whole bundle by itself (w
     devices/a750/                a bundle (with its buckets) whose constants are the files above
 
 A driver says which GPU it is of.  The edition of that GPU runs, one that was made for its very
-driver first; where there is none, the common one does.
-
-One edition of a bundle as a bundle by itself, with the constants that it reads and no others.
+driver first; where there is none, the common one does.  An edition can be taken out as a bundle by
+itself, which has the constants that it reads and no others.
 """
 
 from __future__ import annotations

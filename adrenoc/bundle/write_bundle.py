@@ -1,6 +1,6 @@
-"""How bundles come to be: their files in a folder, and what is put into one that is there.
+"""Write what was compiled as a bundle, and put more into a bundle that is there.
 
-What a bundle holds of a compiled model.
+Files come to a folder that takes its place at the end: a bundle is whole, or as it was.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plan a model for a device and say how it would run, without generating code for the device.
 
-Of a decoder it says what one token takes: bytes through the memory bus, launches, a floor of time.
+Of a decoder this is said of one token: bytes through the memory bus, launches, a floor of time.
 """
 
 from __future__ import annotations

@@ -1,18 +1,12 @@
 """Judge outputs by how exactly the reference itself knows them.
 
-Nobody computes a model more exactly than its own numbers are given: constants and inputs one float
-step away are the same model as far as floats can tell, and how far its outputs move then is no
-error of who computes it (`adrenoc.device.uncertainty`).
-
+Nobody computes a model more exactly than its own numbers are given.  The same model with each
+constant and input one float step (ULP) up or down, by chance, is as far as floats can tell the same
+model: how far its outputs move is no error of who computes it (`adrenoc.device.uncertainty`).
 Where that excuses nothing, exact arithmetic says whose error it is (`reference_process.run_exact`).
 
 Before -> after (x = 5, c = .1):
     y = round(x * c) is 0               0, or 1 with the float after c: y is known to within 1
-
-The same model as far as floats can tell: its constants one float step (ULP) away.
-
-Before -> after:
-    y = conv(x, w)        w up or down by its last digit, each number by chance
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""The process in which the reference computes: questions come by stdin, answers go by stdout.
+"""Compute what references are asked, in a process that reads questions and writes answers.
 
-What a model is in exact arithmetic, as near as float64 comes: who is right where two disagree.
-
-onnxruntime computes in float32 as we do, and some of its ways lose all digits that there are: the
-variance as a difference of squares, the logarithm of a sigmoid that has become 0.  onnx's own
-evaluator computes the same file in float64, which settles whose the error is.
-
-How far onnxruntime, as programs on this computer have it, is from the exact arithmetic.
-
-A decoder in TFLite over some tokens, by LiteRT: one call a token, its caches handed on.
+Pipes carry both.  A question is a function of `_FUNCTIONS`: outputs by onnxruntime or LiteRT; a
+TFLite decoder over some tokens, one call a token with its caches handed on; and where two disagree,
+who is right.  onnxruntime computes in float32 as we do, and some of its ways lose all digits that
+there are: the variance as a difference of squares, the logarithm of a sigmoid that has become zero.
+onnx's own evaluator computes the same file in float64, as near to exact arithmetic as matters,
+which settles whose the error is and how far onnxruntime as programs here have it is off.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What `compile` prints of a bundle that it made.
-
-Lines of what was assumed where a model's file says too little, which nobody has to ask for.
-"""
+"""Print what `compile` made of a model, and what it assumed where the file says too little."""
 
 from __future__ import annotations
 

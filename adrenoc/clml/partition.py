@@ -5,14 +5,11 @@ Before -> after:
     ->  y = call_dps_packed("clml0_4f..._openclml", (x,)); z = erf(y)
         and a function of that name with the two operators: the variant for textures
 
-Merge what was found into groups that can run as one graph each.
-
-Every binding gets a level: 0 at the inputs, and one more each time that data passes from textures
-into CLML.  Found operators of one level that read each other form a group.  Between two members of
-a group no path leaves it, since that would have raised the level.
-
-Before -> after:
-    conv(0) -> erf(0) -> conv(1)      two groups
+A region is a group of found operators that can run as one graph.  Every binding gets a level: 0 at
+the inputs, and one more each time that data passes from textures into CLML.  Found operators of one
+level that read each other form a group; no path leaves it between two members, since that would
+have raised the level:
+    conv(0) -> erf(0) -> conv(1)                            two groups
     conv(0) -> relu(0), conv(0) -> pool(0) -> concat(0)      one group
 """
 

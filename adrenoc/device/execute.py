@@ -1,6 +1,6 @@
-"""Run a bundle at a place and time it: the one order of events, here and on a server.
+"""Run a bundle at a place, time it and measure its memory: the one order of events.
 
-How much of a device's memory the runtime holds.
+It is the same on this machine and on a server.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Run a bundle on an OpenCL device of this machine, and time it.
+"""Run a bundle on this machine and time it: on an OpenCL device, else by the code for the CPU.
 
-The code for the CPU that a bundle carries, where no OpenCL device computes: `cpu.so`.
-
-It is a C library that needs no other; `adrenoc_cpu_model` says what it takes and gives
-(`native/runtime/src/model/model_environment.h`).
+`cpu.so` of a bundle is a C library that needs no other; `adrenoc_cpu_model` says what it takes and
+gives (`native/runtime/src/model/model_environment.h`).
 """
 
 from __future__ import annotations

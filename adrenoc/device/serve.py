@@ -1,9 +1,7 @@
 """Serve TVM's RPC protocol from this machine, one session after the other.
 
-Each session is a Python process of its own (`adrenoc.device.rpc_session`): a crash or a time-out
-ends that session and not the server.
-
-The folder of a server's session, which goes with it; what killed servers left behind.
+Each session is a Python process of its own (`adrenoc.device.rpc_session`) with a folder of its own:
+a crash or a time-out ends that session and not the server, and what it left behind is removed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Options for inputs whose extents a model leaves open: such as it can be compiled for.
+"""Suggest options for inputs whose extents a model leaves open: such as it can be compiled for.
 
-What the files beside it say comes first, then what is usual; each is tried, and where none is what
-the model takes, names stand for the extents that only its user knows.
-
-What the files beside a model say of the sizes that it was made for: images, texts, sound.
-
-These are config.json, preprocessor_config.json and tokenizer_config.json as the model's makers
-write them, beside the model or, where it lies in a folder of exports, one folder up.
+What files beside the model say of images, texts and sound comes first (config.json,
+preprocessor_config.json and tokenizer_config.json as its makers write them, beside it or, in a
+folder of exports, one folder up), then what is usual.  Each is tried; where none is what the model
+takes, names stand for the extents that only its user knows.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ with k.loop(4) as i:
 ...
 func = k.build()
 ```
-
-Kind of memory -> the access that reads and writes it.
 """
 
 from __future__ import annotations

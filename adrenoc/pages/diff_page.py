@@ -1,6 +1,6 @@
-"""What changed between two bundles as one HTML file: tables, and kernels side by side.
+"""Show what changed between two bundles as one HTML file: tables, and kernels side by side.
 
-Two texts beside each other as HTML, what they share folded to a few lines around changes.
+What both kernels share is folded to a few lines around changes.
 """
 
 from __future__ import annotations

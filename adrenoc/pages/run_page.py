@@ -1,7 +1,4 @@
-"""A run as one HTML file: times, each launch beside the least time that it could take, errors.
-
-Figures in their order as a drawing of bars, each with a part of it that is told apart.
-"""
+"""Show a run as one HTML file: times, launches beside the least that they could take, errors."""
 
 from __future__ import annotations
 

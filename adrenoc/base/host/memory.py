@@ -1,7 +1,4 @@
-"""How much memory this machine has left for us.
-
-Memory that nothing uses any more goes back to the system.
-"""
+"""Tell how much memory this machine has left for us, and give back what nothing uses."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""What a preset does to each layer of a model, and why.
+"""Tell what a preset does to each layer of a model, and why.
 
 A layer's own error is told from what it inherits by cutting the network: each layer is run alone
-on its true inputs, rounded as they are stored.
-
-What the error of a decoder's layer is of: its weights, its activations, or the caches.
-
-Each layer is run alone on its true inputs by float32 kernels, three times: with nothing rounded but
-the constants that the plan stores in half, nothing but what lies between kernels, and nothing but
-the caches.
+on its true inputs, rounded as they are stored.  Of a decoder's layers float32 kernels tell what the
+error is of, three times: with nothing rounded but the constants that the plan stores in half,
+nothing but what lies between kernels, and nothing but the caches.
 """
 
 from __future__ import annotations

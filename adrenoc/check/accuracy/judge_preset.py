@@ -1,10 +1,8 @@
-"""Whether a preset holds a tolerance, and what has to be in float32 where it does not.
+"""Tell whether a preset holds a tolerance, and what has to be in float32 where it does not.
 
-What `check-accuracy` and `compile --accuracy` both ask: the compiled kernels run beside the
-reference, rounding alone is the floor, and one search finds the remedy.
-
-The kernels of the bundle run here, on the host's twin of the target; the reference is onnxruntime
-or LiteRT.
+`check-accuracy` and `compile --accuracy` both ask this: the kernels of the bundle run on the host's
+twin of the target beside the reference, onnxruntime or LiteRT; rounding alone is the floor; one
+search finds the remedy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sets of inputs with what should come out of the model, and the judgement of plans by them.
+"""Judge plans by sets of inputs with what should come out of the model.
 
-Hold the error of a plan against what ideal rounding gives on the same inputs.
+The error of a plan is held against what ideal rounding gives on the same inputs.
 """
 
 from __future__ import annotations

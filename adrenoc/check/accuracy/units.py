@@ -1,15 +1,13 @@
-"""What one pin keeps in float32, and the order in which that is tried.
+"""Order what can be kept in float32 by the error that it takes away, within a counted effort.
 
 A unit is a tensor with what only moves it, and the constants that it is computed of.  Errors of
 rounding are small and independent, so that their squares add up: what a part of a network
 contributes is seen by rounding that part alone.  The part that contributes most is halved, and
 halved again, as far as there is effort, so that units come in the order of error for bytes.
 
-How much work a search for precision may do: counted, not timed.
-
-A search that ends by the clock takes other decisions on a busy machine.  Work is counted in nodes:
-a plan takes as many as the model has, a run of one set of inputs a part of that.  The same command
-therefore ends at the same place anywhere, and can say what it left untried.
+Effort is counted in nodes, and not by the clock, which decides otherwise on a busy machine: a plan
+takes as many as the model has, a run of one set of inputs a part of that.  The same command ends at
+the same place anywhere, and can say what it left untried.
 """
 
 from __future__ import annotations

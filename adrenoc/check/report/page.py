@@ -1,12 +1,9 @@
-"""Write the page: template, style, script, library and data in one file.
+"""Write the page of a verdict: its graph, with template, style, script and library in one file.
 
-The graph is drawn by Cytoscape.js 3.34.4 (MIT), which lies in `cytoscape/` as its authors ship it.
-
-Where each node of a graph is drawn: ranks from top to bottom, wrapped into columns.
-
-A node stands one rank below the last of those that it reads.  A network of 1,500 nodes would be a
-thread if ranks only went down, so they are broken into columns as a newspaper is, read from left
-to right, of a height that gives the drawing the shape of a screen.
+The graph is drawn by Cytoscape.js 3.34.4 (MIT), which lies in `cytoscape/` as its authors ship it,
+at places that are chosen here: a node stands one rank below the last of those that it reads.  A
+network of 1,500 nodes would be a thread if ranks only went down, so they are broken into columns as
+a newspaper is, read from left to right, of a height that gives the drawing the shape of a screen.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""How far a shipped decoder is from a better one, which weights that is by, and a repair.
+"""Tell how far a shipped decoder is from a better one, which weights that is by, and repair it.
 
 Both run over one passage on this computer's processor.  Each product that both have is then run
-alone, by the weights of either, on what the better model gives it.
-
-A product of a file as a model of its own, and in the place of the same one of another file.
-
-Writes an ONNX model, with its weights beside it where one file cannot hold them.
+alone, as a model of its own, by the weights of either, on what the better model gives it.  The
+repair takes the products that err most from the better file into a copy of the shipped one.
 """
 
 from __future__ import annotations

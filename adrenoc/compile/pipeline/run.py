@@ -1,9 +1,7 @@
-"""Run the stages, one after the other.
+"""Run the stages, one after the other, and check at the end of phases what is to hold there.
 
-What holds at the end of each phase, checked on what was made.
-
-Checked with `check_ir` (preset `debug`, and in tests); after the last phase `verify` checks all of
-it in every compilation.
+`check_ir` (preset `debug`, and in tests) checks each phase; `verify` checks all of it after the
+last phase of every compilation.
 """
 
 from __future__ import annotations

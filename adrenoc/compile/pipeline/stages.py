@@ -1,8 +1,6 @@
 """The one table of stages: what runs, in which order, on what, and what each promises.
 
 A stage's name is also its dump file, its `--stop-after` value and its line in the timings.
-
-Rows of the table that many stages share: what they dump, note and check.
 """
 
 from __future__ import annotations

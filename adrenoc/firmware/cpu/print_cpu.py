@@ -1,6 +1,7 @@
-"""A program as C for an application processor: code, and all constants in one file beside it.
+"""Print a program as C for an application processor: code, and all constants in one file beside it.
 
-Shared weights as C: room for weights, and the function that fills it as a library is loaded.
+Weights that a bundle's constants hold already are not in that file: the code has room for them, and
+a function that fills it as the library is loaded.
 """
 
 from __future__ import annotations

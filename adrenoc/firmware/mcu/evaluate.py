@@ -1,7 +1,4 @@
-"""Computes a network in NumPy: for the self-test of a folder, and to fold what cannot vary.
-
-Computes in NumPy what only tensors of int16 have.
-"""
+"""Compute a network in NumPy: for the self-test of a folder, and to fold what cannot vary."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Computes an LSTM in NumPy, as LiteRT's integer kernel does.
+"""Compute an LSTM in NumPy, bit by bit as LiteRT's integer kernel does.
 
-The logistic function and tanh as LiteRT's LSTM computes them: fixed point of 16 bits alone.
-
-A number with n bits before the point has 15 - n behind it.  A product is the upper half of a
-doubled one, rounded; Newton's method divides.
+Its logistic function and tanh are fixed point of 16 bits: a number with n bits before the point has
+15 - n behind it, a product is the upper half of a doubled one, rounded, and Newton's method
+divides.
 
 Source: gemmlowp's fixed-point arithmetic; the numbers of LiteRT's reference kernels.
 """

@@ -1,6 +1,7 @@
-"""The folder that firmware is built with: code, self-test, and what a report and a run need.
+"""Write the folder that firmware is built with: code, self-test, and what a report and a run need.
 
-A program as one object file, by a compiler that this machine has: no Arm toolchain is needed.
+On request the code is an object file, by a compiler that this machine has: no Arm toolchain is
+needed.
 """
 
 from __future__ import annotations

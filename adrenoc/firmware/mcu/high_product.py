@@ -2,9 +2,8 @@
 
 What is computed is (((sum + nudge) * multiplier + offset * 2^32 + 2^31) >> 32) >> shift, which the
 DSP extension has in two instructions.  The rule's staircase bounds the constant part of that; a
-nudge of the bias moves it between the steps of `offset`.
-
-The sums that a filter can come to: what proofs about its arithmetic range over.
+nudge of the bias moves it between the steps of `offset`.  The proof ranges over the sums that the
+filter can come to.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """A network of int8 or int16 in integers alone: what importers make and everything below reads.
 
-Data are NHWC with a batch of one.
-
-Transposed convolutions as plain ones: zeros between elements, and the kernel turned round.
-
-Convolutions in groups of channels: one for each group, between a move and a concatenation.
+Data are NHWC with a batch of one.  Importers say by its operators what it has none for: transposed
+convolutions are plain ones with zeros between elements and the kernel turned round; convolutions in
+groups of channels are one for each group, between a move and a concatenation.
 """
 
 from __future__ import annotations

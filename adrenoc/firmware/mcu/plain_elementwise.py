@@ -1,6 +1,6 @@
-"""Plain C for sums, products, means, tables and moves: right on any core.
+"""Kernels that there is one way to write: plain C for sums, products, means, tables and moves.
 
-The kernel of an LSTM: its products by pairs or vectors, the rest in plain C.
+An LSTM is among them; of it the products alone go by pairs or vectors where a core has them.
 """
 
 from __future__ import annotations

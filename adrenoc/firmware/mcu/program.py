@@ -1,17 +1,11 @@
-"""The whole model as kernels with places in memory: what is printed, reported and run.
+"""Make the whole model a program: kernels with places in memory, as printed, reported and run.
 
-Which operators get flash beyond their weights' bytes: those that save most for it.
-
-Where tensors lie in the arena: as few bytes as are alive at once, results over their sources.
-
-Each tensor is alive from the operator that makes it to the last that reads it.  Two that are alive
-at once lie apart, but for a result over the source that dies in making it: that may begin so many
-bytes before the source that nothing is overwritten before it is read.
-
-Sums become part of the convolution before them: one tensor less in the arena.
-
-*Before -> after*: t = convolution(x); y = t + s -> y = convolution(x) + s, a strip of pixels at a
-time, and y lies where s lay.
+Three choices make it small and fast.  Sums become part of the convolution before them: of
+t = convolution(x); y = t + s there stays y = convolution(x) + s, a strip of pixels at a time, where
+s lay.  Flash beyond the weights' bytes goes to the operators that save most for it.  Tensors lie in
+the arena in as few bytes as are alive at once: each from the operator that makes it to the last
+that reads it, apart from all others but a source that dies in making it; a result may begin so many
+bytes before that source that nothing is overwritten before it is read.
 """
 
 from __future__ import annotations

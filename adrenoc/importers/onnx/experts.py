@@ -14,8 +14,6 @@ MoE keeps the k largest of a softmax of all scores, and lets them add up to one 
 The products read the weights of experts whose share is zero too: as right, and so much slower.
 
 Source: onnxruntime's ContribOperators reference: QMoE, MoE, and versions 1.31 and 1.32 of it tried.
-
-Weights of all experts of a mixture, in few bits or as floats, and products by all of them.
 """
 
 from __future__ import annotations

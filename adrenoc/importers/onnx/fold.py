@@ -1,22 +1,19 @@
-"""Folds constants and infers static shapes in one walk over an ONNX graph.
+"""Fold constants and infer static shapes in one walk over an ONNX graph.
 
 TVM's frontend turns shape arithmetic (Shape, Gather, Concat, ...) into run-time operators.  With
 static input shapes all of it is constant, so it is computed here, before TVM sees the graph.
 
-Before → after:
+Before -> after:
     s = Shape(x); n = Gather(s, 0); t = Concat(n, -1); y = Reshape(x, t)
     y = Reshape(x, [1, 1280])
 
-Entries whose number depends on data, scattered into a tensor: the missing ones go nowhere.
+Constants are computed by ONNX's reference, or by onnxruntime where that fails: such a failure is no
+fault of the model, and where nothing else computes the node either, the device does.
 
-Before -> after, of up to 18 rows u for places i of x [9, 32]:
+Shapes that hang on how many entries data have are stated with the most there may be (`counted.py`);
+scattered, the missing entries go nowhere.  Of up to 18 rows u for places i of x [9, 32]:
     y = ScatterElements(x, i, u, axis=0)
     y = Slice(ScatterElements(Concat(x, a row of zeros), Where(found, i, 9), u), 0, 9)
-
-What a node of constants gives: by ONNX's reference, or by onnxruntime where that fails.
-
-A failure of the reference is no fault of the model: where nothing else computes the node either, it
-stays as it is, and the device computes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ONNX files to Relax IR with static shapes and constant weights.
+"""Import ONNX files as Relax IR with static shapes and constant weights.
 
-Refuses tensors that no kernel could hold: of text, of too many elements or axes, or of none.
+Tensors that no kernel could hold are refused: of text, of too many elements or axes, or of none.
 """
 
 from __future__ import annotations

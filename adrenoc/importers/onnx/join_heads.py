@@ -1,19 +1,12 @@
-"""What exporters put between a layer's norm and its attention, as the attention's own.
+"""Make what exporters put between a layer's norm and its attention the attention's own.
 
 Before -> after:
-    q, keys and values by products of x                qkv by one product
-    q, k, v = Split(qkv)                               the attention reads qkv
-    q = Reshape(RMSNorm(Reshape(x))) of each head      `q_norm_weight` of the attention, keys alike
+    q = MatMulNBits(x, a) + b, k and v alike        qkv = MatMulNBits(x, a beside others) + (b, ...)
+    q, k, v = Split(qkv)                            the attention reads qkv
+    q = Reshape(RMSNorm(Reshape(x))) of each head   `q_norm_weight` of the attention, keys alike
 
-Each is done where nothing else reads what lies between.
-
-Products of queries, keys and values that read the same, as one product beside each other.
-
-Before -> after:
-    q = MatMulNBits(x, a) + b, k and v alike      qkv = MatMulNBits(x, a beside others) + (b, ...)
-
-Products by weights of few bits or by plain ones, each with a bias or without; of those without it
-is zero beside the others'.
+Each is done where nothing else reads what lies between.  Products are by weights of few bits or by
+plain ones, each with a bias or without; of those without it is zero beside the others'.
 """
 
 from __future__ import annotations

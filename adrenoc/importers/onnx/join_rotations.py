@@ -1,17 +1,15 @@
-"""Rotations of queries and keys before an attention over a cache, as the attention's own.
+"""Make what a graph computes of positions before an attention over a cache the attention's own.
+
+A decoder's positions are the numbers of the rows that the attention adds.  So rotations of queries
+and keys are done by the attention, and biases of scores become constant tables by distance.
 
 Before -> after:
     q = RotaryEmbedding(x, position_ids, cosines, sines), keys alike
-    y = GroupQueryAttention(q, keys, ...)
+    GroupQueryAttention(q, keys, ...)
+    ->
+    GroupQueryAttention(x, ..., cosines, sines) with `do_rotary`
 
-    y = GroupQueryAttention(x, ..., cosines, sines) with `do_rotary`
-
-A decoder's positions are the numbers of the rows that the attention adds, by which it rotates.
-
-Biases of attention over a cache that a graph computes of positions, as tables by distance.
-
-Before -> after:
-    y = GroupQueryAttention(..., attention_bias)      y = GroupQueryAttention(..., a constant)
+    GroupQueryAttention(..., attention_bias) -> GroupQueryAttention(..., a constant)
 
 What is added to scores is looked at by numbers (`found_rows.py`), as masks are; what it hides is a
 window of the attention.

@@ -1,14 +1,10 @@
-"""From the message of an ONNX file to the graph that the importer works on, with static inputs.
-
-Functions that an ONNX model defines for itself, inlined.
+"""Make the message of an ONNX file the graph that the importer works on, with static inputs.
 
 Before -> after:
-    F(a) = Relu(Neg(a)); y = F(x)        n = Neg(x); y = Relu(n)
-
-A decoder of optimum's that holds two graphs, for the first call and for those behind a past.
-
-Before -> after:
-    logits, present = If(use_cache_branch) {then: with past} {else: without}     the nodes of `then`
+    F(a) = Relu(Neg(a)); y = F(x)       functions that the model defines for itself are inlined:
+                                        n = Neg(x); y = Relu(n)
+    logits, present = If(use_cache_branch) {then: with past} {else: without}
+                                        of a decoder with two graphs the nodes of `then` are taken
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""RNN, GRU and LSTM of ONNX with constant weights: all steps as one operator.
+"""Make all steps of an RNN, GRU or LSTM of ONNX with constant weights one operator.
 
-Sequences of a recurrent layer that end early, without a kernel of their own.
-
-The layer runs over all steps.  What it makes behind the end of a sequence is dropped, and the last
-state is taken where the sequence ends:
+Sequences that end early need no kernel of their own.  The layer runs over all steps; what it makes
+behind the end of a sequence is dropped, and the last state is taken where the sequence ends:
 
     y = layer(x)                            y[b, t] = 0 where t >= length[b]
     last = y[steps - 1]                     last = y[length - 1], or the first state of no step

@@ -1,10 +1,8 @@
-"""What onnxruntime says of one node, where it is installed: onnx's own tools have faults.
+"""Ask onnxruntime about one node, where it is installed: onnx's own tools have faults.
 
 Its reference fails on valid nodes (on GatherElements where the index is shorter than the data), and
 so does its inference.  Where two implementations refuse a node, the model is wrong; where one does,
-that one may be.
-
-Nodes that ONNX's reference and onnxruntime compute otherwise: which of the two is taken.
+that one may be.  Where both compute a node, and otherwise, a decision says which of them is taken.
 """
 
 from __future__ import annotations

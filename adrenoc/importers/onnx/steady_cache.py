@@ -1,22 +1,16 @@
-"""A decoder whose past grows by concatenation, as one whose caches are memory of fixed rows.
+"""Make a decoder whose past grows by concatenation one whose caches are memory of fixed rows.
 
 Before -> after:
     attention_mask [1, T]         computed: ones up to the last new token, of all rows
     position_ids [1, S]           computed: the numbers of the new tokens
+    position_ids [3, 1, S]        those, expanded: time, height and width are the same in a text
     past, present                 one memory of N rows; `past_length`, an input, are there
     logits of one token           with `next_token`, the largest of them
     logits of several tokens      left out: they only fill the caches, up to `filled` rows
 
 What fills up the last tokens of a prompt writes rows behind it, which the next ones replace.
 
-Positions of time, height and width, which are one and the same in a text.
-
-Before -> after:
-    position_ids [3, 1, tokens]                          position_ids [1, tokens]
-    com.microsoft.MRotaryEmbedding(x, position_ids, ..)  RotaryEmbedding(x, position_ids, ..)
-    what else reads them                                 reads an Expand of them
-
-Source: onnxruntime's ContribOperators reference.
+Source: onnxruntime's ContribOperators reference (MRotaryEmbedding).
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Operators of Relax that are adrenoc's own: what TVM has none for, and a family computes whole.
 
-Their attributes say the shape and the dtype of the result.
-
-Our own operators of Relax as plain loop nests: slower than their kernels, and just as right.
-
-An inverse as plain loops, for where its family does not compute it.
+Their attributes say the shape and the dtype of the result.  Each is also a plain loop nest, for
+where its family does not compute it: slower than its kernels, and just as right.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Operators of TFLite graphs, one by one, into a function of Relax.
+"""Translate operators of TFLite graphs, one by one, into a function of Relax.
 
-Which operators take truth values: those that move, choose, compare or combine them.
-
-All others compute numbers, and LiteRT has no kernel for them that takes bools.
+Truth values are taken by operators that move, choose, compare or combine them.  All others compute
+numbers, and LiteRT has no kernel for them that takes bools.
 
 Source: LiteRT 2.3, tried with operands of bool for each operator.
 """

@@ -1,13 +1,12 @@
-"""TFLite files to Relax IR with static shapes and constant weights.
+"""Import TFLite files as Relax IR with static shapes and constant weights.
 
 The graph stays NHWC, as the file has it; `passes` choose layouts.  The translation is our own:
 TVM's frontend keeps quantised networks in integers by operators of a dialect that has no kernels
 here, refuses data in float with weights in integers, and leaves TFLite's rounding out.
 
-Shapes of a TFLite graph's inputs: the file's own, but for axes that it leaves open.
-
-A converter writes some extent for each open axis, mostly 1: for a batch that is as good as another,
-for an image or a sound it is nothing that anybody feeds.
+Shapes of inputs are the file's own, but for axes that it leaves open.  A converter writes some
+extent for each of these, mostly 1: for a batch that is as good as another, for an image or a sound
+it is nothing that anybody feeds, and is asked for.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Recurrent operators; states are zero when a run begins.
+"""Recurrent operators of TFLite; states are zero when a run begins.
 
-Sequences with constant weights are one operator, others are written out over
-their steps.
-
-LiteRT keeps the states of RNN, LSTM and SVDF from run to run.  A compiled model does not: each run
-computes what LiteRT does after a reset, and a Decision says so.
+Sequences of an RNN or LSTM with constant weights are one operator for all steps, others are written
+out over their steps.  LiteRT keeps the states of RNN, LSTM and SVDF from run to run.  A compiled
+model does not: each run computes what LiteRT does after a reset, and a Decision says so.
 
 Source: TFLite operator reference; the kernels of LiteRT for what it leaves open.
-
-Sequences of TFLite's RNN and LSTM with constant weights: all steps as one operator.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What a device does otherwise than compilations reckon with, and what that means for choices.
+"""Tell where a device is not as compilations reckon, and what that means for choices.
 
 An assumption of kernels (zeros beyond an image, halves below 6.1e-5 kept, an extension that works
-since it is listed) holds, or does not.  Where a compilation can do without it, it makes a quirk of
-the target file.
-
-Where a device is not as its listed GPU is written down, and what that means for choices.
+since it is listed) holds, or does not; where a compilation can do without it, it makes a quirk of
+the target file.  A figure stands beside that of the listed GPU.
 """
 
 from __future__ import annotations

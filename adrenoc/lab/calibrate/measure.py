@@ -1,13 +1,11 @@
 """One measure: its kernels, its unit, and how its figure is got from their times.
 
 A measure is a row of a file of `adrenoc/lab/calibrate/measures/`.  `kernels(device, scale)` gives
-what runs in turn, and how much work a launch of each does; `scale` grows until launches take long
-enough for the clock.  `figure` makes one number of one round of times, so that a measurement of
-seven rounds is seven samples of it, whose middle is the value and whose width the spread.
-
-What is timed on a device: a small kernel with its threads and tensors, or an
-operation of the host: what a run does beside kernels
-(`adrenoc/native/src/trials/host_operations.h`).
+what runs in turn, and how much work a launch of each does: small kernels with their threads and
+tensors, or what the host does beside kernels (`adrenoc/native/src/trials/host_operations.h`).
+`scale` grows until launches take long enough for the clock.  `figure` makes one number of one round
+of times, so that a measurement of seven rounds is seven samples of it, whose middle is the value
+and whose width the spread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One calibration: reach the device, measure, derive, and hand back all that a report shows.
 
-The table of all measures: a budget ends it anywhere, so what matters most comes first.
-
-That is what right results hang on, which takes little time, and then what estimates reckon with.
+A budget ends the table of measures anywhere, so what matters most comes first: what right results
+hang on, which takes little time, and then what estimates reckon with.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a calibration found, as the tables that the terminal and pages show.
-
-The report as one HTML file, which asks no network.
-"""
+"""What a calibration found, as the tables that the terminal and a page without network show."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """What a fleet found, a line a job: how fast, whether right, how much memory, how warm.
 
-The table of a fleet as JUnit's XML, which build servers read.
-
-The table of a fleet as one HTML file: devices against models, then each job with figures.
+People read the lines as one HTML file, devices against models; build servers as JUnit's XML.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One verification: reach the device, run the suites there, and hand back what was found.
 
-Runs of suites that are kept, so that a verification which was killed goes on.
-
-What comes next follows from what came of the runs so far: with the same runs it is the same.
+Runs are kept, so that a verification which was killed goes on.  What comes next follows from what
+came of the runs so far: with the same runs it is the same.
 """
 
 from __future__ import annotations

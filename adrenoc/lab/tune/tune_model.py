@@ -1,6 +1,6 @@
-"""Tune a model on devices into a log: plan, devices, log and tuner put together.
+"""Tune a model into a log: plan, devices, log and tuner put together.
 
-Tune without a device: what the cost model makes of kernels, beside what a log holds of them.
+Without a device the cost model ranks kernels, beside what a log holds of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The tuner: proposes candidates, has them measured, writes the log, stops in time.
 
 Every result is in the log before anything is built on it.  Begun again with the same log, it
-starts where it ended.
-
-How much of a budget of time the contests at the end need, by what devices did so far.
+starts where it ended.  Contests of the best come at the end; what devices did so far says how much
+of the budget they need.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Look over an APK or AAR: will the app find OpenCL, load the runtime and map the bundle?
 
-Read AndroidManifest.xml, as text or in the binary form that it has in an APK.
+AndroidManifest.xml is read as text, or in the binary form that it has in an APK.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Which parts of what commands print may leave a user's computer.
+"""Pick what may leave a user's computer of what commands print: parts by name, texts by word.
 
-A list of what may, not of what may not: what has no pick is left out with all that is below it, so
-that a new field of some command stays at home until somebody has looked at it.  Names of models, of
-tensors and of files, addresses and serial numbers have no pick.
-
-The words that a text may have in a report: adrenoc's own, those of drivers, and figures.
-
-Texts come from others, too: a target file's sources are typed by hand, drivers quote what they
-were given.  A serial number, a name or an address has no place among these words, whatever it
-looks like.
+Both are lists of what may, not of what may not: what has no pick is left out with all that is below
+it, so that a new field of some command stays at home until somebody has looked at it.  Names of
+models, of tensors and of files, addresses and serial numbers have no pick.  Texts come from others,
+too (a target file's sources are typed by hand, drivers quote what they were given), so a text keeps
+the words of adrenoc's own and of drivers, and figures; no other, whatever it looks like.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Collects what commands wrote about a device into one file that a user reads, and then sends.
+"""Collect what commands wrote about a device into one file that a user reads, and then sends.
 
-The files that a report takes: how each is known, and what of it is sent.
+A file is known by its keys; its kind says what of it is sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""3x3 convolutions by Winograd's algorithm, where the cost model says that it wins.
+"""Compute 3x3 convolutions by Winograd's algorithm, where the cost model says that it wins.
 
 Before -> after:
     y = conv2d[conv2d add relu](x, w)
@@ -7,14 +7,12 @@ Before -> after:
 or, of tiles of 2 x 2 outputs:
     y = winograd_conv[conv2d add relu](x, w)
 
-How many convolutions go by Winograd's algorithm where halves are stored.
-
-It stores what it transforms, so that each convolution adds roundings to those that the network has
-anyway: one for each tensor in halves and one for each product's weights.  Roundings are independent
-and their squares add up.  Those convolutions are taken that save most time for what they add, as
-far as the network stays within `MOST` of the error that its own roundings give.
-
-Where sums are in halves, too, they add more than that, and speed is what was asked for.
+Where halves are stored, each such convolution adds roundings to those that the network has anyway,
+as it stores what it transforms: one for each tensor in halves and one for each product's weights.
+Roundings are independent and their squares add up.  Those convolutions are taken that save most
+time for what they add, as far as the network stays within `MOST` of the error that its own
+roundings give.  Where sums are in halves, too, they add more than that, and speed is what was asked
+for.
 """
 
 from __future__ import annotations

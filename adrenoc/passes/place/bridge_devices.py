@@ -1,19 +1,14 @@
-"""Put a copy wherever a tensor crosses between GPU and CPU.
+"""Put a copy wherever a tensor crosses between textures and what cannot read them: CPU, or CLML.
 
 Before -> after:
-    x -> cpu[cumsum] -> y -> relu         x -> to_cpu -> cpu[cumsum] -> y -> to_gpu -> relu
-
-Put a copy wherever a region of CLML reads a tensor that textures read too.
-
-A region reads row-major memory.  What only regions read is written so by its producer; what other
-kernels read as well stays in a texture, and the region gets a copy.
-
-The library's tensors lie in buffers.  Memory that is a buffer and an image at once
-(cl_khr_image2d_from_buffer) would need no copy, but such an image is an `image2d_t` alone, and the
-kernels that TVM's code generator prints read and write `image2d_array_t`.
-
-Before -> after:
+    x -> cpu[cumsum] -> y -> relu       x -> to_cpu -> cpu[cumsum] -> y -> to_gpu -> relu
     y -> relu, y -> clml[conv2d]        y -> relu, y -> layout -> y_rows -> clml[conv2d]
+
+A region of CLML reads row-major memory.  What only regions read is written so by its producer; what
+other kernels read as well stays in a texture, and the region gets a copy.  Memory that is a buffer
+and an image at once (cl_khr_image2d_from_buffer) would need no copy, but such an image is an
+`image2d_t` alone, and the kernels that TVM's code generator prints read and write
+`image2d_array_t`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""Operators that are read as simpler ones where they cannot stay whole.
+"""Read operators as simpler ones where they cannot stay whole.
 
-Norms as reductions and element-wise operators, for the cases that no norm kernel covers.
-
-TVM's own lowering folds two values at once, which no scalar expression can say.
+Norms become reductions and element-wise operators, where no norm kernel covers them (TVM's own
+lowering folds two values at once, which no scalar expression can say); transposed convolutions get
+the layout that TVM's lowering takes.
 
 Before -> after:
     R.nn.layer_norm(x, g, b, axes)    (x - mean(x)) * rsqrt(mean((x - mean(x))^2) + eps) * g + b
-
-Transposed convolutions of other layouts than TVM's lowering takes, where none may stay whole.
-
-Before -> after:
     R.nn.conv2d_transpose(x, w, data_layout="NHWC")
         x1 = R.permute_dims(x, [0, 3, 1, 2]); y = R.nn.conv2d_transpose(x1, w)
         R.permute_dims(y, [0, 2, 3, 1])

@@ -1,11 +1,10 @@
-"""Cleans up imported Relax IR: constants and batch norms folded, no-ops gone, fewer operators.
+"""Clean up imported Relax IR: constants and batch norms folded, no-ops gone, fewer operators.
 
 What leaves this stage is one dataflow block of flat bindings with unique names and static shapes,
 in which `squeeze`, `expand_dims` and `flatten` are `reshape`, `split` is `strided_slice`,
 `subtract` and `divide` by constants are `add` and `multiply` (but for quotients that are rounded
-to integers), no call has only constants, and no concatenation more operands than a kernel takes.
-
-Slices of concatenations, as the parts that they hold.
+to integers), slices of concatenations are the parts that they hold, no call has only constants, and
+no concatenation more operands than a kernel takes.
 """
 
 from __future__ import annotations

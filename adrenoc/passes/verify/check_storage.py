@@ -1,9 +1,8 @@
 """Does every launch find in its memory what it is to read, and write over nothing that is needed?
 
 The memory plan is followed step by step, as the device will: which tensor a slot holds, who made
-it, what each launch reads and writes.  Nothing of how the plan was made is trusted.
-
-Is a place in the pool of textures one that the image fits, and that a device can take?
+it, what each launch reads and writes, and whether a place in the pool of textures is one that the
+image fits and a device can take.  Nothing of how the plan was made is trusted.
 """
 
 from __future__ import annotations

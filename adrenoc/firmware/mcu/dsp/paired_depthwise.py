@@ -1,9 +1,8 @@
-"""Depthwise windows of any size and dilation: two taps of a row in a word, by SMLAD.
+"""Depthwise windows of any size and dilation: two taps in a word, by SMLAD.
 
-Depthwise 3x3, one channel: a row or two rows of results from pairs of rows in words.
-
-The weights of a column are two words: of the first and second row, and of the second and third.
-A lower row of results needs the upper half of the upper pair, and the whole of the lower one.
+Two taps of a row lie side by side.  A window of 3x3 on one channel is faster by columns: pairs of
+rows in words, weights as two words of a column (the first and second row, the second and third), so
+that a lower row of results needs the upper half of the upper pair and the whole of the lower one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Depthwise convolutions of up to 3x3 by strips over their own input, by the vector extension.
+"""Depthwise windows of up to 3x3 by strips over their own input, by the vector extension.
 
-Depthwise windows of up to 3x3 by dot products: four rows of a column are the bytes of a word.
-
-Sixteen bytes are four rows by four columns: two by two results of stride one, each by a vector of
-weights that has zeros where its window is not.  Pairs of rows take turns in being the upper one.
+Results are dot products.  Four rows of a column are the bytes of a word, so that sixteen bytes are
+four rows by four columns: two by two results of stride one, each by a vector of weights that has
+zeros where its window is not.  Pairs of rows take turns in being the upper one.
 """
 
 from __future__ import annotations

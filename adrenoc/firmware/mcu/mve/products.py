@@ -1,8 +1,7 @@
-"""Convolutions of any window as products of bytes by the vector extension.
+"""Convolutions of any window as products of bytes by the vector extension, sixteen at a time.
 
-Sums of products of bytes, sixteen at a time: two pixels by four channels, or one by eight.
-
-Eight sums are as many as there are even registers, which is where VMLADAVA may add up.
+Two pixels by four channels, or one by eight, are added up at once: eight sums are as many as there
+are even registers, which is where VMLADAVA may add up.
 """
 
 from __future__ import annotations

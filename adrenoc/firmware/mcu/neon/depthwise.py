@@ -1,11 +1,10 @@
-"""Depthwise convolutions of any window, sixteen channels at a time.
+"""Depthwise convolutions of any window, sixteen channels at a time; 3x3 by a walk of their own.
 
-Depthwise 3x3, eight channels at a time: a column of the image is read once for three outputs.
-
-By SDOT each product adds three rows of a column: bytes of four rows are turned so that a channel's
-lie side by side.  With a stride of one, four rows give two rows of outputs then: the weights of the
-second are those of the first, a byte further on.  By SMULL and SMLAL the products of two taps are
-added in sixteen bits.
+The walk takes eight channels and reads a column of the image once for three outputs.  By SDOT each
+product adds three rows of a column: bytes of four rows are turned so that a channel's lie side by
+side.  With a stride of one, four rows give two rows of outputs then: the weights of the second are
+those of the first, a byte further on.  By SMULL and SMLAL the products of two taps are added in
+sixteen bits.
 """
 
 from __future__ import annotations

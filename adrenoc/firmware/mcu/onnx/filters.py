@@ -1,6 +1,7 @@
-"""Convolutions, products with matrices and pools of quantised ONNX models.
+"""Operators of quantised ONNX models that add up elements, as operators of integers.
 
-Softmax of quantised ONNX models, in the float32 of onnxruntime's kernel for bytes.
+These are convolutions, products with matrices, pools and softmax; that computes as onnxruntime's
+kernel for bytes does, in float32.
 """
 
 from __future__ import annotations

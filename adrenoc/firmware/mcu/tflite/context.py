@@ -1,6 +1,6 @@
 """A TFLite graph while it becomes a network: what translations of operators ask of it.
 
-Tables of offsets for moves: where each index of an axis reads.
+That is its tensors, checks of them, and where each index of an axis reads in a move.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sums, products, means and softmax of TFLite.
+"""Operators of TFLite that go through tensors number by number, and softmax.
 
-Functions of one number: tables of 256, with the rounding of TFLite's kernels.
+Functions of one number are tables of 256, with the rounding of TFLite's kernels.
 """
 
 from __future__ import annotations

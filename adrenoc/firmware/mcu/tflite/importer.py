@@ -1,14 +1,10 @@
-"""A TFLite file as a network of integers: every operator that cannot go is named, all at once.
+"""Read a TFLite file as a network of integers: operators that cannot go are named, all at once.
 
-Takes arithmetic of shapes out of a TFLite graph, as converters write it for an open batch.
-
-*Before -> after*: SHAPE(x) -> STRIDED_SLICE -> PACK -> RESHAPE becomes RESHAPE to a constant: the
-batch is one here.
-
-Takes conversions at the borders out of a TFLite graph.
-
-*Before -> after*: float32 x -> QUANTIZE -> int8 q ... int8 r -> DEQUANTIZE -> float32 y becomes
-q ... r, under the names x and y; the same for uint8, and with int16 in place of int8.
+What only converters need is taken out first:
+    SHAPE(x) -> STRIDED_SLICE -> PACK -> RESHAPE, written for an open batch, becomes RESHAPE to a
+    constant: the batch is one here
+    float32 x -> QUANTIZE -> int8 q ... int8 r -> DEQUANTIZE -> float32 y becomes q ... r, under
+    the names x and y; the same for uint8, and with int16 in place of int8
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Operators of TFLite that keep a state between calls.
+"""Operators of TFLite that keep a state between calls: SVDF and LSTM.
 
-The LSTM of TFLite: weights and results of int8, gates and cells of int16.
+Weights and results of the LSTM are int8, its gates and cells int16.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Convolutions, depthwise ones and dense layers of int16 by weights of int8, on any core.
 
-How sums of int16 by int8 become int16: the constants that c/word_layer.c has for it.
+Sums of products become int16 by the constants that c/word_layer.c takes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Convolutions of one and two dimensions, and transposed ones.
+"""The records of convolutions of one and two dimensions, and of transposed ones.
 
-What convolutions make of data of about one: one product of channels with the sums of taps.
-
-Rules for one-dimensional convolutions: two-dimensional ones of one row.
+One of one dimension is one of two of a single row: there are no kernels of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Products by constant matrices of few bits, of language models above all.
-
-What products by weights of few bits make of data of about one.
-"""
+"""The records of products by constant matrices of few bits, of language models above all."""
 
 from __future__ import annotations
 

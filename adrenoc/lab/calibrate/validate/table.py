@@ -1,7 +1,4 @@
-"""The layers that are measured: the rows of `targets/validation.toml`.
-
-One layer to measure, as a small ONNX model of random weights.
-"""
+"""The layers that are measured: rows of `targets/validation.toml`, each as a small ONNX model."""
 
 from __future__ import annotations
 

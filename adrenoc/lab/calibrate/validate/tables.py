@@ -1,7 +1,4 @@
-"""What a validation found, as the tables that the terminal and pages show.
-
-What a validation found, as sections of a page: tables, and schedules as dots.
-"""
+"""What a validation found, as tables of the terminal and of a page, with schedules as dots."""
 
 from __future__ import annotations
 

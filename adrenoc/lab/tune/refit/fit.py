@@ -1,4 +1,4 @@
-"""Fit constants of the cost model to measured times.
+"""Fit constants of the cost model to measured times, and take those that choose better.
 
 What is made small, over all schedules i of all kernels:
 
@@ -10,11 +10,9 @@ chosen.  The last keeps a constant where it was if the table tells nothing about
 edges (waves that fit, the busiest pipe), so no gradient is used: each constant in turn is tried
 larger and smaller, by steps that shrink.
 
-Fitted constants are taken where they choose better, else those that were there stay.
-
-A fit makes estimates follow times (`fit.py`); a schedule is chosen by the least of them alone.  So
-on times that scatter, or that the model has no term for, what was fitted may follow them better and
-yet choose worse.  Better is what has less regret, or the same and a higher rank correlation.
+A schedule is chosen by the least estimate alone.  On times that scatter, or that the model has no
+term for, what was fitted may follow times better and yet choose worse: then the constants that were
+there stay.  Better is less regret, or the same and a higher rank correlation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where the Java classes and their native half lie, and a digest of the latter.
-
-Build libadrenoc_jni.so, the native half of the Java classes, beside a runtime.
-"""
+"""Find the Java classes and build libadrenoc_jni.so, their native half, beside a runtime."""
 
 from __future__ import annotations
 
