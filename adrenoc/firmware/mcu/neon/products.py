@@ -1,15 +1,14 @@
-"""Convolutions of any window, and dense layers, as products of rows and tiles of channels.
+"""Convolutions of any window, and dense layers, as products of rows and tiles of sixteen channels.
 
-Products of rows of bytes and sixteen channels, by SMMLA, SDOT (six rows at once) or SMLAL.
-
-A function computes any number of rows.  Weights are blocks of eight bytes of each channel; of each
-two rows and two channels SMMLA adds eight products to each of four sums.  SDOT reads the same
-weights by LD2, which parts the first four bytes of four channels from the second four.
+A tile's function computes any number of rows, by SMMLA, SDOT (six rows at once) or SMLAL.  Weights
+are blocks of eight bytes of each channel; of each two rows and two channels SMMLA adds eight
+products to each of four sums.  SDOT reads the same weights by LD2, which parts the first four bytes
+of four channels from the second four.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,10 +91,24 @@ def _pointers(pairs: int) -> list[str]:
     return [*lines, "csel x15, xzr, x5, lt"]
 
 
-def _store_rows(tile: ProductTile, row: int, pairs: int, register: str) -> list[str]:
-    """The step is nothing where the last row stands for two."""
+def _walk_blocks(label: str, two: list[str], one: list[str]) -> list[str]:
+    """Go through the blocks of eight bytes, two at a time, and one that is left."""
+    loop = ["subs x8, x3, #2", f"b.lt {label}2f", f"{label}1:", *two, "subs x8, x8, #2"]
+    return [*loop, f"b.ge {label}1b", f"{label}2:", f"tbz x3, #0, {label}3f", *one, f"{label}3:"]
+
+
+def _store_row(tile: ProductTile, row: int, pairs: int, register: str) -> list[str]:
+    """Clamp sixteen bytes and store them; the step is nothing where the last row stands for two."""
     step = "x15" if row == 2 * pairs - 2 else "x5"
-    return stores(register, "x4", tile.channels, step)
+    return tile.store.clamp(register) + stores(register, "x4", tile.channels, step)
+
+
+def _store_sums(tile: ProductTile, row: int, pairs: int, sums: Sequence[str]) -> list[str]:
+    """Narrow the scaled sums of a row, in four registers, and store them."""
+    a, b, c, d = sums
+    lines = tile.store.narrow(a, b) + tile.store.narrow(c, d)
+    lines += [f"sqxtn {a}.8b, {a}.8h", f"sqxtn2 {a}.16b, {c}.8h"]
+    return lines + _store_row(tile, row, pairs, a)
 
 
 # --- SMMLA ----------------------------------------------------------------------------------------
@@ -112,11 +125,7 @@ def _pair_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
         for two in range(0, 8, 2):
             at = _SUMS + 8 * pair + two
             lines.append(f"ldp q{at}, q{at + 1}, [x6, #{twice + 16 * two}]")
-    lines += ["subs x8, x3, #2", f"b.lt {label}2f", f"{label}1:"]
-    lines += _pair_step(pairs)
-    lines += ["subs x8, x8, #2", f"b.ge {label}1b", f"{label}2:", f"tbz x3, #0, {label}3f"]
-    lines += _pair_half(pairs)
-    lines.append(f"{label}3:")
+    lines += _walk_blocks(label, _pair_step(pairs), _pair_half(pairs))
     for two in range(8):
         lines.append(f"ldp q0, q1, [x6, #{twice + 128 + 32 * two}]")
         for pair in range(pairs):
@@ -132,8 +141,7 @@ def _pair_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
         a, b = f"v{first}", f"v{first + 4}"
         lines += [f"uzp1 v0.8h, {a}.8h, {b}.8h", f"uzp2 v1.8h, {a}.8h, {b}.8h"]
         for row, register in enumerate(("v0", "v1")):
-            lines += tile.store.clamp(register)
-            lines += _store_rows(tile, 2 * pair + row, pairs, register)
+            lines += _store_row(tile, 2 * pair + row, pairs, register)
     return lines
 
 
@@ -192,24 +200,18 @@ def _four_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
     for row in range(rows):
         at = _SUMS + 4 * row
         lines += [f"ldp q{at}, q{at + 1}, [x6]", f"ldp q{at + 2}, q{at + 3}, [x6, #32]"]
-    lines += ["subs x8, x3, #2", f"b.lt {label}2f", f"{label}1:"]
-    lines += [f"ldr q{row}, [x{9 + row}], #16" for row in range(rows)]
-    lines += _dot_rows(rows, 0) + _dot_rows(rows, 2)
-    lines += ["subs x8, x8, #2", f"b.ge {label}1b", f"{label}2:", f"tbz x3, #0, {label}3f"]
-    lines += [f"ldr d{row}, [x{9 + row}], #8" for row in range(rows)]
-    lines += _dot_rows(rows, 0)
-    lines.append(f"{label}3:")
+    two = [f"ldr q{row}, [x{9 + row}], #16" for row in range(rows)]
+    one = [f"ldr d{row}, [x{9 + row}], #8" for row in range(rows)]
+    first = _dot_rows(rows, 0)
+    lines += _walk_blocks(label, [*two, *first, *_dot_rows(rows, 2)], one + first)
     for four in range(4):
         lines.append(f"ldp q0, q1, [x6, #{64 + 32 * four}]")
         for row in range(rows):
             lines += tile.store.scale_sums(f"v{_SUMS + 4 * row + four}", "v0", "v1")
     lines += tile.store.prepare()
     for row in range(rows):
-        a, b, c, d = (f"v{_SUMS + 4 * row + n}" for n in range(4))
-        lines += tile.store.narrow(a, b) + tile.store.narrow(c, d)
-        lines += [f"sqxtn {a}.8b, {a}.8h", f"sqxtn2 {a}.16b, {c}.8h"]
-        lines += tile.store.clamp(a)
-        lines += _store_rows(tile, row, pairs, a)
+        sums = [f"v{_SUMS + 4 * row + n}" for n in range(4)]
+        lines += _store_sums(tile, row, pairs, sums)
     return lines
 
 
@@ -236,13 +238,10 @@ def _product_block(tile: ProductTile, pairs: int, label: str) -> list[str]:
     """Two rows by eight channels, twice: sums of four parts in v16 to v31."""
     lines = []
     for part in (0, 1):
-        here = f"{label[:-1]}{part}"
         lines += _pointers(pairs)
         lines += [f"movi v{16 + n}.4s, #0" for n in range(16)]
-        lines += ["subs x8, x3, #2", f"b.lt {here}2f", f"{here}1:"]
-        lines += _widen_blocks(tile, part, 2)
-        lines += ["add x17, x17, #256", "subs x8, x8, #2", f"b.ge {here}1b"]
-        lines += [f"{here}2:", f"tbz x3, #0, {here}3f", *_widen_blocks(tile, part, 1), f"{here}3:"]
+        two = [*_widen_blocks(tile, part, 2), "add x17, x17, #256"]
+        lines += _walk_blocks(f"{label[:-1]}{part}", two, _widen_blocks(tile, part, 1))
         for row in (0, 1):
             for four in (0, 1):
                 a, b, c, d = (f"v{16 + 8 * row + 4 * four + n}" for n in range(4))
@@ -266,10 +265,8 @@ def _product_stores(tile: ProductTile, pairs: int) -> list[str]:
             lines.append(f"add {sums[row][four]}.4s, {sums[row][four]}.4s, v0.4s")
             lines += tile.store.scale_sums(sums[row][four], "v1", "v2")
     lines += tile.store.prepare()
-    for row, (a, b, c, d) in enumerate(sums):
-        lines += tile.store.narrow(a, b) + tile.store.narrow(c, d)
-        lines += [f"sqxtn {a}.8b, {a}.8h", f"sqxtn2 {a}.16b, {c}.8h"]
-        lines += tile.store.clamp(a) + _store_rows(tile, row, pairs, a)
+    for row, of_row in enumerate(sums):
+        lines += _store_sums(tile, row, pairs, of_row)
     return lines
 
 
