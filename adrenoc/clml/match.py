@@ -7,7 +7,7 @@ longest pattern wins.  What is refused is a Decision with the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,20 +28,7 @@ from adrenoc.clml.found import (
     require,
     shape_of,
 )
-from adrenoc.clml.match_conv import match_conv2d, match_conv2d_transpose, padding_before
-from adrenoc.clml.match_simple import (
-    match_adaptive_pool,
-    match_batch_norm,
-    match_binary,
-    match_clip,
-    match_concat,
-    match_global_pool,
-    match_pad,
-    match_pool,
-    match_relu,
-    match_softmax,
-    match_upsampling,
-)
+from adrenoc.clml.match_operators import OPERATORS, Matcher, padding_before
 from adrenoc.clml.patterns import Table
 from adrenoc.clml.region import Operand, Operator
 from adrenoc.importers.relax.flat import Binding, FlatFunction
@@ -179,36 +166,10 @@ def _bias(bindings: Bindings, start: Binding) -> tuple[Binding, np.ndarray] | No
     return added, value.reshape(-1)
 
 
-Matcher = Callable[[Table, Bindings, Binding], Found]
-
 MATCHERS: dict[str, Matcher] = {
-    "relax.nn.conv2d": match_conv2d,
-    "relax.nn.conv2d_transpose": match_conv2d_transpose,
-    "relax.nn.batch_norm": match_batch_norm,
-    "relax.nn.relu": match_relu,
-    "relax.clip": match_clip,
-    "relax.nn.max_pool2d": match_pool,
-    "relax.nn.avg_pool2d": match_pool,
-    "relax.nn.adaptive_avg_pool2d": match_adaptive_pool,
-    "relax.mean": match_global_pool,
-    "relax.max": match_global_pool,
-    "relax.nn.softmax": match_softmax,
+    **OPERATORS,
     "relax.reshape": match_reshape,
-    "relax.concat": match_concat,
-    "relax.nn.pad": match_pad,
     "relax.matmul": match_matmul,
-    "relax.image.resize2d": match_upsampling,
-    **dict.fromkeys(
-        (
-            "relax.add",
-            "relax.subtract",
-            "relax.multiply",
-            "relax.divide",
-            "relax.maximum",
-            "relax.minimum",
-        ),
-        match_binary,
-    ),
 }
 """Relax operator -> what finds the pattern that starts with it."""
 
