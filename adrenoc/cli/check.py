@@ -11,8 +11,8 @@ import click
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.guarded import HeavyCommand, wants_json
-from adrenoc.cli.limits import limit_option
 from adrenoc.cli.model_params import TargetParam
+from adrenoc.cli.named_values import limit_option
 from adrenoc.cli.options import DEVICE_HELP, EnteredModel, context_option, html_option
 from adrenoc.cli.records import give_options, option
 

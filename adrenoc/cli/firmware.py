@@ -10,8 +10,8 @@ import click
 
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.cli.guarded import HeavyCommand, InputPath, OutputPath
-from adrenoc.cli.limits import limit_option
 from adrenoc.cli.model_params import CoreParam
+from adrenoc.cli.named_values import limit_option
 from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import click
 
 from adrenoc.cli.guarded import InputPath, OutputPath
 from adrenoc.cli.model_params import FixedParam, ParamType, PresetParam, ShapeParam, TargetParam
+from adrenoc.cli.named_values import SettingParam
 from adrenoc.cli.records import argument, option
-from adrenoc.cli.settings import SettingParam
 
 if TYPE_CHECKING:
     from adrenoc.check.inputs import InputFile

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import click
 
 from adrenoc.bundle.sampling import RANGES, Sampling
-from adrenoc.cli.model_params import NamedParam
+from adrenoc.cli.named_values import NamedValueParam
 from adrenoc.cli.records import option
 
 Said: TypeAlias = tuple[tuple[str, float], ...]
@@ -20,29 +20,18 @@ _DRAWN = ("top_k", "top_p", "min_p")
 _NAMES = tuple(name for name in RANGES if name != "temperature")
 
 
-class SampleParam(NamedParam):
+class SampleParam(NamedValueParam):
     """A name of `RANGES` with a value in its range, or `bias.TOKEN` with what is added."""
 
-    name = "name=value"
+    what = "way to pick tokens"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, float]:
-        """Read the name and the value."""
-        from adrenoc.base.text.spelling import did_you_mean
+    def _known(self) -> Mapping[str, str]:
+        return dict.fromkeys((*_NAMES, f"{_BIAS}TOKEN"), "")
 
-        if isinstance(value, tuple):
-            return value
-        name, _, text = value.partition("=")
-        name = name.replace("-", "_")
-        token = name.removeprefix(_BIAS)
-        if name not in _NAMES and not (name.startswith(_BIAS) and token.isdecimal()):
-            self.fail(
-                f"{name!r} says nothing of tokens{did_you_mean(name, _NAMES)}, expected "
-                f"{', '.join(_NAMES)} or {_BIAS}TOKEN",
-                param,
-                ctx,
-            )
+    def _knows(self, name: str) -> bool:
+        return name in _NAMES or (name.startswith(_BIAS) and name.removeprefix(_BIAS).isdecimal())
+
+    def _read(self, name: str, text: str) -> float:
         least, most = RANGES.get(name, (-1e30, 1e30))
         kind = int if name == "top_k" else float
         try:
@@ -50,11 +39,11 @@ class SampleParam(NamedParam):
         except ValueError:
             number = float("nan")
         if not least <= number <= most:
-            self.fail(f"{name} is {text!r}, expected {least:g} to {most:g}", param, ctx)
-        return name, number
+            raise click.BadParameter(f"{name} is {text!r}, expected {least:g} to {most:g}")
+        return number
 
     def list_names(self) -> Iterable[tuple[str, str]]:
-        """List all names; help of the option says what they are for."""
+        """List what a value begins with."""
         return ((start, "") for start in (*(f"{name}=" for name in _NAMES), _BIAS))
 
 

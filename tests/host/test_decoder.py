@@ -148,7 +148,7 @@ def test_the_commands(qwen: tuple[Path, Bundle], tmp_path: Path) -> None:
         (["--prompt-ids", "3", "--sample", "top_k=4"], "--temperature above 0"),
         (["--prompt-ids", "3", "--sample", "topk=4"], 'did you mean "top_k"?'),
         (["--prompt-ids", "3", "--sample", "top_k=1.5"], "top_k is '1.5', expected 0 to"),
-        (["--prompt-ids", "3", "--sample", "bias.x=1"], "says nothing of tokens"),
+        (["--prompt-ids", "3", "--sample", "bias.x=1"], "is no way to pick tokens"),
         (["--prompt-ids", "3", "--sample", "bias.5000=1"], "expected 0 to 96"),
         (["--prompt-ids", "3", "--temperature", "1", "--check", str(model)], "--temperature"),
     ):

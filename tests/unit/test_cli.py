@@ -217,6 +217,10 @@ def test_targets_and_presets(capsys: pytest.CaptureFixture[str]) -> None:
         (["compile"], 2, "missing argument"),
         (["complie"], 2, "no such command 'complie'"),
         (["run", "x", "--repeat", "0"], 2, "0 is not in the range"),
+        (["check", "x", "--limit", "copys=1"], 2, "'copys' is no limit (did you mean"),
+        (["check", "x", "--limit", "copies=1.5"], 2, "copies is '1.5', expected a whole number"),
+        (["check", "x", "--set", "winograd"], 2, "'winograd' has no value, expected winograd="),
+        (["run", "x", "--sample", "top-k"], 2, "'top-k' has no value, expected top-k="),
     ],
 )
 def test_bad_input_is_one_sentence_and_a_code(

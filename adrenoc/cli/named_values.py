@@ -1,0 +1,112 @@
+"""Options of the form NAME=VALUE whose names are ours: `--set`, `--limit` (and `--sample`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+from adrenoc.cli.model_params import NamedParam
+from adrenoc.cli.records import option
+
+
+class NamedValueParam(NamedParam):
+    """`NAME=VALUE` of names that are listed; `-` and `_` in them are the same."""
+
+    name = "name=value"
+    what = "name"
+    """What each name is, for refusals."""
+
+    def _known(self) -> Mapping[str, str]:
+        """Return each name as it is typed, and what it stands for."""
+        raise NotImplementedError
+
+    def _knows(self, name: str) -> bool:
+        """Return whether a name, with `_` in it, is one of them."""
+        return name in {typed.replace("-", "_") for typed in self._known()}
+
+    def _read(self, name: str, text: str) -> Any:
+        """Read the value of a known name.
+
+        Raises:
+            click.BadParameter: the name takes no such value.
+        """
+        raise NotImplementedError
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Any]:
+        """Read the name, as a field has it, and the value."""
+        from adrenoc.base.text.spelling import did_you_mean
+
+        if isinstance(value, tuple):
+            return value
+        typed, equals, text = value.partition("=")
+        name, known = typed.replace("-", "_"), [*self._known()]
+        if not self._knows(name):
+            said = f"{typed!r} is no {self.what}{did_you_mean(typed, known)}, expected "
+            self.fail(said + ", ".join(known), param, ctx)
+        if not equals:
+            self.fail(f"{value!r} has no value, expected {typed}=VALUE", param, ctx)
+        return name, self._read(name, text)
+
+    def list_names(self) -> Iterable[tuple[str, str]]:
+        """List what a value begins with, and what it stands for."""
+        return ((f"{name}=", text) for name, text in self._known().items())
+
+
+class SettingParam(NamedValueParam):
+    """Options of a compilation that presets set too; values are checked with the others."""
+
+    what = "setting here"
+
+    def __init__(self, *names: str) -> None:
+        """Take all of `adrenoc.ir.options.SETTINGS`, or those `names`."""
+        self._names = names
+
+    def _known(self) -> Mapping[str, str]:
+        from adrenoc.ir.options import SETTINGS
+
+        return {name: SETTINGS[name] for name in self._names or SETTINGS}
+
+    def _read(self, name: str, text: str) -> Any:
+        from adrenoc.ir.options import read_setting
+
+        return read_setting(name, text)
+
+
+class LimitParam(NamedValueParam):
+    """Numbers from 0 on: whole ones for `names` that count."""
+
+    what = "limit"
+
+    def __init__(self, names: Mapping[str, bool]) -> None:
+        self._names = names
+
+    def _known(self) -> Mapping[str, str]:
+        return dict.fromkeys(self._names, "")
+
+    def _read(self, name: str, text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        typed = name.replace("_", "-")
+        if not (number >= 0 and math.isfinite(number)) or (self._names[typed] and number % 1):
+            kind = "a whole number" if self._names[typed] else "a number"
+            raise click.BadParameter(f"{typed} is {text!r}, expected {kind} from 0 on")
+        return int(number) if self._names[typed] else number
+
+
+def limit_option(names: Mapping[str, bool], text: str) -> Any:
+    """Declare a field of limits, each given once by its name, with whether it counts."""
+    return option(
+        "--limit",
+        type=LimitParam(names),
+        multiple=True,
+        metavar="NAME=N",
+        help=f"{text}; repeat it for more.  NAME is one of {', '.join(names)}.",
+        callback=lambda _ctx, _param, limits: dict(limits),
+    )
