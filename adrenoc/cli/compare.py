@@ -52,9 +52,7 @@ def _show(diff: RunDiff) -> None:
         console.print_fields([("middle half", f"{shown[0]} before, {shown[1]} after")])
     if diff.kernels:
         console.blank()
-        _print_times(diff.kernels[:_TOP])
-        if len(diff.kernels) > _TOP:
-            console.print_fields([(f"and {len(diff.kernels) - _TOP} more", "(--json lists all)")])
+        _print_times(diff.kernels)
     console.blank()
     if diff.verdict == OPEN:
         console.print_fields([("no verdict", diff.reason)])
@@ -75,4 +73,4 @@ def _print_times(changes: tuple[TimeChange, ...]) -> None:
         shown = ["" if time_ms is None else console.ms(time_ms) for time_ms in times]
         rows.append((change.name, *shown, show_growth(*times)))
     columns = ("", "before", "after", "change")
-    console.print_table(columns, rows, right=columns[1:])
+    console.print_table(columns, rows, right=columns[1:], most=_TOP)

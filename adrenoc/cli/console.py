@@ -189,12 +189,22 @@ def print_progress(name: str, told: str) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    most: int | None = None,
+    others: str = "--json lists all",
 ) -> None:
-    """Print a table, or a list where it is too narrow; `right` names the columns of numbers."""
-    console = _console(err=False)
+    """Print a table, or a list where it is too narrow; `right` names the columns of numbers.
+
+    Of more than `most` rows the first are printed, and how many there are; `others` has the rest.
+    """
+    console, listed = _console(err=False), [*rows]
     width, may_list = console.width, console.is_terminal
-    _print(make_table(columns, [*rows], right=right, width=width, may_list=may_list))
+    _print(make_table(columns, listed[:most], right=right, width=width, may_list=may_list))
+    if most is not None and len(listed) > most:
+        print_fields([(f"and {len(listed) - most} more", f"({others})")])
 
 
 def show_table(shown: ResultTable) -> None:

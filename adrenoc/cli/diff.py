@@ -201,6 +201,4 @@ def _print_some(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     if not rows:
         return
     console.blank()
-    console.print_table(columns, rows[:_TOP])
-    if len(rows) > _TOP:
-        console.print_fields([(f"and {len(rows) - _TOP} more", "(--html and --json list them)")])
+    console.print_table(columns, rows, most=_TOP, others="--html and --json list them")

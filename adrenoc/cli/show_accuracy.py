@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.cli import console
+
 if TYPE_CHECKING:
     from adrenoc.check.accuracy.result import (
         AccuracyReport,
@@ -31,8 +33,6 @@ def finite(value: Any) -> Any:
 
 def floor_text(floor: Floor) -> str:
     """Tell what ideal rounding alone gives, and how the kernels compare with it."""
-    from adrenoc.cli import console
-
     tensors = console.count_of(floor.tensors, "tensor")
     if math.isinf(floor.float32_error):
         return (
@@ -55,8 +55,6 @@ def floor_text(floor: Floor) -> str:
 
 def count_samples(report: AccuracyReport) -> str:
     """Tell on what a model was examined."""
-    from adrenoc.cli import console
-
     if report.passage:
         return f"{console.count_of(report.samples, 'token')} ({report.passage})"
     return f"{console.count_of(report.samples, 'set')} of inputs: {report.inputs}"
@@ -76,7 +74,6 @@ def list_score(score: TokenScore | None) -> list[tuple[str, str]]:
 def show_decoder_layers(found: PresetAccuracy) -> None:
     """Show what enters by each layer of a decoder; nothing of other models."""
     from adrenoc.check.accuracy.decoder_layers import list_decoder_layers
-    from adrenoc.cli import console
 
     shown = list_decoder_layers(found.layers)
     if shown.rows:
@@ -86,8 +83,6 @@ def show_decoder_layers(found: PresetAccuracy) -> None:
 
 def show_remedy(found: PresetAccuracy, tolerance: float) -> None:
     """Show the floor of a preset, and where it is off, the tensors that have to be in float32."""
-    from adrenoc.cli import console
-
     fields = [*list_score(found.score), ("floor", floor_text(found.floor))]
     remedy = found.remedy
     if found.scales:
@@ -109,8 +104,6 @@ def show_remedy(found: PresetAccuracy, tolerance: float) -> None:
 
 
 def _list_remedy(remedy: Remedy) -> list[tuple[str, str]]:
-    from adrenoc.cli import console
-
     names, cost = remedy.float32_tensors, remedy.cost
     count = console.count_of(len(names), "tensor")
     size = "none of them can be left out" if remedy.is_minimal else "--effort ended the search"
@@ -132,8 +125,6 @@ def _list_remedy(remedy: Remedy) -> list[tuple[str, str]]:
 
 def show_plan(plan: AccuracyReport) -> None:
     """Show what `compile --accuracy` took."""
-    from adrenoc.cli import console
-
     (found,) = plan.presets
     error = found.error if found.remedy is None else found.remedy.error_after
     why = f", {found.accepted_as}" if found.accepted_as else ""

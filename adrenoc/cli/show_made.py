@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from adrenoc.base.decision import ASSUMED
 from adrenoc.base.text.spelling import list_first, quote_word
+from adrenoc.cli import console
 
 if TYPE_CHECKING:
     from adrenoc.bundle.manifest import Manifest
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 def show_options(resolved: ResolvedOptions) -> None:
     """Show each option, its value, and what set it."""
-    from adrenoc.cli import console
-
     console.print_table(
         ("option", "value", "set by"),
         [(name, _format_value(value), origin) for name, value, origin in resolved.explain()],
@@ -26,8 +25,6 @@ def show_options(resolved: ResolvedOptions) -> None:
 
 
 def _show_decisions(decisions: list[dict[str, str]]) -> None:
-    from adrenoc.cli import console
-
     console.blank()
     console.print_table(
         ("stage", "subject", "decision", "reason"),
@@ -37,8 +34,6 @@ def _show_decisions(decisions: list[dict[str, str]]) -> None:
 
 def show_made(made: Made, *, explain: bool) -> None:
     """Show where the bundle lies, what became of the model, and on request each choice."""
-    from adrenoc.cli import console
-
     if explain:
         _show_decisions(made.decisions)
     manifest = made.manifest
@@ -77,8 +72,6 @@ def show_made(made: Made, *, explain: bool) -> None:
 
 def _regions(manifest: Manifest) -> str:
     """Tell `, 65 in 2 regions of OpenCL ML`, or nothing."""
-    from adrenoc.cli import console
-
     if not manifest.regions:
         return ""
     operators = sum(len(region.operators) for region in manifest.regions)
@@ -132,8 +125,6 @@ def _states(manifest: Manifest) -> list[tuple[str, str]]:
 
 def list_assumed(decisions: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
     """List what was assumed, of what, and how to say otherwise."""
-    from adrenoc.cli import console
-
     return [
         (
             ASSUMED,

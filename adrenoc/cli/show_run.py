@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from adrenoc.cli import console
+
 if TYPE_CHECKING:
     from adrenoc.bundle.bundle import Bundle
     from adrenoc.device.compare import CheckResult
@@ -50,7 +52,6 @@ def run_to_json(result: RunResult, checked: CheckResult | None) -> dict[str, obj
 def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> None:
     """Show a result to people."""
     from adrenoc.bundle.talk import how_to_talk, is_decoder
-    from adrenoc.cli import console
 
     times = result.times
     held = result.memory_bytes
@@ -97,8 +98,6 @@ def show_run(bundle: Bundle, result: RunResult, checked: CheckResult | None) -> 
 
 def _show_check(checked: CheckResult) -> None:
     """Show the errors; beyond the tolerance those of the reference against itself, too."""
-    from adrenoc.cli import console
-
     figures: tuple[str, ...] = ("max error", "of the range", "RMSE", "cosine")
     rows: list[tuple[str, ...]] = [
         (
@@ -130,8 +129,6 @@ def _show_check(checked: CheckResult) -> None:
 
 
 def _show_circumstances(result: RunResult) -> None:
-    from adrenoc.cli import console
-
     fields = []
     if (run := result.sustained) is not None:
         shown = (console.ms(run.p50_ms), console.ms(run.begin_p50_ms), console.ms(run.end_p50_ms))
@@ -174,8 +171,6 @@ def _copies(region: RegionRun) -> str:
 
 
 def _show_regions(result: RunResult) -> None:
-    from adrenoc.cli import console
-
     console.blank()
     console.print_table(
         ("region", "runs by", "operators", "copies", "memory", "CLML", "textures", "note"),
@@ -197,8 +192,6 @@ def _show_regions(result: RunResult) -> None:
 
 
 def _show_kernels(result: RunResult) -> None:
-    from adrenoc.cli import console
-
     whole_ms = sum(kernel.time_ms for kernel in result.kernels)
     console.blank()
     console.print_table(
@@ -210,21 +203,16 @@ def _show_kernels(result: RunResult) -> None:
                 console.ms(kernel.time_ms),
                 f"{kernel.time_ms / whole_ms:.1%}" if whole_ms else "",
             )
-            for kernel in result.kernels[:_SHOWN_KERNELS]
+            for kernel in result.kernels
         ],
         right=("calls", "time", "share"),
+        most=_SHOWN_KERNELS,
     )
-    hidden = len(result.kernels) - _SHOWN_KERNELS
-    if hidden > 0:
-        console.print_fields([(f"and {hidden} more", "(--json lists all)")])
 
 
 def _show_nodes(result: RunResult) -> None:
-    from adrenoc.cli import console
-
     whole_ms = sum(node.time_ms for node in result.nodes)
     longest = sorted(result.nodes, key=lambda node: -node.time_ms)
-    shares = [node.of_roofline for node in longest[:_SHOWN_KERNELS]]
     console.blank()
     console.print_table(
         ("node", "kernel", "time", "share", "GFLOPS", "GB/s", "of roofline"),
@@ -236,12 +224,10 @@ def _show_nodes(result: RunResult) -> None:
                 f"{node.time_ms / whole_ms:.1%}" if whole_ms else "",
                 f"{node.gflops:.1f}",
                 f"{node.gb_per_s:.1f}",
-                "" if share is None else f"{share:.1%}",
+                "" if node.of_roofline is None else f"{node.of_roofline:.1%}",
             )
-            for node, share in zip(longest, shares, strict=False)
+            for node in longest
         ],
         right=("time", "share", "GFLOPS", "GB/s", "of roofline"),
+        most=_SHOWN_KERNELS,
     )
-    hidden = len(result.nodes) - _SHOWN_KERNELS
-    if hidden > 0:
-        console.print_fields([(f"and {hidden} more", "(--json lists all)")])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adrenoc.cli import console
+from adrenoc.cli.show_accuracy import list_score
+
 if TYPE_CHECKING:
     from adrenoc.check.source.compare import SourceReport
 
@@ -13,9 +16,6 @@ _WORST = 12
 
 def show_source(report: SourceReport, mended: Path | None) -> None:
     """Show how far a decoder is from its source, and what was mended."""
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import list_score
-
     console.blank()
     about = f"{console.count_of(report.score.tokens, 'token')} ({report.passage})"
     console.print_title(f"{report.model} beside {report.source}", about)
@@ -46,9 +46,6 @@ def show_source(report: SourceReport, mended: Path | None) -> None:
 
 
 def _show_mended(report: SourceReport, path: Path | None, is_within: bool) -> None:
-    from adrenoc.cli import console
-    from adrenoc.cli.show_accuracy import list_score
-
     if is_within:
         return
     if path is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from adrenoc.cli import console
+
 if TYPE_CHECKING:
     from adrenoc.lab.calibrate.validate.fit import Fit
     from adrenoc.lab.calibrate.validate.session import Validation
@@ -11,8 +13,6 @@ if TYPE_CHECKING:
 
 def say_layer(layer: str, said: str) -> None:
     """Print a line for a layer that has ended."""
-    from adrenoc.cli import console
-
     console.print_fields([(layer, said)])
 
 
@@ -44,7 +44,6 @@ def validation_to_json(done: Validation) -> dict[str, Any]:
 
 def show_validation(done: Validation) -> None:
     """Show tables of families and of joins, and the sums."""
-    from adrenoc.cli import console
     from adrenoc.lab.calibrate.validate.findings import noise_of, overall, share_right
     from adrenoc.lab.calibrate.validate.tables import list_families, list_joins
 
@@ -85,8 +84,6 @@ def fit_to_json(done: Fit) -> dict[str, Any]:
 
 def show_fit(done: Fit) -> None:
     """Show regret before and after, and what was changed."""
-    from adrenoc.cli import console
-
     console.blank()
     console.print_title("fitted", "to two thirds of the layers; the others are kept out")
     if done.changed:
