@@ -78,7 +78,10 @@ def test_a_signature_is_compiled(tmp_path: Path, key: str) -> None:
 
 def test_the_first_is_told(tmp_path: Path) -> None:
     model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
-    line = "the signature 'double', double: the file has others: 'triple'; --set signature=triple"
+    line = (
+        "assumed the first graph's signature, double: the file has others: 'triple'; "
+        "--set signature=triple"
+    )
     for words in (
         ("compile", str(model), "--device", "host", "-o", str(bundle)),
         ("inspect", str(bundle)),

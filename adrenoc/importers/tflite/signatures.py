@@ -52,7 +52,9 @@ def tell_signature(file: TFLiteFile, key: str) -> list[Decision]:
     return [
         Decision(
             subject=name,
-            taken=f"took the signature '{key}'" if key else f"{ASSUMED} the signature '{name}'",
+            taken=f"took the signature '{key}'"
+            if key
+            else f"{ASSUMED} the first graph's signature",
             reason=f"the file has others: {listed}; --set signature={others[0]} takes it",
         )
     ]
