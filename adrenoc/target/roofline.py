@@ -13,10 +13,11 @@ and so does the gap between two kernels: what the target has for it (`launch_us`
 the floor, as `adrenoc check` does.
 
 One rule for both models of time in the house: nothing is chosen by floors.  Choices are made by the
-estimates of schedules (`adrenoc/rules/`), which hold every bound above at the same rates, DRAM's of
-the planes between Winograd's three kernels among them, and add registers, waits and launches.  The
-floor of the way that is not chosen may be the lower one: no schedule of a direct 3x3 convolution
-comes near its own, while one of Winograd's that waits for DRAM is at it.
+estimates of schedules (`adrenoc/kernels/families/`), which hold every bound above at the same
+rates, DRAM's of the planes between Winograd's three kernels among them, and add registers, waits
+and launches.  The floor of the way that is not chosen may be the lower one: no schedule of a direct
+3x3 convolution comes near its own, while one of Winograd's that waits for DRAM is at it.
+
 A rate that the target's file does not state leaves its bound out, and `missing` names it.
 """
 
