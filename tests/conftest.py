@@ -31,12 +31,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run on this driver of the system, a file of /etc/OpenCL/vendors, such as pocl",
     )
     parser.addoption(
-        "--few",
-        action="store_true",
-        help="of each operator's test (the marker `operator`) the first and the last case of "
-        "presets that are nightly; with --opencl, of fp32 alone",
-    )
-    parser.addoption(
         "--optimised", action="store_true", help="drivers optimise the kernels of all tests"
     )
     parser.addoption(

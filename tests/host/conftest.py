@@ -23,37 +23,16 @@ _NIGHTLY = ("fp16", "buffer")
 """
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark presets as nightly; leave out what `--few` does."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark presets as nightly."""
     for item in items:
         if item.path.parent.name == "host" and _preset(item) in _NIGHTLY:
             item.add_marker(pytest.mark.nightly)
-    if config.getoption("--few"):
-        kept = _few_of_each(items, has_halves=not config.getoption("--opencl"))
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = [item for item in items if item in kept]
 
 
 def _preset(item: pytest.Item) -> Any:
     """Return the preset that a case compiles with, where it is one of its parameters."""
     return item.callspec.params.get("preset") if hasattr(item, "callspec") else None
-
-
-def _few_of_each(items: list[pytest.Item], *, has_halves: bool) -> set[pytest.Item]:
-    """Take of each operator's test the first and the last case in nightly presets, of others all.
-
-    Without halves, as PoCL is, they are the first and the last in floats alone.
-    """
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        key, preset = item.nodeid, _preset(item)
-        if item.get_closest_marker("operator"):
-            if not has_halves and preset not in (None, "fp32"):
-                continue
-            if not has_halves or preset in _NIGHTLY:
-                key = f"{item.nodeid.split('[')[0]} in {preset}"
-        cases.setdefault(key, []).append(item)
-    return {case for alike in cases.values() for case in (alike[0], alike[-1])}
 
 
 @pytest.fixture(autouse=True)

@@ -74,6 +74,7 @@ def run(*words: Any) -> Any:
     return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("halves")
 def test_a_layer_that_overflows_is_found_and_mended(device: Any, tmp_path: Path) -> None:
     model = write_decoder(tmp_path, SHAPE)
@@ -110,6 +111,7 @@ def test_logits_that_are_no_numbers_are_told(
             list(decoder.generate(2, Wish(most=8, sampling=sampling)))
 
 
+@pytest.mark.nightly
 def test_a_wrong_layer_is_found(
     device: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ def _perplexity(logits: np.ndarray, tokens: tuple[int, ...]) -> float:
     return float(np.prod(chosen) ** (-1 / len(chosen)))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("halves")
 def test_what_enters_is_told_by_what_is_rounded(device: Any, tmp_path: Path) -> None:
     (found,) = examine(write_decoder(tmp_path, SHAPE)).presets
@@ -295,6 +298,7 @@ def test_a_policy_may_name_every_tensor(device: Any, tmp_path: Path, shape: Deco
     assert told.exit_code == 0, told.output
 
 
+@pytest.mark.nightly
 def test_a_text(device: Any, tmp_path: Path) -> None:
     model = write_decoder(tmp_path, SHAPE)
     text = tmp_path / "text.txt"

@@ -61,7 +61,7 @@ def whole(made: tuple[Path, Bundle]) -> tuple[list[int], list[np.ndarray]]:
         return found
 
 
-@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+@pytest.mark.parametrize("preset", [pytest.param("fp32", marks=pytest.mark.nightly), "mixed"])
 def test_tokens_are_the_references(
     made: tuple[Path, Bundle], whole: tuple[list[int], list[np.ndarray]], preset: str
 ) -> None:
@@ -171,7 +171,7 @@ LINEAR = DecoderShape(
 )
 
 
-@pytest.mark.parametrize("preset", ["fp32", "mixed"])
+@pytest.mark.parametrize("preset", [pytest.param("fp32", marks=pytest.mark.nightly), "mixed"])
 def test_linear_attention_beside_caches(device: Any, tmp_path: Path, preset: str) -> None:
     model = write_decoder(tmp_path, LINEAR)
     bundle, decisions = make_decoder_bundle(model, preset)
@@ -209,6 +209,7 @@ def leave_out_mask(model: Path) -> None:
     onnx.save(proto, model)
 
 
+@pytest.mark.nightly
 def test_a_decoder_that_keeps_no_token_has_no_end(device: Any, tmp_path: Path) -> None:
     model = write_decoder(tmp_path, DecoderShape(layers=1, context=20, conv_taps=3, seed=2))
     leave_out_mask(model)

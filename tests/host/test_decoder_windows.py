@@ -72,6 +72,7 @@ def test_halves(device: Any, made: tuple[Path, Bundle]) -> None:
     check_tokens(made[0], PROMPT, tokens, rows, tolerance=1e-2).raise_if_failed()
 
 
+@pytest.mark.nightly
 def test_loop_nests(
     made: tuple[Path, Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,7 +166,7 @@ def test_attention_over_a_cache(device: Any, preset: str, names: Iterable[str]) 
 
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("parts", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_parts_of_the_rows(
     device: Any, monkeypatch: pytest.MonkeyPatch, preset: str, parts: int
 ) -> None:

@@ -34,6 +34,7 @@ def traces(device: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return Path(ran), Path(compiled)
 
 
+@pytest.mark.nightly
 def test_a_run(traces: tuple[Path, Path], tmp_path: Path) -> None:
     queries = {"complaints": COMPLAINTS, "slices": SLICES, "tracks": TRACKS}
     told = ask_perfetto(traces[0], queries, tmp_path)

@@ -89,6 +89,7 @@ def test_a_work_group_that_is_too_large(order: str, said: str, layer: Path, tmp_
     assert ("DEVICE+device.json" in done.stderr) == bool(said)
 
 
+@pytest.mark.nightly
 def test_a_kernel_that_is_miscompiled(layer: Path, tmp_path: Path) -> None:
     request = _request("softmax: along channels", "conv2d: 1x1, 5")
     with misbehaving(layer, "edit|^softmax|exp(|exp2("):

@@ -30,6 +30,7 @@ class Made:
     inputs: tuple[object, ...] = field(default=())
 
 
+@pytest.mark.nightly
 def test_what_a_bucket_was_packed_of_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     constants: list[weakref.ref[np.ndarray]] = []
     packed: list[weakref.ref[np.ndarray]] = []

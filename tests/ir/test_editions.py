@@ -58,6 +58,7 @@ def many(model: Path) -> Bundle:
     return _compile(model, "many", "--device", "adreno:660,adreno:750", "--shape", "x:1|2,8,28,28")
 
 
+@pytest.mark.nightly
 def test_an_asset_pack_has_a_part_for_each_gpu(many: Bundle, model: Path, tmp_path: Path) -> None:
     split = write_asset_pack([many], tmp_path)
     assert split.decisions == ()

@@ -79,6 +79,7 @@ def test_work_grows_with_the_length(name: str, tmp_path: Path) -> None:
     assert many <= limit, f"{SHORT} operators take {few} calls, {LONG} more than {limit:.0f}"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["Relu", "RELU chain"])
 def test_two_thousand_operators_need_no_deep_stack(name: str, tmp_path: Path) -> None:
     planning(chains.write_chain(tmp_path, name, 2000))()

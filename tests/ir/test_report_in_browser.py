@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from adrenoc.bundle.manifest import RegionInfo
 from adrenoc.check.report.page import write_page
 from tests.browsers import find_browser
@@ -40,6 +42,7 @@ REGION = RegionInfo(
 )
 
 
+@pytest.mark.nightly
 def test_the_page_draws_1500_nodes_in_a_browser(tmp_path: Path) -> None:
     browser = find_browser()
     names = [f"tensor_{i}" for i in range(1500)]

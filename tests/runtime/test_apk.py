@@ -67,6 +67,7 @@ def _run(*command: object) -> None:
     subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=WAIT_S)
 
 
+@pytest.mark.nightly
 def test_the_sample_as_an_app(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The doctor reads what aapt writes, and finds what is left out."""
     written = (sources / "sample/app/src/main/AndroidManifest.xml").read_text()

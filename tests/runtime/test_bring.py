@@ -62,6 +62,7 @@ def _move(dtype: str, outputs: int) -> Move:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("outputs", [2, 3, 4])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_filters_are_transformed_in_the_same_bits(

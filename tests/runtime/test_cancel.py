@@ -56,6 +56,7 @@ def test_calls_end_soon_and_leave_the_model_right(
     assert told["cancelled_ms"] < told["whole_ms"]
 
 
+@pytest.mark.nightly
 def test_code_for_the_cpu_ends_too(
     runtime: Runtime, opencl: str, execute: Execute, work: Path, tmp_path: Path
 ) -> None:

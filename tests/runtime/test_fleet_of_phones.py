@@ -26,6 +26,7 @@ def _has_begun(port: int, serial: str) -> bool:
     return any(phone == serial and "adrenoc_rpc" in command for phone, command in asked)
 
 
+@pytest.mark.nightly
 def test_a_phone_leaves_and_comes_back(
     runtime: Runtime, opencl: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

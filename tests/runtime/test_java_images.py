@@ -114,6 +114,7 @@ def _camera_picture(rng: np.random.Generator, folder: Path) -> np.ndarray:
     return np.clip(np.stack(colours, axis=-1), 0, 255)
 
 
+@pytest.mark.nightly
 def test_pictures_become_tensors(jvm: Jvm, tmp_path: Path) -> None:
     rng = np.random.default_rng(11)
     camera = _camera_picture(rng, tmp_path)

@@ -53,6 +53,7 @@ def kotlin(jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Jvm:
     return replace(jvm, class_path=os.pathsep.join((path, str(classes))))
 
 
+@pytest.mark.nightly
 def test_runs_that_are_cancelled(kotlin: Jvm, long_chain: Bundle, opencl: str) -> None:
     kotlin.run("ComputesKt", opencl, long_chain.path)
 

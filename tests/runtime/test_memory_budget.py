@@ -25,6 +25,7 @@ def decoder(device: Any, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return make_decoder_bundle(model, "fp32")[0]
 
 
+@pytest.mark.nightly
 def test_models_within_a_budget(
     runtime: Runtime,
     bundle: Bundle,

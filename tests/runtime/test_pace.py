@@ -38,6 +38,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return open_bundle(output)
 
 
+@pytest.mark.nightly
 def test_runs_in_pieces_and_pauses(
     runtime: Runtime,
     chain: Bundle,

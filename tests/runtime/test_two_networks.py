@@ -14,6 +14,7 @@ from adrenoc.native.android.runtime_build import Runtime
 _OWN = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
 
 
+@pytest.mark.nightly
 def test_an_attack_from_another_machine_fails(runtime: Runtime) -> None:
     pytest.importorskip("tornado", reason="pip install '.[tune]'")
     if shutil.which("ip") is None or subprocess.run([*_OWN, "true"], check=False).returncode:

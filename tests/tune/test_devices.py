@@ -103,6 +103,7 @@ def test_wrong_and_unstable_kernels_are_found(
     assert found[3][0] is Status.OK
 
 
+@pytest.mark.nightly
 def test_a_hanging_kernel_costs_itself(
     plan: TunePlan, place: RemoteAddress, tmp_path: Path
 ) -> None:

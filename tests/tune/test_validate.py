@@ -389,6 +389,7 @@ def ran(found: Validation, device: PlantedDevice, cost: Cost) -> Confirmed:
     )
 
 
+@pytest.mark.nightly
 def test_a_fit_is_confirmed_by_what_it_chooses_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = replace_values(TARGET.cost, {("depthwise", "texel_slots"): 56.0})
     only = ("depthwise", "1x1 256", "1x1 32")
@@ -462,6 +463,7 @@ def test_a_threshold_moves_to_where_decisions_are_right() -> None:
     assert best_threshold([(join_of_ratio(2.0), 0.9)], 1.1) == 0.9
 
 
+@pytest.mark.nightly
 def test_a_threshold_that_is_wrong_where_it_was_not_fitted_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

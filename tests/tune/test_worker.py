@@ -129,8 +129,11 @@ def test_many_trials_share_a_session(monkeypatch: pytest.MonkeyPatch, is_cpu: bo
     assert set(device.measured.values()) == {1}
 
 
-@pytest.mark.parametrize("is_cpu", [False, True])
-@pytest.mark.parametrize("victim", [1, 5, 12])
+@pytest.mark.parametrize("is_cpu", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "victim",
+    [pytest.param(1, marks=pytest.mark.nightly), 5, pytest.param(12, marks=pytest.mark.nightly)],
+)
 def test_a_crash_is_the_fault_of_the_one_that_was_measured(
     monkeypatch: pytest.MonkeyPatch, is_cpu: bool, victim: int
 ) -> None:
@@ -139,7 +142,7 @@ def test_a_crash_is_the_fault_of_the_one_that_was_measured(
     assert device.sessions == (1 if victim == 12 else 2)
 
 
-@pytest.mark.parametrize("is_cpu", [False, True])
+@pytest.mark.parametrize("is_cpu", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_compiler_that_dies_is_found_one_by_one(
     monkeypatch: pytest.MonkeyPatch, is_cpu: bool
 ) -> None:
