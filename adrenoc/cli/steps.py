@@ -237,21 +237,21 @@ def _draw_trials(model: Path, bundle: Bundle, count: int | None, *, seed: int) -
     from adrenoc.bundle.buckets import specs_for
     from adrenoc.check.trial_inputs import FORMS, draw_trials
 
-    specs = specs_for(bundle, {})
+    held = set(bundle.manifest.states)
+    every = specs_for(bundle, {})
+    specs = [spec for spec in every if spec.name not in held]
     trials = draw_trials(model, specs, seed=seed)
     if count is None:
         each, forms, fed = list(trials.sets), FORMS[: len(trials.sets)], trials.said
     else:
         at = [step * len(trials.sets) // count for step in range(count)]
+        states = {s.name: np.zeros(s.shape, s.dtype) for s in every if s.name in held}
         each = [
-            draw_trials(model, specs, seed=seed + step).sets[number]
+            draw_trials(model, specs, seed=seed + step).sets[number].add(states)
             for step, number in enumerate(at)
         ]
-        for name in bundle.manifest.states:
-            for inputs in each:
-                inputs[name] = np.zeros_like(inputs[name])
         forms = tuple(FORMS[number] for number in at)
-        fed = f"{count} steps from states of zeros on, of {trials.said}"
+        fed = f"{count} steps, from states of zeros on, of {trials.said}"
     kept = tuple(bundle.kept_states)
     return Steps(
         first=each[0], later=tuple(each[1:]), settings={}, states=kept, fed=fed, forms=forms

@@ -182,7 +182,7 @@ def test_a_check_steps_without_being_asked(device: Any, tmp_path: Path) -> None:
     ran = invoke("run", bundle, "--check", model, "--save", saved)
     assert ran.exit_code == 0, ran.output
     said = " ".join(ran.output.split())
-    assert "32 steps from states of zeros on, of four sets of random numbers" in said
+    assert "32 steps, from states of zeros on, of four sets of random numbers: usual" in said
     assert np.load(saved)["y"].shape == (1, 8)
     wrong = invoke("run", bundle, "--check", other, "--json")
     assert wrong.exit_code == 23, wrong.output

@@ -121,6 +121,22 @@ def test_variables_go_from_run_to_run(tmp_path: Path, kind: str, is_read_late: b
     assert np.ptp(ours.astype(np.float64)) > 10
 
 
+def test_what_is_computed_of_variables_is_examined(tmp_path: Path) -> None:
+    """LiteRT tells of no variable, so that what a run leaves in one has nothing beside it."""
+    model = write_window(tmp_path / "m.tflite", *KINDS["quanta of other numbers"])
+    words = ["check-accuracy", str(model), "--device", "host", "--json"]
+    examined = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert examined.exit_code == 0, examined.output
+    assert "sparse rows, from states of zeros" in examined.stdout
+    bundle = compile_host(model, tmp_path / "m.adrenoc")
+    words = ["run", str(bundle), "--check", str(model), "--rounding-floor", "--json"]
+    ran = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    told = json.loads(ran.stdout)
+    assert "rounding_floor" in told
+    assert told["check"]["inputs"].startswith("32 steps, from states of zeros on, of four sets")
+
+
 def test_a_variable_may_be_taken_and_given(tmp_path: Path) -> None:
     model = write_window(tmp_path / "m.tflite", *KINDS["floats"])
     bundle = compile_host(model, tmp_path / "m.adrenoc", "--state", "none")

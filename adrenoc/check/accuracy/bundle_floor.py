@@ -49,9 +49,6 @@ def floor_of_bundle(
         entry=Entry(fixed=options.fixed, signature=options.signature),
     )
     sample = sample_of(bench, model, inputs, expected)
-    seen = {
-        tensor: outputs[spec.name]
-        for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)
-    }
+    seen = {tensor: outputs[name] for tensor, name in sample.names.items()}
     stored = bench.find_halves(options.preset, options.float32_tensors)
     return Judge(bench, [sample]).measure_floor(deviation([seen], [sample.expected]), stored)

@@ -87,6 +87,7 @@ def take_samples(
         given, said = [*trials.sets], trials.said
     settings = read_fixed_inputs(model, bench.entry.fixed, bench.entry.signature)
     firsts = [past for past, _ in read_signature(model, bench.entry.signature).variables]
+    said += ", from states of zeros" if firsts else ""
     given = [
         inputs.add({**settings, **{name: np.zeros_like(inputs[name]) for name in firsts}})
         for inputs in given
@@ -106,10 +107,12 @@ def take_samples(
 
 
 def sample_of(bench: Bench, model: Path, inputs: Arrays, outputs: Arrays) -> Sample:
-    """A sample from inputs and outputs by the model's names."""
-    names = {
-        tensor: spec.name for tensor, spec in zip(bench.graph.outputs, bench.outputs, strict=True)
-    }
+    """A sample from inputs and outputs by the model's names.
+
+    States that the model's own runtime keeps to itself, as variables, are none of its outputs.
+    """
+    every = zip(bench.graph.outputs, bench.outputs, strict=True)
+    names = {tensor: spec.name for tensor, spec in every if spec.name in outputs}
     return Sample(
         named=inputs,
         inputs=bench.rename_inputs(inputs),
