@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from adrenoc.base.errors import OptionError
+from adrenoc.base.errors import OptionError, ShapeError
+from adrenoc.base.files.spill import LEAST_BYTES
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import cli, main
 
@@ -98,6 +99,40 @@ def test_an_if_on_an_input_names_the_option(
     model = write_rates(tmp_path / "m.onnx")
     assert main(["compile", str(model)]) != 0
     assert "--fix sr=16000 decides it" in capfd.readouterr().err
+
+
+def test_an_if_on_what_weights_make_is_no_setting(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Large weights lie apart from the file that is read; what many numbers decide is no option."""
+
+    def branch(operator: str) -> onnx.GraphProto:
+        made = [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
+        return helper.make_graph([helper.make_node(operator, ["y"], ["z"])], operator, [], made)
+
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("ReduceMax", ["y"], ["most"], keepdims=0),
+        helper.make_node("Greater", ["most", "zero"], ["is_large"]),
+        helper.make_node(
+            "If", ["is_large"], ["t"], then_branch=branch("Sin"), else_branch=branch("NonZero")
+        ),
+    ]
+    weights = DRAW.standard_normal((256, 256)).astype(np.float32)
+    assert weights.nbytes > LEAST_BYTES
+    held = {"w": weights, "zero": np.float32(0)}
+    graph = helper.make_graph(
+        nodes,
+        "weighed",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 256])],
+        [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in held.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "m.onnx")
+    assert main(["compile", str(tmp_path / "m.onnx")]) == ShapeError.exit_code
+    said = capfd.readouterr().err
+    assert "--fix" not in said
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,8 @@ def _open(
 ) -> tuple[OnnxGraph, str]:
     """Return the graph with static shapes, and the digest of its files."""
     loaded, log = _load(files)
-    suggest = partial(_suggest, settings_of(loaded.model.graph), files, shapes, said)
+    settings = settings_of(loaded.model.graph, loaded.weights)
+    suggest = partial(_suggest, settings, files, shapes, said)
     graph = prepare(loaded.model, loaded.weights, shapes, said["fixed"], log, suggest)
     return graph, loaded.sha256
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
@@ -24,8 +25,8 @@ def find_switches(
     """Return the inputs that a condition is computed of, each with a value that it is compared
     with.
 
-    The value is empty where nothing says one.  None are found where the condition hangs on more
-    than inputs and constants, or on a long computation.
+    `inputs` are those of one number.  The value is empty where nothing says one.  None are found
+    where the condition hangs on more than these and constants, or on a long computation.
     """
     found: dict[str, str] = {}
     pending, seen = [condition], {condition}
@@ -48,17 +49,21 @@ def find_switches(
     return found
 
 
-def settings_of(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return the inputs that alone decide the Ifs of a graph, with values they are compared
-    with."""
+def settings_of(graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Return the inputs that alone decide the Ifs of a graph, with values they are compared with.
+
+    `weights` are the initialisers that the graph lacks the data of.
+    """
     makers = {name: node for node in graph.node for name in node.output}
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
             stored |= {name: a.t for name in node.output for a in node.attribute if a.HasField("t")}
-    inputs = {value.name for value in graph.input} - stored.keys()
+    inputs = {value.name for value in graph.input if _is_one(value)} - stored.keys()
 
     def value_of(name: str) -> np.ndarray | None:
+        if name in weights:
+            return weights[name]
         return onnx.numpy_helper.to_array(stored[name]) if name in stored else None
 
     found: dict[str, str] = {}
@@ -71,6 +76,12 @@ def settings_of(graph: onnx.GraphProto) -> dict[str, str]:
 def write_switches(found: Mapping[str, str]) -> str:
     """Return the options that decide, to be typed."""
     return " ".join(f"--fix {name}={value or 'VALUE'}" for name, value in found.items())
+
+
+def _is_one(value: onnx.ValueInfoProto) -> bool:
+    """Return whether an input is one number whatever is fed, as settings are."""
+    tensor = value.type.tensor_type
+    return tensor.HasField("shape") and all(axis.dim_value == 1 for axis in tensor.shape.dim)
 
 
 def _has_graph(node: onnx.NodeProto) -> bool:
@@ -105,6 +116,6 @@ def tell_switches(graph: OnnxGraph, condition: str) -> str:
     """Return the end of a sentence with the options that decide a condition or a count, where
     inputs alone do."""
     makers = {name: one for one in graph.nodes for name in one.output}
-    inputs = {spec.name for spec in graph.inputs}
+    inputs = {spec.name for spec in graph.inputs if math.prod(spec.shape) == 1}
     found = find_switches(condition, makers, inputs, graph.constants.get)
     return f"; {write_switches(found)} decides it" if found else ""
