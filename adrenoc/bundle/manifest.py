@@ -14,8 +14,8 @@ from adrenoc.base.text import names
 from adrenoc.base.text.decode import Decoder, mark_name
 from adrenoc.base.text.json_text import read_json
 
-SCHEMA_VERSION = 1
-DEFLATED_VERSION = 2
+SCHEMA_VERSION = 3
+DEFLATED_VERSION = 4
 """Of manifests with files that are stored deflated: in tar files for apps alone."""
 
 # The most that DEFLATE makes of one byte.

@@ -15,7 +15,7 @@ from tests.hostile.outputs import PLACES
 
 _PREBUILT = "toolchains/llvm/prebuilt/linux-x86_64/bin"
 _RUNTIME = (
-    *("libadrenoc_runtime.so", "libtvm_ffi.so", "adrenoc.h", "adrenoc.hpp", "adrenoc_process.h"),
+    *("libadrenoc_runtime.so", "adrenoc.h", "adrenoc.hpp", "adrenoc_process.h"),
     *("LICENSE", "NOTICE"),
 )
 

@@ -14,15 +14,16 @@ import tvm
 from tvm import relax
 from tvm.script import tirx as T  # noqa: N812
 
+from adrenoc import native
 from adrenoc.base.errors import DependencyError, DiskFullError, LinkError, ToolError
 from adrenoc.base.host.proc import run_tool
 from adrenoc.native.android.elf import check_extents, read_elf
 from adrenoc.native.android.link import (
     ANDROID_PAGE_BYTES,
-    RUNTIME_SONAME,
     Linker,
     Platform,
     check_library,
+    compile_raise,
     find_linker,
     link_library,
     link_objects,
@@ -31,6 +32,7 @@ from adrenoc.native.android.ndk import MIN_API
 from tests.ndks import forget_ndks
 
 ANDROID = "aarch64-linux-android"
+_EXPORTED = frozenset({"__tvm_ffi__library_bin", "__TVMFFIErrorSetRaisedFromCStrParts"})
 HERE = f"{platform.machine()}-unknown-linux-gnu"
 
 
@@ -63,13 +65,14 @@ def test_android_library_holds_what_the_loader_wants(
 ) -> None:
     info = link_library(android, tmp_path / "model.so", triple=ANDROID, linker=linker)
     assert info.machine == "aarch64"
-    assert info.needed == (RUNTIME_SONAME,)
+    assert info.needed == ()
     assert info.page_bytes == ANDROID_PAGE_BYTES
     facts = read_elf(tmp_path / "model.so")
     assert {"__tvm_ffi__library_bin", "__tvm_ffi__library_ctx"} <= facts.exported
     assert not facts.text_relocations
     assert not facts.executable_stack
-    assert {symbol[:6] for symbol in facts.undefined} == {"TVMFFI"}
+    assert not facts.undefined
+    assert "__TVMFFIErrorSetRaisedFromCStrParts" in facts.exported
 
 
 def test_a_library_tells_the_runtime_nothing_as_it_is_loaded(
@@ -106,7 +109,7 @@ def test_a_cut_library_is_known_by_its_headers(
 def test_each_abi_of_android(triple: str, machine: str, linker: Linker, tmp_path: Path) -> None:
     info = link_library(_compile(triple), tmp_path / "model.so", triple=triple, linker=linker)
     assert (info.machine, info.page_bytes) == (machine, ANDROID_PAGE_BYTES)
-    assert set(info.needed) <= {RUNTIME_SONAME, "libc.so", "libm.so"}
+    assert set(info.needed) <= {"libc.so", "libm.so"}
     facts = read_elf(tmp_path / "model.so")
     assert facts.is_stripped
     assert facts.android_api == 0  # it imports nothing that has a version
@@ -140,9 +143,9 @@ def test_the_api_level_in_the_ndks_note(api: int, linker: Linker, tmp_path: Path
     library = replace(
         facts,
         soname="model.so",
-        needed=(RUNTIME_SONAME,),
+        needed=(),
         page_bytes=ANDROID_PAGE_BYTES,
-        exported=frozenset({"__tvm_ffi__library_bin"}),
+        exported=_EXPORTED,
     )
     if api <= MIN_API:
         check_library(library, platform=Platform.from_triple(ANDROID), where="model.so")
@@ -199,6 +202,22 @@ def test_host_library_loads_here(origin: str, linker: Linker, tmp_path: Path) ->
     np.testing.assert_allclose(result.numpy(), np.maximum(x + w, 0))
 
 
+def test_what_is_wrong_with_an_argument_is_told_to_who_opened_the_library(
+    linker: Linker, tmp_path: Path
+) -> None:
+    @T.prim_func
+    def kernel(a: T.handle):
+        A = T.match_buffer(a, (4,), "float32")
+        for i in range(4):
+            A[i] = A[i] + T.float32(1)
+
+    native.load()
+    output = _link_kernel(kernel, linker, tmp_path, HERE)
+    library = tvm.get_global_func("adrenoc.load_library")(str(output))
+    with pytest.raises(ValueError, match="4"):
+        library["kernel"](tvm.runtime.tensor([1.0, 2.0, 3.0], dtype="float32"))
+
+
 def test_routines_of_libc_and_libm_name_their_library(linker: Linker, tmp_path: Path) -> None:
     @T.prim_func
     def kernel(a: T.handle):
@@ -208,8 +227,8 @@ def test_routines_of_libc_and_libm_name_their_library(linker: Linker, tmp_path: 
         T.evaluate(T.call_extern("handle", "memset", A.data, 0, 16))
 
     facts = read_elf(_link_kernel(kernel, linker, tmp_path))
-    assert facts.needed == (RUNTIME_SONAME, "libc.so", "libm.so")
-    whole = replace(facts, exported=facts.exported | {"__tvm_ffi__library_bin"})
+    assert facts.needed == ("libc.so", "libm.so")
+    whole = replace(facts, exported=facts.exported | _EXPORTED)
     check_library(whole, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
@@ -225,12 +244,13 @@ def test_a_symbol_that_nobody_has_is_refused(linker: Linker, tmp_path: Path) -> 
         check_library(facts, platform=Platform.from_triple(ANDROID), where="model.so")
 
 
-def _link_kernel(kernel: Any, linker: Linker, folder: Path) -> Path:
-    host = tvm.target.Target({"kind": "llvm", "mtriple": ANDROID})
+def _link_kernel(kernel: Any, linker: Linker, folder: Path, triple: str = ANDROID) -> Path:
+    host = tvm.target.Target({"kind": "llvm", "mtriple": triple})
     made = folder / "kernel.o"
     tvm.tirx.build(kernel, target=host).write_to_file(str(made))
     output = folder / "model.so"
-    link_objects([made], output, platform=Platform.from_triple(ANDROID), linker=linker)
+    raising = compile_raise(folder, triple)
+    link_objects([made, raising], output, platform=Platform.from_triple(triple), linker=linker)
     return output
 
 
@@ -239,8 +259,7 @@ def _link_kernel(kernel: Any, linker: Linker, folder: Path) -> Path:
     [
         ({"machine": "x86_64"}, "is for x86_64, expected aarch64"),
         ({"soname": "other.so"}, "is named `other.so`"),
-        ({"needed": (RUNTIME_SONAME, "libc++_shared.so")}, r"needs libc\+\+_shared.so"),
-        ({"needed": ()}, f"does not name {RUNTIME_SONAME}"),
+        ({"needed": ("libc.so", "libc++_shared.so")}, r"needs libc\+\+_shared.so"),
         ({"page_bytes": 4096}, "aligned to 4096 bytes, expected 16384"),
         ({"text_relocations": True}, "has text relocations"),
         ({"executable_stack": True}, "asks for an executable stack"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from adrenoc.native.android.java.classes import compile_classes, find_javac
 from adrenoc.native.android.java.sources import build_native_half, java_folder
 from adrenoc.native.android.package.aar import archive
-from adrenoc.native.android.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import LIBRARY, Runtime
 from tests.runtime.programs import HERE, Finished
 
 
@@ -60,7 +60,7 @@ def make_jvm(runtime: Runtime, folder: Path, execute: Callable[..., Finished]) -
     library = build_native_half(runtime.folder, folder / "jni", options)
     libraries = folder / "libraries"
     libraries.mkdir()
-    for path in (library, runtime.folder / LIBRARY, runtime.folder / NAME_LIBRARY):
+    for path in (library, runtime.folder / LIBRARY):
         shutil.copy(path, libraries)
     return Jvm(
         java=str(javac.with_name("java")),

@@ -15,7 +15,6 @@ from adrenoc.native.android.link import find_linker
 from adrenoc.native.android.runtime_build import (
     HEADERS,
     LIBRARY,
-    NAME_LIBRARY,
     Runtime,
     open_runtime,
 )
@@ -23,7 +22,7 @@ from adrenoc.native.android.runtime_build import (
 
 def phone_runtime(folder: Path, runtime: Runtime) -> Runtime:
     """Stand-ins for the libraries, with the other files of a runtime for this machine."""
-    for name in (LIBRARY, NAME_LIBRARY, JNI_LIBRARY):
+    for name in (LIBRARY, JNI_LIBRARY):
         link_stub(folder / name)
     for name in (*HEADERS, LICENSE, NOTICE):
         shutil.copy(runtime.folder / name, folder / name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.native.android.runtime_build import ARCHIVE, NAME_LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import ARCHIVE, Runtime
 
 HERE = Path(__file__).parent
 
@@ -34,15 +33,13 @@ def compile_with_archive(
 ) -> Path:
     """Compile the C++ file `source` of this folder with the archive of `folder` in it.
 
-    The archive goes in whole, since its parts register themselves, and is seen by the libraries of
-    bundles.
+    The archive goes in whole, since its parts register themselves.
     """
     command = [compiler, "-std=c++17", *flags, "-g", "-Wall", "-Wextra", "-Werror"]
     command += [str(HERE / source), f"-I{folder}", "-Wl,--whole-archive"]
     command += [str(folder / ARCHIVE), "-Wl,--no-whole-archive"]
-    command += ["-rdynamic", "-lpthread", "-ldl", "-o", str(output)]
+    command += ["-lpthread", "-ldl", "-o", str(output)]
     subprocess.run(command, check=True)
-    shutil.copy(folder / NAME_LIBRARY, output.parent)
     return output
 
 

@@ -56,7 +56,7 @@ def test_a_bundle_runs_on_a_phone(
         np.testing.assert_array_equal(outputs[name], expected)
     happened = what_happened(fake)
     names = {Path(name).name for name in happened["pushed"]}
-    assert {"adrenoc_rpc", "libadrenoc_runtime.so", "libtvm_ffi.so"} <= names
+    assert {"adrenoc_rpc", "libadrenoc_runtime.so"} <= names
     assert not happened["forwards"]  # taken back
     key = re.search(r"--key (\w+)", happened["commands"][-2])
     assert key is not None and len(key[1]) == 32  # a secret of this session

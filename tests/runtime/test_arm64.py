@@ -35,9 +35,7 @@ from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.link import find_linker, link_library
-from adrenoc.native.android.runtime_build import LIBRARY as RUNTIME_LIBRARY
 from adrenoc.native.android.runtime_build import (
-    NAME_LIBRARY,
     RUNNER,
     SERVER,
     Runtime,
@@ -144,15 +142,13 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_libraries_are_for_arm64(arm64: Runtime) -> None:
-    for name in (RUNTIME_LIBRARY, NAME_LIBRARY):
-        facts = read_elf(arm64.folder / name)
-        assert facts.machine == "aarch64"
-        assert facts.soname == name
-        assert facts.page_bytes >= 16384
-        assert not facts.text_relocations
-    assert RUNTIME_LIBRARY in read_elf(arm64.folder / NAME_LIBRARY).needed
-    for name in (NAME_LIBRARY, RUNNER, SERVER):
+def test_the_library_is_for_arm64(arm64: Runtime) -> None:
+    facts = read_elf(arm64.library)
+    assert facts.machine == "aarch64"
+    assert facts.soname == arm64.library.name
+    assert facts.page_bytes >= 16384
+    assert not facts.text_relocations
+    for name in (RUNNER, SERVER):
         assert read_elf(arm64.folder / name).run_path == "$ORIGIN"
 
 

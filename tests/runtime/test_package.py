@@ -24,7 +24,7 @@ from adrenoc.native.android.java.sources import JNI_LIBRARY, java_folder
 from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.ndk import MIN_API
 from adrenoc.native.android.package.aar import write_aar
-from adrenoc.native.android.runtime_build import LIBRARY, NAME_LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import LIBRARY, Runtime
 from tests.binary_manifest import binary_manifest
 from tests.runtime.phones import link_stub, without_sources
 from tests.runtime.programs import Finished
@@ -73,7 +73,6 @@ def test_a_runtime_for_another_machine_is_refused(
 
 def test_a_runtime_has_no_names_of_its_own(runtime: Runtime) -> None:
     assert read_elf(runtime.library).is_stripped
-    assert read_elf(runtime.folder / NAME_LIBRARY).is_stripped
     names = runtime.library.with_name(f"{LIBRARY}.debug")
     assert not read_elf(names).is_stripped
 
@@ -99,7 +98,6 @@ def test_an_aar_has_what_android_builds_look_for(
             "R.txt",
             "proguard.txt",
             f"jni/{ABI}/{LIBRARY}",
-            f"jni/{ABI}/{NAME_LIBRARY}",
             f"jni/{ABI}/{JNI_LIBRARY}",
             "assets/two.adrenoc.tar",
             "prefab/modules/adrenoc_runtime/include/adrenoc.h",
@@ -290,7 +288,6 @@ def test_each_trouble_of_an_app_is_named(
         ({"AndroidManifest.xml": _IN_A_COMMENT}, "has no <uses-native-library"),
         ({"AndroidManifest.xml": b"\x03\0no manifest"}, "cannot be read (damaged"),
         ({place: None}, f"has no {LIBRARY}"),
-        ({f"lib/{ABI}/{NAME_LIBRARY}": None}, "is missing"),
         ({place: small.read_bytes()}, "segments aligned to 4096 bytes, expected 16384"),
         ({place: wrong.read_bytes()}, "is for x86_64"),
         ({place: named.read_bytes()}, "is not stripped"),

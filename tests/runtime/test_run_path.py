@@ -13,14 +13,14 @@ import adrenoc
 from adrenoc.base.errors import DependencyError, LinkError
 from adrenoc.native.android import runtime_build
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.runtime_build import NAME_LIBRARY, RUNNER, SERVER, Runtime
+from adrenoc.native.android.runtime_build import RUNNER, SERVER, Runtime
 from adrenoc.native.android.runtime_toolchain import find_tool, find_toolchain
 
 BESIDE = "$ORIGIN"
 
 
-def test_programs_and_the_name_say_so(runtime: Runtime) -> None:
-    for name in (RUNNER, SERVER, NAME_LIBRARY):
+def test_programs_say_so(runtime: Runtime) -> None:
+    for name in (RUNNER, SERVER):
         assert read_elf(runtime.folder / name).run_path == BESIDE
     assert read_elf(runtime.library).run_path == ""
 
@@ -72,9 +72,6 @@ def test_a_program_that_does_not_is_refused(tmp_path: Path) -> None:
     for name, more in ((RUNNER, [f"-Wl,--enable-new-dtags,-rpath,{BESIDE}"]), (SERVER, [])):
         command = ["cc", *flags, *more, str(source), "-o", str(tmp_path / name)]
         subprocess.run(command, check=True)
-    library = ["cc", "-shared", *flags, "-x", "c", "/dev/null", f"-Wl,-soname,{NAME_LIBRARY}"]
-    library += [f"-Wl,--enable-new-dtags,-rpath,{BESIDE}", "-o", str(tmp_path / NAME_LIBRARY)]
-    subprocess.run(library, check=True)
     runtime_build._check(tmp_path, toolchain, files=(RUNNER,))
     with pytest.raises(LinkError, match=r"adrenoc_rpc looks for its libraries in ``, expected"):
         runtime_build._check(tmp_path, toolchain, files=(RUNNER, SERVER))

@@ -15,8 +15,7 @@ import pytest
 
 import adrenoc
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.runtime_build import NAME_LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import Runtime
 from tests.runtime.programs import Case, Finished, run_case
 
 Execute = Callable[..., Finished]
@@ -25,12 +24,6 @@ USAGE = 2
 NOT_FOUND = 22
 BAD_BUNDLE = 23
 NO_DEVICE = 24
-
-
-def test_the_library_shows_tvm_and_the_c_api_alone(runtime: Runtime) -> None:
-    exported = read_elf(runtime.library).exported
-    assert {"adrenoc_load", "adrenoc_run", "TVMFFIFunctionCall"} <= exported
-    assert all(name.startswith(("adrenoc_", "TVMFFI")) for name in exported)
 
 
 def test_programs_tell_the_version(runtime: Runtime, execute: Execute) -> None:
@@ -197,17 +190,6 @@ def test_a_bundle_for_another_machine_is_refused(
     (copy / "manifest.json").write_text(manifest.replace(f'"{machine}"', '"riscv64"'))
     done = execute(runtime.runner, copy, expect=BAD_BUNDLE)
     assert "the bundle is for riscv64 (host), this machine is" in done.err
-
-
-def test_the_empty_library_must_lie_beside(
-    runtime: Runtime, bundle: Bundle, opencl: str, execute: Execute, tmp_path: Path
-) -> None:
-    for name in (runtime.library.name, runtime.runner.name):
-        shutil.copy(runtime.folder / name, tmp_path / name)
-    runner = tmp_path / runtime.runner.name
-    done = execute(runner, bundle.path, "--opencl", opencl, expect=None)
-    assert done.code != 0
-    assert f"{NAME_LIBRARY} belongs beside the runtime" in done.err
 
 
 def test_a_compiled_header_is_plain_c(runtime: Runtime, tmp_path: Path) -> None:

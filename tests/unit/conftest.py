@@ -66,7 +66,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def link_library(library: object, output: Path, **_: Any) -> LibraryInfo:
         output.write_bytes(b"linked")
         return LibraryInfo(
-            machine="aarch64", soname="model.so", needed=("libtvm_ffi.so",), page_bytes=16384
+            machine="aarch64", soname="model.so", needed=("libm.so",), page_bytes=16384
         )
 
     module = ModuleType("adrenoc.compile.compiler")

@@ -166,7 +166,7 @@ def test_what_is_no_bundle_is_one_sentence(
     old = tmp_path / "old"
     make_bundle_folder(old)
     manifest = old / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"schema_version": 1', '"schema_version": 0'))
+    manifest.write_text(manifest.read_text().replace('"schema_version": 3', '"schema_version": 0'))
     for other in (tmp_path / "missing", tmp_path, damaged, old):
         for pair in ((bundle_folder, other), (other, bundle_folder)):
             assert main(["diff", *map(str, pair)]) == BundleError.exit_code

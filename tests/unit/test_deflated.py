@@ -65,7 +65,7 @@ def test_it_opens_as_what_it_was(tmp_path: Path) -> None:
     listed = {path for path in before if not path.endswith(".cl")}
     assert found.keys() == listed
     assert all(found[path] == before[path] for path in listed - {"manifest.json"})
-    assert opened.manifest.schema_version == 1
+    assert opened.manifest.schema_version == 3
     assert [file.inflated_bytes for file in opened.manifest.files if file.inflated_bytes] == []
 
 

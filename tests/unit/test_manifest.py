@@ -56,9 +56,9 @@ def test_sources_stay_out() -> None:
         ("model", [], "m: model is [], expected an object"),
         ("versions.linker", 3, "m: versions.linker is 3, expected text"),
         ("memory.colour", "red", "m: memory has an unknown key `colour`"),
-        ("schema_version", 3, "m has schema version 3; this adrenoc reads 1 and 2"),
-        ("schema_version", True, "m has schema version True; this adrenoc reads 1 and 2"),
-        ("schema_version", ..., "m has schema version None; this adrenoc reads 1 and 2"),
+        ("schema_version", 2, "m has schema version 2; this adrenoc reads 3 and 4"),
+        ("schema_version", True, "m has schema version True; this adrenoc reads 3 and 4"),
+        ("schema_version", ..., "m has schema version None; this adrenoc reads 3 and 4"),
     ],
 )
 def test_names_what_is_wrong(text: str, path: str, value: Any, said: str) -> None:

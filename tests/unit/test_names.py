@@ -73,7 +73,7 @@ def plain_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("names")
     plain = json.loads(make_bundle_folder(folder / "b").to_json())
     plain["regions"] = [_REGION]
-    plain["library"]["needed"] = ["libtvm_ffi.so"]
+    plain["library"]["needed"] = ["libm.so"]
     return json.dumps(plain)
 
 

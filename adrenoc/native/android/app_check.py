@@ -22,11 +22,10 @@ from adrenoc.native.android.java.sources import JNI_LIBRARY
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
 from adrenoc.native.android.ndk import MIN_API
 from adrenoc.native.android.package.packed import ABIS
-from adrenoc.native.android.runtime_build import ANDROID_NEEDED, LIBRARY, NAME_LIBRARY
+from adrenoc.native.android.runtime_build import ANDROID_NEEDED, LIBRARY
 
 _MANIFEST = "AndroidManifest.xml"
 _LOCAL_HEADER_BYTES = 30
-_OUR_LIBRARIES = (LIBRARY, NAME_LIBRARY)
 _MOST_MANIFEST_BYTES = 16 << 20
 _MOST_LIBRARY_BYTES = 256 << 20
 # What zipfile makes of damage, of entries that are encrypted (RuntimeError), and of compression
@@ -111,10 +110,10 @@ def _troubles(path: Path, archive: zipfile.ZipFile) -> Iterator[Trouble]:
     for abi in ours:
         # An app of C++ has no use for the native half of the classes.
         for_java = (JNI_LIBRARY,) if f"{folder}/{abi}/{JNI_LIBRARY}" in names else ()
-        for library in (*_OUR_LIBRARIES, *for_java):
+        for library in (LIBRARY, *for_java):
             name = f"{folder}/{abi}/{library}"
             yield from _library_troubles(archive, name, abi, manifest)
-            if is_apk and name in names:
+            if is_apk:
                 yield from _packing_troubles(path, archive.getinfo(name), manifest)
     yield from _bundle_troubles(archive)
 
@@ -147,14 +146,6 @@ def _attribute(elements: tuple[Element, ...], name: str, attribute: str) -> str:
 def _library_troubles(
     archive: zipfile.ZipFile, name: str, abi: str, manifest: _Manifest
 ) -> Iterator[Trouble]:
-    if name not in archive.namelist():
-        yield Trouble(
-            where=name,
-            wrong="is missing",
-            then=f"a bundle asks the loader for {NAME_LIBRARY} and is not loaded",
-            fix="pack both libraries of the runtime, side by side",
-        )
-        return
     content = _content(archive, name, _MOST_LIBRARY_BYTES)
     with TemporaryFolder("app") as folder:
         copy = folder / "library.so"

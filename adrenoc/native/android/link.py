@@ -1,8 +1,10 @@
 """Find a linker and link TVM's objects into `model.so`; nothing else knows of the NDK.
 
-A model library needs no C library to link: its objects leave the runtime's `TVMFFI*` symbols open
-and at times a routine of libc or libm.  They are linked against empty stub libraries with the
-right names, so any lld will do, from an NDK or from anywhere else.
+A model library needs no C library to link: its objects leave a routine of libc or libm open at
+times.  They are linked against empty stub libraries with the right names, so any lld will do, from
+an NDK or from anywhere else.  The one function of TVM that its code calls by name goes through a
+pointer in the library, which the runtime that opens it fills in, as it does with all others: so a
+library never calls another TVM that is in the process.
 """
 
 from __future__ import annotations
@@ -30,8 +32,6 @@ from adrenoc.native.android.elf import ElfFacts, read_elf
 from adrenoc.native.android.ndk import MIN_API, Ndk, find_ndk
 
 SONAME = "model.so"
-# Bionic looks a symbol up only in the libraries that a library names, loaded globally or not.
-RUNTIME_SONAME = "libtvm_ffi.so"
 # Android 15 devices may have 16 KiB pages; a library aligned to them loads on 4 KiB pages too.
 ANDROID_PAGE_BYTES = 16384
 # Kernels of arm64 Linux have pages of 4, 16 or 64 KiB.
@@ -40,6 +40,20 @@ LINUX_ARM64_PAGE_BYTES = 65536
 SCRATCH_BYTES = 64 << 20
 
 _LIBRARY_BLOB = "__tvm_ffi__library_bin"
+# As `src/modules/library.cc` has it.
+_RAISE_POINTER = "__TVMFFIErrorSetRaisedFromCStrParts"
+_RAISE = f"""{{layout}}target triple = "{{triple}}"
+@{_RAISE_POINTER} = global ptr null
+define hidden void @TVMFFIErrorSetRaisedFromCStrParts(ptr %kind, ptr %parts, i32 %count) {{{{
+  %raise = load ptr, ptr @{_RAISE_POINTER}
+  tail call void %raise(ptr %kind, ptr %parts, i32 %count)
+  ret void
+}}}}
+"""
+# What LLVM takes without one is for pointers of 64 bits.
+_LAYOUTS = {
+    "arm": 'target datalayout = "e-m:e-p:32:32-Fi8-i64:64-v128:64:128-a:0:32-n32-S64"\n',
+}
 _LIBC = frozenset({"memcpy", "memmove", "memset", "memcmp", "malloc", "free", "abort"})
 # Each comes with and without the `f` of float.
 _LIBM = re.compile(
@@ -127,8 +141,6 @@ class Platform:
 
     def provider(self, symbol: str) -> str | None:
         """The library of the device that has `symbol`, or None."""
-        if symbol.startswith("TVMFFI"):
-            return RUNTIME_SONAME
         if symbol in _LIBC or (self.machine == "arm" and symbol.startswith("__aeabi_")):
             return self.libc
         return self.libm if _LIBM.fullmatch(symbol) else None
@@ -148,11 +160,13 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
     platform = Platform.from_triple(triple)
     _check_scratch_space()
 
-    def link(path: str, objects: list[str], **_: Any) -> None:
-        with section("linker", "file"):
-            link_objects([Path(o) for o in objects], Path(path), platform=platform, linker=linker)
-
     with TemporaryFolder("link") as folder:
+
+        def link(path: str, objects: list[str], **_: Any) -> None:
+            with section("linker", "file"):
+                made = [*map(Path, objects), compile_raise(folder, triple)]
+                link_objects(made, Path(path), platform=platform, linker=linker)
+
         spell_native_path(folder, hint="export TMPDIR=/a/folder/of/yours")
         library.export_library(
             str(output), fcompile=link, fpack_imports=_pack_modules, workspace_dir=str(folder)
@@ -165,6 +179,17 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
         needed=facts.needed,
         page_bytes=facts.page_bytes,
     )
+
+
+def compile_raise(folder: Path, triple: str) -> Path:
+    """Compile the function by which code tells what is wrong with its arguments; the object."""
+    from adrenoc.base.tvmapi import tvm
+
+    source, made = folder / "raise.ll", folder / "raise.o"
+    layout = _LAYOUTS.get(Platform.from_triple(triple).machine, "")
+    source.write_text(_RAISE.format(layout=layout, triple=triple), encoding="ascii")
+    tvm.runtime.load_module(str(source)).write_to_file(str(made))
+    return made
 
 
 def _pack_modules(module: Any, _is_system: bool, prefix: str, folder: str) -> str:
@@ -198,7 +223,7 @@ def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
     Raises:
         LinkError: naming the first fact that is wrong, as it is and as it should be.
     """
-    known = {RUNTIME_SONAME, platform.libc, platform.libm}
+    known = {platform.libc, platform.libm}
     foreign = sorted(set(facts.needed) - known)
     open_symbols = sorted(s for s in facts.undefined if platform.provider(s) is None)
     wrongs = {
@@ -208,9 +233,6 @@ def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
         f"needs {', '.join(open_symbols[:5])}, which no library of the device is known to have": (
             platform.android and bool(open_symbols)
         ),
-        f"does not name {RUNTIME_SONAME}, so Android would not find the runtime": (
-            platform.android and RUNTIME_SONAME not in facts.needed
-        ),
         f"has segments aligned to {facts.page_bytes} bytes, expected {platform.page_bytes}": (
             facts.page_bytes < platform.page_bytes
         ),
@@ -219,7 +241,10 @@ def check_library(facts: ElfFacts, *, platform: Platform, where: str) -> None:
         ),
         "has text relocations, which Android refuses": facts.text_relocations,
         "asks for an executable stack, which Android refuses": facts.executable_stack,
-        f"does not export `{_LIBRARY_BLOB}`": _LIBRARY_BLOB not in facts.exported,
+        **{
+            f"does not export `{name}`": name not in facts.exported
+            for name in (_LIBRARY_BLOB, _RAISE_POINTER)
+        },
     }
     for wrong, holds in wrongs.items():
         if holds:
@@ -297,15 +322,12 @@ def _run_linker(
 
 
 def _find_needed(objects: list[Path], platform: Platform) -> list[str]:
-    """The libraries that have what the objects leave open; the runtime's is always among them."""
+    """The libraries that have what the objects leave open."""
     facts = [read_elf(path) for path in objects]
     exported = frozenset[str]().union(*(f.exported for f in facts))
     undefined = frozenset[str]().union(*(f.undefined for f in facts)) - exported
     providers = {platform.provider(symbol) for symbol in undefined}
-    return [
-        RUNTIME_SONAME,
-        *(name for name in (platform.libc, platform.libm) if name in providers),
-    ]
+    return [name for name in (platform.libc, platform.libm) if name in providers]
 
 
 def _make_stubs(names: list[str], folder: Path, command: list[str]) -> list[Path]:

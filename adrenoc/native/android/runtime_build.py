@@ -56,8 +56,6 @@ from adrenoc.native.compile_plugin import package_folder
 
 LIBRARY = "libadrenoc_runtime.so"
 ARCHIVE = "libadrenoc_runtime.a"
-# Leads the dynamic loader from the name that bundles ask for to the library above.
-NAME_LIBRARY = "libtvm_ffi.so"
 RUNNER = "adrenoc_run"
 SERVER = "adrenoc_rpc"
 PROVIDER = "libadrenoc_ep.so"
@@ -262,7 +260,7 @@ def open_runtime(folder: Path) -> Runtime:
         DependencyError: the folder holds no runtime.
         LinkError: its library is damaged.
     """
-    wanted = (LIBRARY, NAME_LIBRARY, *HEADERS, LICENSE, NOTICE)
+    wanted = (LIBRARY, *HEADERS, LICENSE, NOTICE)
     try:
         missing = [name for name in wanted if not (folder / name).is_file()]
         why = f"it lacks {', '.join(missing)}"
@@ -366,7 +364,7 @@ def _write_licenses(made: Path, scratch: Path, toolchain: Toolchain, *, static: 
 
 def _check(folder: Path, toolchain: Toolchain, *, files: tuple[str, ...]) -> None:
     """Look at what was built with the eyes of the device's loader."""
-    for path in (*(folder / name for name in files), folder / NAME_LIBRARY):
+    for path in (folder / name for name in files):
         facts = read_elf(path)
         is_library = path.suffix == ".so"
         android = toolchain.api > 0

@@ -473,25 +473,6 @@ ADRENOC_API adrenoc_status adrenoc_save_context(adrenoc_model* model, void* data
 ADRENOC_API adrenoc_status adrenoc_restore_context(adrenoc_model* model, const void* data,
                                                    size_t bytes);
 
-/* For adrenoc_serve_rpc.  Set everything to 0 and `struct_bytes` to sizeof first. */
-typedef struct adrenoc_rpc_options {
-  uint32_t struct_bytes;
-  /* Takes what the peer uploads.  Its file "doing" names what the session did last. */
-  const char* folder;
-  /* Keeps what peers sent and built kernels for later sessions; NULL for neither. */
-  const char* store;
-  /* As in adrenoc_options. */
-  const char* opencl_library;
-  /* A longer message ends the session; 0 for 1 GiB. */
-  uint64_t max_message_bytes;
-  /* Not NULL: nothing is served, and the peer is told that, for this reason. */
-  const char* refusal;
-} adrenoc_rpc_options;
-
-/* Serve TVM's RPC protocol on a connected socket until the peer leaves; the handshake is done.  Once
- * in a process.  For programs such as adrenoc_rpc. */
-ADRENOC_API adrenoc_status adrenoc_serve_rpc(int descriptor, const adrenoc_rpc_options* options);
-
 #ifdef __cplusplus
 }
 #endif

@@ -31,12 +31,12 @@ from adrenoc.native.android.java.sources import JNI_LIBRARY
 from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.ndk import MIN_API
 from adrenoc.native.android.package.packed import ABIS, Packed, abi_of
-from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, Runtime
 from adrenoc.target.system import runs_on_android
 
 # Times of archives say nothing, and equal input shall give equal bytes.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_LIBRARIES = (LIBRARY, NAME_LIBRARY, JNI_LIBRARY)
+_LIBRARIES = (LIBRARY, JNI_LIBRARY)
 # In assets, since Android builds keep what lies in META-INF out of an app.
 _NOTICES = "assets/adrenoc"
 _DIGEST_LETTERS = 6

@@ -15,7 +15,7 @@ from adrenoc.bundle.write_bundle import copy_files
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.package.packed import Packed, copy_sample
-from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, NAME_LIBRARY, Runtime
+from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, Runtime
 
 CONFIG = "adrenocConfig.cmake"
 CMAKE_FOLDER = make_listed_kind("CMake package")
@@ -62,8 +62,7 @@ def write_cmake_package(bundle: Bundle, runtime: Runtime, output: Path) -> Packe
             (root / folder).mkdir(parents=True)
         for header in HEADERS:
             shutil.copy(runtime.folder / header, root / "include" / header)
-        for library in (LIBRARY, NAME_LIBRARY):
-            shutil.copy(runtime.folder / library, root / "lib" / library)
+        shutil.copy(runtime.library, root / "lib" / LIBRARY)
         for text in (LICENSE, NOTICE):
             shutil.copy(runtime.folder / text, root / _DOCUMENTS / text)
         config = _CONFIG.format(bundle=cmake_quoted(name), library=LIBRARY)

@@ -30,7 +30,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "adrenoc.h"
+#include "c_api/serve.h"
 #include "rpc_ending.h"
 #include "rpc_folder.h"
 #include "rpc_greeting.h"
@@ -168,11 +168,10 @@ Arguments parse(int count, char** values) {
 int serve(const Peer& peer, const Arguments& arguments, const std::string& folder,
           const std::string& refusal) {
   peer.connection.prepare_session();
-  adrenoc_rpc_options options{};
-  options.struct_bytes = sizeof(options);
+  adrenoc_rpc_options options;
   if (!refusal.empty()) {
     options.refusal = refusal.c_str();
-    (void)adrenoc_serve_rpc(peer.connection.get(), &options);
+    (void)adrenoc_serve_rpc(peer.connection.get(), options);
     return kRefusedCode;
   }
   // Its signal ends this process, whatever a driver is doing in it.
@@ -182,7 +181,7 @@ int serve(const Peer& peer, const Arguments& arguments, const std::string& folde
   options.max_message_bytes = static_cast<uint64_t>(arguments.max_message_mib) * kMebibyte;
   options.opencl_library =
       arguments.opencl_library.empty() ? nullptr : arguments.opencl_library.c_str();
-  if (adrenoc_serve_rpc(peer.connection.get(), &options) == ADRENOC_OK) return 0;
+  if (adrenoc_serve_rpc(peer.connection.get(), options) == ADRENOC_OK) return 0;
   std::fprintf(stderr, "adrenoc_rpc: %s\n", adrenoc_last_error());
   return kRefusedCode;
 }

@@ -1,7 +1,9 @@
 #include "modules/library.h"
 
 #include <sys/stat.h>
+#include <tvm/ffi/c_api.h>
 #include <tvm/ffi/error.h>
+#include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/object.h>
 #include <tvm/ffi/reflection/registry.h>
@@ -47,6 +49,10 @@ ffi::Module open_library(const std::string& path) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
+  // The pointer of adrenoc/native/android/link.py, filled in like those that TVM's code brings.
+  TVM_FFI_CHECK_SAFE_CALL(TVMFFIEnvModRegisterContextSymbol(
+      "__TVMFFIErrorSetRaisedFromCStrParts",
+      reinterpret_cast<void*>(TVMFFIErrorSetRaisedFromCStrParts)));
   tvm::ffi::reflection::GlobalDef().def(
       "adrenoc.load_library", [](const ffi::String& path) { return open_library(std::string(path)); });
 }

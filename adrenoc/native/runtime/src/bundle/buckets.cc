@@ -10,7 +10,7 @@
 namespace adrenoc_runtime {
 namespace {
 
-constexpr const char* kWhere = "buckets.json";
+constexpr const char* kBucketsFile = "buckets.json";
 constexpr size_t kMostBuckets = 1024;
 
 std::string joined(const Shape& shape) {
@@ -120,7 +120,7 @@ bool Batch::has(const std::string& input) const {
 }
 
 BucketList read_buckets(std::string_view text) {
-  const Json json = Json::parse(text, kWhere);
+  const Json json = Json::parse(text, kBucketsFile);
   BucketList list;
   for (const Json& entry : json.at("buckets").list()) {
     const Json& folder = entry.at("folder");
@@ -128,7 +128,7 @@ BucketList read_buckets(std::string_view text) {
     list.folders.push_back(folder.text());
   }
   if (list.folders.empty() || list.folders.size() > kMostBuckets) {
-    refuse_bundle(std::string(kWhere) + " lists " + std::to_string(list.folders.size()) +
+    refuse_bundle(std::string(kBucketsFile) + " lists " + std::to_string(list.folders.size()) +
                   " buckets");
   }
   list.batch = read_batch(json.at("batch"));
@@ -149,7 +149,7 @@ void check_alike(const std::vector<Bucket>& buckets, const Batch& batch) {
     const auto of_name = [&](const TensorSpec& spec) { return spec.name == output.name; };
     const auto spec = std::find_if(first.outputs.begin(), first.outputs.end(), of_name);
     if (spec == first.outputs.end() || output.axis >= spec->shape.size() || output.factor < 1) {
-      refuse_bundle(std::string(kWhere) + " tells what no output `" + output.name + "` can have");
+      refuse_bundle(std::string(kBucketsFile) + " tells what no output `" + output.name + "` can have");
     }
   }
 }

@@ -11,7 +11,7 @@
 namespace adrenoc_runtime {
 namespace {
 
-constexpr const char* kWhere = "devices.json";
+constexpr const char* kEditionsFile = "devices.json";
 constexpr const char* kCommon = ".";
 constexpr const char* kFolder = "devices/";
 constexpr size_t kMostEditions = 1024;
@@ -44,7 +44,7 @@ std::string Edition::title() const {
 }
 
 std::vector<Edition> read_editions(std::string_view text) {
-  const Json json = Json::parse(text, kWhere);
+  const Json json = Json::parse(text, kEditionsFile);
   std::vector<Edition> editions;
   for (const Json& entry : json.at("editions").list()) {
     Edition edition{entry.at("folder").text(), entry.at("gpu").text(), entry.at("driver").text()};
@@ -60,7 +60,7 @@ std::vector<Edition> read_editions(std::string_view text) {
   const auto is_common = [](const Edition& edition) { return edition.gpu.empty(); };
   const auto commons = std::count_if(editions.begin(), editions.end(), is_common);
   if (commons != 1 || !is_common(editions.back()) || editions.size() > kMostEditions) {
-    refuse_bundle(std::string(kWhere) + " lists " + std::to_string(editions.size()) +
+    refuse_bundle(std::string(kEditionsFile) + " lists " + std::to_string(editions.size()) +
                   " editions, expected one for any Adreno as the last");
   }
   return editions;

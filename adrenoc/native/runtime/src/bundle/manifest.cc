@@ -11,9 +11,9 @@
 namespace adrenoc_runtime {
 namespace {
 
-constexpr int64_t kSchemaVersion = 1;
-constexpr int64_t kDeflatedVersion = 2;  // some files may be stored deflated
-constexpr const char* kWhere = "manifest.json";
+constexpr int64_t kSchemaVersion = 3;
+constexpr int64_t kDeflatedVersion = 4;  // some files may be stored deflated
+constexpr const char* kManifestFile = "manifest.json";
 
 std::vector<int64_t> read_integers(const Json::List& list) {
   std::vector<int64_t> numbers;
@@ -91,10 +91,10 @@ std::vector<std::string> read_states(const Json& json, const char* key,
 }  // namespace
 
 Manifest read_manifest(std::string_view text) {
-  const Json json = Json::parse(text, kWhere);
+  const Json json = Json::parse(text, kManifestFile);
   const int64_t version = json.at("schema_version").integer();
   if (version != kSchemaVersion && version != kDeflatedVersion) {
-    refuse_bundle(std::string(kWhere) + " has schema version " + std::to_string(version) +
+    refuse_bundle(std::string(kManifestFile) + " has schema version " + std::to_string(version) +
                   "; this runtime reads " + std::to_string(kSchemaVersion) + " and " +
                   std::to_string(kDeflatedVersion));
   }

@@ -11,7 +11,7 @@
 namespace adrenoc_runtime {
 namespace {
 
-constexpr const char* kWhere = "moves.json";
+constexpr const char* kMovesFile = "moves.json";
 constexpr size_t kMostAxes = 8;
 constexpr size_t kMostDigits = 8;
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
@@ -117,7 +117,7 @@ Lines find_lines(const Places& places, const std::vector<int64_t>& counts, uint6
     most += *ends.second;
   }
   if (least < 0 || static_cast<uint64_t>(most) >= elements) {
-    refuse_bundle(std::string(kWhere) + ": " + name + " lies outside of its constant");
+    refuse_bundle(std::string(kMovesFile) + ": " + name + " lies outside of its constant");
   }
   return lines;
 }
@@ -213,7 +213,7 @@ int64_t count_all(const std::vector<int64_t>& counts) {
 }  // namespace
 
 std::map<std::string, Move> read_moves(std::string_view text) {
-  const Json json = Json::parse(text, kWhere);
+  const Json json = Json::parse(text, kMovesFile);
   std::map<std::string, Move> moves;
   for (const Json& entry : json.at("moves").list()) {
     moves.insert_or_assign(entry.at("name").text(), read_move(entry));
@@ -226,13 +226,13 @@ std::vector<char> bring(const Move& move, const StoredTensor& source, const std:
   const uint64_t width = move.width;
   const bool is_known = width == 1 || width == 2 || width == 4;
   if (!is_known || made.size() % width != 0 || source.data.size() % width != 0) {
-    refuse_bundle(std::string(kWhere) + ": " + name + " has elements of " + std::to_string(width) +
+    refuse_bundle(std::string(kMovesFile) + ": " + name + " has elements of " + std::to_string(width) +
                   " bytes");
   }
   const int64_t count = count_all(move.made_counts);
   if (count == 0 || count_all(move.counts) == 0) return made;
   if (static_cast<uint64_t>(count) > made.size() / width) {
-    refuse_bundle(std::string(kWhere) + ": " + name + " has more elements than there are");
+    refuse_bundle(std::string(kMovesFile) + ": " + name + " has more elements than there are");
   }
   const Lines to = find_lines(move.places, move.made_counts, made.size() / width, name);
   const Lines from =

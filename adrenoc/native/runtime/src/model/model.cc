@@ -12,7 +12,6 @@
 
 #include "base/failure.h"
 #include "base/stopwatch.h"
-#include "bundle/loader_name.h"
 #include "clml/backends.h"
 #include "clml/module.h"
 #include "model/batch_copy.h"
@@ -147,7 +146,6 @@ opencl::Recording Model::recording() const {
 
 void Model::load_programs() {
   const Stopwatch watch;
-  claim_loader_name();
   for (const Bucket& bucket : buckets()) {
     programs_.emplace_back(bucket.library_path, device_, recording());
   }

@@ -13,7 +13,7 @@ namespace ffi = tvm::ffi;
 using tvm::runtime::Tensor;
 
 // What a decoder takes its number of tokens by (adrenoc/bundle/decoder_names.py).
-constexpr const char* kPast = "past_length";
+constexpr const char* kPastLength = "past_length";
 constexpr size_t kCacheRank = 4;
 
 // Copies on the device of what a run may leave half written.
@@ -55,7 +55,7 @@ Model::Tensors Model::changed_states(const Tensors& inputs) const {
   const std::vector<TensorSpec>& specs = chosen_manifest().inputs;
   const std::vector<std::string>& recurrent = chosen_manifest().recurrent;
   const bool is_decoder = std::any_of(specs.begin(), specs.end(), [](const TensorSpec& spec) {
-    return spec.name == kPast;
+    return spec.name == kPastLength;
   });
   Tensors states;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -10,8 +10,8 @@
 namespace adrenoc_runtime {
 namespace {
 
-constexpr int64_t kSchemaVersion = 1;
-constexpr const char* kWhere = "proof.json";
+constexpr int64_t kProofVersion = 1;
+constexpr const char* kProofFile = "proof.json";
 
 DrawnInput read_input(const Json& json, const TensorSpec& spec) {
   DrawnInput input{json.at("seed").count(), json.at("low").integer(), json.at("count").count(),
@@ -92,17 +92,17 @@ std::string place_of(const TensorSpec& spec, uint64_t element) {
 }  // namespace
 
 std::vector<Trial> read_proof(std::string_view text, const std::vector<Bucket>& buckets) {
-  const Json json = Json::parse(text, kWhere);
+  const Json json = Json::parse(text, kProofFile);
   const int64_t version = json.at("schema_version").integer();
-  if (version != kSchemaVersion) {
-    refuse_bundle(std::string(kWhere) + " has schema version " + std::to_string(version) +
-                  "; this runtime reads " + std::to_string(kSchemaVersion));
+  if (version != kProofVersion) {
+    refuse_bundle(std::string(kProofFile) + " has schema version " + std::to_string(version) +
+                  "; this runtime reads " + std::to_string(kProofVersion));
   }
   std::vector<Trial> trials;
   for (const Json& trial : json.at("trials").list()) {
     trials.push_back(read_trial(trial, buckets));
   }
-  if (trials.empty()) refuse_bundle(std::string(kWhere) + " proves nothing");
+  if (trials.empty()) refuse_bundle(std::string(kProofFile) + " proves nothing");
   return trials;
 }
 
