@@ -73,7 +73,7 @@ _GCC_LIBRARIES = (
 )
 _BUILD_SECONDS = 3600.0
 _SAMPLES = "samples"  # beside the sources, and no part of what is built
-_SOURCES = (".c", ".cc", ".h", ".hpp", ".def", ".list", ".map", ".txt")
+_SOURCES = (".cc", ".h", ".hpp", ".def", ".map", ".txt")
 # Programs find the library in their own folder, whoever starts them and from wherever.
 _BESIDE = "$ORIGIN"
 # What a phone has beside the runtime; the C++ library is linked in.

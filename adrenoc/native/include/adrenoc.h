@@ -77,7 +77,7 @@ typedef struct adrenoc_options {
   /* 1: on Qualcomm's drivers, kernels that another driver built are used if that driver is of the
    * same branch or older.  0: only if it is the very same. */
   uint32_t qualcomm_programs;
-  /* 1: every run goes through TVM's virtual machine.  0: runs after the first repeat its launches,
+  /* 1: every run goes through the virtual machine.  0: runs after the first repeat its launches,
    * on the same memory, which the model then keeps: as one command where the driver can record and
    * a trial does not show that to be slower, else one by one with arguments that were set once. */
   uint32_t no_record;

@@ -47,7 +47,7 @@ constexpr char kUsage[] =
     "  --cache FOLDER         where built kernels are kept for the next start\n"
     "  --qualcomm-programs    keep them as Qualcomm's own rule says\n"
     "  --verify               only say whether the driver computes what the bundle's proof says\n"
-    "  --no-record            run all through TVM's virtual machine\n"
+    "  --no-record            run all through the virtual machine\n"
     "  --perf-hint LEVEL      ask the driver for a low, normal or high clock\n"
     "  --priority LEVEL       ask it to let others go first, or this; \"notes\" tell what became\n"
     "  --timeout SECONDS      end where a load, a run or a token takes longer; 0 for never (600)\n"

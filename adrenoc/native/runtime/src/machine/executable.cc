@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "files/byte_stream.h"
+#include "machine/builtins.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -84,6 +85,11 @@ class Words {
   size_t at_;
 };
 
+// Where a jump from `place` leads; of damage anywhere, which the check below sees.
+int64_t jump(int64_t place, int64_t by) {
+  return static_cast<int64_t>(static_cast<uint64_t>(place) + static_cast<uint64_t>(by));
+}
+
 Instruction read_instruction(Words words, int64_t place) {
   const int64_t kind = words.next();
   switch (static_cast<Instruction::Kind>(kind)) {
@@ -96,10 +102,10 @@ Instruction read_instruction(Words words, int64_t place) {
     case Instruction::Kind::kReturn:
       return {Instruction::Kind::kReturn, words.next()};
     case Instruction::Kind::kGoTo:
-      return {Instruction::Kind::kGoTo, Operand::kNothing, 0, place + words.next()};
+      return {Instruction::Kind::kGoTo, Operand::kNothing, 0, jump(place, words.next())};
     case Instruction::Kind::kIf: {
       const int64_t condition = words.next();
-      return {Instruction::Kind::kIf, condition, 0, place + words.next()};
+      return {Instruction::Kind::kIf, condition, 0, jump(place, words.next())};
     }
     default:
       refuse("has an instruction " + std::to_string(kind) + ", expected 1 to 4");
@@ -151,12 +157,16 @@ class Check {
         return within(given.value, 0, size(whole_.constants), "passes a constant");
       case Operand::Kind::kFunction:
         within(given.value, 0, size(whole_.functions), "passes a function");
-        if (whole_.functions[given.value].kind == FunctionInfo::Kind::kOther) return;
-        refuse("passes its function `" + whole_.functions[given.value].name +
-               "` as a value, which this runtime does not do");
+        return passed(whole_.functions[given.value]);
       default:
         within(static_cast<int64_t>(given.kind), 0, 4, "passes something of a kind");
     }
+  }
+  static void passed(const FunctionInfo& function) {
+    const bool is_own = function.kind == FunctionInfo::Kind::kOwn;
+    if (!is_own && find_builtin(function.name) == nullptr) return;
+    refuse("passes the function `" + function.name +
+           "` as a value, which this runtime does not do");
   }
   void instruction(const Instruction& one, int64_t place) const {
     switch (one.kind) {

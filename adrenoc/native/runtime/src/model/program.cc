@@ -53,7 +53,7 @@ void Program::drop_constants() {
   bound_run_.reset();
   inputs_.clear();
   constants_.clear();
-  // The machine keeps what its last run gave.
+  // The machine keeps the program's constants on the device.
   main_ = nullptr;
   machine_ = std::nullopt;
 }
