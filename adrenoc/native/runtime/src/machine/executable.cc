@@ -2,10 +2,9 @@
 
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/error.h>
-#include <tvm/runtime/tensor.h>
 
-#include <limits>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "files/byte_stream.h"
 #include "machine/builtins.h"
@@ -48,21 +47,12 @@ FunctionInfo read_function(ByteReader* reader) {
 ffi::Any read_constant(ByteReader* reader) {
   const auto kind = reader->take<int32_t>();
   switch (kind) {
-    case ffi::TypeIndex::kTVMFFITensor: {
-      tvm::runtime::Tensor tensor;
-      if (!tensor.Load(reader)) refuse("ends in a tensor");
-      return tensor;
-    }
     case ffi::TypeIndex::kTVMFFIShape:
       return ffi::Shape(reader->take<std::vector<int64_t>>());
     case ffi::TypeIndex::kTVMFFIDataType:
       return reader->take<DLDataType>();
     case ffi::TypeIndex::kTVMFFIStr:
       return reader->take<ffi::String>();
-    case ffi::TypeIndex::kTVMFFIInt:
-      return reader->take<int64_t>();
-    case ffi::TypeIndex::kTVMFFIFloat:
-      return reader->take<double>();
     default:
       refuse("has a constant of type " + std::to_string(kind) + ", which this runtime lacks");
   }
@@ -198,18 +188,14 @@ Operand::Operand(int64_t word)
             (64 - kValueBits)) {}
 
 Executable read_executable(const ffi::Bytes& bytes) {
-  ByteReader reader("The program", bytes.data(), bytes.size());
+  ByteReader reader("the program", bytes.data(), bytes.size());
   if (reader.take<uint64_t>() != kMagic || reader.take<std::string>() != kVersion) {
     refuse("is of another version of TVM");
   }
   Executable read;
   const auto functions = reader.take<uint64_t>();
   for (uint64_t i = 0; i < functions; ++i) read.functions.push_back(read_function(&reader));
-  const auto scopes = reader.take<uint64_t>();
-  for (uint64_t i = 0; i < scopes; ++i) {
-    const auto constant = reader.take<int64_t>();
-    read.scopes[constant] = reader.take<std::string>();
-  }
+  if (reader.take<uint64_t>() != 0) refuse("has constants of its own that lie in images");
   const auto constants = reader.take<uint64_t>();
   for (uint64_t i = 0; i < constants; ++i) read.constants.push_back(read_constant(&reader));
   const auto offsets = reader.take<std::vector<int64_t>>();

@@ -6,7 +6,6 @@
 #include <tvm/ffi/string.h>
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -46,8 +45,7 @@ struct Instruction {
 
 struct Executable {
   std::vector<FunctionInfo> functions;
-  std::vector<tvm::ffi::Any> constants;
-  std::map<int64_t, std::string> scopes;  // of constants that do not lie in buffers
+  std::vector<tvm::ffi::Any> constants;  // shapes, dtypes and texts
   std::vector<Instruction> instructions;
 };
 

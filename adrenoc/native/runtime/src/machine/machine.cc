@@ -5,7 +5,6 @@
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/reflection/registry.h>
-#include <tvm/runtime/tensor.h>
 
 #include <utility>
 
@@ -13,7 +12,6 @@ namespace adrenoc_runtime {
 namespace {
 
 namespace ffi = tvm::ffi;
-using tvm::runtime::Tensor;
 using tvm::runtime::memory::AllocatorType;
 using tvm::runtime::memory::MemoryManager;
 using tvm::runtime::memory::Storage;
@@ -63,28 +61,9 @@ void Machine::initialize(ffi::PackedArgs args) {
     const auto type = static_cast<AllocatorType>(args[i + 2].cast<int>());
     places_.push_back({device, MemoryManager::GetOrCreateAllocator(device, type)});
   }
-  if (places_.empty() || places_.back().device.device_type != kDLCPU) {
-    TVM_FFI_THROW(ValueError) << "A program wants devices, of which the CPU is the last";
-  }
-  const auto count = static_cast<int64_t>(executable_->constants.size());
-  for (int64_t i = 0; i < count; ++i) {
-    constants_.push_back(on_device(executable_->constants[i], i));
-  }
   for (const FunctionInfo& info : executable_->functions) {
     callees_.push_back(info.kind == FunctionInfo::Kind::kOwn ? Callee{} : find(info.name));
   }
-}
-
-ffi::Any Machine::on_device(const ffi::Any& constant, int64_t number) const {
-  const auto tensor = constant.as<Tensor>();
-  const auto& [device, allocator] = places_.front();
-  if (!tensor.has_value() || device.device_type == kDLCPU) return constant;
-  const auto scope = executable_->scopes.find(number);
-  const bool is_plain = scope == executable_->scopes.end();
-  Tensor there = allocator->Empty(tensor->Shape(), (*tensor)->dtype, device,
-                                  ffi::String(is_plain ? "global" : scope->second));
-  there.CopyFrom(*tensor);
-  return there;
 }
 
 Machine::Callee Machine::find(const std::string& name) const {
@@ -102,12 +81,11 @@ Machine::Callee Machine::find(const std::string& name) const {
 
 Storage Machine::allocate(const ffi::Shape& shape, int64_t device, DLDataType dtype,
                           const std::string& scope) const {
-  const auto count = static_cast<int64_t>(places_.size());
-  const int64_t number = device == -1 ? count - 1 : device;
-  if (number < 0 || number >= count) {
-    TVM_FFI_THROW(ValueError) << "The program wants memory of device " << device << " of " << count;
+  if (device < 0 || device >= static_cast<int64_t>(places_.size())) {
+    TVM_FFI_THROW(ValueError) << "the program wants memory of device " << device << ", expected 0 to "
+                              << static_cast<int64_t>(places_.size()) - 1;
   }
-  const Place& place = places_[static_cast<size_t>(number)];
+  const Place& place = places_[static_cast<size_t>(device)];
   return Storage(place.allocator->Alloc(place.device, shape, dtype, scope), place.allocator);
 }
 
@@ -116,7 +94,7 @@ ffi::AnyView Machine::value(const Operand& operand, const Registers& registers) 
     case Operand::Kind::kNumber:
       return operand.value;
     case Operand::Kind::kConstant:
-      return constants_[operand.value];
+      return executable_->constants[operand.value];
     case Operand::Kind::kFunction:
       return callees_[operand.value].function;
     default:

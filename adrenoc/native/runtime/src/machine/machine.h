@@ -27,7 +27,7 @@ class Machine final : public tvm::ffi::ModuleObj {
   [[nodiscard]] tvm::ffi::Optional<tvm::ffi::Function> GetFunction(
       const tvm::ffi::String& name) final;
 
-  // Memory of a device of the program; -1 stands for the CPU.  Throws ValueError.
+  // Memory of one of the devices.  Throws ValueError.
   [[nodiscard]] tvm::runtime::memory::Storage allocate(const tvm::ffi::Shape& shape, int64_t device,
                                                        DLDataType dtype,
                                                        const std::string& scope) const;
@@ -45,7 +45,6 @@ class Machine final : public tvm::ffi::ModuleObj {
   using Registers = std::vector<tvm::ffi::Any>;
 
   void initialize(tvm::ffi::PackedArgs args);
-  [[nodiscard]] tvm::ffi::Any on_device(const tvm::ffi::Any& constant, int64_t number) const;
   [[nodiscard]] Callee find(const std::string& name) const;
   [[nodiscard]] tvm::ffi::Any run(size_t function, tvm::ffi::PackedArgs args);
   [[nodiscard]] tvm::ffi::Any call(const Instruction& one, const Registers& registers,
@@ -54,7 +53,6 @@ class Machine final : public tvm::ffi::ModuleObj {
 
   const std::shared_ptr<const Executable> executable_;
   std::vector<Place> places_;
-  std::vector<tvm::ffi::Any> constants_;
   std::vector<Callee> callees_;
 };
 

@@ -26,8 +26,8 @@ Program::Program(const std::string& library_path, DLDevice device, opencl::Recor
 void Program::start_machine() {
   const auto load = (*module_)->GetFunction("vm_load_executable", true);
   if (!load.has_value()) refuse_bundle("model.so holds no program");
-  machine_ = (*load)().cast<ffi::Module>();
-  const auto initialize = (*machine_)->GetFunction("vm_initialization", false);
+  const auto machine = (*load)().cast<ffi::Module>();
+  const auto initialize = machine->GetFunction("vm_initialization", false);
   std::vector<ffi::AnyView> arguments;
   const auto add = [&](DLDevice each) {
     arguments.emplace_back(static_cast<int64_t>(each.device_type));
@@ -39,13 +39,12 @@ void Program::start_machine() {
   add(DLDevice{kDLCPU, 0});
   ffi::Any nothing;
   initialize.value().CallPacked(arguments.data(), static_cast<int>(arguments.size()), &nothing);
-  const auto main = (*machine_)->GetFunction("main", false);
+  const auto main = machine->GetFunction("main", false);
   if (!main.has_value()) refuse_bundle("model.so has no function `main`");
   main_ = *main;
 }
 
 void Program::take_constants(const Manifest& manifest, Constants* constants) {
-  if (!machine_.has_value()) start_machine();
   for (const ParamSpec& spec : manifest.params) constants_.push_back(constants->get(spec));
 }
 
@@ -53,9 +52,6 @@ void Program::drop_constants() {
   bound_run_.reset();
   inputs_.clear();
   constants_.clear();
-  // The machine keeps the program's constants on the device.
-  main_ = nullptr;
-  machine_ = std::nullopt;
 }
 
 ffi::Any Program::compute(const std::vector<Tensor>& inputs) {

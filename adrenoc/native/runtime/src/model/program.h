@@ -52,7 +52,6 @@ class Program {
   DLDevice device_;
   opencl::Recording recording_;
   tvm::ffi::Optional<tvm::ffi::Module> module_;
-  tvm::ffi::Optional<tvm::ffi::Module> machine_;
   tvm::ffi::Function main_;
   std::vector<tvm::runtime::Tensor> constants_;
   std::vector<tvm::runtime::Tensor> inputs_;  // of the last launch
