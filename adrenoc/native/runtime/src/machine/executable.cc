@@ -1,6 +1,7 @@
 #include "machine/executable.h"
 
 #include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/dtype.h>
 #include <tvm/ffi/error.h>
 
 #include <string>
