@@ -1,6 +1,6 @@
 // Models within a budget of the device's memory: evicted, brought back, right all the while.
 //
-//   budget_program BUNDLE OTHER DECODER OPENCL CACHE TIMES ; prints {"evictions", ...}
+//   budget_program BUNDLE OTHER DECODER LARGE OPENCL CACHE TIMES ; prints {"evictions", ...}
 #include <algorithm>
 #include <atomic>
 #include <iterator>
@@ -156,19 +156,20 @@ void crowd(const std::string& one, const std::string& other, const adrenoc::Opti
 }  // namespace
 
 int main(int count, char** values) {
-  if (count != 7) return 2;
+  if (count != 8) return 2;
   adrenoc::Options options;
-  options.opencl_library = values[4];
-  options.cache_folder = values[5];
+  options.opencl_library = values[5];
+  options.cache_folder = values[6];
   try {
     const std::vector<Bytes> first = run_alone(values[1], options, kSeeds);
     const std::vector<Bytes> second = run_alone(values[2], options, kSeeds);
     expect(held_now() == 0, "nothing is held without models");
-    // Of one size: of two that differ both may fit where the larger one does.
-    keep_within(values[2], values[2], options, second, second);
+    const std::vector<Bytes> large = run_alone(values[4], options, kSeeds);
+    // Of one size, most of it constants: else both fit where one does, without what lies between.
+    keep_within(values[4], values[4], options, large, large);
     trim_all(values[1], options, first);
     keep_context(values[3], options);
-    crowd(values[1], values[2], options, first, second, std::atoi(values[6]));
+    crowd(values[1], values[2], options, first, second, std::atoi(values[7]));
     const adrenoc_memory told = adrenoc::memory();
     expect(told.models == 0 && held_now() == 0, "nothing is left");
     std::printf("{\"evictions\": %llu, \"returns\": %llu, \"return_ms\": %.3f}\n",

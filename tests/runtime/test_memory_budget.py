@@ -31,6 +31,7 @@ def test_models_within_a_budget(
     bundle: Bundle,
     shapes: Bundle,
     decoder: Bundle,
+    long_chain: Bundle,
     opencl: str,
     execute: Execute,
     work: Path,
@@ -38,7 +39,7 @@ def test_models_within_a_budget(
 ) -> None:
     """Two in turn, one too large, a decoder's context, and threads that trim and run."""
     program = compile_against(runtime, "budget_program.cc", tmp_path / "budget")
-    paths = (bundle.path, shapes.path, decoder.path)
+    paths = (bundle.path, shapes.path, decoder.path, long_chain.path)
     told = execute(program, *paths, opencl, work / "budget-cache", TIMES).json()
     assert told["evictions"] > TIMES
     assert 0 < told["returns"] <= told["evictions"]

@@ -83,7 +83,7 @@ def test_the_last_of_many_runs(
     if options:
         assert told["mode"] == "the virtual machine"
         assert told["mode_reason"] == "it was not asked for"
-        assert told["api_calls"] > told["launches"]
+        assert told["api_calls"] >= told["launches"]
     else:
         assert told["mode"] in ("a command buffer", "kept arguments")
         assert told["api_calls"] <= told["launches"] + 1
