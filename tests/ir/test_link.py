@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from tvm import relax
@@ -194,8 +195,6 @@ def test_host_library_loads_here(origin: str, linker: Linker, tmp_path: Path) ->
     info = link_library(_compile(HERE, "llvm"), tmp_path / "model.so", triple=HERE, linker=linker)
     assert info.machine == platform.machine()
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
-    import numpy as np
-
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal((1, 4, 8, 8)).astype("float32") for _ in range(2))
     result = machine["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(w))
@@ -215,7 +214,7 @@ def test_what_is_wrong_with_an_argument_is_told_to_who_opened_the_library(
     output = _link_kernel(kernel, linker, tmp_path, HERE)
     library = tvm.get_global_func("adrenoc.load_library")(str(output))
     with pytest.raises(ValueError, match="4"):
-        library["kernel"](tvm.runtime.tensor([1.0, 2.0, 3.0], dtype="float32"))
+        library["kernel"](tvm.runtime.tensor(np.ones(3, "float32")))
 
 
 def test_routines_of_libc_and_libm_name_their_library(linker: Linker, tmp_path: Path) -> None:
