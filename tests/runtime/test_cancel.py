@@ -35,6 +35,7 @@ def _compile(model: Path, output: Path, *more: str) -> Bundle:
     return open_bundle(output)
 
 
+@pytest.mark.nightly
 def test_calls_end_soon_and_leave_the_model_right(
     runtime: Runtime,
     long_chain: Bundle,

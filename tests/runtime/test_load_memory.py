@@ -25,7 +25,8 @@ WIDTH = 256
 BYTES = ROWS["large"] * WIDTH * 4
 
 
-@pytest.mark.parametrize("suffix", [".adrenoc", pytest.param(".tar", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("suffix", [".adrenoc", ".tar"])
 def test_a_constant_is_in_memory_once(
     runtime: Runtime, opencl: str, tmp_path: Path, suffix: str
 ) -> None:

@@ -68,7 +68,12 @@ def test_a_session_in_cpp(
 
 
 @pytest.mark.parametrize(
-    "layers", [{"conv_taps": 3}, {"slides": True, "window": 6, "alternating": True}], ids=str
+    "layers",
+    [
+        pytest.param({"conv_taps": 3}, marks=pytest.mark.nightly),
+        {"slides": True, "window": 6, "alternating": True},
+    ],
+    ids=str,
 )
 def test_a_session_with_states_that_forget_no_token(
     runtime: Runtime,
