@@ -257,8 +257,10 @@ class _Walk:
             return "it grows with a spectrum of sound, of which no scale is known"
         if source.origin is not Origin.LEARNED:
             return source.why or OF_INPUTS
-        # An output that a kernel makes is written in the model's own floats.
-        goes_on = name in self._ahead or name in self.graph.output_names
+        # An output that a kernel makes is written in the model's own floats; what is read inside of
+        # it is stored apart.
+        is_end = name in self.graph.output_names and not self.graph.consumers[name]
+        goes_on = name in self._ahead or is_end
         return self._outgrown.get(name, "" if goes_on else "no learned product comes behind it")
 
     def _refuse_constants(self, node: Node, asks: Asks) -> None:
