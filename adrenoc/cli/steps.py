@@ -246,10 +246,9 @@ def _draw_trials(model: Path, bundle: Bundle, count: int | None, *, seed: int) -
     else:
         at = [step * len(trials.sets) // count for step in range(count)]
         states = {s.name: np.zeros(s.shape, s.dtype) for s in every if s.name in held}
-        each = [
-            draw_trials(model, specs, seed=seed + step).sets[number].add(states)
-            for step, number in enumerate(at)
-        ]
+        others = range(1, -(-count // len(trials.sets)))
+        drawn = [trials, *(draw_trials(model, specs, seed=seed + more) for more in others)]
+        each = [drawn[step % len(drawn)].sets[number].add(states) for step, number in enumerate(at)]
         forms = tuple(FORMS[number] for number in at)
         fed = f"{count} steps, from states of zeros on, of {trials.said}"
     kept = tuple(bundle.kept_states)
