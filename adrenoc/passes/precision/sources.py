@@ -32,8 +32,8 @@ MANY = 16
 """Terms of a sum that are as large as they may be make a sum that is not."""
 OF_INPUTS = "it is a formula of the inputs alone"
 _GROWS = f"it may grow beyond {HALF_MAX:.0f}, where half ends"
-_SAMPLES, _CHANNELS = 256, 2
-"""Sound has so many samples at least, and so many channels at most."""
+_SAMPLES, _CHANNELS = 80, 2
+"""Sound has so many samples at least (10 ms of a telephone's), and so many channels at most."""
 _UNBOUNDED = 1e4
 """What stands for the ends of operands that have none."""
 _ROOT = 10.0

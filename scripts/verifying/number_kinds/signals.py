@@ -174,6 +174,8 @@ def layers(d: Draw) -> None:
             made = d(way, made)
         x, channels = Tensor(made.name, (1, 8, *shape[2:])), 8
     end = d.one_of(("", "Softmax", "pool", "l2"))
+    if way == "norm" and end == "pool":
+        end = ""  # Such a mean is 0, and all that anybody computes is rounding.
     d.tell(end)
     if end == "Softmax":
         x = d("Softmax", x, axis=1)
