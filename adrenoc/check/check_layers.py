@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adrenoc.base.errors import BundleError, CheckFailedError
+from adrenoc.base.errors import CheckFailedError
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.base.reporter import Reporter
-from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.check.compiled_from import refuse_other_file
 from adrenoc.check.quanta import read_quanta
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import tensor_names
@@ -69,7 +69,7 @@ def check_layers(
     Raises:
         BundleError: the bundle was made from another model file.
     """
-    manifest = bundle.manifest
+    refuse_other_file(bundle, model)
     options = replace(options_of(bundle), expose_layers=True)
     with TemporaryFolder("layers") as scratch:
         made = make_bundle(
@@ -80,14 +80,8 @@ def check_layers(
             reporter=reporter,
             use_cache=False,
         )
-        if made.manifest.model.sha256 != manifest.model.sha256:
-            raise BundleError(
-                f"{bundle.path} was compiled from {manifest.model.file} with SHA-256 "
-                f"{manifest.model.sha256[:12]}, {model} has {made.manifest.model.sha256[:12]}",
-                hint=f"adrenoc compile {quote_word(model)} --device {manifest.target.name}",
-            )
         outputs = run(open_bundle(made.path))
-    own = [spec.name for spec in manifest.outputs]
+    own = [spec.name for spec in bundle.manifest.outputs]
     # What the importer made up, as the parts of one operator, has nothing to be compared with.
     known = tensor_names(model)
     layers = [name for name in outputs if name not in own and name in known]

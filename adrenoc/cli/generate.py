@@ -282,6 +282,7 @@ def _check(
     tolerance: float | None,
 ) -> TokenCheck:
     """Compare with the reference behind the prompt and the other inputs that it `began` with."""
+    from adrenoc.check.compiled_from import note_other_file
     from adrenoc.check.generation import check_tokens, in_halves
     from adrenoc.device.compare import default_tolerance, is_float32
 
@@ -292,7 +293,7 @@ def _check(
     limit = usual if tolerance is None else tolerance
     prompt, given = began
     check = check_tokens(reference, prompt, result.tokens, logits, tolerance=limit, given=given)
-    return replace(check, in_float32=is_float32(*dtypes))
+    return note_other_file(replace(check, in_float32=is_float32(*dtypes)), bundle, reference)
 
 
 def _tell(decoder: Decoder, result: Generated, check: TokenCheck | None, prompt: int) -> int:

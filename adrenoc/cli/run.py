@@ -166,6 +166,7 @@ def _run_and_check(given: RunGiven) -> int:
     """Run a bundle that is no decoder, compare, write and show; return the exit code."""
     from adrenoc.base.errors import CheckFailedError
     from adrenoc.bundle.bundle import open_bundle
+    from adrenoc.check.compiled_from import note_other_file
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import finite, floor_text
     from adrenoc.cli.show_run import run_to_json, show_run
@@ -197,6 +198,8 @@ def _run_and_check(given: RunGiven) -> int:
             return _run(opened, given.place, sets[0], once, save=None, steps=sets[1:]).outputs
 
         checked = several.sweep(reference, checked, run_again)
+    if reference is not None and checked is not None:
+        checked = note_other_file(checked, opened, reference)
     if layers_of is not None:
         from adrenoc.check.check_layers import check_layers
 

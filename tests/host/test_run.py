@@ -32,6 +32,7 @@ from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.opencl import list_devices, pick_device
 from adrenoc.device.run import run_bundle
+from adrenoc.importers.formats import find_model_files
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
 
@@ -133,6 +134,29 @@ def test_check_passes_and_fails_with_a_code(
     assert not plain["check"]["passed"]
     assert plain["outputs"]["scores"]["shape"] == list(SHAPE)
     assert np.load(tmp_path / "out.npz")["scores"].shape == SHAPE
+
+
+def test_check_says_where_the_bundle_is_of_another_file(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    own, other = (_model(tmp_path / f"{name}.onnx", WEIGHT * k) for name, k in (("a", 1), ("b", 2)))
+    place = tmp_path / "b.adrenoc"
+    shutil.copytree(bundle, place)
+    plain = json.loads((place / "manifest.json").read_text())
+    plain["model"]["sha256"] = find_model_files(own).sha256()
+    (place / "manifest.json").write_text(json.dumps(plain))
+    notes = []
+    for model, tolerance in ((own, "1e-3"), (other, "9")):
+        words = ["run", str(place), "--check", str(model), "--tolerance", tolerance]
+        assert main(words) == 0
+        notes.append("was compiled from" in " ".join(capsys.readouterr().out.split()))
+    assert notes == [False, True]
+    assert main([*words, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["check"]["note"]
+    assert said.startswith(f"{place} was compiled from tiny.onnx with SHA-256 ")
+    assert main(["run", str(place), "--check-layers", str(other)]) == BundleError.exit_code
+    assert said.split(";")[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("recording", ["best", "always", "kept", "off"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -59,3 +60,16 @@ def test_a_promise_that_is_not_kept_fails(
     seen = accept.verdict_on(made, code, "launches 5\n", tmp_path)
     assert seen.verdict == ("FAILED" if why else "passed")
     assert why in seen.why
+
+
+def test_a_python_without_packages_gets_the_command_to_type() -> None:
+    bare = subprocess.run(
+        [sys.executable, "-S", str(SCRIPT), "quickstart", "--keep", "a b"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (bare.returncode, bare.stdout) == (2, "")
+    said, command = bare.stderr.splitlines()
+    assert said.startswith(f"error: {sys.executable} has no package onnx")
+    assert command == f"  try: {SCRIPT.with_name('test')} acceptance quickstart --keep 'a b'"

@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.base.errors import BundleError, InputError
-from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import PROOF, Bundle
 from adrenoc.bundle.manifest import Manifest, TensorSpec
 from adrenoc.bundle.write_bundle import put_files
+from adrenoc.check.compiled_from import refuse_other_file
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import reference_version
@@ -138,13 +138,7 @@ def put_proof(bundle: Bundle, model: Path, *, seed: int = 0) -> Proof:
 
 def _check_model(bundle: Bundle, model: Path) -> None:
     manifest = bundle.manifest
-    digest = find_model_files(model).sha256()
-    if digest != manifest.model.sha256:
-        raise BundleError(
-            f"{bundle.path} was compiled from {manifest.model.file} with SHA-256 "
-            f"{manifest.model.sha256[:12]}, {model} has {digest[:12]}",
-            hint=f"adrenoc compile {quote_word(model)} --device {manifest.target.name}",
-        )
+    refuse_other_file(bundle, model)
     if manifest.states:
         raise BundleError(
             f"{bundle.path} keeps {manifest.states[0]} from run to run, of which no single run is "
