@@ -13,8 +13,9 @@ pytest.importorskip("ai_edge_litert")
 import tflite
 
 from adrenoc import native
-from adrenoc.base.errors import DeviceError
+from adrenoc.base.errors import AdrenocError, DeviceError
 from adrenoc.cli.main import main
+from adrenoc.importers import import_model
 from adrenoc.native import opencl
 from tests.onnx_backend.execute import Outcome
 from tests.onnx_backend.pool import run_cases
@@ -60,6 +61,19 @@ def test_table_is_complete_and_holds_no_wrong_number(recipes: dict[str, Recipe])
     assert not told, f"no reason is given for {told}"
     for recipe in recipes.values():
         assert table[recipe.name].startswith("excluded") == bool(recipe.excluded), recipe.name
+
+
+def test_all_that_passes_is_imported(recipes: dict[str, Recipe], tmp_path: Path) -> None:
+    """No sample, for this takes 20 ms a model."""
+    table = read_table(TABLE)
+    model, refused = tmp_path / "m.tflite", {}
+    for name, recipe in recipes.items():
+        model.write_bytes(recipe.case().model)
+        try:
+            import_model(model, shapes={})
+        except AdrenocError as error:
+            refused[name] = str(error)
+    assert {name for name in refused if table[name] == "passed"} == set()
 
 
 def test_resizes_of_quanta_have_litert_s_own_bits(recipes: dict[str, Recipe]) -> None:

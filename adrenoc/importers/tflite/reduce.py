@@ -83,7 +83,7 @@ def _mean(node: Node) -> Result:
     if node.dtype().startswith("float"):
         return relax.op.mean(node.data(), axes, keep)
     count = int(np.prod([node.shape()[a] for a in axes]))
-    total = relax.op.sum(node.data(), axes, keep)
+    total = node.emit(relax.op.sum(node.data(), axes, keep))  # whose dtype is asked for
     return divide_towards_zero(total, node.like(count))
 
 
