@@ -145,17 +145,18 @@ def _walk(
 ) -> list[np.ndarray]:
     """Compute node by node, and round each result, at random where it says how.
 
-    What adds many numbers adds floats there: halfway its sums may be larger than its terms.
+    Products of matrices add floats there: halfway their sums may be larger than their results.
     """
     known = {"": None, **evaluator.rt_inits_, **data}
     for node in evaluator.rt_nodes_:
         given = [known[name] for name in node.input]
         if node.op_type in _SUMS and random is not None:
-            given = [_narrow_array(_shake(value, random)) for value in given]
+            given = [_shake(value, random) for value in given]
         more = {"context": known} if node.need_context() else {}
-        in_order = node.op_type == "MatMul" and random is not None
-        made = [_add_in_order(*given)] if in_order else node.run(*given, **more)
-        made = [_widen_array(value) for value in made]
+        if node.op_type == "MatMul" and random is not None:
+            made = (_shake(_add_in_order(*given), random),)
+        else:
+            made = node.run(*given, **more)
         if node.op_type in _NORMS and random is not None:
             made = (made[0] + _misplace_means(node, given, random), *made[1:])
         if node.op_type in _FUNCTIONS and random is not None:
@@ -175,23 +176,15 @@ def _shake(
     return np.asarray(value * (1 + random.uniform(-step, step, value.shape)))
 
 
-def _narrow_array(value: np.ndarray | None) -> np.ndarray | None:
-    return value.astype(np.float32) if getattr(value, "dtype", None) == np.float64 else value
-
-
-def _widen_array(value: np.ndarray | None) -> np.ndarray | None:
-    return value.astype(np.float64) if getattr(value, "dtype", None) == np.float32 else value
-
-
 def _add_in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Multiply matrices as a thread does that adds one product after the other."""
-    if a.ndim == 1 or b.ndim == 1 or a.dtype != np.float32:
-        return a @ b
+    """Multiply matrices as a thread does that adds one product after the other, in floats."""
+    if a.ndim == 1 or b.ndim == 1 or a.dtype != np.float64:
+        return np.asarray(a @ b)
     extents = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     total = np.zeros((*extents, a.shape[-2], b.shape[-1]), np.float32)
     for k in range(a.shape[-1]):
-        total += a[..., :, k, None] * b[..., None, k, :]
-    return total
+        total += (a[..., :, k, None] * b[..., None, k, :]).astype(np.float32)
+    return total.astype(np.float64)
 
 
 def _misplace_means(
