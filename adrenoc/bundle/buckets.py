@@ -4,6 +4,9 @@ NAME.adrenoc/                    the bucket with the most elements, a whole bund
     params.safetensors           the constants of all buckets; what two of them share, once
     buckets.json                 the buckets, and whether a batch may be filled up
     buckets/1x3x224x224/         a bundle whose constants are the file above
+
+Of a TFLite file the buckets may also be its signatures, each with inputs and outputs of its own,
+which are picked by name; the first that was asked for is the whole bundle.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from adrenoc.base.errors import BundleError, InputError
+from adrenoc.base.errors import BundleError, InputError, OptionError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text import names
 from adrenoc.base.text.amounts import dims
 from adrenoc.base.text.decode import mark_name
 from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.spelling import did_you_mean, list_first, quote_word
 from adrenoc.bundle.bundle import Bundle, open_part
-from adrenoc.bundle.manifest import TensorSpec, from_plain, to_plain
+from adrenoc.bundle.manifest import MAY_BE_LEFT_OUT, TensorSpec, from_plain, to_plain
 from adrenoc.bundle.tar import REBUILD_HINT
 
 if TYPE_CHECKING:
@@ -56,19 +60,26 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketEntry:
-    """One bucket: its folder in the bundle, `.` for the bundle itself."""
+    """One bucket: its folder in the bundle, `.` for the bundle itself, and its `signature`, empty
+    where buckets differ in shapes alone."""
 
     folder: str = field(metadata=mark_name(names.FOLDER))
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    signature: str = field(default="", metadata=MAY_BE_LEFT_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """The buckets of a bundle, the smallest first."""
+    """The buckets of a bundle, the smallest first, or its signatures, the usual one last."""
 
     buckets: tuple[BucketEntry, ...]
     batch: Batch
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """The names of the signatures, the usual one first; none where buckets are shapes."""
+        return tuple(entry.signature for entry in reversed(self.buckets) if entry.signature)
 
     def to_json(self) -> str:
         """Return the text of `buckets.json`."""
@@ -121,7 +132,55 @@ def read_buckets(bundle: Bundle) -> Buckets | None:
         raise BundleError(
             f"{where} names no folder of a bucket, or one elsewhere", hint=REBUILD_HINT
         )
+    named = buckets.signatures
+    if named and len(set(named)) < len(buckets.buckets):
+        raise BundleError(
+            f"{where} has {len(buckets.buckets)} buckets and {len(set(named))} signatures, "
+            "expected one name each",
+            hint=REBUILD_HINT,
+        )
     return buckets
+
+
+def read_shapes(bundle: Bundle) -> Buckets | None:
+    """Return the buckets of which the shapes of inputs choose one; None where there is one.
+
+    Raises:
+        BundleError: its list of buckets cannot be understood.
+    """
+    buckets = read_buckets(bundle)
+    return None if buckets is None or buckets.signatures else buckets
+
+
+def read_signatures(bundle: Bundle) -> tuple[str, ...]:
+    """Return the names of the signatures that a bundle holds, the usual one first; none where it
+    holds one call.
+
+    Raises:
+        BundleError: its list of buckets cannot be understood.
+    """
+    buckets = read_buckets(bundle)
+    return () if buckets is None else buckets.signatures
+
+
+def open_signature(bundle: Bundle, name: str) -> Bundle:
+    """Return what a bundle holds for the signature `name`, as a bundle of its own.
+
+    Raises:
+        OptionError: it holds none of that name.
+    """
+    buckets = read_buckets(bundle)
+    entries = {} if buckets is None else {e.signature: e for e in buckets.buckets if e.signature}
+    own = str(bundle.manifest.options.values.get("signature", ""))
+    names = list(entries) or [own] * bool(own)
+    if name not in names:
+        listed = list_first(map(repr, names), between=", ") or "one call without a name"
+        raise OptionError(
+            f"{bundle.path} has no signature {name!r}{did_you_mean(name, names)}; it holds "
+            f"{listed}",
+            hint=f"--signature {quote_word(names[0])}" if names else "leave it out",
+        )
+    return open_bucket(bundle, entries[name]) if entries else bundle
 
 
 def _is_odd(entry: BucketEntry) -> bool:
@@ -156,7 +215,7 @@ def fit(bundle: Bundle, inputs: Mapping[str, np.ndarray]) -> FittedInputs:
     """
     import numpy as np
 
-    buckets = read_buckets(bundle)
+    buckets = read_shapes(bundle)
     if buckets is None:
         return FittedInputs(bundle=bundle, inputs=dict(inputs), given=1, filled=1, outputs=())
     entry = choose(buckets, {name: array.shape for name, array in inputs.items()})
@@ -237,7 +296,7 @@ def check_asked_shapes(bundle: Bundle, shapes: Extents) -> None:
                 f"the model has no input `{name}`; its inputs are {', '.join(specs)}",
                 hint="adrenoc inspect BUNDLE shows what the model takes",
             )
-        if read_buckets(bundle) is None and shape != spec.shape:
+        if read_shapes(bundle) is None and shape != spec.shape:
             raise InputError(
                 f"{bundle.path} takes `{name}` in one shape, {list(spec.shape)}, "
                 f"not in {list(shape)}",
@@ -251,7 +310,7 @@ def specs_for(bundle: Bundle, shapes: Extents) -> tuple[TensorSpec, ...]:
     Raises:
         InputError: no bucket takes them.
     """
-    buckets = read_buckets(bundle)
+    buckets = read_shapes(bundle)
     if buckets is None or not shapes:
         return bundle.manifest.inputs
     entry = choose(buckets, shapes)

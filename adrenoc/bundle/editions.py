@@ -23,7 +23,7 @@ from adrenoc.base.files.read import read_plain
 from adrenoc.base.text import names
 from adrenoc.base.text.decode import mark_name
 from adrenoc.base.text.json_text import read_json
-from adrenoc.bundle.buckets import folder_name, open_buckets
+from adrenoc.bundle.buckets import folder_name, open_buckets, read_signatures
 from adrenoc.bundle.bundle import (
     CHAT,
     PARAMS,
@@ -132,8 +132,8 @@ def open_edition(bundle: Bundle, edition: Edition) -> Bundle:
 def name_parts(bundle: Bundle) -> dict[str, Bundle]:
     """Every bucket of every edition, as a bundle of its own, by what it is for.
 
-    Shapes are those of all inputs but states; kernels for one GPU have its name before them.  The
-    largest shapes come last, and the common edition does.
+    Shapes are those of all inputs but states; a signature or kernels for one GPU have its name
+    before them.  The largest shapes come last, and the usual signature and the common edition do.
 
     Raises:
         BundleError: a part of the bundle cannot be understood.
@@ -142,10 +142,13 @@ def name_parts(bundle: Bundle) -> dict[str, Bundle]:
     for edition in read_editions(bundle) or (None,):
         whole = bundle if edition is None else open_edition(bundle, edition)
         title = f"{edition.title}, " if edition is not None and edition.gpu else ""
+        named = reversed(read_signatures(whole))
         for part in open_buckets(whole):
+            signature = next(named, "")
+            whose = title + (f"signature {signature}, " if signature else "")
             manifest = part.manifest
             told = [spec for spec in manifest.inputs if spec.name not in manifest.states]
-            parts[title + folder_name(told)] = part
+            parts[whose + folder_name(told)] = part
     return parts
 
 

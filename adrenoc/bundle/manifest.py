@@ -23,7 +23,7 @@ _MOST_OF_ONE_BYTE = 1032
 
 _REBUILD_HINT = "compile the model again: adrenoc compile MODEL --device DEVICE"
 _NOT_IN_JSON = {"json": False}
-_MAY_BE_LEFT_OUT = {"default": True}
+MAY_BE_LEFT_OUT = {"default": True}
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str = field(metadata=mark_name(names.WORD))
     layout: str = "row-major"
-    bounds: tuple[int, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
+    bounds: tuple[int, ...] = field(default=(), metadata=MAY_BE_LEFT_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ class ModelInfo:
     file: str = field(metadata=mark_name(names.FILE))
     format: str = field(metadata=mark_name(names.WORD))
     sha256: str = field(metadata=mark_name(names.SHA256))
-    file_sha256: str = field(default="", metadata={**mark_name(names.SHA256), **_MAY_BE_LEFT_OUT})
+    file_sha256: str = field(default="", metadata={**mark_name(names.SHA256), **MAY_BE_LEFT_OUT})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +223,7 @@ class FileEntry:
     path: str = field(metadata=mark_name(names.PATH))
     bytes: int
     sha256: str = field(metadata=mark_name(names.SHA256))
-    inflated_bytes: int = field(default=0, metadata=_MAY_BE_LEFT_OUT)
+    inflated_bytes: int = field(default=0, metadata=MAY_BE_LEFT_OUT)
 
     @property
     def most_bytes(self) -> int:
@@ -242,13 +242,13 @@ class Manifest:
     options: OptionsInfo
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    states: tuple[str, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
+    states: tuple[str, ...] = field(default=(), metadata=MAY_BE_LEFT_OUT)
     """Inputs whose memory a run changes: what the next run is to find there, as caches are."""
-    recurrent: tuple[str, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
+    recurrent: tuple[str, ...] = field(default=(), metadata=MAY_BE_LEFT_OUT)
     """Of a decoder: states that every token changes as a whole, as caches of rows are not."""
-    slack: int = field(default=0, metadata=_MAY_BE_LEFT_OUT)
+    slack: int = field(default=0, metadata=MAY_BE_LEFT_OUT)
     """Of a decoder whose caches of a window hold the last rows alone: how many beyond it."""
-    end_tokens: tuple[int, ...] = field(default=(), metadata=_MAY_BE_LEFT_OUT)
+    end_tokens: tuple[int, ...] = field(default=(), metadata=MAY_BE_LEFT_OUT)
     """Of a decoder: tokens after which it has no more to say."""
     params: tuple[ParamSpec, ...]
     kernels: tuple[KernelInfo, ...]

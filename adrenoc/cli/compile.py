@@ -23,6 +23,7 @@ from adrenoc.cli.options import (
     shape_option,
 )
 from adrenoc.cli.records import give_options, option
+from adrenoc.cli.signatures import choose_signatures, refuse_with_several, select_for
 from adrenoc.target.system import SYSTEMS
 
 if TYPE_CHECKING:
@@ -125,6 +126,13 @@ class _Compiled(EnteredModel):
         help="Keep an output as the next run's input, in one memory; a * stands for many.  "
         "`none`: keep nothing.  [default: what exporters' names say]",
     )
+    signatures: tuple[str, ...] = option(
+        "--signature",
+        multiple=True,
+        metavar="NAME",
+        help="Of a TFLite file with several signatures: which; repeat it for more in one bundle, "
+        "the first as the usual one, or `all`.  [default: the first graph's]",
+    )
     fallback: str | None = option(
         "--fallback",
         type=click.Choice(("cpu",)),
@@ -156,6 +164,8 @@ class _Compiled(EnteredModel):
             raise click.UsageError("--fallback cpu is a part of bundles: no --stop-after")
         if self.onnxruntime and self.stop_after is not None:
             raise click.UsageError("--onnxruntime names a bundle: no --stop-after")
+        if self.signatures and "signature" in self.settings:
+            raise click.UsageError("--set signature= and --signature say the same: one of them")
         check_devices(len(self.devices[1]), self.stop_after, self.fallback, self.dump_dir)
 
     @cached_property
@@ -189,6 +199,49 @@ class _Compiled(EnteredModel):
         return split_set(put_on_system(self.target, self.system))
 
     @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Return the signatures that `--signature` names, the usual one first.
+
+        Raises:
+            click.UsageError: options that do not go with several.
+        """
+        keys = choose_signatures(self.model, self.signatures)
+        refuse_with_several(
+            keys,
+            [
+                (self.accuracy, "--accuracy"),
+                (self.policy_file, "--precision-policy"),
+                (self.stop_after, "--stop-after"),
+                (self.fallback, "--fallback cpu"),
+                (self.onnxruntime, "--onnxruntime"),
+                (self.devices[1], "a list of devices"),
+            ],
+        )
+        return keys
+
+    @cached_property
+    def by_signature(self) -> tuple[ShapePlan, ...]:
+        """Return the shapes of each of several signatures, the usual one last; none of one.
+
+        Raises:
+            click.UsageError: options that do not go with several.
+        """
+        plans = tuple(map(self._plan_signature, reversed(self.keys))) if len(self.keys) > 1 else ()
+        states = [past for plan in plans for past, _ in plan.states]
+        ranges = [True for plan in plans if len(plan.buckets) > 1]
+        refuse_with_several(
+            self.keys, [(states, f"a state ({', '.join(states)})"), (ranges, "a range of shapes")]
+        )
+        return plans
+
+    def _plan_signature(self, key: str) -> ShapePlan:
+        from adrenoc.cli.plan_shapes import plan_shapes
+
+        shapes, entry = select_for(self.model, key, self.keys, self.shapes, self.entry)
+        decoding = self.context, self.prefill
+        return plan_shapes(self.model, shapes, decoding, self.kept, accurate=False, entry=entry)
+
+    @cached_property
     def shaped(self) -> ShapePlan:
         """Return the choices of shapes and what is kept from run to run.
 
@@ -197,13 +250,15 @@ class _Compiled(EnteredModel):
         """
         from adrenoc.cli.plan_shapes import plan_shapes
 
+        if self.by_signature:
+            return self.by_signature[-1]
         shaped = plan_shapes(
             self.model,
             self.shapes,
             (self.context, self.prefill),
             self.kept,
             accurate=self.accuracy is not None,
-            entry=self.entry,
+            entry=replace(self.entry, signature=self.keys[0]) if self.keys else self.entry,
             tokenizer=self.tokenizer,
         )
         if self.fallback is not None and shaped.states:
@@ -216,13 +271,17 @@ class _Compiled(EnteredModel):
             )
         return shaped
 
-    def said(self, policy: PrecisionPolicy | None) -> dict[str, Any]:
-        """Return what the command line says of the compilation; None is what it leaves."""
+    def said(
+        self, policy: PrecisionPolicy | None, shaped: ShapePlan | None = None
+    ) -> dict[str, Any]:
+        """Return what the command line says of the compilation, of a signature with its shapes;
+        None is what it leaves."""
+        shaped = shaped or self.shaped
         return {
             **self.settings,
             "float32_tensors": policy.float32_tensors if policy else None,
-            **self.shaped.options_of(self.shaped.buckets[-1]),
-            "end_tokens": self.shaped.ends or None,
+            **shaped.options_of(shaped.buckets[-1]),
+            "end_tokens": shaped.ends or None,
             "clml": self.clml,
             "tuning_log": self.tuning_log,
         }
@@ -282,10 +341,12 @@ def _compile(
     from adrenoc.base.files.outputs import check_file_can_be_written
     from adrenoc.bundle.onnx_context import context_file, write_onnx_context
     from adrenoc.compile.make import default_output, make_bundle
+    from adrenoc.ir.options import resolve_options
 
     target, members = given.devices
     shaped, options = given.shaped, resolved.options
-    decisions, plan = shaped.decisions, None
+    several = (decision for one in given.by_signature for decision in one.decisions)
+    decisions, plan = tuple(dict.fromkeys(several)) or shaped.decisions, None
     if given.accuracy is not None:
         plan, options, decisions = _meet(given, target, options, reporter)
     if given.stop_after is not None:
@@ -304,6 +365,10 @@ def _compile(
         output=output,
         reporter=reporter,
         buckets=shaped.buckets if len(shaped.buckets) > 1 else (),
+        signatures=[
+            resolve_options(target, preset=preset, command_line=given.said(policy, one)).options
+            for one in given.by_signature
+        ],
         tar=output.suffix == ".tar",
         use_cache=not given.no_cache,
         dump_dir=given.dump_dir,

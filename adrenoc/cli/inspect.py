@@ -36,6 +36,7 @@ def inspect_command(given: _Inspected) -> None:
     core its layers and what they take.
     """
     from adrenoc.base.text.printable import printable
+    from adrenoc.bundle.buckets import read_signatures
     from adrenoc.bundle.bundle import open_bundle
     from adrenoc.bundle.editions import read_editions
     from adrenoc.bundle.manifest import to_plain
@@ -52,7 +53,9 @@ def inspect_command(given: _Inspected) -> None:
         say(printable(_source(opened, given.kernel), lines=True))
         return
     editions = read_editions(opened)
-    more = {"editions": editions} if editions else {}
+    more: dict[str, object] = {"editions": editions} if editions else {}
+    if signatures := read_signatures(opened):
+        more["signatures"] = signatures
     console.tell({**to_plain(opened.manifest), **more}, lambda: _show(opened))
 
 
@@ -147,6 +150,16 @@ def _show_buckets(bundle: Bundle) -> None:
     if buckets is None:
         return
     console.blank()
+    if buckets.signatures:
+        console.print_table(
+            ("signature", "folder", "", "name", "shape", "dtype", "layout"),
+            [
+                (entry.signature, entry.folder, *row)
+                for entry in reversed(buckets.buckets)
+                for row in (*_tensors("input", entry.inputs), *_tensors("output", entry.outputs))
+            ],
+        )
+        return
     console.print_table(
         ("bucket", *(spec.name for spec in bundle.manifest.inputs)),
         [

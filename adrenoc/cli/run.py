@@ -54,6 +54,12 @@ class RunGiven:
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = shape_option(
         "Shape of a random input, for a bundle of several shapes.  [default: the largest]"
     )
+    signature: str | None = option(
+        "--signature",
+        metavar="NAME",
+        help="Which signature of a bundle that holds several.  [default: the first that was "
+        "compiled]",
+    )
     seed: int = seed_option("Seed of random inputs.")
     steps: int | None = option(
         "--steps",
@@ -165,7 +171,6 @@ def run_command(given: RunGiven) -> int:
 def _run_and_check(given: RunGiven) -> int:
     """Run a bundle that is no decoder, compare, write and show; return the exit code."""
     from adrenoc.base.errors import CheckFailedError
-    from adrenoc.bundle.bundle import open_bundle
     from adrenoc.check.compiled_from import note_other_file
     from adrenoc.cli import console
     from adrenoc.cli.show_accuracy import finite, floor_text
@@ -173,7 +178,7 @@ def _run_and_check(given: RunGiven) -> int:
     from adrenoc.cli.steps import draw_steps
 
     reference, layers_of = given.reference, given.layers_of
-    opened = open_bundle(given.bundle)
+    opened, told_of_signature = _open(given)
     several = draw_steps(
         opened,
         given.files,
@@ -189,6 +194,7 @@ def _run_and_check(given: RunGiven) -> int:
     options = given.options
     whole = _run(opened, given.place, several.first, options, save=given.save, steps=several.later)
     result = several.take_first(whole, given.save)
+    result = replace(result, notes=(*result.notes, *told_of_signature))
     limit = _default_tolerance(opened) if given.tolerance is None else given.tolerance
     checked = several.judge(reference, opened, whole.outputs, tolerance=limit)
     once = replace(options, repeat=1, warmup=0, sustain_s=0.0, profile=False)
@@ -231,6 +237,26 @@ def _run_and_check(given: RunGiven) -> int:
         told["rounding_floor"] = finite(asdict(floor))
     console.tell(told, show)
     return CheckFailedError.exit_code if checked and not checked.passed else 0
+
+
+def _open(given: RunGiven) -> tuple[Bundle, tuple[str, ...]]:
+    """Open the bundle, or of one that holds several signatures what is of one, and say of which
+    where nobody named it.
+
+    Raises:
+        BundleError, OptionError: it is damaged, or has no such signature.
+    """
+    from adrenoc.base.text.spelling import list_first
+    from adrenoc.bundle.buckets import open_signature, read_signatures
+    from adrenoc.bundle.bundle import open_bundle
+
+    opened = open_bundle(given.bundle)
+    if given.signature is not None:
+        return open_signature(opened, given.signature), ()
+    names = read_signatures(opened)
+    others = list_first(map(repr, names[1:]), between=", ")
+    told = f"the signature {names[0]!r} ran; --signature picks another: {others}" if names else ""
+    return opened, (told,) if told else ()
 
 
 def _measure_floor(given: RunGiven, bundle: Bundle, several: Steps, result: RunResult) -> Floor:

@@ -74,6 +74,7 @@ def make_bundle(
     output: Path,
     reporter: Reporter,
     buckets: Sequence[Shapes] = (),
+    signatures: Sequence[CompileOptions] = (),
     tar: bool = False,
     use_cache: bool = True,
     dump_dir: Path | None = None,
@@ -88,7 +89,8 @@ def make_bundle(
     `words`: its tokenizer.json and its chat.json, by name.  `with_fallback`: an int8 model's code
     for the CPU goes with it.
     With `buckets` it is compiled for each of these choices of input shapes, the largest last; with
-    `editions` for these GPUs too, and `target` is what they have in common.
+    `signatures` by what each of these options calls so, the last being `options`; with `editions`
+    for these GPUs too, and `target` is what they have in common.
     With `dump_dir` the stages have to run, so the cache is written and not read.
 
     Raises:
@@ -118,6 +120,7 @@ def make_bundle(
             target=target,
             options=options,
             buckets=tuple(buckets),
+            signatures=tuple(signatures),
             output=output,
             tar=tar,
             reporter=reporter,
@@ -152,6 +155,7 @@ class _Job:
     target: Target
     options: CompileOptions
     buckets: tuple[Shapes, ...]
+    signatures: tuple[CompileOptions, ...]
     output: Path
     tar: bool
     reporter: Reporter
@@ -172,6 +176,7 @@ class _Job:
                 "options": options.digest(),
                 "ndk": options.ndk or str(next((f for _, f in android_ndk_folders()), "")),
                 "buckets": repr(self.buckets),
+                "signatures": sha256_json([one.digest() for one in self.signatures]),
                 "chosen_before": sha256_json([asdict(d) for d in self.chosen_before]),
                 "fallback": str(self.with_fallback),
                 "words": sha256_json({n: sha256_bytes(w) for n, w in self.words.items()}),
@@ -283,6 +288,18 @@ def _compile(
             reporter=writer.reporter,
         )
         return (lambda root: whole.fill(root, writer.fill_for)), whole.decisions
+    if job.signatures:
+        with quick_loading():
+            from adrenoc.compile.make_buckets import compile_signatures
+
+        several = compile_signatures(
+            model,
+            target=writer.target,
+            signatures=job.signatures,
+            sha256=writer.info.sha256,
+            reporter=writer.reporter,
+        )
+        return (lambda root: several.fill(root, writer.fill)), several.largest.decisions
     if buckets:
         with quick_loading():
             from adrenoc.compile.make_buckets import compile_buckets

@@ -1,4 +1,5 @@
-"""Compile a model for several shapes into one bundle, whose constants are written once.
+"""Compile a model for several shapes, or by several signatures, into one bundle, whose constants
+are written once.
 
 Source of the layout: `adrenoc.bundle.buckets`.
 """
@@ -6,7 +7,7 @@ Source of the layout: `adrenoc.bundle.buckets`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,12 +41,16 @@ Fill = Callable[[Path, Compiled, CompileOptions, "FileEntry | None"], Manifest]
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledBuckets:
-    """The buckets of a model, the largest last, and all of their constants by name."""
+    """The buckets of a model, the largest last, and all of their constants by name.
+
+    With `by_signature` each is another signature of the model's, the usual one last.
+    """
 
     compiled: tuple[Compiled, ...]
     options: tuple[CompileOptions, ...]
     batch: Batch
     params: dict[str, np.ndarray]
+    by_signature: bool = False
 
     @property
     def largest(self) -> Compiled:
@@ -62,16 +67,22 @@ class CompiledBuckets:
             write_params(root / PARAMS, self.params)
             shared = file_entry(root, root / PARAMS)
         entries = []
-        for compiled, options in zip(self.compiled, self.options, strict=True):
-            folder = "."
+        for number, (compiled, options) in enumerate(
+            zip(self.compiled, self.options, strict=True), 1
+        ):
+            folder, key = ".", options.signature if self.by_signature else ""
             # States are the same in all, and have many names.
             told = [spec for spec in compiled.inputs if spec.name not in compiled.states]
             if compiled is not self.largest:
-                folder = f"{BUCKETS_FOLDER}/{folder_name(told)}"
+                # The name of a signature may have any letters, and two may be of the same shapes.
+                name = str(number) if key else folder_name(told)
+                folder = f"{BUCKETS_FOLDER}/{name}"
                 (root / folder).mkdir(parents=True)
                 fill(root / folder, compiled, options, shared)
             entries.append(
-                BucketEntry(folder=folder, inputs=compiled.inputs, outputs=compiled.outputs)
+                BucketEntry(
+                    folder=folder, inputs=compiled.inputs, outputs=compiled.outputs, signature=key
+                )
             )
         listed = Buckets(buckets=tuple(entries), batch=self.batch)
         (root / BUCKETS_FILE).write_text(listed.to_json(), encoding="utf-8")
@@ -97,28 +108,63 @@ def compile_buckets(
         AdrenocError: one of them cannot be compiled.
     """
     chosen = tuple(replace(options, shapes=shapes) for shapes in buckets)
-    return_large_blocks()
     store = store or ConstantStore()
-    compiled = []
     same = set.intersection(*(set(one.shapes) for one in chosen)) if len(chosen) > 1 else set()
-    for one in chosen:
-        told = [(name, shape) for name, shape in one.shapes if (name, shape) not in same]
-        dims = ", ".join(f"{name}:{','.join(map(str, s))}" for name, s in told)
-        started, quiet = time.perf_counter(), PartReporter(reporter, dims)
-        # Under no name of its own: what is packed twice goes before the next one is compiled.
-        compiled.append(
-            store.share_constants(
-                compile_model(model, target=target, options=one, reporter=quiet, sha256=sha256)
-            )
-        )
-        return_memory()  # of the model's own constants
-        reporter.stage("bucket", (time.perf_counter() - started) * 1000, dims)
+    told = [
+        ", ".join(f"{n}:{','.join(map(str, s))}" for n, s in one.shapes if (n, s) not in same)
+        for one in chosen
+    ]
+    compiled = tuple(_compile_each(model, target, chosen, told, reporter, sha256, store))
     batch = _find_batch(model, target, chosen, sha256)
     if batch.refused:
         compiled[-1].decisions.add("batch", "is not filled up", batch.refused)
+    return CompiledBuckets(compiled=compiled, options=chosen, batch=batch, params=store.params)
+
+
+def compile_signatures(
+    model: Path,
+    *,
+    target: Target,
+    signatures: Sequence[CompileOptions],
+    reporter: Reporter,
+    sha256: str,
+) -> CompiledBuckets:
+    """Compile `model` by each of its signatures that these options name, the usual one last.
+
+    Raises:
+        AdrenocError: one of them cannot be compiled.
+    """
+    store, keys = ConstantStore(), [one.signature for one in signatures]
+    compiled = tuple(_compile_each(model, target, signatures, keys, reporter, sha256, store))
     return CompiledBuckets(
-        compiled=tuple(compiled), options=chosen, batch=batch, params=store.params
+        compiled=compiled,
+        options=tuple(signatures),
+        batch=Batch(inputs=(), outputs=(), refused="signatures are picked by name"),
+        params=store.params,
+        by_signature=True,
     )
+
+
+def _compile_each(
+    model: Path,
+    target: Target,
+    options: Sequence[CompileOptions],
+    told: Sequence[str],
+    reporter: Reporter,
+    sha256: str,
+    store: ConstantStore,
+) -> Iterator[Compiled]:
+    """Compile `model` with each of the options, which `told` names, with constants of `store`."""
+    return_large_blocks()
+    for one, name in zip(options, told, strict=True):
+        started, quiet = time.perf_counter(), PartReporter(reporter, name)
+        # Under no name of its own: what is packed twice goes before the next one is compiled.
+        yield store.share_constants(
+            compile_model(model, target=target, options=one, reporter=quiet, sha256=sha256)
+        )
+        return_memory()  # of the model's own constants
+        what = "signature" if name == one.signature else "bucket"
+        reporter.stage(what, (time.perf_counter() - started) * 1000, name)
 
 
 def _find_batch(

@@ -83,6 +83,21 @@ def read_signature(model: Path, key: str = "") -> Signature:
     )
 
 
+def list_signatures(model: Path) -> tuple[str, ...]:
+    """Return the names of the signatures that a TFLite file lists; none of another file.
+
+    Raises:
+        ModelNotFoundError, ModelFormatError: the file cannot be read.
+    """
+    files = find_model_files(model)
+    if files.format == "onnx":
+        return ()
+    from adrenoc.importers.tflite.file import read_tflite
+
+    file = read_tflite(files.paths[0], files.read()[0])
+    return tuple(one.key for one in file.signatures)
+
+
 def port_of(info: TensorInfo) -> Port:
     """A tensor of a TFLite file as a port."""
     axes = enumerate(info.shape)

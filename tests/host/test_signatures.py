@@ -15,10 +15,13 @@ from ai_edge_litert import schema_py_generated as schema
 from click.testing import CliRunner
 
 from adrenoc.base.errors import OptionError, ShapeError
-from adrenoc.bundle.bundle import open_bundle
+from adrenoc.bundle.buckets import open_signature, read_signatures
+from adrenoc.bundle.bundle import PROOF, open_bundle
+from adrenoc.bundle.editions import name_parts
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli, main
 from tests.tflite.build import ModelBuilder, T
+from tests.tflite.signature_models import map_name, write_shared
 
 
 def write_scales(path: Path, scales: dict[str, float], shape: Sequence[int] = (2, 3)) -> Path:
@@ -39,18 +42,12 @@ def write_scales(path: Path, scales: dict[str, float], shape: Sequence[int] = (2
         graph.tensors[graph.outputs[0]].name = b"y"
         made = schema.SignatureDefT()
         made.signatureKey, made.subgraphIndex = name.encode(), number
-        made.inputs, made.outputs = _map("x", graph.inputs[0]), _map("y", graph.outputs[0])
+        made.inputs, made.outputs = map_name("x", graph.inputs[0]), map_name("y", graph.outputs[0])
         model.signatureDefs.append(made)
     writer = flatbuffers.Builder(1024)
     writer.Finish(model.Pack(writer), b"TFL3")
     path.write_bytes(bytes(writer.Output()))
     return path
-
-
-def _map(name: str, index: int) -> list[Any]:
-    made = schema.TensorMapT()
-    made.name, made.tensorIndex = name.encode(), index
-    return [made]
 
 
 def call(*words: str) -> Any:
@@ -150,3 +147,68 @@ def test_other_open_axes_are_asked_for(
     model = write_scales(tmp_path / "m.tflite", {"f": 2.0}, shape)
     assert main(["compile", str(model)]) == ShapeError.exit_code
     assert f"add {option} (" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("names", [["all"], ["wide", "tall"]])
+def test_several_signatures_are_one_bundle(tmp_path: Path, names: list[str]) -> None:
+    model, bundle = write_shared(tmp_path / "m.tflite"), tmp_path / "m.adrenoc"
+    asked = [part for name in names for part in ("--signature", name)]
+    made = call("compile", str(model), "--device", "host", *asked, "-o", str(bundle))
+    assert "assumed" not in made.stdout
+    opened = open_bundle(bundle)
+    assert read_signatures(opened) == ("wide", "tall")
+    # What both read is there once, where it is packed alike.
+    each = [{spec.name for spec in open_signature(opened, n).manifest.params} for n in TALL_WIDE]
+    assert each[0] & each[1]
+    told = json.loads(call("inspect", str(bundle), "--json").stdout)
+    assert told["signatures"] == ["wide", "tall"]
+    assert "tall_x:0" in call("inspect", str(bundle)).stdout
+    for name in (*TALL_WIDE, ""):
+        picked = ["--signature", name] if name else []
+        said = json.loads(call("run", str(bundle), "--check", str(model), *picked, "--json").stdout)
+        assert said["check"]["passed"]
+        assert set(said["outputs"]) == OUTPUTS[name or "wide"]
+        notes = " ".join(said["notes"])
+        assert ("the signature 'wide' ran; --signature picks" in notes) == (not name)
+    call("run", str(bundle), "--check-layers", str(model), "--signature", "tall")
+    call("device", "warm", str(bundle), "--embed")
+    assert [*name_parts(opened)] == ["signature tall, 1x64", "signature wide, 3x64"]
+    call("view", str(bundle), "-o", str(tmp_path / "page.html"))
+    assert "signature tall, 1x64" in (tmp_path / "page.html").read_text()
+    call("prove", str(bundle), str(model))
+    assert [trial["bucket"] for trial in json.loads((bundle / PROOF).read_text())["trials"]] == [
+        0,
+        1,
+    ]
+
+
+TALL_WIDE = ("tall", "wide")
+OUTPUTS = {"wide": {"wide_y0", "wide_y1"}, "tall": {"tall_y0"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--set", "signature=wide"), "--set signature= and --signature say the same"),
+        (("--accuracy", "1e-3"), "--accuracy is for one signature, and --signature names 2"),
+        (("--device", "adreno:660,adreno:750"), "a list of devices is for one signature"),
+        (("--signature", "none"), "signature=none: the file has no such signature"),
+        (("--signature", "all"), "--signature all names every one: no other"),
+        (("--shape", "tall_x:0:1..2,64"), "a range of shapes is for one signature"),
+    ],
+)
+def test_what_does_not_go_with_several(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    model = write_shared(tmp_path / "m.tflite")
+    both = ("--signature", "wide", "--signature", "tall")
+    assert main(["compile", str(model), *both, *words]) != 0
+    assert said in " ".join(capfd.readouterr().err.split())
+
+
+def test_a_signature_that_a_bundle_lacks(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
+    call("compile", str(model), "--device", "host", "--signature", "triple", "-o", str(bundle))
+    call("run", str(bundle), "--signature", "triple")
+    assert main(["run", str(bundle), "--signature", "tripel"]) == OptionError.exit_code
+    assert "has no signature 'tripel' (did you mean" in capfd.readouterr().err

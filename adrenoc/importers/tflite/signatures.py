@@ -1,4 +1,4 @@
-"""The signatures of a TFLite file: several ways to call it, of which a bundle has one."""
+"""The signatures of a TFLite file: several ways to call it, of which a compilation takes one."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def tell_signature(file: TFLiteFile, key: str) -> list[Decision]:
             taken=f"took the signature '{key}'"
             if key
             else f"{ASSUMED} the first graph's signature",
-            reason=f"the file has others: {listed}; --set signature={others[0]} takes it",
+            reason=f"the file has others: {listed}; --set signature={others[0]} takes it, "
+            "adrenoc compile --signature all every one",
         )
     ]

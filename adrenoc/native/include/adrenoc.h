@@ -17,7 +17,7 @@
  * different models run at the same time, as far as the device lets them.  adrenoc_free must be the
  * last call for its model.  What a function returns by pointer lives as long as the model, except
  * for adrenoc_last_error (until the thread's next call) and for names and shapes of inputs and
- * outputs (until adrenoc_set_input_shapes).
+ * outputs (until adrenoc_set_input_shapes or adrenoc_set_signature).
  */
 #ifndef ADRENOC_H_
 #define ADRENOC_H_
@@ -228,6 +228,18 @@ ADRENOC_API adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_
 
 /* The number of a dtype's name; ADRENOC_DTYPE_UNKNOWN for another name, and NULL. */
 ADRENOC_API adrenoc_dtype adrenoc_dtype_of(const char* name);
+
+/* A bundle of several signatures of a TFLite file (`compile --signature`) holds several calls, with
+ * inputs and outputs of their own and the constants that they share once; all of them are loaded.
+ * Their names, the one that is chosen at first before the others; NULL for an index beyond them.  A
+ * bundle of one call has none. */
+ADRENOC_API size_t adrenoc_signature_count(const adrenoc_model* model);
+ADRENOC_API const char* adrenoc_signature_name(const adrenoc_model* model, size_t index);
+
+/* Choose the call: from now on inputs, outputs and buckets are those of that signature, and nothing is
+ * bound.  ADRENOC_BAD_ARGUMENT, with all names in adrenoc_last_error, where there is none of that
+ * name. */
+ADRENOC_API adrenoc_status adrenoc_set_signature(adrenoc_model* model, const char* name);
 
 /* A bundle that was compiled with ranges of shapes holds a bucket for each choice of extents.  All
  * of them are loaded, with the constants that they share once; the smallest comes first, and the

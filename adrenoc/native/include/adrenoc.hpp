@@ -168,6 +168,19 @@ class Model {
     return tensors(adrenoc_output_count(model_.get()), adrenoc_output_info);
   }
 
+  // The names of the bundle's signatures, the first chosen one before the others; none of one call.
+  [[nodiscard]] std::vector<std::string> signatures() const {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < adrenoc_signature_count(model_.get()); ++i) {
+      names.emplace_back(adrenoc_signature_name(model_.get(), i));
+    }
+    return names;
+  }
+  // Inputs, outputs and buckets are those of that signature from now on; nothing is bound.
+  void set_signature(const std::string& name) {
+    check(adrenoc_set_signature(model_.get(), name.c_str()));
+  }
+
   // The inputs of each bucket, the smallest first.
   [[nodiscard]] std::vector<std::vector<Tensor>> buckets() const {
     std::vector<std::vector<Tensor>> found;

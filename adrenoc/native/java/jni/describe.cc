@@ -57,6 +57,21 @@ JNIEXPORT jint JNICALL Java_org_adrenoc_Native_buckets(JNIEnv*, jclass, jlong mo
   return static_cast<jint>(adrenoc_bucket_count(model_of(model)));
 }
 
+JNIEXPORT jint JNICALL Java_org_adrenoc_Native_signatures(JNIEnv*, jclass, jlong model) {
+  return static_cast<jint>(adrenoc_signature_count(model_of(model)));
+}
+
+JNIEXPORT jbyteArray JNICALL Java_org_adrenoc_Native_signature(JNIEnv* env, jclass, jlong model,
+                                                               jint index) {
+  return to_bytes(env, adrenoc_signature_name(model_of(model), static_cast<size_t>(index)));
+}
+
+JNIEXPORT void JNICALL Java_org_adrenoc_Native_setSignature(JNIEnv* env, jclass, jlong model,
+                                                            jbyteArray name) {
+  const adrenoc_jni::Chars text(env, name);
+  (void)check(env, adrenoc_set_signature(model_of(model), text.get()));
+}
+
 JNIEXPORT jint JNICALL Java_org_adrenoc_Native_count(JNIEnv*, jclass, jlong model,
                                                      jboolean is_input) {
   return static_cast<jint>(is_input ? adrenoc_input_count(model_of(model))

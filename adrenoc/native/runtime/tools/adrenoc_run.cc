@@ -29,6 +29,7 @@ constexpr char kUsage[] =
     "Runs a bundle of adrenoc; prints one line of JSON with its times.\n"
     "\n"
     "  --shape NAME=DxDx...   of an input of a bundle for several shapes\n"
+    "  --signature NAME       of a bundle that holds several  [default: the first]\n"
     "  --input NAME=FILE      bytes of an input, dense and row-major; zeros without\n"
     "  --output NAME=FILE     where the bytes of an output go\n"
     "  --repeat N             timed runs (1)\n"
@@ -66,6 +67,7 @@ struct Arguments {
   long queue = 0;
   long timeout_s = kTimeoutSeconds;
   std::string profile;
+  std::string signature;
   bool verify = false;
   std::vector<int64_t> prompt;
   adrenoc::Generation generation;
@@ -150,6 +152,8 @@ Arguments parse(int count, char** values) {
       arguments.timeout_s = parse_count(option, value);
     } else if (option == "--profile") {
       arguments.profile = value;
+    } else if (option == "--signature") {
+      arguments.signature = value;
     } else if (option == "--perf-hint") {
       arguments.options.performance = parse_level(option, value);
     } else if (option == "--priority") {
@@ -296,6 +300,7 @@ void run(const Arguments& arguments) {
     generate(arguments, &model, &watch);
     return;
   }
+  if (!arguments.signature.empty()) model.set_signature(arguments.signature);
   choose_shapes(arguments.shapes, &model);
   const std::vector<adrenoc::Tensor> inputs = model.inputs();
   const std::vector<adrenoc::Tensor> outputs = model.outputs();

@@ -1,6 +1,7 @@
 #include "bundle/buckets.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/failure.h"
 #include "base/json.h"
@@ -97,6 +98,7 @@ void set_batch(Chosen* chosen, const Batch& batch, int64_t given) {
 }
 
 [[noreturn]] void refuse_shapes(const std::vector<Bucket>& buckets, const Batch& batch,
+                                const std::string& signature,
                                 const std::vector<std::optional<Shape>>& shapes) {
   std::string asked;
   for (const auto& shape : shapes) {
@@ -104,6 +106,7 @@ void set_batch(Chosen* chosen, const Batch& batch, int64_t given) {
   }
   std::string listed;
   for (const Bucket& bucket : buckets) {
+    if (bucket.signature != signature) continue;
     listed += (listed.empty() ? "" : ", ") + bucket_name(bucket.manifest.inputs);
   }
   std::string message = "no bucket takes " + asked + "; the bundle has " + listed;
@@ -126,6 +129,8 @@ BucketList read_buckets(std::string_view text) {
     const Json& folder = entry.at("folder");
     if (folder.text() != ".") check_path(folder.text(), folder.where());
     list.folders.push_back(folder.text());
+    const auto signature = entry.object().find("signature");
+    list.signatures.push_back(signature == entry.object().end() ? "" : signature->second.text());
   }
   if (list.folders.empty() || list.folders.size() > kMostBuckets) {
     refuse_bundle(std::string(kBucketsFile) + " lists " + std::to_string(list.folders.size()) +
@@ -135,7 +140,24 @@ BucketList read_buckets(std::string_view text) {
   return list;
 }
 
+void check_signatures(const std::vector<Bucket>& buckets, const Batch& batch) {
+  std::set<std::string> names;
+  for (const Bucket& bucket : buckets) {
+    if (bucket.signature.empty() || !names.insert(bucket.signature).second) {
+      refuse_bundle(std::string(kBucketsFile) + " has not one name for each signature");
+    }
+    if (!bucket.manifest.states.empty() || !batch.inputs.empty() || !batch.outputs.empty()) {
+      refuse_bundle("the signatures of the bundle keep states, or have a batch");
+    }
+  }
+}
+
 void check_alike(const std::vector<Bucket>& buckets, const Batch& batch) {
+  const auto named = [](const Bucket& bucket) { return !bucket.signature.empty(); };
+  if (std::any_of(buckets.begin(), buckets.end(), named)) {
+    check_signatures(buckets, batch);
+    return;
+  }
   const Manifest& first = buckets.front().manifest;
   for (const Bucket& bucket : buckets) {
     check_names(first.inputs, bucket.manifest.inputs);
@@ -160,15 +182,30 @@ Chosen whole_bucket(const std::vector<Bucket>& buckets, size_t index) {
 }
 
 Chosen choose_bucket(const std::vector<Bucket>& buckets, const Batch& batch,
+                     const std::string& signature,
                      const std::vector<std::optional<Shape>>& shapes) {
   for (size_t index = 0; index < buckets.size(); ++index) {
+    if (buckets[index].signature != signature) continue;
     const auto given = batch_taken(buckets[index].manifest.inputs, batch, shapes);
     if (!given.has_value()) continue;
     Chosen chosen = whole_bucket(buckets, index);
     if (*given != 0) set_batch(&chosen, batch, *given);
     return chosen;
   }
-  refuse_shapes(buckets, batch, shapes);
+  refuse_shapes(buckets, batch, signature, shapes);
+}
+
+size_t find_signature(const std::vector<Bucket>& buckets, const std::string& name) {
+  std::string listed;
+  for (size_t index = buckets.size(); index-- > 0;) {
+    const std::string& signature = buckets[index].signature;
+    if (signature.empty()) break;
+    if (signature == name) return index;
+    listed += (listed.empty() ? "" : ", ") + signature;
+  }
+  throw Failure(ADRENOC_BAD_ARGUMENT,
+                listed.empty() ? "the bundle holds one call, and no signatures to choose from"
+                               : "no signature is called " + name + "; the bundle has " + listed);
 }
 
 }  // namespace adrenoc_runtime

@@ -13,9 +13,10 @@
 
 namespace adrenoc_runtime {
 
-// The model for one choice of shapes.
+// The model for one choice of shapes, or by one of its signatures.
 struct Bucket {
   Manifest manifest;
+  std::string signature;  // "" where buckets differ in shapes alone
   std::string library_path;  // for the dynamic loader, valid as long as the bundle lives
 };
 
@@ -37,14 +38,17 @@ struct Batch {
 };
 
 struct BucketList {
-  std::vector<std::string> folders;  // the smallest first; "." for the bundle itself
+  std::vector<std::string> folders;     // the smallest first; "." for the bundle itself
+  std::vector<std::string> signatures;  // of each; all "" where buckets differ in shapes alone
   Batch batch;
 };
 
 // Reads buckets.json.  Throws Failure (bad bundle).
 [[nodiscard]] BucketList read_buckets(std::string_view text);
 
-// What is common to all buckets: names and dtypes of the tensors, but for outputs of decoders.  Throws Failure (bad bundle).
+// What is common to all buckets: names and dtypes of the tensors, but for outputs of decoders.
+// Signatures have nothing in common, each has a name of its own, and none keeps states.
+// Throws Failure (bad bundle).
 void check_alike(const std::vector<Bucket>& buckets, const Batch& batch);
 
 using Shape = std::vector<int64_t>;
@@ -56,10 +60,15 @@ struct Chosen {
   std::vector<TensorSpec> outputs;
 };
 
-// The smallest bucket that takes inputs of these shapes, one an input; nothing takes any.
+// The smallest bucket of a signature that takes inputs of these shapes, one an input; nothing takes any.
 // Throws Failure (bad argument), naming all buckets, where none does.
 [[nodiscard]] Chosen choose_bucket(const std::vector<Bucket>& buckets, const Batch& batch,
+                                   const std::string& signature,
                                    const std::vector<std::optional<Shape>>& shapes);
+
+// The bucket of the signature of that name.  Throws Failure (bad argument), naming all, where there is
+// none.
+[[nodiscard]] size_t find_signature(const std::vector<Bucket>& buckets, const std::string& name);
 
 // A bucket in the shapes that it was compiled for.
 [[nodiscard]] Chosen whole_bucket(const std::vector<Bucket>& buckets, size_t index);

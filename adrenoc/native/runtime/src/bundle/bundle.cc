@@ -158,22 +158,25 @@ void Bundle::open_edition(const Edition& edition) {
 
 void Bundle::open_folder(const std::string& prefix) {
   std::vector<std::string> folders = {kHere};
+  std::vector<std::string> signatures = {""};
   batch_ = {};
   if (manifest_.files.count(prefix + kBuckets) != 0) {
     BucketList list = read_buckets(inflated(prefix + kBuckets));
     folders = std::move(list.folders);
+    signatures = std::move(list.signatures);
     batch_ = std::move(list.batch);
   }
   buckets_.clear();
   library_files_.clear();
-  for (const std::string& folder : folders) {
-    add_bucket(folder == kHere ? prefix : prefix + folder + "/");
+  for (size_t i = 0; i < folders.size(); ++i) {
+    add_bucket(folders[i] == kHere ? prefix : prefix + folders[i] + "/", signatures[i]);
   }
   check_alike(buckets_, batch_);
 }
 
-void Bundle::add_bucket(const std::string& prefix) {
+void Bundle::add_bucket(const std::string& prefix, const std::string& signature) {
   Bucket bucket;
+  bucket.signature = signature;
   bucket.manifest = prefix.empty() ? manifest_ : read_manifest(inflated(prefix + kManifest));
   check_params(bucket.manifest);
   // Always a copy: a library keeps the address of the one module that it belongs to, and the

@@ -71,7 +71,7 @@ class Bundle {
   [[nodiscard]] std::string_view read_own_manifest();
   void read();
   void open_folder(const std::string& prefix);
-  void add_bucket(const std::string& prefix);
+  void add_bucket(const std::string& prefix, const std::string& signature);
   void check_params(const Manifest& manifest) const;
   // A file as it is stored, and what it holds.
   [[nodiscard]] std::string_view checked(const std::string& path) const;

@@ -21,9 +21,10 @@ const TensorSpec& at(const std::vector<TensorSpec>& specs, size_t index) {
 }
 
 const Manifest& bucket_at(const Model& model, size_t index) {
-  if (index < model.buckets().size()) return model.buckets()[index].manifest;
+  const std::vector<const Bucket*> buckets = model.own_buckets();
+  if (index < buckets.size()) return buckets[index]->manifest;
   throw Failure(ADRENOC_BAD_ARGUMENT, "bucket " + std::to_string(index) + " is out of " +
-                                          std::to_string(model.buckets().size()));
+                                          std::to_string(buckets.size()));
 }
 
 void fill_info(const TensorSpec& spec, adrenoc_tensor_info* info) {
@@ -87,7 +88,7 @@ const char* adrenoc_device_name(const adrenoc_model* model) {
 }
 
 size_t adrenoc_input_count(const adrenoc_model* model) {
-  return model == nullptr ? 0 : model->model.manifest().inputs.size();
+  return model == nullptr ? 0 : model->model.input_count();
 }
 
 size_t adrenoc_output_count(const adrenoc_model* model) {
@@ -128,7 +129,25 @@ adrenoc_dtype adrenoc_dtype_of(const char* name) {
 }
 
 size_t adrenoc_bucket_count(const adrenoc_model* model) {
-  return model == nullptr ? 0 : model->model.buckets().size();
+  return model == nullptr ? 0 : model->model.own_buckets().size();
+}
+
+size_t adrenoc_signature_count(const adrenoc_model* model) {
+  if (model == nullptr || model->model.buckets().back().signature.empty()) return 0;
+  return model->model.buckets().size();
+}
+
+const char* adrenoc_signature_name(const adrenoc_model* model, size_t index) {
+  const size_t count = adrenoc_signature_count(model);
+  return index < count ? model->model.buckets()[count - 1 - index].signature.c_str() : nullptr;
+}
+
+adrenoc_status adrenoc_set_signature(adrenoc_model* model, const char* name) {
+  return guarded([&] {
+    require(model, "model");
+    require(name, "name");
+    model->model.set_signature(name);
+  });
 }
 
 adrenoc_status adrenoc_bucket_input_info(const adrenoc_model* model, size_t bucket, size_t index,

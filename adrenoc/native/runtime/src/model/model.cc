@@ -93,7 +93,8 @@ Model::Model(std::unique_ptr<Bundle> bundle, const LoadOptions& options)
     }
   }
   // What a program that knows of one shape only expects: the bundle's own.
-  choose(whole_bucket(buckets(), buckets().size() - 1));
+  signature_ = buckets().size() - 1;
+  choose(whole_bucket(buckets(), signature_));
   show_last_run();
   if (cpu_ != nullptr || device_.device_type != kDLOpenCL) return;
   resident_bytes_ = resident_bytes();

@@ -55,12 +55,17 @@ class Model final : public Resident {
 
   [[nodiscard]] const Manifest& manifest() const { return buckets().back().manifest; }
   [[nodiscard]] const std::vector<Bucket>& buckets() const { return bundle_->buckets(); }
+  // Those of the signature that was chosen, all of a bundle without any.
+  [[nodiscard]] std::vector<const Bucket*> own_buckets() const;
   [[nodiscard]] const std::string& device_name() const { return device_name_; }
 
   // The tensors in the shapes that were chosen; good until others are.
   [[nodiscard]] const TensorSpec& input(size_t index) const;
   [[nodiscard]] const TensorSpec& output(size_t index) const;
+  [[nodiscard]] size_t input_count() const { return called().manifest.inputs.size(); }
   [[nodiscard]] size_t output_count() const;
+  // Chooses the signature of that name; what was bound is forgotten.
+  void set_signature(const std::string& name);
   // Chooses shapes, nothing for an input that may have any; what was bound is forgotten.
   void set_shapes(const std::vector<std::optional<Shape>>& shapes);
 
@@ -245,6 +250,8 @@ class Model final : public Resident {
   [[nodiscard]] std::future<opencl::BuildReport> start_build(const LoadOptions& options) const;
   void finish_build(std::future<opencl::BuildReport> build);
   void choose(Chosen chosen);
+  // A bucket of the signature that was chosen.
+  [[nodiscard]] const Bucket& called() const { return buckets()[signature_]; }
   // Throws Failure (bad argument) where no bucket takes the shapes.
   [[nodiscard]] Chosen choose_for(const std::vector<std::optional<Shape>>& shapes) const;
   [[nodiscard]] Bound bound_input(size_t index, const Given& given) const;
@@ -297,6 +304,7 @@ class Model final : public Resident {
   bool has_states_ = false;  // zeros, or what a run left; false of memory that holds anything
   uint64_t evictions_ = 0;
   double return_ms_ = 0;
+  std::atomic<size_t> signature_{0};  // a bucket of the one that was chosen
   Chosen chosen_;
   std::vector<Bound> bound_inputs_;
   std::vector<Bound> bound_outputs_;

@@ -62,8 +62,24 @@ std::vector<TensorSpec> Model::outputs_for(const std::vector<std::optional<Shape
 }
 
 Chosen Model::choose_for(const std::vector<std::optional<Shape>>& shapes) const {
-  check_count(shapes.size(), manifest().inputs.size(), "shapes", "inputs");
-  return choose_bucket(buckets(), bundle_->batch(), shapes);
+  check_count(shapes.size(), input_count(), "shapes", "inputs");
+  return choose_bucket(buckets(), bundle_->batch(), called().signature, shapes);
+}
+
+std::vector<const Bucket*> Model::own_buckets() const {
+  std::vector<const Bucket*> own;
+  for (const Bucket& bucket : buckets()) {
+    if (bucket.signature == called().signature) own.push_back(&bucket);
+  }
+  return own;
+}
+
+void Model::set_signature(const std::string& name) {
+  const size_t index = find_signature(buckets(), name);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  signature_ = index;
+  choose(whole_bucket(buckets(), index));
+  show_last_run();
 }
 
 void Model::bind_input(size_t index, const Given& given) {

@@ -40,15 +40,19 @@ public final class Model implements AutoCloseable {
   private final String name;
   private final String device;
   // What the native half reads and writes must stay; null where nothing is bound.
-  private final Object[] boundInputs;
-  private final Object[] boundOutputs;
+  private volatile Object[] boundInputs;
+  private volatile Object[] boundOutputs;
 
   private Model(long handle) {
     access = new Access(handle);
     name = Text.decode(Native.text(handle, Native.NAME));
     device = Text.decode(Native.text(handle, Native.DEVICE));
-    boundInputs = new Object[Native.count(handle, true)];
-    boundOutputs = new Object[Native.count(handle, false)];
+    forgetBound(handle);
+  }
+
+  private void forgetBound(long model) {
+    boundInputs = new Object[Native.count(model, true)];
+    boundOutputs = new Object[Native.count(model, false)];
   }
 
   /** A bundle's folder, or a tar file of one. */
@@ -155,6 +159,32 @@ public final class Model implements AutoCloseable {
     return access.call(model -> tensors(model, -1, false));
   }
 
+  /** The names of its signatures, the usual one first; none where the bundle holds one call. */
+  public List<String> signatures() {
+    return access.call(
+        model -> {
+          List<String> names = new ArrayList<>();
+          int count = Native.signatures(model);
+          for (int i = 0; i < count; i++) {
+            names.add(Text.decode(Native.signature(model, i)));
+          }
+          return Collections.unmodifiableList(names);
+        });
+  }
+
+  /**
+   * Chooses the call of that name: inputs, outputs and sets of shapes are its own from then on, and
+   * nothing is bound. Where there is none of that name, all stays.
+   */
+  public void setSignature(String name) {
+    byte[] text = Text.encode(Objects.requireNonNull(name, "the signature is null"));
+    access.applyInTurn(
+        model -> {
+          Native.setSignature(model, text);
+          forgetBound(model);
+        });
+  }
+
   /** How many sets of shapes it was compiled for. */
   public int bucketCount() {
     return access.call(Native::buckets);
@@ -179,8 +209,7 @@ public final class Model implements AutoCloseable {
     access.applyInTurn(
         model -> {
           Native.chooseShapes(model, shapes);
-          Arrays.fill(boundInputs, null);
-          Arrays.fill(boundOutputs, null);
+          forgetBound(model);
         });
   }
 

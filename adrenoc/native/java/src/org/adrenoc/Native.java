@@ -37,6 +37,12 @@ final class Native {
 
   static native int buckets(long model);
 
+  static native int signatures(long model);
+
+  static native byte[] signature(long model, int index);
+
+  static native void setSignature(long model, byte[] name);
+
   static native int count(long model, boolean isInput);
 
   /** A bucket of -1 is the chosen one. */

@@ -1,0 +1,109 @@
+"""A bundle of several signatures in the runtime without Python: each is called by its name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adrenoc.bundle.buckets import BUCKETS_FILE
+from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.cli.main import main
+from adrenoc.native.android.runtime_build import Runtime
+from tests.runtime.jvm import Jvm
+from tests.runtime.programs import Finished, compile_against
+from tests.tflite.signature_models import write_shared
+
+Execute = Callable[..., Finished]
+
+BAD_ARGUMENT, BAD_BUNDLE = 21, 23
+
+
+@pytest.fixture(scope="module")
+def signatures(work: Path) -> Bundle:
+    model, output = write_shared(work / "signatures.tflite"), work / "signatures.adrenoc"
+    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--signature", "all"]
+    assert main([*words, "-o", str(output)]) == 0
+    assert main(["prove", str(output), str(model)]) == 0
+    return open_bundle(output)
+
+
+def test_the_c_api_tells_and_chooses_signatures(
+    runtime: Runtime, signatures: Bundle, opencl: str, execute: Execute, work: Path
+) -> None:
+    program = compile_against(runtime, "signatures_program.cc", work / "signatures_program")
+    execute(program, signatures.path, opencl, work / "signatures-cache")
+
+
+def test_java_tells_and_chooses_signatures(jvm: Jvm, signatures: Bundle, opencl: str) -> None:
+    jvm.run("Signatures", opencl, signatures.path)
+
+
+@pytest.mark.parametrize("name", ["wide", "tall"])
+def test_the_runner_takes_a_name(
+    name: str,
+    runtime: Runtime,
+    signatures: Bundle,
+    opencl: str,
+    execute: Execute,
+    work: Path,
+    tmp_path: Path,
+) -> None:
+    expected = tmp_path / "expected.npz"
+    words = ["run", str(signatures.path), "--signature", name, "--repeat", "1", "--seed", "3"]
+    x = np.random.default_rng(0).standard_normal((3 if name == "wide" else 1, 64), np.float32)
+    np.save(tmp_path / "x.npy", x)
+    x.tofile(tmp_path / "x.raw")
+    assert main([*words, "--input", str(tmp_path / "x.npy"), "--save", str(expected)]) == 0
+    command = (runtime.runner, signatures.path, "--opencl", opencl, "--signature", name)
+    files = (
+        "--input",
+        f"{name}_x:0={tmp_path / 'x.raw'}",
+        "--output",
+        f"{name}_y0={tmp_path / 'y'}",
+    )
+    execute(*command, "--cache", work / "signatures-cache", *files)
+    made = np.fromfile(tmp_path / "y", np.float32)
+    np.testing.assert_array_equal(made, np.load(expected)[f"{name}_y0"].ravel())
+
+
+def test_the_runner_names_what_there_is(
+    runtime: Runtime, signatures: Bundle, bundle: Bundle, opencl: str, execute: Execute
+) -> None:
+    words = ("--opencl", opencl, "--signature", "tal")
+    said = execute(runtime.runner, signatures.path, *words, expect=BAD_ARGUMENT).err
+    assert "no signature is called tal; the bundle has wide, tall" in said
+    said = execute(runtime.runner, bundle.path, *words, expect=BAD_ARGUMENT).err
+    assert "the bundle holds one call, and no signatures to choose from" in said
+
+
+@pytest.mark.parametrize(
+    ("at", "name", "said"),
+    [(0, "wide", "has not one name for each signature"), (1, "", "has not one name for each")],
+)
+def test_names_that_are_damaged(
+    at: int,
+    name: str,
+    said: str,
+    runtime: Runtime,
+    signatures: Bundle,
+    opencl: str,
+    execute: Execute,
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "m.adrenoc"
+    shutil.copytree(signatures.path, place)
+    plain = json.loads((place / BUCKETS_FILE).read_text())
+    plain["buckets"][at]["signature"] = name
+    (place / BUCKETS_FILE).write_text(json.dumps(plain))
+    words = (runtime.runner, place, "--opencl", opencl, "--trust-files")
+    found = json.loads((place / "manifest.json").read_text())
+    for entry in found["files"]:
+        if entry["path"] == BUCKETS_FILE:
+            entry["bytes"] = (place / BUCKETS_FILE).stat().st_size
+    (place / "manifest.json").write_text(json.dumps(found))
+    assert said in execute(*words, expect=BAD_BUNDLE).err
