@@ -34,6 +34,10 @@ TILES = (
     (GemvTile(work_group=(8, 2, 1), unroll=1), 130, 150, (3, 11)),
     (GemvTile(work_group=(1, 2, 1), unroll=1), 21, 9, (1, 2)),
     (GemvTile(work_group=(1, 1, 1), unroll=1), 9, 5, (17, 18)),
+    (GemvTile(work_group=(2, 32, 1), unroll=1), 6, 70, (5, 19)),
+    (GemvTile(work_group=(4, 64, 1), unroll=2), 7, 300, (1, 90)),
+    (GemvTile(work_group=(8, 32, 1), unroll=2), 50, 12, (28, 28)),
+    (GemvTile(work_group=(2, 8, 1), unroll=1), 12, 4, (72, 40)),
 )
 
 

@@ -14,6 +14,7 @@ from adrenoc.compile.pipeline import State
 from adrenoc.compile.pipeline.steps import context_of
 from adrenoc.ir.graph import Node
 from adrenoc.kernels.families.excite.excite_rule import EXCITE
+from adrenoc.kernels.families.excite.shared_sums import MOST_FOLDED, deal_out
 from adrenoc.passes.fuse.fuse_excite import fuse_excite
 
 
@@ -88,3 +89,17 @@ def test_numbers_of_a_block_that_are_pinned_apart_are_not_joined() -> None:
     pinned = state.graph.change_precision([first.output], float32=True)
     graph = fuse_excite(pinned, context_of(replace(state, graph=pinned)))
     assert EXCITE not in {node.op for node in graph.nodes}
+
+
+@pytest.mark.parametrize("threads", (1, 2, 64, 128, 512))
+@pytest.mark.parametrize("blocks", (1, 5, 36, 144, 600))
+@pytest.mark.parametrize("parts", (1, 7, 14, 49, 300))
+def test_threads_share_sums(threads: int, blocks: int, parts: int) -> None:
+    """Folds add up just what is there, and partial sums take no more vectors than threads."""
+    deal = deal_out(blocks, parts, threads, lambda _: 4)
+    left = deal.width
+    for fold in deal.folds:
+        assert left % fold == 0 and left // fold <= MOST_FOLDED
+        left = fold
+    assert left == 1 and deal.width <= parts and deal.vectors <= threads
+    assert deal.steps <= -(-blocks // threads) * parts

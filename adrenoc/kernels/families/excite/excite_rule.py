@@ -15,9 +15,8 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.families.excite.hidden_token import (
     HiddenToken,
     MeanToken,
-    hidden_team,
-    mean_steps,
-    mean_team,
+    deal_hidden,
+    deal_mean,
     token_bytes,
 )
 from adrenoc.kernels.families.matmul import gemv_rule
@@ -29,6 +28,7 @@ from adrenoc.kernels.families.shared.conv_geometry import transpose_to_oihw
 from adrenoc.kernels.families.shared.cost_model import CostModel
 from adrenoc.kernels.families.shared.local_token import TokenWork
 from adrenoc.kernels.families.shared.machine import Machine
+from adrenoc.kernels.walk import MOST_UNROLLED
 from adrenoc.kernels.weights import pack_conv
 from adrenoc.kernels.work_group import groups_within
 from adrenoc.target.cost.cost import Cost
@@ -112,24 +112,20 @@ def _token_clocks(
 ) -> tuple[float, float]:
     """Return how long the hidden layer, and the mean before it, keep a wave's busiest pipe, and how
     long they take alone."""
-    cost, rates = machine.cost.rows, machine.cost.pipes
+    cost, rates = machine.cost.gemv, machine.cost.pipes
     a_wave = machine.threads_of(threads)
-    width = hidden_team(image.blocks, hidden_blocks, threads)
-    tile, rounds = (
-        GemvTile(work_group=(width, 1, 1), unroll=1),
-        math.ceil(hidden_blocks * width / threads),
-    )
+    deal = deal_hidden(image.blocks, hidden_blocks, threads)
     layer = GemvWork(
         vectors=1, in_blocks=image.blocks, out_blocks=hidden_blocks, storage_bytes=storage_bytes
     )
-    busiest, serial = (rounds * clocks for clocks in walk_clocks(layer, tile, a_wave, machine))
-    if (pixels := image.h * image.w) > 1:
-        team = mean_team(image, threads)
-        texels = mean_steps(pixels, image.blocks, team, threads)
-        slots, folds = texels * cost.texel_slots, math.ceil(image.blocks * team / threads)
-        fold_clocks = folds * math.ceil(math.log(team, LANES)) * cost.fold_clocks if team > 1 else 0
+    tile = GemvTile(work_group=(deal.width, 1, 1), unroll=1)
+    busiest, serial = (deal.rounds * clocks for clocks in walk_clocks(layer, tile, a_wave, machine))
+    if image.h * image.w > 1:
+        means, run = deal_mean(image, threads)
+        texels = means.steps * run
+        slots, folds = texels * (cost.texel_slots + LANES), len(means.folds) * cost.barrier_clocks
         texture = texels / machine.texels_of(storage_bytes)
-        busiest += a_wave * max(slots / machine.lanes, texture) + fold_clocks / 2
-        serial += texels / cost.at_once * rates.texture_latency_clocks
-        serial += a_wave / rates.threads_a_slot * slots + fold_clocks
+        busiest += a_wave * max(slots / machine.lanes, texture) + folds / 2
+        serial += math.ceil(texels / MOST_UNROLLED) * rates.texture_latency_clocks
+        serial += a_wave / rates.threads_a_slot * slots + folds
     return busiest, serial

@@ -12,14 +12,17 @@ from adrenoc.ir.layout import FLOAT_BYTES, LANES, Extents
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Finished
+from adrenoc.kernels.families.excite.shared_sums import Deal, add_up, count_texels, deal_out
 from adrenoc.kernels.families.matmul.gemv import GemvOperands, GemvTile, add_products
 from adrenoc.kernels.families.shared.local_token import LocalToken
 from adrenoc.kernels.families.shared.row_product import begin_token
 from adrenoc.kernels.runs import Runs
-from adrenoc.kernels.statements import SharedArray
-from adrenoc.kernels.team import ACCUMULATOR, Team, plus
-from adrenoc.kernels.walk import Position, each_texel, region_along, visits, widen
-from adrenoc.kernels.work_group import power_of_two, power_of_two_within
+from adrenoc.kernels.statements import Registers, SharedArray
+from adrenoc.kernels.team import ACCUMULATOR, Team
+from adrenoc.kernels.walk import MOST_UNROLLED, widen
+
+_DIVISION_TEXELS = 8
+"""Texels that a thread reads in the time of a division by a constant."""
 
 
 class MeanToken(LocalToken):
@@ -40,30 +43,45 @@ class MeanToken(LocalToken):
 
     def _compute(self, member: Expr, threads: int) -> SharedArray:
         builder, e = self._builder, self._image.extents
-        width = mean_team(e, threads)
-        team = _deal_out(builder, member, threads, width)
+        deal, run = deal_mean(e, threads)
+        pieces, each = e.w // run, deal.parts // deal.width
         means = builder.allocate_shared(e.blocks, dtype=ACCUMULATOR)
-        held = builder.allocate_shared(threads, dtype=ACCUMULATOR) if width > 1 else None
-        sums = builder.registers(1, dtype=ACCUMULATOR)
-        zero, share = iconst(0), fconst(1.0 / (e.h * e.w), ACCUMULATOR)
-        region = region_along(e, "HW", Position(zero, zero, zero, zero))
-        runs = Runs(builder, sums, [0], visits(region, team))
+        at_once = max(1, MOST_UNROLLED // run)
+        zero, share = iconst(0), splat(fconst(1.0 / (e.h * e.w), ACCUMULATOR))
 
-        def visit(position: Position, _: int) -> None:
-            runs[0] = runs[0] + builder.let(widen(self._image.texel(*position)), "x")
+        def add(block: Expr, place: Expr, sums: Registers) -> None:
+            runs = Runs(builder, sums, [0], run * math.ceil(deal.parts / deal.width))
 
-        with builder.loop(math.ceil(e.blocks / team.count), "round", rolled=True) as turn:
-            block = builder.let(turn * iconst(team.count) + team.index, "block")
-            exists = block < iconst(e.blocks) if e.blocks % team.count else None
-            sums.fill(0.0)
-            with builder.when(exists):
-                start = Position(zero, block, zero, zero)
-                each_texel(builder, region_along(e, "HW", start), visit, team, runs)
-            (total,) = team.fold(builder, [sums[0]], [plus], held=held)
-            with builder.when(exists), builder.when(_is_first(team)):
-                means[block] = total * splat(share)
-            if held is not None:
-                builder.barrier()
+            def read(number: Expr) -> list[Expr]:
+                piece = builder.let(number, "piece")
+                h, w = (piece, zero) if e.h > 1 else (zero, piece * iconst(run))
+                if e.h > 1 and pieces > 1:
+                    h = builder.let(floordiv(piece, pieces), "h")
+                    w = builder.let(floormod(piece, pieces) * iconst(run), "w")
+                texels = [self._image.texel(zero, block, h, w + iconst(i)) for i in range(run)]
+                return [builder.let(widen(texel), "x") for texel in texels]
+
+            def add_pieces(first: Expr, count: int) -> None:
+                starts = [first + iconst(i * deal.width) for i in range(count)]
+                for texel in [x for start in starts for x in read(start)]:
+                    runs[0] = runs[0] + texel
+
+            def step(turn: Expr) -> None:
+                add_pieces(turn * iconst(at_once * deal.width) + place, at_once)
+
+            if full := each // at_once:
+                runs.loop(full, at_once * run, "t", step, rolled=True)
+            if single := each % at_once:
+                with runs.run():
+                    add_pieces(iconst(full * at_once * deal.width) + place, single)
+            if rest := deal.parts % deal.width:
+                with runs.run(), builder.when(place < iconst(rest)):
+                    add_pieces(iconst(each * deal.width) + place, 1)
+
+        def store(block: Expr, total: Expr) -> None:
+            means[block] = total * share
+
+        add_up(builder, member, deal, add, store)
         return means
 
 
@@ -100,63 +118,46 @@ class HiddenToken(LocalToken):
 
     def _compute(self, member: Expr, threads: int) -> SharedArray:
         builder, blocks, zero = self._builder, self.extents.blocks, iconst(0)
-        width = hidden_team(self._x.extents.blocks, blocks, threads)
-        team = _deal_out(builder, member, threads, width)
-        tile = GemvTile(work_group=(width, team.count, 1), unroll=self._unroll)
+        deal = deal_hidden(self._x.extents.blocks, blocks, threads)
+        tile = GemvTile(work_group=(deal.width, 1, 1), unroll=self._unroll)
         hidden = builder.allocate_shared(blocks, dtype=ACCUMULATOR)
-        held = builder.allocate_shared(threads, dtype=ACCUMULATOR) if width > 1 else None
-        sums = builder.registers(1, dtype=ACCUMULATOR)
         operands = GemvOperands(x=self._x, weights=(self._weights,))
-        with builder.loop(math.ceil(blocks / team.count), "round", rolled=True) as turn:
-            block = builder.let(turn * iconst(team.count) + team.index, "block")
-            exists = block < iconst(blocks) if blocks % team.count else None
-            sums.fill(0.0)
-            with builder.when(exists):
-                add_products(builder, tile, team, operands, [(0, 0, 0)], block, sums)
-            (total,) = team.fold(builder, [sums[0]], [plus], held=held)
-            with builder.when(exists), builder.when(_is_first(team)):
-                hidden[block] = widen(self._finish.value(zero, block, zero, zero, total))
-            if held is not None:
-                builder.barrier()
+
+        def add(block: Expr, place: Expr, sums: Registers) -> None:
+            team = Team(width=deal.width, count=1, member=place, index=zero)
+            add_products(builder, tile, team, operands, [(0, 0, 0)], block, sums)
+
+        def store(block: Expr, total: Expr) -> None:
+            hidden[block] = widen(self._finish.value(zero, block, zero, zero, total))
+
+        add_up(builder, member, deal, add, store)
         return hidden
 
 
-def mean_team(image: Extents, threads: int) -> int:
-    """Return how many of so many threads share a channel block of a mean: the fewest steps."""
-    pixels = image.h * image.w
-    widths = (1 << i for i in range(threads.bit_length()))
-    return min(widths, key=lambda width: mean_steps(pixels, image.blocks, width, threads))
+def deal_mean(image: Extents, threads: int) -> tuple[Deal, int]:
+    """Return how so many threads share the means of an image, and how many texels of a row, read
+    one after the other, are a part."""
+    found: dict[int, tuple[Deal, int]] = {}
+    for run in (i for i in range(1, min(image.w, MOST_UNROLLED) + 1) if image.w % i == 0):
+
+        def texels(width: int, run: int = run) -> int:
+            """Count those of a part, and the time to find its row, unless a thread has a column."""
+            in_column = image.h == 1 or width % (image.w // run) == 0
+            return run + (0 if in_column else _DIVISION_TEXELS)
+
+        deal = deal_out(image.blocks, image.h * image.w // run, threads, texels)
+        found[count_texels(deal, texels(deal.width))] = (deal, run)
+    return found[min(found)]
 
 
-def mean_steps(pixels: int, blocks: int, width: int, threads: int) -> int:
-    """Return how many texels a thread reads one after the other."""
-    return math.ceil(blocks * width / threads) * math.ceil(pixels / width)
-
-
-def hidden_team(in_blocks: int, out_blocks: int, threads: int) -> int:
-    """Return how many of so many threads share a block of a hidden layer."""
-    return max(1, min(threads // power_of_two(out_blocks), power_of_two_within(in_blocks)))
+def deal_hidden(in_blocks: int, out_blocks: int, threads: int) -> Deal:
+    """Return how so many threads share the products of a hidden layer."""
+    return deal_out(out_blocks, in_blocks, threads, lambda _: LANES)
 
 
 def token_bytes(image: Extents, hidden_blocks: int, threads: int) -> int:
-    """Local memory of the hidden layer, of the mean before it, and of what teams fold."""
-    vectors = hidden_blocks
-    if hidden_team(image.blocks, hidden_blocks, threads) > 1:
-        vectors += threads
+    """Local memory of the hidden layer, of the mean before it, and of partial sums."""
+    vectors = hidden_blocks + deal_hidden(image.blocks, hidden_blocks, threads).vectors
     if image.h * image.w > 1:
-        vectors += image.blocks + (threads if mean_team(image, threads) > 1 else 0)
+        vectors += image.blocks + deal_mean(image, threads)[0].vectors
     return vectors * LANES * FLOAT_BYTES
-
-
-def _deal_out(builder: KernelBuilder, member: Expr, threads: int, width: int) -> Team:
-    """Return the team of thread `member`: its neighbours."""
-    return Team(
-        width=width,
-        count=threads // width,
-        member=builder.let(floormod(member, width), "member") if width > 1 else iconst(0),
-        index=builder.let(floordiv(member, width), "team") if width > 1 else member,
-    )
-
-
-def _is_first(team: Team) -> Expr | None:
-    return team.member < iconst(1) if team.width > 1 else None
