@@ -477,6 +477,7 @@ FAMILIES: dict[str, list[Any]] = {
     "conv/local_conv.py": [_local, _centred, _dot, _in_bits],
     "depthwise/depthwise.py": [_depthwise],
     "excite/hidden_token.py": [_excite],
+    "excite/shared_sums.py": [_excite],
     "expansion/expansion.py": [_expansion],
     "n_bits/n_bits_dot.py": [_of_rounded],
     "recurrent/recurrent.py": [_recurrent],
