@@ -20,6 +20,7 @@ from adrenoc.base.errors import BundleError, DiskFullError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import MOST_TEXT_BYTES, open_plain
 from adrenoc.base.files.tar_members import TarError, TarMember, read_members
+from adrenoc.base.text.amounts import show_bytes
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.manifest import FileEntry, Manifest
 
@@ -88,7 +89,7 @@ def unpack_tar(path: Path, root: Path) -> None:
         wanted = sum(entry.most_bytes for entry in listed) + len(text)
         free = shutil.disk_usage(root).free
         if wanted > free:
-            raise _full(path, root, f"{free >> 20} MiB left, expected {wanted >> 20}")
+            raise _full(path, root, f"{show_bytes(free)} left, expected {show_bytes(wanted)}")
         try:
             (root / MANIFEST).write_text(text, encoding="utf-8")
             for entry, member in parts:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 import flatbuffers
 
 from adrenoc.base.errors import ModelFormatError
+from adrenoc.base.text.printable import printable
 from adrenoc.base.text.spelling import list_first, quote_word
 from adrenoc.importers.onnx_wire import WireError, read_varint, walk_fields
 
@@ -52,12 +53,14 @@ _NO_ARCHIVE = (zipfile.BadZipFile, NotImplementedError, OSError, *_DAMAGE)
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a container: its kind as the schema numbers it, what it is of, its bytes."""
+    """A part of a container: its kind as the schema numbers it, what it is of, its bytes, and the
+    CRC-32 of these; 0 where the container says none."""
 
     kind: int
     model_type: str
     offset: int
     length: int
+    crc32: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,10 @@ def read_contents(file: BinaryIO, path: Path) -> Contents:
     models = [s for s in sections if s.kind == _MODEL]
     chosen = [s for s in models if _is_decoder(s)] or models
     if len(chosen) != 1:
-        kinds = [f"{_KINDS.get(s.kind, 'other data')} {s.model_type}".strip() for s in sections]
+        kinds = [
+            f"{_KINDS.get(s.kind, 'other data')} {printable(s.model_type)}".strip()
+            for s in sections
+        ]
         raise ModelFormatError(
             f"{path} holds {len(chosen)} models that may be its decoder, expected one "
             f"({_PREFILL_DECODE}); its sections are {list_first(kinds, between=', ')}",
@@ -181,7 +187,7 @@ def _find_in_task(file: BinaryIO, path: Path) -> Section:
     if found is None:
         raise ModelFormatError(
             f"{path} holds no language model ({_TASK_MODEL}); its entries are "
-            f"{list_first(entries, between=', ')}",
+            f"{list_first(map(printable, entries), between=', ')}",
             hint=f"unzip {quote_word(path)}, and compile the .tflite files in it",
         )
     if found.compress_type != zipfile.ZIP_STORED or len(header) < _LOCAL_HEADER.size:
@@ -193,7 +199,13 @@ def _find_in_task(file: BinaryIO, path: Path) -> Section:
     begin = found.header_offset + len(header) + name + extra
     if magic != ZIP or begin + found.file_size > size:
         raise ModelFormatError(f"{path} is damaged or cut off", hint=_DOWNLOAD)
-    return Section(kind=_MODEL, model_type=_PREFILL_DECODE, offset=begin, length=found.file_size)
+    return Section(
+        kind=_MODEL,
+        model_type=_PREFILL_DECODE,
+        offset=begin,
+        length=found.file_size,
+        crc32=found.CRC,
+    )
 
 
 def _read_sections(file: BinaryIO) -> Iterator[Section]:

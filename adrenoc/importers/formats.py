@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,8 @@ class ModelFiles:
 
     `data` is what its tensors name of the other files, in order, each byte once; `spans` are the
     tensors' own parts of that.  `part` is where the model lies in a container, whose `tokenizer`,
-    as it is stored, may lie beside it, and which may say the tokens that end a text (`ends`).
+    as it is stored, may lie beside it, and which may say the tokens that end a text (`ends`) and
+    the model's checksum (`crc32`, else 0).
     """
 
     format: str
@@ -67,6 +69,7 @@ class ModelFiles:
     part: DataRange | None = None
     tokenizer: DataRange | None = None
     ends: tuple[int, ...] = ()
+    crc32: int = 0
 
     def sha256(self) -> str:
         """Digest of the model's file and of what its tensors name of others, in order.
@@ -108,6 +111,9 @@ class ModelFiles:
 
         `begin` reads the model's own file and gives what takes the bytes of each of `spans`.  So
         what is digested is what is compiled, whoever writes to the files meanwhile.
+
+        Raises:
+            ModelFormatError: the model has another checksum than its container says.
         """
         model = self.paths[0]
         with _open_file(model) as file:
@@ -115,9 +121,15 @@ class ModelFiles:
             own = self.part or whole
             digest = hashlib.sha256(self._head(own))
             _go_to(file, own.offset)
-            left = OwnBytes(file, own.length, digest)
+            left = OwnBytes(file, own.length, digest, sums=bool(self.crc32))
             take = begin(left)
             left.read()
+        if self.crc32 and left.crc32 != self.crc32:
+            raise ModelFormatError(
+                f"{model} is damaged: its model has the checksum {left.crc32:08x}, and the archive "
+                f"says {self.crc32:08x}",
+                hint="download it again",
+            )
         for part in self.data:
             digest.update(self._head(part))
             with _open_file(part.path) as file:
@@ -135,12 +147,17 @@ class ModelFiles:
 
 
 class OwnBytes:
-    """The bytes of a model's own file, in order; each counts for the digest as it is read."""
+    """The bytes of a model's own file, in order; each counts for the digest as it is read, and
+    where it `sums` for the CRC-32."""
 
-    def __init__(self, file: BinaryIO, size: int, digest: hashlib._Hash) -> None:
+    def __init__(
+        self, file: BinaryIO, size: int, digest: hashlib._Hash, *, sums: bool = False
+    ) -> None:
         self.left = size
+        self.crc32 = 0
         self._file = file
         self._digest = digest
+        self._sums = sums
 
     def peek(self, size: int) -> bytes:
         """Return the next bytes, which stay to be read."""
@@ -154,6 +171,8 @@ class OwnBytes:
         data = self._file.read(wanted)
         self.left -= wanted
         self._digest.update(data)
+        if self._sums:
+            self.crc32 = zlib.crc32(data, self.crc32)
         return data
 
 
@@ -247,6 +266,7 @@ def _find_in_container(path: Path) -> ModelFiles:
         if words is None
         else DataRange(path=path, offset=words.offset, length=words.length),
         ends=found.ends,
+        crc32=model.crc32,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -202,3 +203,14 @@ def test_a_full_disk_while_copying_is_an_output_error(
     with pytest.raises(DiskFullError):
         copy_bundle(bundle_folder, tmp_path / "full.adrenoc")
     assert not list(tmp_path.glob("*full*"))
+
+
+def test_a_folder_for_temporary_files_without_room(
+    bundle_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "whole.adrenoc.tar"
+    write_tar(bundle_folder, path, name="m")
+    room = shutil.disk_usage(tmp_path)._replace(free=20)
+    monkeypatch.setattr("adrenoc.bundle.tar.shutil.disk_usage", lambda _: room)
+    with pytest.raises(DiskFullError, match=r"no room for it \(20 B left, expected \d+\.\d KiB\)"):
+        open_bundle(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,22 @@ def test_a_damaged_archive_is_told_in_one_sentence(tmp_path: Path) -> None:
         except (ModelFormatError, UnsupportedOperatorError):
             told += 1
     assert told > 200
+
+
+def test_another_checksum_is_damage(tmp_path: Path) -> None:
+    """Of weights nothing else would tell."""
+    path = tmp_path / "m.task"
+    path.write_bytes(write_task(MODEL).replace(MODEL, MODEL[:-1] + b"!"))
+    with pytest.raises(ModelFormatError, match="its model has the checksum"):
+        find_model_files(path).read()
+
+
+def test_names_of_entries_stay_in_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "m.task"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a\x1b[2J\nb.tflite", MODEL)
+    with pytest.raises(ModelFormatError, match=r"its entries are a\\x1b\[2J\\nb.tflite"):
+        find_model_files(path)
 
 
 def test_the_digest_is_of_the_model(tmp_path: Path) -> None:

@@ -61,6 +61,23 @@ def test_figures_go_and_names_stay(tmp_path: Path) -> None:
     assert "target" not in rows[1]
 
 
+def test_keys_are_words_of_adrenoc_too(tmp_path: Path) -> None:
+    times = {"p50_ms": 1.5, "anna_phone": 2.0, "r58m12abcde": 3.0, "warm_1234_5678_9012_345": 1.0}
+    target = {
+        "base": "adreno",
+        "limits": {"max_threads": 8, "annas_limit": 3},
+        "measured": {"alu.half4": {"spread": 1.0, "anna": 2.0}, "anna.half4": {"spread": 2.0}},
+    }
+    told = _sent(tmp_path, {**RUN, "times": times}, target)
+    run, sent = (part["content"] for part in json.loads(told)["parts"])
+    assert run["times"] == {"p50_ms": 1.5}
+    assert sent == {
+        "base": "adreno",
+        "limits": {"max_threads": 8},
+        "measured": {"alu.half4": {"spread": 1.0}},
+    }
+
+
 def _places(plain: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where a part can be replaced."""
     if not isinstance(plain, dict | list):
@@ -106,6 +123,14 @@ def _part(plain: Any, place: tuple[Any, ...]) -> Any:
             "of annas-pixel with wake-annabel.tflite and layer.onnx",
             "of (word) with (word) and (word)",
         ),
+        # Numbers are figures, but not as many as joined make one of a phone.
+        ("IMEI 35-209900-176148-1, serial 1234-5678-9012", "(word) (word), serial (word)"),
+        (
+            "of ABCD1234-56, 1234abc-5678def and emulator-5554",
+            "of (word), (word) and emulator-5554",
+        ),
+        ("at ip-10-0-0-5 and 0011.2233.4455, 0170-1234567", "at (word) and (address), (word)"),
+        ("SM8650, SDM845 and X1-85 on 07/19/23 at 10:20:30", None),
         ("at 3c:5a:b4:01:02:03 and fe80::1ff:fe23:4567:890a", "at (address) and (address)"),
         ("conv.a and 1x1 64-128@28 by texel.of_rows", None),
         ("native_log(x) is off, from -4.25353e+37 to 6.10352e-05; msm-adreno-tz", None),

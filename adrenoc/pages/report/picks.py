@@ -25,7 +25,7 @@ Pick = Callable[[Any, "Names"], Any]
 
 _LONGEST_TEXT = 300
 _MOST_ITEMS = 20_000
-_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_KEY = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _MEASURE = re.compile(r"[a-z][a-z0-9_]{0,40}(\.[a-z0-9_]{1,40}){0,3}")
 _LISTED = re.compile(r"(adreno|host)(:[a-z0-9-]{1,16})?")
 _ADDRESS = re.compile(
@@ -34,6 +34,7 @@ _ADDRESS = re.compile(
     # and kernels "64-128@28" in their names.
     r"|(?<![\w@])(?!(?:V|GIT)@|[\d-]+@)[\w.+-]+@[\w.-]*\w"
     r"|\b[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}\b"
+    r"|\b[0-9a-fA-F]{4}(\.[0-9a-fA-F]{4}){2}\b"
     r"|(?<![\w:])[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){3,7}(%\w+)?(?![\w:])"
     r"|\[[0-9a-fA-F]*(:[0-9a-fA-F]*){2,}(%\w+)?\](:\d+)?"
     r"|\b[A-Za-z][\w-]*(\.[\w-]+)*:\d{4,5}\b"
@@ -70,7 +71,7 @@ class Names:
 
 
 def figures(plain: Any, names: Names) -> Any:
-    """All numbers below a part, under keys that are identifiers; no text."""
+    """All numbers below a part, under keys of adrenoc's own words; no text."""
     return _below(plain, lambda word: None)
 
 
@@ -79,7 +80,7 @@ def measured_figures(plain: Any, names: Names) -> Any:
     measures."""
     if not isinstance(plain, Mapping):
         return None
-    kept = {key: figures(one, names) for key, one in plain.items() if _MEASURE.fullmatch(str(key))}
+    kept = {key: figures(one, names) for key, one in plain.items() if _is_own(key, _MEASURE)}
     return {key: value for key, value in kept.items() if value}
 
 
@@ -96,7 +97,7 @@ def _below(plain: Any, words: Callable[[str], str | None]) -> Any:
     if isinstance(plain, float):
         return plain if math.isfinite(plain) else None
     if isinstance(plain, Mapping):
-        kept = {k: _below(v, words) for k, v in plain.items() if _IDENTIFIER.fullmatch(str(k))}
+        kept = {key: _below(one, words) for key, one in plain.items() if _is_own(key, _KEY)}
         return {key: value for key, value in kept.items() if value is not None}
     if isinstance(plain, Sequence):
         return [_below(item, words) for item in plain[:_MOST_ITEMS]]
@@ -191,7 +192,12 @@ _FIGURE = re.compile(
 _VERSION = re.compile(r"([A-Z]{1,3}@?)?\d{1,4}(\.\d{1,4}){1,2}|[A-Z]\d{2,4}(\.\d{1,4}){1,5}")
 _REVISION = re.compile(r"GIT@[0-9a-f]{6,10}")
 # Standing alone: "H100", "I7", "SM8650", "X1-85".
-_MODEL = re.compile(r"[A-Z]{1,4}\d{1,4}(-\d\d)?")
+_MODEL = re.compile(r"[A-Z]{1,3}\d{1,4}(-\d\d)?")
+# What joins numbers of kernels ("64-128@28") and dates, and also those of a serial number.
+_JOINTS = re.compile(r"[-:@/+']+")
+_LOOSE = re.compile(r"\d+[A-Za-z%]{0,3}")
+_MOST_LOOSE, _SHORT, _MOST_LETTERS = 3, 3, 6
+"""A word joins at most so many numbers; those that are not short have so many letters in all."""
 _FILE_ENDINGS = (
     "aar adrenoc apk bin c cc cl cpp csv gguf gz h h5 html jar jpeg jpg json keras kt litertlm "
     "md npy npz onnx ort pb png pt pth py raw safetensors so tar task tflite toml txt wav xml yaml "
@@ -221,4 +227,13 @@ def _is_allowed(word: str) -> bool:
     parts = [part.lower() for part in _PARTS.split(word) if part]
     if "." in word and parts[-1] in _FILE_ENDINGS.split():
         return False  # a file may be called by words that are adrenoc's, too
+    loose = [len(part) for part in _JOINTS.split(word) if _LOOSE.fullmatch(part)]
+    if len(loose) > _MOST_LOOSE or sum(n for n in loose if n > _SHORT) > _MOST_LETTERS:
+        return False
     return all(len(part) == 1 or part in own_words() or _FIGURE.fullmatch(part) for part in parts)
+
+
+def _is_own(key: object, form: re.Pattern[str]) -> bool:
+    """Whether the key of a number is put together of adrenoc's own words."""
+    parts = [part for part in _PARTS.split(str(key)) if len(part) > 1]
+    return bool(form.fullmatch(str(key))) and own_words().issuperset(parts)
