@@ -25,6 +25,8 @@ from adrenoc.device.compare import TensorCheck
 from adrenoc.device.profile import NodeTime
 from adrenoc.device.result import RunResult
 
+_ESTIMATES = ("estimated at least", "times that")
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Step:
@@ -53,10 +55,8 @@ def run_html(bundle: Bundle, result: RunResult, checked: Sequence[TensorCheck] =
     """
     manifest = bundle.manifest
     steps = _steps(bundle, result)
-    about = (
-        f"{manifest.model.file} for {manifest.target.name}, whose figures the estimates are by, "
-        f"on {result.device}"
-    )
+    by = ", whose figures the estimates are by," if _are_estimated(steps) else ""
+    about = f"{manifest.model.file} for {manifest.target.name}{by} on {result.device}"
     return page(
         f"{manifest.name}, a run",
         cards(_figures(result)),
@@ -81,6 +81,11 @@ def _steps(bundle: Bundle, result: RunResult) -> tuple[_Step, ...]:
         _Step(place=place, node=node, family=families.get(node.kernel, ""))
         for place, node in enumerate(result.nodes, 1)
     )
+
+
+def _are_estimated(steps: Sequence[_Step]) -> bool:
+    """Return whether the target has figures: that of a computer has none."""
+    return any(step.floor_ms is not None for step in steps)
 
 
 def _figures(result: RunResult) -> list[tuple[str, str]]:
@@ -127,12 +132,11 @@ def _timeline(steps: Sequence[_Step]) -> str:
         for step in steps
     ]
     longest = show_ms(max(step.node.time_ms for step in steps))
-    note = (
-        "Each launch in its order: as high as the time that it took, and the dark part is the "
-        "least that the target's figures allow."
-    )
+    note = "Each launch in its order: as high as the time that it took"
+    if _are_estimated(steps):
+        note += ", and the dark part is the least that the target's figures allow"
     drawn = draw_bars(bars, top=longest, what=f"times of {len(steps)} launches")
-    return part("Launches", drawn, note)
+    return part("Launches", drawn, f"{note}.")
 
 
 def _families(steps: Sequence[_Step]) -> str:
@@ -146,30 +150,30 @@ def _families(steps: Sequence[_Step]) -> str:
         known_ms = sum(step.node.time_ms for step in known)
         floor_ms = sum(step.floor_ms or 0.0 for step in known)
         sums.append((taken_ms, name, len(own), floor_ms, known_ms))
+    estimated = _are_estimated(steps)
     rows = [
         line(
             cell(name or "unknown"),
             number(str(count)),
             bar(taken_ms / whole_ms if whole_ms else 0.0, show_ms(taken_ms)),
-            number(show_ms(floor_ms) if known_ms else "unknown"),
-            number(_times(known_ms, floor_ms)),
+            *(_estimate(known_ms, floor_ms if known_ms else None) if estimated else ()),
         )
         for taken_ms, name, count, floor_ms, known_ms in sorted(sums, reverse=True)
     ]
-    columns = ("family", "launches", "measured", "", "at least", "times that")
+    columns = ("family", "launches", "measured", "", *(_ESTIMATES if estimated else ()))
     return section("Where the time goes", columns, rows)
 
 
 def _worst(steps: Sequence[_Step]) -> str:
     whole_ms = sum(step.node.time_ms for step in steps)
+    estimated = _are_estimated(steps)
     rows = [
         line(
             number(str(step.place)),
             cell(step.node.node),
             cell(step.family),
             bar(step.node.time_ms / whole_ms if whole_ms else 0.0, show_ms(step.node.time_ms)),
-            number("unknown" if step.floor_ms is None else show_ms(step.floor_ms)),
-            number(_times(step.node.time_ms, step.floor_ms or 0.0)),
+            *(_estimate(step.node.time_ms, step.floor_ms) if estimated else ()),
             number(f"{step.node.gflops:.1f}"),
             number(f"{step.node.gb_per_s:.1f}"),
             cell(step.node.kernel),
@@ -177,18 +181,20 @@ def _worst(steps: Sequence[_Step]) -> str:
         for step in sorted(steps, key=lambda step: -step.lost_ms)
     ]
     columns = (
-        *("", "node", "family", "measured", "", "estimated at least", "times that"),
+        *("", "node", "family", "measured", "", *(_ESTIMATES if estimated else ())),
         *("GFLOPS", "GB/s", "kernel"),
     )
+    if not estimated:
+        return section("Measured", columns, rows, "Those first that take longest.")
     note = "Those first that lose most above the least time that the target's figures allow."
     return section("Estimated and measured", columns, rows, note)
 
 
-def _times(time_ms: float, floor_ms: float) -> str:
-    if floor_ms <= 0:
-        return ""
-    times = time_ms / floor_ms
-    return f"{times:.{2 if times < 10 else 1 if times < 100 else 0}f}"
+def _estimate(time_ms: float, floor_ms: float | None) -> tuple[str, str]:
+    """Return the cells below `_ESTIMATES`."""
+    times = time_ms / floor_ms if floor_ms else 0.0
+    ratio = f"{times:.{2 if times < 10 else 1 if times < 100 else 0}f}" if floor_ms else ""
+    return number("unknown" if floor_ms is None else show_ms(floor_ms)), number(ratio)
 
 
 def _kernels(result: RunResult) -> str:

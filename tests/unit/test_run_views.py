@@ -204,6 +204,13 @@ def test_a_page_of_a_run_has_the_worst_launch_first(bundle: Bundle) -> None:
     assert "Errors" not in html and "Kernels" not in html
 
 
+def test_a_page_of_a_run_without_estimates_has_no_columns_for_them(bundle: Bundle) -> None:
+    run = traced()
+    nodes = tuple(replace(node, of_roofline=None) for node in run.nodes)
+    html = run_html(bundle, replace(run, nodes=nodes))
+    assert "<h2>Measured</h2>" in html and "estimate" not in html.lower() and "least" not in html
+
+
 def test_a_page_of_a_run_without_launches_has_its_kernels(bundle: Bundle) -> None:
     html = run_html(bundle, replace(traced(), nodes=()))
     assert "Estimated and measured" not in html and "<h2>Kernels</h2>" in html
