@@ -38,11 +38,12 @@ def _check_order(graph: Graph) -> None:
     """Every tensor is made, once, before it is read."""
     known = {*graph.inputs, *(n for n, t in graph.tensors.items() if t.value is not None)}
     made: set[tuple[str, int]] = set()
+    shared = {graph.owner(name) for name in graph.views}
     placed: Counter[str] = Counter()
     for node in graph.nodes:
         _check_node(node)
         for name in node.inputs:
-            if graph.owner(name) not in known and not _blocks(graph, name) <= made:
+            if graph.owner(name) not in known and not _blocks(graph, name, shared) <= made:
                 raise DefectError(f"{node.name} reads {name} before it is made")
         _check_stores(graph, node)
         elsewhere = _count_placed_texels(graph, node)
@@ -50,13 +51,13 @@ def _check_order(graph: Graph) -> None:
         for name in node.writes:
             if name in elsewhere and placed[name] < _texels(graph, name):
                 continue  # another kernel writes the rest
-            again = _blocks(graph, name) & made
+            again = _blocks(graph, name, shared) & made
             if again and graph.owner(name) not in _changed_owners(graph, node):
                 raise DefectError(f"{node.name} writes blocks of {name} a second time")
-            made |= _blocks(graph, name)
+            made |= _blocks(graph, name, shared)
         _check_images(graph, node)
     for name in graph.outputs:
-        if graph.owner(name) not in known and not _blocks(graph, name) <= made:
+        if graph.owner(name) not in known and not _blocks(graph, name, shared) <= made:
             raise DefectError(f"nothing makes the output {name}")
 
 
@@ -67,11 +68,11 @@ def _changed_owners(graph: Graph, node: Node) -> set[str]:
     return {graph.owner(name) for name in (*changed, *node.changes)}
 
 
-def _blocks(graph: Graph, name: str) -> set[tuple[str, int]]:
-    """Return the blocks of channels of a tensor, by the owner of the memory; one of a tensor
-    alone."""
+def _blocks(graph: Graph, name: str, shared: set[str]) -> set[tuple[str, int]]:
+    """Return the blocks of channels of a tensor, by the owner of the memory; one of memory that is
+    not `shared` among views."""
     owner, first = graph.place(name)
-    if not graph.views or graph.placements[owner].layout is None:
+    if owner not in shared or graph.placements[owner].layout is None:
         return {(owner, 0)}
     return {(owner, first + i) for i in range(graph.operand(name).extents.blocks)}
 
