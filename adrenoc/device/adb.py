@@ -1,12 +1,11 @@
 """Phones that are connected by adb: what they are, and a server of ours on one of them.
 
-The server listens to the phone alone, behind a key for this one session; adb forwards a port.  Only
-files that the phone lacks are pushed, each under the digest of the whole runtime.
+The server listens to the phone alone, behind a key for this one session; adb forwards a port.  It
+needs no other file of a runtime, and is pushed where the phone lacks it, under its digest.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
 import shlex
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from adrenoc.base.errors import AdbError, DependencyError
-from adrenoc.base.files.read import adb_server_place
+from adrenoc.base.files.read import adb_server_place, sha256_file
 from adrenoc.base.host.extras import pip_install
 from adrenoc.base.text.json_text import read_json
 from adrenoc.device.remote import RemoteAddress
@@ -30,8 +29,6 @@ from adrenoc.native.android.ndk import MIN_API
 DEVICE_FOLDER = "/data/local/tmp/adrenoc"
 SERVER = "adrenoc_rpc"
 _COMPLETE = "complete"
-# Of a runtime's files, what only who builds or debugs wants.
-_STAYS = (".a", ".debug", ".h", ".hpp")
 _MOST_ANSWER_BYTES = 1 << 20
 _MOST_DEVICES = 256
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -163,7 +160,7 @@ def adb_server(
     it goes on the device, empty for DEVICE_FOLDER.
 
     Raises:
-        DependencyError: the package adbutils is missing.
+        DependencyError: the package adbutils or the runtime's server is missing.
         AdbError: adb failed, or the server does not start.
     """
     adbutils, client = _client(timeout_s)
@@ -171,7 +168,7 @@ def adb_server(
     key = secrets.token_hex(16)
     with _type_errors(adbutils, f"the device {device.serial}"):
         folder = folder or DEVICE_FOLDER
-        place = _push(phone, runtime, folder, timeout_s)
+        place = _push(phone, runtime / SERVER, folder, timeout_s)
         output, pid, port = _start(phone, place, folder, key, timeout_s)
         local_port = phone.forward_port(port)
     try:
@@ -184,17 +181,21 @@ def adb_server(
         output.close()
 
 
-def _push(phone: Any, runtime: Path, folder: str, timeout_s: float) -> str:
-    """Have the files of a runtime on the phone; returns their folder there."""
-    files = sorted(p for p in runtime.iterdir() if p.is_file() and p.suffix not in _STAYS)
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-    place = f"{folder}/runtime-{digest.hexdigest()[:24]}"
+def _push(phone: Any, server: Path, folder: str, timeout_s: float) -> str:
+    """Have the server on the phone; returns its folder there.
+
+    Raises:
+        DependencyError: the runtime has no server.
+    """
+    if not server.is_file():
+        raise DependencyError(
+            f"the runtime in {server.parent} has no {SERVER}, which runs on the device",
+            hint="unset ADRENOC_RUNTIME, and one is built",
+        )
+    place = f"{folder}/runtime-{sha256_file(server)[:24]}"
     there = _shell(phone, f"mkdir -p {place} && ls {place}", timeout_s).split()
     if _COMPLETE not in there:
-        for file in files:
-            phone.sync.push(file, f"{place}/{file.name}", mode=0o755, check=True)
+        phone.sync.push(server, f"{place}/{SERVER}", mode=0o755, check=True)
         _shell(phone, f"touch {place}/{_COMPLETE}", timeout_s)
     return place
 
@@ -202,10 +203,7 @@ def _push(phone: Any, runtime: Path, folder: str, timeout_s: float) -> str:
 def _start(phone: Any, place: str, folder: str, key: str, timeout_s: float) -> tuple[Any, int, int]:
     """Start the server; returns its output, which keeps it alive, its process and its port."""
     arguments = ["--port", "0", "--key", key, "--folder", folder, "--store", f"{folder}/store"]
-    command = (
-        f"echo $$; cd {place} && "
-        f"LD_LIBRARY_PATH={place}:$LD_LIBRARY_PATH exec ./{SERVER} {shlex.join(arguments)} 2>&1"
-    )
+    command = f"echo $$; cd {place} && exec ./{SERVER} {shlex.join(arguments)} 2>&1"
     output = phone.shell(command, stream=True)
     output.conn.settimeout(timeout_s)
     end = time.monotonic() + timeout_s

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.base.errors import AdbError, RemoteError
+from adrenoc.base.errors import AdbError, DependencyError, RemoteError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device import adb
@@ -55,8 +55,7 @@ def test_a_bundle_runs_on_a_phone(
     for name, expected in case.outputs.items():
         np.testing.assert_array_equal(outputs[name], expected)
     happened = what_happened(fake)
-    names = {Path(name).name for name in happened["pushed"]}
-    assert {"adrenoc_rpc", "libadrenoc_runtime.so"} <= names
+    assert [Path(name).name for name in happened["pushed"]] == ["adrenoc_rpc"]
     assert not happened["forwards"]  # taken back
     key = re.search(r"--key (\w+)", happened["commands"][-2])
     assert key is not None and len(key[1]) == 32  # a secret of this session
@@ -100,9 +99,8 @@ def test_the_walk_of_the_readme(
     assert "agrees with the reference" in said.out
     assert "GFLOPS" in said.out
     pushed = what_happened(fake)["pushed"]
-    assert not [name for name in pushed if name.endswith((".a", ".debug", ".h", ".hpp"))]
-    # A runtime that changed goes to a place of its own, beside the one that others may use.
-    (built / "adrenoc_run").write_bytes((built / "adrenoc_run").read_bytes() + b"\0")
+    # A server that changed goes to a place of its own, beside the one that others may use.
+    (built / "adrenoc_rpc").write_bytes((built / "adrenoc_rpc").read_bytes() + b"\0")
     assert main([*command, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["programs"]["misses"] == 0
@@ -142,6 +140,15 @@ def test_a_runtime_that_does_not_start(fake: int, tmp_path: Path) -> None:
     with (
         pytest.raises(AdbError, match=r"does not start on the device: .*CANNOT LINK EXECUTABLE"),
         adb.adb_server(phone, broken, timeout_s=WAIT_S, folder=str(tmp_path / "phone")),
+    ):
+        pass
+
+
+def test_a_runtime_without_a_server(fake: int, tmp_path: Path) -> None:
+    phone = adb.pick_device("", timeout_s=WAIT_S)
+    with (
+        pytest.raises(DependencyError, match="has no adrenoc_rpc, which runs on the device"),
+        adb.adb_server(phone, tmp_path, timeout_s=WAIT_S, folder=str(tmp_path / "phone")),
     ):
         pass
 

@@ -1,7 +1,6 @@
 // The allocator that TVM's virtual machine asks for storage on an OpenCL device.
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/runtime/memory/memory_manager.h>
 
 #include <atomic>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "api/device_api.h"
+#include "base/typed_function.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime {
@@ -165,13 +165,12 @@ tvm::runtime::Tensor image_in_pool(tvm::runtime::memory::Storage storage, ffi::S
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("adrenoc.opencl.image_in_pool", image_in_pool);
-  tvm::ffi::reflection::GlobalDef().def_packed(
-      "DeviceAllocator.opencl", [](ffi::PackedArgs args, ffi::Any* result) {
-        tvm::runtime::memory::Allocator* allocator =
-            new OpenClAllocator(static_cast<AllocatorType>(args[1].cast<int>()));
-        *result = static_cast<void*>(allocator);
-      });
+  publish("adrenoc.opencl.image_in_pool", image_in_pool);
+  publish_packed("DeviceAllocator.opencl", [](ffi::PackedArgs args, ffi::Any* result) {
+    tvm::runtime::memory::Allocator* allocator =
+        new OpenClAllocator(static_cast<AllocatorType>(args[1].cast<int>()));
+    *result = static_cast<void*>(allocator);
+  });
 }
 
 }  // namespace opencl

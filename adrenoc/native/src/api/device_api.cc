@@ -3,10 +3,10 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <utility>
 
+#include "base/typed_function.h"
 #include "launch/copy.h"
 #include "opencl/current_device.h"
 #include "opencl/device.h"
@@ -150,18 +150,17 @@ void OpenClDeviceApi::StreamSync(tvm::Device device, TVMStreamHandle stream) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef()
-      .def_packed("device_api.opencl",
-                  [](ffi::PackedArgs, ffi::Any* result) {
-                    tvm::runtime::DeviceAPI* device_api = &OpenClDeviceApi::global();
-                    *result = static_cast<void*>(device_api);
-                  })
-      .def_packed("device_api.opencl.alloc_nd",
-                  [](ffi::PackedArgs args, ffi::Any* result) { *result = allocate_texture(args); })
-      .def_packed("device_api.opencl.free_nd", [](ffi::PackedArgs args, ffi::Any* result) {
-        delete static_cast<Descriptor*>(args[3].cast<void*>());
-        *result = 0;
-      });
+  publish_packed("device_api.opencl", [](ffi::PackedArgs, ffi::Any* result) {
+    tvm::runtime::DeviceAPI* device_api = &OpenClDeviceApi::global();
+    *result = static_cast<void*>(device_api);
+  });
+  publish_packed("device_api.opencl.alloc_nd", [](ffi::PackedArgs args, ffi::Any* result) {
+    *result = allocate_texture(args);
+  });
+  publish_packed("device_api.opencl.free_nd", [](ffi::PackedArgs args, ffi::Any* result) {
+    delete static_cast<Descriptor*>(args[3].cast<void*>());
+    *result = 0;
+  });
 }
 
 }  // namespace opencl

@@ -2,11 +2,11 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <string>
 #include <vector>
 
+#include "base/typed_function.h"
 #include "modules/module.h"
 #include "opencl/cl_api.h"
 #include "opencl/device.h"
@@ -72,19 +72,18 @@ ffi::String build_all(const ffi::Module& module, int device_id) {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef()
-      .def("adrenoc.opencl.set_library", [](const ffi::String& path) { set_library(path); })
-      .def("adrenoc.opencl.library", [] { return ffi::String(library_path()); })
-      .def("adrenoc.opencl.devices", devices)
-      .def("adrenoc.opencl.absent_devices", [] { return ffi::String(absent_devices()); })
-      .def("adrenoc.opencl.memory_stats",
-           [](int device_id) { return json::Stringify(device_at(device_id).memory().stats()); })
-      .def("adrenoc.opencl.api_calls", [] { return static_cast<int64_t>(api_calls()); })
-      .def("adrenoc.opencl.release_pool",
-           [](int device_id) { device_at(device_id).memory().release_pool(); })
-      .def("adrenoc.opencl.profile_start", profile_start)
-      .def("adrenoc.opencl.profile_stop", profile_stop)
-      .def("adrenoc.opencl.build_all", build_all);
+  publish("adrenoc.opencl.set_library", [](const ffi::String& path) { set_library(path); });
+  publish("adrenoc.opencl.library", [] { return ffi::String(library_path()); });
+  publish("adrenoc.opencl.devices", devices);
+  publish("adrenoc.opencl.absent_devices", [] { return ffi::String(absent_devices()); });
+  publish("adrenoc.opencl.memory_stats",
+          [](int device_id) { return json::Stringify(device_at(device_id).memory().stats()); });
+  publish("adrenoc.opencl.api_calls", [] { return static_cast<int64_t>(api_calls()); });
+  publish("adrenoc.opencl.release_pool",
+          [](int device_id) { device_at(device_id).memory().release_pool(); });
+  publish("adrenoc.opencl.profile_start", profile_start);
+  publish("adrenoc.opencl.profile_stop", profile_stop);
+  publish("adrenoc.opencl.build_all", build_all);
 }
 
 }  // namespace opencl

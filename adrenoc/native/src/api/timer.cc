@@ -1,10 +1,10 @@
 // How TVM's time_evaluator measures on an OpenCL device: by the device's own clock.
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/runtime/timer.h>
 
 #include <set>
 
+#include "base/typed_function.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime {
@@ -61,9 +61,8 @@ tvm::runtime::Timer make_timer(tvm::Device device) {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   // TVM 0.27 asks for the first name, older ones for the second.
-  tvm::ffi::reflection::GlobalDef()
-      .def("runtime.timer.opencl", make_timer)
-      .def("profiling.timer.opencl", make_timer);
+  publish("runtime.timer.opencl", make_timer);
+  publish("profiling.timer.opencl", make_timer);
 }
 
 }  // namespace opencl

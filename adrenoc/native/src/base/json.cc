@@ -54,7 +54,7 @@ class JsonParser {
   }
   [[nodiscard]] char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void skip_blanks() {
-    while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != text_.npos) ++at_;
+    while (is_blank(peek())) ++at_;
   }
   void expect(char letter) {
     if (peek() != letter) refuse(std::string("no '") + letter + "'");
@@ -138,18 +138,24 @@ class JsonParser {
   std::string parse_text() {
     std::string text;
     expect('"');
-    while (peek() != '"') {
+    while (true) {
+      const size_t plain = at_;
+      while (at_ < text_.size() && stands_for_itself(text_[at_])) ++at_;
+      text.append(text_, plain, at_ - plain);
       if (at_ >= text_.size()) refuse("a text without end");
       const char letter = text_[at_++];
-      if (static_cast<unsigned char>(letter) < 0x20) refuse("a control character in a text");
-      if (letter == '\\') {
-        parse_escape(&text);
-      } else {
-        text += letter;
-      }
+      if (letter == '"') return text;
+      if (letter != '\\') refuse("a control character in a text");
+      parse_escape(&text);
     }
-    ++at_;
-    return text;
+  }
+
+  static bool is_blank(char letter) {
+    return letter == ' ' || letter == '\n' || letter == '\t' || letter == '\r';
+  }
+
+  static bool stands_for_itself(char letter) {
+    return letter != '"' && letter != '\\' && static_cast<unsigned char>(letter) >= 0x20;
   }
 
   void parse_escape(std::string* text) {

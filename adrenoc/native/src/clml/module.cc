@@ -4,11 +4,11 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/runtime/logging.h>
 
 #include <utility>
 
+#include "base/typed_function.h"
 #include "clml/emulator.h"
 #include "files/byte_stream.h"
 #include "launch/capture.h"
@@ -91,29 +91,28 @@ ClmlModule::ClmlModule(const ffi::String& symbol, const ffi::String& graph, Name
 ffi::Optional<ffi::Function> ClmlModule::GetFunction(const ffi::String& name) {
   const auto self = ffi::GetObjectPtr<ClmlModule>(this);
   if (name == "get_symbol") {
-    return ffi::Function::FromTyped([self] { return ffi::String(self->symbol_); });
+    return typed("get_symbol", [self] { return ffi::String(self->symbol_); });
   }
   if (name == "get_const_vars") {
-    return ffi::Function::FromTyped([self] { return self->constant_names_; });
+    return typed("get_const_vars", [self] { return self->constant_names_; });
   }
   if (name == "__init_" + symbol_) {
-    return ffi::Function::FromTyped([self](const ffi::Array<Tensor>& constants) {
+    return typed("__init_", [self](const ffi::Array<Tensor>& constants) {
       self->initialize(constants);
       return 0;
     });
   }
   if (name == symbol_) {
-    return ffi::Function::FromPacked(
-        [self](ffi::PackedArgs args, ffi::Any*) { self->run(args); });
+    return packed([self](ffi::PackedArgs args, ffi::Any*) { self->run(args); });
   }
   if (name == symbol_ + "_usable") {
-    return ffi::Function::FromTyped([self](int version, const Tensor& tensor) {
+    return typed("_usable", [self](int version, const Tensor& tensor) {
       const DLDevice device = tensor->device;
       return device.device_type == kDLOpenCL && self->usable(version, device.device_id);
     });
   }
   if (name == kPrepareFunction) {
-    return ffi::Function::FromTyped([self](int device_id) { return self->facts(device_id); });
+    return typed(kPrepareFunction, [self](int device_id) { return self->facts(device_id); });
   }
   return std::nullopt;
 }
@@ -282,16 +281,15 @@ ffi::json::Object ClmlModule::facts(int device_id) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef()
-      .def("runtime.clml_runtime_create", make_clml_module)
-      .def("ffi.Module.load_from_bytes.clml", load_clml_module)
-      .def("adrenoc.clml.regions", prepare_regions)
-      .def("adrenoc.clml.emulate", [](const ffi::String& settings) { emulate(settings); })
-      .def("adrenoc.clml.emulated_calls", emulated_calls_text)
-      .def("adrenoc.clml.emulated_objects", live_emulator_objects)
-      .def("adrenoc.clml.switch_off", [](bool off) { switch_off(off); })
-      .def("adrenoc.clml.set_cache_folder",
-           [](const ffi::String& folder) { set_cache_folder(folder); });
+  publish("runtime.clml_runtime_create", make_clml_module);
+  publish("ffi.Module.load_from_bytes.clml", load_clml_module);
+  publish("adrenoc.clml.regions", prepare_regions);
+  publish("adrenoc.clml.emulate", [](const ffi::String& settings) { emulate(settings); });
+  publish("adrenoc.clml.emulated_calls", emulated_calls_text);
+  publish("adrenoc.clml.emulated_objects", live_emulator_objects);
+  publish("adrenoc.clml.switch_off", [](bool off) { switch_off(off); });
+  publish("adrenoc.clml.set_cache_folder",
+          [](const ffi::String& folder) { set_cache_folder(folder); });
 }
 
 }  // namespace clml

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/typed_function.h"
 #include "launch/cancelling.h"
 #include "launch/copy.h"
 
@@ -193,16 +194,15 @@ BoundRun& TokenLoop::step_run() {
   for (const auto& other : entry.steps) {
     if (other != nullptr) other->forget();
   }
-  const auto step = ffi::Function::FromPacked(
-      [this, &entry, kind](ffi::PackedArgs arguments, ffi::Any* result) {
-        entry.main.CallPacked(arguments.data(), arguments.size(), result);
-        const StepTensors tensors{&result_at(*result, entry.places.picked),
-                                  &result_at(*result, entry.places.logits), &entry.ids(),
-                                  &entry.past()};
-        if (kind == kFeeds) sampler_.feed(tensors);
-        if (kind == kDraws) sampler_.pick(tensors);
-        if (kind == kChanges) sampler_.change_and_pick(tensors);
-      });
+  const auto step = packed([this, &entry, kind](ffi::PackedArgs arguments, ffi::Any* result) {
+    entry.main.CallPacked(arguments.data(), arguments.size(), result);
+    const StepTensors tensors{&result_at(*result, entry.places.picked),
+                              &result_at(*result, entry.places.logits), &entry.ids(),
+                              &entry.past()};
+    if (kind == kFeeds) sampler_.feed(tensors);
+    if (kind == kDraws) sampler_.pick(tensors);
+    if (kind == kChanges) sampler_.change_and_pick(tensors);
+  });
   run = std::make_unique<BoundRun>(step, entry.views(), device_id_, recording_);
   return *run;
 }

@@ -5,12 +5,12 @@
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <chrono>
 #include <cstring>
 #include <utility>
 
+#include "base/typed_function.h"
 #include "generate/token_loop.h"
 #include "launch/function_of.h"
 
@@ -99,50 +99,49 @@ class TokenLoopModule final : public ffi::ModuleObj {
     auto self = ffi::GetObjectPtr<TokenLoopModule>(this);
     TokenLoop& loop = loop_;
     if (name == "add_entry") {
-      return ffi::Function::FromPacked(
-          [self](ffi::PackedArgs args, ffi::Any*) { self->add_entry(args); });
+      return packed([self](ffi::PackedArgs args, ffi::Any*) { self->add_entry(args); });
     }
     if (name == "take_in") {
-      return ffi::Function::FromTyped([self, &loop](const ffi::String& tokens) {
+      return typed("take_in", [self, &loop](const ffi::String& tokens) {
         loop.take_in(read_tokens(json::Parse(tokens)));
       });
     }
     if (name == "start") {
-      return ffi::Function::FromTyped([self, &loop](int64_t token, const ffi::String& wish) {
+      return typed("start", [self, &loop](int64_t token, const ffi::String& wish) {
         loop.start(token, read_wish(wish));
       });
     }
     if (name == "next") {
-      return ffi::Function::FromTyped([self](int64_t budget_ms) { return self->next(budget_ms); });
+      return typed("next", [self](int64_t budget_ms) { return self->next(budget_ms); });
     }
     if (name == "allow") {
-      return ffi::Function::FromTyped([self, &loop](const ffi::Bytes& tokens) {
+      return typed("allow", [self, &loop](const ffi::Bytes& tokens) {
         std::vector<uint32_t> words(tokens.size() / sizeof(uint32_t));
         std::memcpy(words.data(), tokens.data(), words.size() * sizeof(uint32_t));
         loop.allow(words);
       });
     }
-    if (name == "stop") return ffi::Function::FromTyped([self, &loop] { loop.stop(); });
-    if (name == "length") return ffi::Function::FromTyped([self, &loop] { return loop.length(); });
-    if (name == "clear") return ffi::Function::FromTyped([self, &loop] { loop.clear(); });
+    if (name == "stop") return typed("stop", [self, &loop] { loop.stop(); });
+    if (name == "length") return typed("length", [self, &loop] { return loop.length(); });
+    if (name == "clear") return typed("clear", [self, &loop] { loop.clear(); });
     if (name == "rewind") {
-      return ffi::Function::FromTyped([self, &loop](int64_t length) { loop.rewind(length); });
+      return typed("rewind", [self, &loop](int64_t length) { loop.rewind(length); });
     }
     if (name == "logits") {
-      return ffi::Function::FromTyped(
-          [self, &loop] { return ffi::Bytes(loop.logits().data(), loop.logits().size()); });
+      return typed("logits", [self, &loop] {
+        return ffi::Bytes(loop.logits().data(), loop.logits().size());
+      });
     }
     if (name == "save") {
-      return ffi::Function::FromTyped([self, &loop] { return ffi::Bytes(loop.save()); });
+      return typed("save", [self, &loop] { return ffi::Bytes(loop.save()); });
     }
     if (name == "restore") {
-      return ffi::Function::FromTyped([self, &loop](const ffi::Bytes& saved) {
+      return typed("restore", [self, &loop](const ffi::Bytes& saved) {
         loop.restore(std::string(saved.data(), saved.size()));
       });
     }
     if (name == "report") {
-      return ffi::Function::FromTyped(
-          [self, &loop] { return json::Stringify(loop.report().to_json()); });
+      return typed("report", [self, &loop] { return json::Stringify(loop.report().to_json()); });
     }
     return std::nullopt;
   }
@@ -183,11 +182,11 @@ class TokenLoopModule final : public ffi::ModuleObj {
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   // tokens(OpenCL device, recording, rows of the caches)
-  tvm::ffi::reflection::GlobalDef().def(
-      "adrenoc.opencl.tokens", [](int device_id, const ffi::String& recording, int64_t rows) {
-        return ffi::Module(ffi::make_object<TokenLoopModule>(
-            device_id, recording_of(std::string(recording)), rows));
-      });
+  publish("adrenoc.opencl.tokens",
+          [](int device_id, const ffi::String& recording, int64_t rows) {
+            return ffi::Module(ffi::make_object<TokenLoopModule>(
+                device_id, recording_of(std::string(recording)), rows));
+          });
 }
 
 }  // namespace opencl

@@ -3,11 +3,11 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <memory>
 #include <utility>
 
+#include "base/typed_function.h"
 #include "launch/bound_run.h"
 #include "launch/function_of.h"
 
@@ -31,20 +31,19 @@ class BoundRunModule final : public ffi::ModuleObj {
   [[nodiscard]] ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     auto self = ffi::GetObjectPtr<BoundRunModule>(this);
     if (name == "run") {
-      return ffi::Function::FromPacked(
-          [self](ffi::PackedArgs, ffi::Any* result) { *result = self->run_.run(); });
+      return packed([self](ffi::PackedArgs, ffi::Any* result) { *result = self->run_.run(); });
     }
     if (name == "report") {
-      return ffi::Function::FromTyped(
-          [self] { return ffi::json::Stringify(self->run_.report().to_json()); });
+      return typed("report",
+                   [self] { return ffi::json::Stringify(self->run_.report().to_json()); });
     }
     if (name == "rebind") {
-      return ffi::Function::FromTyped([self](int64_t index, const tvm::runtime::Tensor& tensor) {
+      return typed("rebind", [self](int64_t index, const tvm::runtime::Tensor& tensor) {
         self->run_.rebind(static_cast<size_t>(index), tensor);
       });
     }
     if (name == "forget") {
-      return ffi::Function::FromTyped([self] { self->run_.forget(); });
+      return typed("forget", [self] { self->run_.forget(); });
     }
     return std::nullopt;
   }
@@ -70,7 +69,7 @@ void bind_run(ffi::PackedArgs args, ffi::Any* result) {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def_packed("adrenoc.opencl.bind_run", bind_run);
+  publish_packed("adrenoc.opencl.bind_run", bind_run);
 }
 
 }  // namespace opencl

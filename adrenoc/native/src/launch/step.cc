@@ -1,12 +1,12 @@
 // What a run does between its launches: copies, functions of the CPU, regions of OpenCL ML.
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "base/typed_function.h"
 #include "launch/capture.h"
 
 namespace adrenoc_runtime {
@@ -45,7 +45,7 @@ void step(ffi::PackedArgs args, ffi::Any*) {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def_packed("adrenoc.opencl.step", step);
+  publish_packed("adrenoc.opencl.step", step);
 }
 
 }  // namespace opencl

@@ -6,11 +6,12 @@
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/object.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <map>
 #include <mutex>
 #include <utility>
+
+#include "base/typed_function.h"
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -53,8 +54,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   TVM_FFI_CHECK_SAFE_CALL(TVMFFIEnvModRegisterContextSymbol(
       "__TVMFFIErrorSetRaisedFromCStrParts",
       reinterpret_cast<void*>(TVMFFIErrorSetRaisedFromCStrParts)));
-  tvm::ffi::reflection::GlobalDef().def(
-      "adrenoc.load_library", [](const ffi::String& path) { return open_library(std::string(path)); });
+  publish("adrenoc.load_library",
+          [](const ffi::String& path) { return open_library(std::string(path)); });
 }
 
 }  // namespace opencl

@@ -3,7 +3,6 @@
 #include <tvm/ffi/cast.h>
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +14,7 @@
 
 #include "base/sha256.h"
 #include "base/side_by_side.h"
+#include "base/typed_function.h"
 #include "files/byte_stream.h"
 #include "launch/cancelling.h"
 #include "opencl/current_device.h"
@@ -124,7 +124,7 @@ class Launcher {
   std::shared_ptr<std::array<std::atomic<Kernel*>, 8>> found_ =
       std::make_shared<std::array<std::atomic<Kernel*>, 8>>();
   std::vector<size_t> sizes_;
-  std::vector<bool> is_memory_;
+  std::vector<char> is_memory_;
   tvm::runtime::LaunchParamConfig axes_;
 };
 
@@ -183,26 +183,28 @@ OpenClModule::OpenClModule(ffi::Bytes source, ffi::String format, FunctionMap fu
 ffi::Optional<ffi::Function> OpenClModule::GetFunction(const ffi::String& name) {
   auto self = ffi::GetObjectPtr<OpenClModule>(this);
   if (name == kBuildAllFunction) {
-    return ffi::Function::FromTyped([self](int device_id) { return self->build_all(device_id); });
+    return typed(kBuildAllFunction, [self](int device_id) { return self->build_all(device_id); });
   }
   if (name == kSaveBinariesFunction) {
-    return ffi::Function::FromTyped([self] { return self->save_binaries(current_device_id()); });
+    return typed(kSaveBinariesFunction,
+                 [self] { return self->save_binaries(current_device_id()); });
   }
   if (name == kLoadBinariesFunction) {
-    return ffi::Function::FromTyped([self](const ffi::Bytes& bytes) {
+    return typed(kLoadBinariesFunction, [self](const ffi::Bytes& bytes) {
       self->load_binaries(std::string(bytes.data(), bytes.size()), current_device_id(), false);
     });
   }
   if (name == kProgramDigestFunction) {
-    return ffi::Function::FromTyped(
-        [self](int device_id) { return ffi::String(self->program_digest(device_id)); });
+    return typed(kProgramDigestFunction, [self](int device_id) {
+      return ffi::String(self->program_digest(device_id));
+    });
   }
   if (name == kSaveProgramsFunction) {
-    return ffi::Function::FromTyped(
-        [self](int device_id) { return self->save_binaries(device_id); });
+    return typed(kSaveProgramsFunction,
+                 [self](int device_id) { return self->save_binaries(device_id); });
   }
   if (name == kLoadProgramsFunction) {
-    return ffi::Function::FromTyped([self](const ffi::Bytes& bytes, int device_id) {
+    return typed(kLoadProgramsFunction, [self](const ffi::Bytes& bytes, int device_id) {
       self->load_binaries(std::string(bytes.data(), bytes.size()), device_id, true);
     });
   }
@@ -393,9 +395,8 @@ void OpenClModule::load_binaries(const std::string& bytes, int device_id,
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef()
-      .def("ffi.Module.create.opencl", create_module)
-      .def("ffi.Module.load_from_bytes.opencl", load_module);
+  publish("ffi.Module.create.opencl", create_module);
+  publish("ffi.Module.load_from_bytes.opencl", load_module);
 }
 
 }  // namespace opencl

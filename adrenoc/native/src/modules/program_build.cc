@@ -2,7 +2,6 @@
 
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <chrono>
 #include <future>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "base/failure.h"
+#include "base/typed_function.h"
 #include "files/mapped_file.h"
 #include "modules/module.h"
 #include "opencl/device.h"
@@ -231,12 +231,11 @@ void set_program_folder(const std::string& folder) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef()
-      .def("adrenoc.opencl.build_start", build_start)
-      .def("adrenoc.opencl.build_is_done", build_is_done)
-      .def("adrenoc.opencl.build_finish", build_finish)
-      .def("adrenoc.opencl.program_names", program_names)
-      .def("adrenoc.opencl.program_file", program_file);
+  publish("adrenoc.opencl.build_start", build_start);
+  publish("adrenoc.opencl.build_is_done", build_is_done);
+  publish("adrenoc.opencl.build_finish", build_finish);
+  publish("adrenoc.opencl.program_names", program_names);
+  publish("adrenoc.opencl.program_file", program_file);
 }
 
 }  // namespace opencl

@@ -2,7 +2,8 @@
 
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
+
+#include "base/typed_function.h"
 
 namespace adrenoc_runtime {
 namespace opencl {
@@ -73,7 +74,7 @@ std::string explained(const std::string& message, Device& device) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("adrenoc.opencl.diagnose", [](int device_id) {
+  publish("adrenoc.opencl.diagnose", [](int device_id) {
     return ffi::json::Stringify(diagnose(device_at(device_id)).to_json());
   });
 }

@@ -15,7 +15,7 @@ struct Fact {
 };
 
 // Linux's driver for Adreno GPUs is named kgsl.
-constexpr const char* kFolder = "/class/kgsl/kgsl-3d0/";
+constexpr const char* kGpuFolder = "/class/kgsl/kgsl-3d0/";
 constexpr Fact kFacts[] = {
     {"model", "gpu_model", false},
     {"clock_hz", "gpuclk", true},
@@ -30,7 +30,7 @@ constexpr Fact kFacts[] = {
 ffi::json::Object gpu_state(const std::string& root) {
   ffi::json::Object state;
   for (const Fact& fact : kFacts) {
-    std::ifstream stream(root + kFolder + fact.file);
+    std::ifstream stream(root + kGpuFolder + fact.file);
     std::string line;
     if (!std::getline(stream, line) || line.empty()) continue;
     char* end = nullptr;

@@ -2,10 +2,10 @@
 
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <mutex>
 
+#include "base/typed_function.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime {
@@ -127,14 +127,13 @@ void refused_hints(const std::string& error, std::vector<HintUse>* uses) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef()
-      .def("adrenoc.opencl.set_hints",
-           [](const tvm::ffi::String& performance, const tvm::ffi::String& priority) {
-             set_hints({level_of(performance), level_of(priority)});
-           })
-      .def("adrenoc.opencl.hints", [](int device_id) {
-        return json::Stringify(to_json(device_at(device_id).hint_uses()));
-      });
+  publish("adrenoc.opencl.set_hints",
+          [](const tvm::ffi::String& performance, const tvm::ffi::String& priority) {
+            set_hints({level_of(performance), level_of(priority)});
+          });
+  publish("adrenoc.opencl.hints", [](int device_id) {
+    return json::Stringify(to_json(device_at(device_id).hint_uses()));
+  });
 }
 
 }  // namespace opencl

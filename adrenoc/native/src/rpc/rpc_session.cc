@@ -5,7 +5,6 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/string.h>
 #include <tvm/runtime/tensor.h>
 
@@ -18,6 +17,7 @@
 #include <string>
 
 #include "base/failure.h"
+#include "base/typed_function.h"
 #include "files/file_store.h"
 #include "files/mapped_file.h"
 #include "files/private_files.h"
@@ -149,46 +149,41 @@ class StoredConstants {
   std::map<std::string, File> files_;
 };
 
-void define(const char* name, const ffi::Function& function) {
-  ffi::Function::SetGlobal(name, function, /*override=*/true);
+template <typename F>
+void define(const char* name, F function) {
+  publish_function(name, typed(name, std::move(function)), /*override=*/true);
 }
 
 // Not when the library is loaded: TVM's Python server defines its own under the same names.
 void define_uploads(const std::string& folder) {
-  define("tvm.rpc.server.workpath", ffi::Function::FromTyped([folder](const ffi::String& name) {
-           return ffi::String(place_in(folder, name));
-         }));
+  define("tvm.rpc.server.workpath",
+         [folder](const ffi::String& name) { return ffi::String(place_in(folder, name)); });
   // TVM's own does not look whether all was written.
-  define("tvm.rpc.server.upload", ffi::Function::FromTyped([folder](const ffi::String& name,
-                                                                    const ffi::Bytes& content) {
-           write_file(place_in(folder, name), {content.data(), content.size()});
-         }));
-  define("tvm.rpc.server.load_module", ffi::Function::FromTyped([folder](const ffi::String& name) {
-           return opencl::open_library(place_in(folder, name));
-         }));
+  define("tvm.rpc.server.upload", [folder](const ffi::String& name, const ffi::Bytes& content) {
+    write_file(place_in(folder, name), {content.data(), content.size()});
+  });
+  define("tvm.rpc.server.load_module", [folder](const ffi::String& name) {
+    return opencl::open_library(place_in(folder, name));
+  });
 }
 
 void define_store(const std::string& folder, const std::string& store_folder) {
   auto store = std::make_shared<FileStore>(store_folder + "/files", kStoreBytes);
   auto constants = std::make_shared<StoredConstants>(*store);
-  define("adrenoc.store.has", ffi::Function::FromTyped([store](const ffi::String& sha256) {
-           return store->has(sha256);
-         }));
+  define("adrenoc.store.has", [store](const ffi::String& sha256) { return store->has(sha256); });
   define("adrenoc.store.keep",
-         ffi::Function::FromTyped([store, folder](const ffi::String& name,
-                                                  const ffi::String& sha256) {
+         [store, folder](const ffi::String& name, const ffi::String& sha256) {
            store->keep(place_in(folder, name), sha256);
-         }));
-  define("adrenoc.store.load_module", ffi::Function::FromTyped([store](const ffi::String& sha256) {
-           return opencl::open_library(store->path(sha256));
-         }));
+         });
+  define("adrenoc.store.load_module", [store](const ffi::String& sha256) {
+    return opencl::open_library(store->path(sha256));
+  });
   define("adrenoc.store.tensor",
-         ffi::Function::FromTyped([store, constants](const ffi::String& sha256,
-                                                     const ffi::String& name, int device_type,
-                                                     int device_id, const ffi::String& scope) {
+         [store, constants](const ffi::String& sha256, const ffi::String& name, int device_type,
+                            int device_id, const ffi::String& scope) {
            const DLDevice device{static_cast<DLDeviceType>(device_type), device_id};
            return constants->load(sha256, name, device, scope);
-         }));
+         });
 }
 
 // As adrenoc/device/rpc_refusal.py has it.
@@ -220,19 +215,18 @@ void serve_rpc(int descriptor, const RpcSession& session) {
     opencl::set_program_folder(session.store + "/programs");
   }
   auto peer = std::make_shared<BoundedSocket>(descriptor, session.max_message_bytes);
-  const auto send = ffi::Function::FromTyped(
-      [peer](const ffi::Bytes& bytes) { return peer->send_some(bytes); });
-  const auto receive = ffi::Function::FromTyped(
-      [peer](int64_t bytes) { return peer->receive_some(bytes); });
+  const auto send =
+      typed("send", [peer](const ffi::Bytes& bytes) { return peer->send_some(bytes); });
+  const auto receive =
+      typed("receive", [peer](int64_t bytes) { return peer->receive_some(bytes); });
   ffi::Function::GetGlobalRequired("rpc.ServerLoop")(send, receive);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def(
-      "adrenoc.rpc.serve", [](int descriptor, const ffi::String& folder, const ffi::String& store,
-                              int64_t max_message_bytes) {
-        serve_rpc(descriptor, {folder, store, static_cast<uint64_t>(max_message_bytes)});
-      });
+  publish("adrenoc.rpc.serve", [](int descriptor, const ffi::String& folder,
+                                  const ffi::String& store, int64_t max_message_bytes) {
+    serve_rpc(descriptor, {folder, store, static_cast<uint64_t>(max_message_bytes)});
+  });
 }
 
 }  // namespace adrenoc_runtime

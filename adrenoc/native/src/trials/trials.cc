@@ -4,7 +4,6 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "base/side_by_side.h"
+#include "base/typed_function.h"
 #include "launch/copy.h"
 #include "modules/module.h"
 #include "opencl/device.h"
@@ -253,21 +253,20 @@ void repeat_pattern(const DLTensor& pattern, const DLTensor& to) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef()
-      .def("adrenoc.trials.start",
-           [](int device_id, const ffi::String& text) {
-             return start_trial(device_id, std::string(text));
-           })
-      .def("adrenoc.trials.is_built", trial_is_built)
-      .def("adrenoc.trials.repeat",
-           [](DLTensor* pattern, DLTensor* to) { repeat_pattern(*pattern, *to); })
-      .def("adrenoc.trials.keep", [](DLTensor* from, DLTensor* to) { copy_tensor(*from, *to); })
-      .def_packed("adrenoc.trials.measure", [](ffi::PackedArgs args, ffi::Any* result) {
-        std::vector<const DLTensor*> tensors;
-        for (int i = 2; i < args.size(); ++i) tensors.push_back(args[i].cast<DLTensor*>());
-        *result = ffi::String(measure_trial(args[0].cast<int64_t>(), args[1].cast<std::string>(),
-                                            tensors));
-      });
+  publish("adrenoc.trials.start",
+          [](int device_id, const ffi::String& text) {
+            return start_trial(device_id, std::string(text));
+          });
+  publish("adrenoc.trials.is_built", trial_is_built);
+  publish("adrenoc.trials.repeat",
+          [](DLTensor* pattern, DLTensor* to) { repeat_pattern(*pattern, *to); });
+  publish("adrenoc.trials.keep", [](DLTensor* from, DLTensor* to) { copy_tensor(*from, *to); });
+  publish_packed("adrenoc.trials.measure", [](ffi::PackedArgs args, ffi::Any* result) {
+    std::vector<const DLTensor*> tensors;
+    for (int i = 2; i < args.size(); ++i) tensors.push_back(args[i].cast<DLTensor*>());
+    *result = ffi::String(
+        measure_trial(args[0].cast<int64_t>(), args[1].cast<std::string>(), tensors));
+  });
 }
 
 }  // namespace opencl

@@ -4,9 +4,10 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/shape.h>
 #include <tvm/ffi/error.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <utility>
+
+#include "base/typed_function.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -24,7 +25,7 @@ class ProgramModule final : public ffi::ModuleObj {
   [[nodiscard]] const char* kind() const final { return "relax.VMExecutable"; }
   [[nodiscard]] ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     if (name != "vm_load_executable") return std::nullopt;
-    return ffi::Function::FromTyped([self = ffi::GetObjectPtr<ProgramModule>(this)] {
+    return typed("vm_load_executable", [self = ffi::GetObjectPtr<ProgramModule>(this)] {
       return ffi::Module(ffi::make_object<Machine>(self->executable_, self->imports()));
     });
   }
@@ -43,13 +44,12 @@ Machine::Machine(std::shared_ptr<const Executable> executable, ffi::Array<ffi::A
 ffi::Optional<ffi::Function> Machine::GetFunction(const ffi::String& name) {
   auto self = ffi::GetObjectPtr<Machine>(this);
   if (name == "vm_initialization") {
-    return ffi::Function::FromPacked(
-        [self](ffi::PackedArgs args, ffi::Any*) { self->initialize(args); });
+    return packed([self](ffi::PackedArgs args, ffi::Any*) { self->initialize(args); });
   }
   const std::vector<FunctionInfo>& functions = executable_->functions;
   for (size_t i = 0; i < functions.size(); ++i) {
     if (functions[i].kind != FunctionInfo::Kind::kOwn || name != functions[i].name) continue;
-    return ffi::Function::FromPacked(
+    return packed(
         [self, i](ffi::PackedArgs args, ffi::Any* result) { *result = self->run(i, args); });
   }
   return std::nullopt;
@@ -148,10 +148,9 @@ ffi::Any Machine::run(size_t function, ffi::PackedArgs args) {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  ffi::reflection::GlobalDef().def(
-      "ffi.Module.load_from_bytes.relax.VMExecutable", [](const ffi::Bytes& bytes) {
-        return ffi::Module(ffi::make_object<ProgramModule>(read_executable(bytes)));
-      });
+  publish("ffi.Module.load_from_bytes.relax.VMExecutable", [](const ffi::Bytes& bytes) {
+    return ffi::Module(ffi::make_object<ProgramModule>(read_executable(bytes)));
+  });
 }
 
 }  // namespace adrenoc_runtime

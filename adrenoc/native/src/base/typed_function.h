@@ -1,0 +1,78 @@
+// Functions that callers know by a name, made of typed ones.  Each type of an argument has one
+// reader, and all functions are one class: `tvm::ffi::Function::FromTyped` makes both anew for each
+// function, twenty times the code.
+#ifndef ADRENOC_NATIVE_BASE_TYPED_FUNCTION_H_
+#define ADRENOC_NATIVE_BASE_TYPED_FUNCTION_H_
+
+#include <tvm/ffi/function.h>
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace adrenoc_runtime {
+
+using PackedCall = std::function<void(tvm::ffi::PackedArgs args, tvm::ffi::Any* result)>;
+
+[[nodiscard]] tvm::ffi::Function packed(PackedCall call);
+
+void publish_packed(const char* name, PackedCall call);
+
+// Throws TypeError where `args` are not `expected` many.
+void check_count(const char* name, size_t expected, tvm::ffi::PackedArgs args);
+
+[[noreturn]] void refuse_argument(const char* name, int index, const std::string& expected,
+                                  const std::string& given);
+
+// Throws TypeError where the argument is no T.
+template <typename T>
+[[gnu::noinline]] T argument(const char* name, tvm::ffi::PackedArgs args, int index) {
+  std::optional<T> taken = args[index].try_cast<T>();
+  if (!taken.has_value()) {
+    refuse_argument(name, index, tvm::ffi::details::Type2Str<T>::v(), args[index].GetTypeKey());
+  }
+  return *std::move(taken);
+}
+
+template <typename Info, typename F, size_t... I>
+void call_typed(const char* name, const F& function, tvm::ffi::PackedArgs args,
+                tvm::ffi::Any* result, std::index_sequence<I...>) {
+  check_count(name, sizeof...(I), args);
+  using Arguments = typename Info::ArgType;
+  const auto call = [&] {
+    return function(argument<std::decay_t<std::tuple_element_t<I, Arguments>>>(
+        name, args, static_cast<int>(I))...);
+  };
+  if constexpr (std::is_void_v<typename Info::RetType>) {
+    call();
+  } else {
+    *result = call();
+  }
+}
+
+// The function `name`, which errors name and nothing keeps: a literal.
+template <typename F>
+[[nodiscard]] tvm::ffi::Function typed(const char* name, F function) {
+  using Info = tvm::ffi::details::FunctionInfo<F>;
+  return packed([name, function](tvm::ffi::PackedArgs args, tvm::ffi::Any* result) {
+    call_typed<Info>(name, function, args, result, std::make_index_sequence<Info::num_args>{});
+  });
+}
+
+// Throws where the name is taken and may not be overridden.
+void publish_function(const char* name, const tvm::ffi::Function& function,
+                      bool override = false);
+
+// Registers the function `name` for all of the process.
+template <typename F>
+void publish(const char* name, F function) {
+  publish_function(name, typed(name, function));
+}
+
+}  // namespace adrenoc_runtime
+
+#endif  // ADRENOC_NATIVE_BASE_TYPED_FUNCTION_H_
