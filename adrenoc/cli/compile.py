@@ -23,10 +23,17 @@ from adrenoc.cli.options import (
     shape_option,
 )
 from adrenoc.cli.records import give_options, option
-from adrenoc.cli.signatures import choose_signatures, refuse_with_several, select_for
+from adrenoc.cli.signatures import (
+    choose_signatures,
+    name_inputs,
+    refuse_with_several,
+    select_for,
+)
 from adrenoc.target.system import SYSTEMS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from adrenoc.base.decision import Decision
     from adrenoc.base.reporter import Reporter
     from adrenoc.check.accuracy.result import AccuracyReport
@@ -226,7 +233,9 @@ class _Compiled(EnteredModel):
         Raises:
             click.UsageError: options that do not go with several.
         """
-        plans = tuple(map(self._plan_signature, reversed(self.keys))) if len(self.keys) > 1 else ()
+        several = self.keys if len(self.keys) > 1 else ()
+        inputs = name_inputs(self.model, several) if several else {}
+        plans = tuple(self._plan_signature(key, inputs) for key in reversed(several))
         states = [past for plan in plans for past, _ in plan.states]
         ranges = [True for plan in plans if len(plan.buckets) > 1]
         refuse_with_several(
@@ -234,10 +243,10 @@ class _Compiled(EnteredModel):
         )
         return plans
 
-    def _plan_signature(self, key: str) -> ShapePlan:
+    def _plan_signature(self, key: str, inputs: Mapping[str, set[str]]) -> ShapePlan:
         from adrenoc.cli.plan_shapes import plan_shapes
 
-        shapes, entry = select_for(self.model, key, self.keys, self.shapes, self.entry)
+        shapes, entry = select_for(key, inputs, self.shapes, self.entry)
         decoding = self.context, self.prefill
         return plan_shapes(self.model, shapes, decoding, self.kept, accurate=False, entry=entry)
 

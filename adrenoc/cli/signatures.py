@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,17 +53,22 @@ def refuse_with_several(keys: Sequence[str], others: Sequence[tuple[object, str]
         )
 
 
+def name_inputs(model: Path, keys: Sequence[str]) -> dict[str, set[str]]:
+    """Return the names of the inputs of each of these signatures."""
+    from adrenoc.importers.signature import read_signature
+
+    return {one: {port.name for port in read_signature(model, one).inputs} for one in keys}
+
+
 def select_for(
-    model: Path, key: str, keys: Sequence[str], shapes: AskedShapes, entry: Entry
+    key: str, inputs: Mapping[str, set[str]], shapes: AskedShapes, entry: Entry
 ) -> tuple[AskedShapes, Entry]:
-    """Return the shapes and the settings that are of inputs of the signature `key`, one of `keys`.
+    """Return the shapes and the settings that are of inputs of the signature `key`; `inputs` are
+    the names of those of each signature.
 
     A name that no signature has stays, for what refuses it.
     """
-    from adrenoc.importers.signature import read_signature
-
-    ports = {one: {port.name for port in read_signature(model, one).inputs} for one in keys}
-    others = set().union(*ports.values()) - ports[key]
+    others = set().union(*inputs.values()) - inputs[key]
 
     def is_own(name: str) -> bool:
         return name not in others
