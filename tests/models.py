@@ -14,11 +14,7 @@ from onnx import helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
-from model_zoo import (
-    chains,  # noqa: F401  # for tests/ir/test_growth.py
-    onnx_models,
-    tflite_models,
-)
+from model_zoo import onnx_models, tflite_models
 
 
 @lru_cache(maxsize=16)

@@ -22,37 +22,6 @@ _KINDS = {
     "softmax": "SOFTMAX",
 }
 
-PLAIN = {
-    "ABS": ("", 1),
-    "CEIL": ("", 1),
-    "COS": ("CosOptions", 1),
-    "DIV": ("DivOptions", 2),
-    "ELU": ("", 1),
-    "EXP": ("ExpOptions", 1),
-    "FLOOR": ("", 1),
-    "FLOOR_DIV": ("FloorDivOptions", 2),
-    "FLOOR_MOD": ("FloorModOptions", 2),
-    "HARD_SWISH": ("HardSwishOptions", 1),
-    "LOG": ("", 1),
-    "LOGISTIC": ("", 1),
-    "MAXIMUM": ("MaximumMinimumOptions", 2),
-    "MINIMUM": ("MaximumMinimumOptions", 2),
-    "MUL": ("MulOptions", 2),
-    "NEG": ("NegOptions", 1),
-    "POW": ("PowOptions", 2),
-    "RELU": ("", 1),
-    "RELU6": ("", 1),
-    "ROUND": ("", 1),
-    "RSQRT": ("", 1),
-    "SIN": ("", 1),
-    "SQRT": ("", 1),
-    "SQUARE": ("SquareOptions", 1),
-    "SQUARED_DIFFERENCE": ("SquaredDifferenceOptions", 2),
-    "SUB": ("SubOptions", 2),
-    "TANH": ("", 1),
-}
-"""Operators by element that need no options: the type of those, and how many operands there are."""
-
 _ACTIVATIONS = {
     "": tflite.ActivationFunctionType.NONE,
     "relu": tflite.ActivationFunctionType.RELU,
@@ -134,9 +103,9 @@ class TFLiteNet:
         options = {"fusedActivationFunction": _ACTIVATIONS[activation]}
         return self._operator("add", [a, b], self.shapes[a], "AddOptions", options)
 
-    def plain(self, kind: str, *operands: int) -> int:
-        """An operator of `PLAIN`."""
-        return self._operator(kind, list(operands), self.shapes[operands[0]], PLAIN[kind][0], {})
+    def plain(self, kind: str, *operands: int, options: str = "") -> int:
+        """An operator by element that takes no options, but may have a table of them."""
+        return self._operator(kind, list(operands), self.shapes[operands[0]], options, {})
 
     def concat(self, parts: list[int]) -> int:
         """All channels of `parts`."""

@@ -2,7 +2,8 @@
 
 TVM 0.18 (`tests/python/contrib/test_clml/`) runs resnet-18, -34, -50, inception_v3 and mobilenet
 in float32 and float16: the five largest outputs have to be the same ones in the same order, and
-mobilenet has to build.  `scripts/verify clml` does so with the networks themselves.
+mobilenet has to build.  The row `clml` of tests/acceptance
+does so with the networks themselves.
 """
 
 from __future__ import annotations

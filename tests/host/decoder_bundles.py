@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from model_zoo.decoder_shape import DecoderShape, genai_config
+from model_zoo.make_decoders import make_decoder
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import TOKENIZER, Bundle, open_bundle
@@ -20,11 +21,6 @@ from adrenoc.device.generate import Decoder
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from model_zoo.decoder_shape import DecoderShape, genai_config
-from model_zoo.make_decoders import make_decoder
 
 
 def write_decoder(folder: Path, shape: DecoderShape) -> Path:

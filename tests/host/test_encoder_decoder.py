@@ -15,8 +15,7 @@ from adrenoc.check.generation import check_tokens
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli
 from tests.host.decoder_bundles import DecoderShape
-
-from model_zoo.encoder_decoders import (  # isort: skip
+from tests.host.encoder_decoders import (
     FEATURES,
     FRAMES,
     make_cross_decoder,

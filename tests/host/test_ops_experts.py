@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from model_zoo.few_bits import quantise
 
 from tests.host.run_op import Ops
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from model_zoo.few_bits import quantise
 
 pytestmark = pytest.mark.operator
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from model_zoo.containers import write_litertlm, write_task
+from model_zoo.tflite_decoders import TFLiteDecoder, make_tflite_decoder
 
 from adrenoc.check.generation import check_tokens
 from adrenoc.cli.main import cli
 from adrenoc.device.generate import Decoder
 from adrenoc.device.run import local_place
 from tests.host.decoder_bundles import generate_tokens, make_decoder_bundle, write_tokenizer
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from model_zoo.containers import write_litertlm, write_task
-from model_zoo.tflite_decoders import TFLiteDecoder, make_tflite_decoder
 
 FORMS = {
     "plain": TFLiteDecoder(layers=1),

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import onnx
 import pytest
-
-from adrenoc.base import errors
-from tests.models import network
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
 from fuzz import harness, mutate
 
+from adrenoc.base import errors
 from tests.ir import fuzz_judges
 from tests.ir.damaged_onnx import CASES, joined, looping, scanning
 from tests.ir.planning import plan_as_user
+from tests.models import network
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from model_zoo.decoder_shape import DecoderShape, genai_config
+from model_zoo.make_decoders import make_decoder
 
 from adrenoc.base.errors import (
     CustomDomainError,
@@ -22,11 +23,6 @@ from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.decoder_spec import CacheSpec, DecoderForm
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from model_zoo.decoder_shape import DecoderShape, genai_config
-from model_zoo.make_decoders import make_decoder
 
 CACHE = CacheSpec(past="p", present="q", heads=2, head=16, dtype="float32")
 FORM = DecoderForm(caches=(CACHE,), masked=True, positions=False, context=8192)

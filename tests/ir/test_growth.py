@@ -17,7 +17,7 @@ from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
-from tests.models import chains
+from tests.ir import chains
 
 SHORT, LONG = 6, 24
 MOST = 2.0

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from model_zoo.decoder_shape import DecoderShape
+from model_zoo.make_decoders import make_decoder
 
 from adrenoc.base.errors import OptionError, UnsupportedOperatorError
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.imported import Imported
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from model_zoo.decoder_shape import DecoderShape
-from model_zoo.make_decoders import make_decoder
 
 SMALL = DecoderShape(layers=1, context=24, bits=0, kind="llama", plain=14, hidden=32, mlp=32)
 

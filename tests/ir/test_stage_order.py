@@ -7,12 +7,12 @@ new order, with a reason, or all kernels of a dozen networks come out the same.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from replay_models import all_models
 from tvm_ffi.structural import structural_hash
 
 from adrenoc.base.decision import DecisionLog
@@ -27,9 +27,6 @@ from adrenoc.ir.options import resolve_options
 from adrenoc.ir.precision import Precision
 from adrenoc.target.target import load_target
 from tests.ir.planning import plan
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-from replay_models import all_models
 
 _END = next(n for n, stage in enumerate(STAGES) if stage.name == "plan_memory") + 1
 """Behind this, stages only print what was decided."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
+from model_zoo import tflite_decoders
+from model_zoo.tflite_decoders import TFLiteDecoder, make_tflite_decoder
 
 from adrenoc.base.errors import (
     AdrenocError,
@@ -23,11 +24,6 @@ from adrenoc.importers import import_model
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.importers.tflite.float_weights import serialise
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from model_zoo import tflite_decoders
-from model_zoo.tflite_decoders import TFLiteDecoder, make_tflite_decoder
 
 SMALL = TFLiteDecoder(layers=1, width=32, inner=32, heads=2, kept=1, rows=40, lengths=(4, 8, 32))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.native.android.runtime_build import Runtime
+from adrenoc.native.android.runtime_build import Runtime, build_runtime
 from tests.runtime.programs import (
     Case,
     Finished,
@@ -19,6 +20,7 @@ from tests.runtime.programs import (
 
 Execute = Callable[..., Finished]
 
+DRIVER = ("libintelocl.so", "libtbb.so.12", "libOpenCL.so.1")
 RUNS = 2000
 # The allocator's noise; a leak of one tensor of this network a run would be 3,000.
 GROWTH_KIB = 512
@@ -78,6 +80,27 @@ def test_the_cpp_wrapper_on_threads(
     program = compile_against(runtime, "cpp_program.cc", work / "cpp_program")
     command = [program, bundle.path, opencl, cache, *case.inputs_of(bundle)]
     assert read_printed(execute, command, tmp_path) == case.bytes_of(bundle)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["thread", "address,undefined"])
+def test_the_cpp_wrapper_on_threads_under_a_sanitizer(
+    kind: str, bundle: Bundle, case: Case, opencl: str, execute: Execute, tmp_path: Path
+) -> None:
+    """What the driver keeps, and does inside of itself, is no fault of ours; TVM's would be."""
+    sanitized = build_runtime(sanitize=kind)
+    program = compile_against(sanitized, "cpp_program.cc", tmp_path / "cpp", f"-fsanitize={kind}")
+    leaks, races = tmp_path / "leak", tmp_path / "called_from_lib"
+    for path in (leaks, races):
+        path.write_text("".join(f"{path.name}:{library}\n" for library in DRIVER))
+    places = [program, bundle.path, opencl, tmp_path / "cache", *case.inputs_of(bundle)]
+    words = " ".join(f"'{place}'" for place in places)
+    done = execute(
+        *("sh", "-c", f"exec {words} > /dev/null"),
+        TSAN_OPTIONS=f"ignore_noninstrumented_modules=1 suppressions={races}",
+        LSAN_OPTIONS=f"suppressions={leaks}",
+    )
+    assert not re.search(r"(WARNING|ERROR): \w+Sanitizer|runtime error:", done.err), done.err
 
 
 def test_a_run_that_fails_ends_its_profile(

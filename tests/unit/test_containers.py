@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from model_zoo.containers import write_litertlm, write_task
 
 from adrenoc.base.errors import ModelFormatError, UnsupportedOperatorError
 from adrenoc.importers.formats import find_model_files
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from model_zoo.containers import write_litertlm, write_task
 
 MODEL = bytes(4) + b"TFL3" + bytes(range(200))
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from model_zoo.containers import write_litertlm
 
 from adrenoc.base.errors import InputError, ModelFormatError
 from adrenoc.compile.decoder_words import find_tokenizer
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-
-from model_zoo.containers import write_litertlm
 
 MODEL = bytes(4) + b"TFL3" + bytes(range(200))
 WORDS = b'{"model": {}}'

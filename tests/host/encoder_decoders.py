@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
-
 from model_zoo.decoder_shape import DecoderShape
 from model_zoo.plain_decoders import PlainDecoder
+from onnx import TensorProto, helper
 
 FRAMES, FEATURES = 12, 8
 """Of what the encoder takes: [1, features, frames]."""
