@@ -14,20 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adrenoc.base.errors import InputError
+from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.decode import Decoder
-from adrenoc.device.baseline import (
-    check_clocks,
-    check_time,
-    find_difference,
-    name_unread_clocks,
-    read_printed_run,
-)
-from adrenoc.device.gpu_state import GpuState
+from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.spelling import quote_word
+from adrenoc.device.gpu_state import GpuState, why_not_comparable
 from adrenoc.device.profile import KernelTime
 from adrenoc.device.result import Times, percentile
 
 FASTER, SLOWER, EQUAL, OPEN = "faster", "slower", "no difference", "open"
 _LEAST_RUNS = 8
+_MOST_MS = 1e9
 _MOST_CHANCE = 0.01
 
 
@@ -77,17 +75,32 @@ def read_run(path: Path) -> PrintedRun:
     Raises:
         InputError: the file is missing, or holds something else.
     """
-    return read_printed_run(path, _take_run)
+    try:
+        return _take_run(read_json(read_plain(path)))
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint=f"adrenoc run BUNDLE --json > {quote_word(path)}",
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"no key {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"{path} is not what `adrenoc run --json` printed: {reason}",
+            hint="adrenoc run BUNDLE --json > run.json",
+        ) from error
 
 
 def _take_run(told: Any) -> PrintedRun:
     keys = ("device", "driver", "gpu", "times", "kernels")
     plain = {key: told[key] for key in keys} | {"warm_ms": told.get("warm_ms", [])}
     run: PrintedRun = Decoder(_wrong).read(PrintedRun, plain, "")
-    check_time("times.p50_ms", run.times.p50_ms)
-    check_clocks(run.gpu)
-    for number, time_ms in enumerate(run.warm_ms):
-        check_time(f"warm_ms[{number}]", time_ms)
+    times = {f"warm_ms[{number}]": time_ms for number, time_ms in enumerate(run.warm_ms)}
+    for place, time_ms in ({"times.p50_ms": run.times.p50_ms} | times).items():
+        if not 0 < time_ms <= _MOST_MS:
+            raise _wrong(place, f"is {time_ms:g}, expected more than 0")
+    clocks = [clock for state in run.gpu for clock in (state.clock_mhz, state.max_clock_mhz)]
+    if min(clocks, default=0) < 0:
+        raise _wrong("gpu", f"has a clock of {min(clocks):g} MHz, expected 0 or more")
     return run
 
 
@@ -138,10 +151,8 @@ def _judge(was: PrintedRun, now: PrintedRun) -> tuple[str, str]:
 
 def _find_doubt(was: PrintedRun, now: PrintedRun) -> str:
     """Return why the two say nothing against each other; empty where they do."""
-    if difference := find_difference(was, now):
+    if difference := _find_difference(was, now):
         return difference
-    if unread := name_unread_clocks(was.gpu, now.gpu):
-        return f"{unread}: they may have been at different ones"
     for name, run in (("before", was), ("after", now)):
         if not run.warm_ms:
             return f"the file of the run {name} does not tell its runs one by one"
@@ -152,6 +163,23 @@ def _find_doubt(was: PrintedRun, now: PrintedRun) -> str:
         if rank_chance(run.warm_ms[:half], run.warm_ms[half:]) < _MOST_CHANCE:
             return f"the runs {name} drifted while they ran"
     return ""
+
+
+def _find_difference(was: PrintedRun, now: PrintedRun) -> str:
+    """Return what was not the same on the two devices; empty where all was that counts."""
+    there, here = (run.device.partition(" at ")[0] for run in (was, now))
+    if there != here:
+        return f"that was on {there}, this is {here}"
+    if was.driver != now.driver:
+        return f"that was with the driver {was.driver}, this is {now.driver}"
+    if changed := why_not_comparable((*was.gpu, *now.gpu)):
+        return changed
+    was_read, is_read = (any(state.clock_mhz for state in run.gpu) for run in (was, now))
+    if was_read and is_read:
+        return ""
+    unread = "this" if was_read else "that" if is_read else "neither"
+    could = "could" if unread == "neither" else "could not"
+    return f"{unread} run's clock {could} be read: they may have been at different ones"
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError, InputError
+from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_json
-from adrenoc.cli.show_run import run_to_json
-from adrenoc.device.baseline import compare_with, read_baseline
 from adrenoc.device.compiled_for import compile_again, other_gpu_notes
 from adrenoc.device.failures import device_failure, diagnose
 from adrenoc.device.fit import check_device, check_version, local_bytes
@@ -24,7 +21,7 @@ from adrenoc.device.gpu_state import (
     why_not_comparable,
 )
 from adrenoc.device.profile import TimedLaunch, kernel_times, node_times, tells_time
-from adrenoc.device.result import Progress, RunResult, Sustained, Times, percentile
+from adrenoc.device.result import Progress, Sustained, Times, percentile
 from tests.unit.fake_compiled import make_bundle_folder
 
 LAUNCHES = (
@@ -320,52 +317,6 @@ def test_local_memory_is_counted_by_what_kernels_declare() -> None:
     assert local_bytes(source) == 18 * 16 + 64 * 8 + 4 + 2 * 16
     # A pointer into what is declared elsewhere takes none.
     assert local_bytes("(((__local uint4*)(p))[0] = (w))") == 0
-
-
-def _result(p50_ms: float, *states: GpuState, device: str = "Adreno 750") -> RunResult:
-    times = Times.from_runs(load_ms=1, build_ms=1, first_ms=1, warm_ms=[p50_ms])
-    return RunResult(device=device, driver="1.0", outputs={}, times=times, gpu=states)
-
-
-def test_a_run_beside_an_earlier_one(tmp_path: Path) -> None:
-    fast = GpuState(clock_mhz=900.0, governor="msm")
-    file = tmp_path / "before.json"
-    file.write_text(json.dumps(run_to_json(_result(6.0, fast, fast), None), default=asdict))
-    same = compare_with(
-        read_baseline(file), _result(3.0, fast, device="Adreno 750 at 127.0.0.1:9090")
-    )
-    assert (same.baseline_p50_ms, same.speedup, same.not_comparable) == (6.0, 2.0, "")
-    assert same.unknown == ""
-    unread = compare_with(read_baseline(file), _result(3.0, GpuState(governor="msm")))
-    assert (unread.not_comparable, unread.unknown) == ("", "this run's clock could not be read")
-    slow = replace(fast, clock_mhz=600.0)
-    assert "clock changed" in compare_with(read_baseline(file), _result(3.0, slow)).not_comparable
-    other = compare_with(read_baseline(file), _result(3.0, fast, device="Adreno 640"))
-    assert other.not_comparable == "that was on Adreno 750, this is Adreno 640"
-    file.write_text(json.dumps(run_to_json(_result(6.0), None), default=asdict))
-    assert (
-        compare_with(read_baseline(file), _result(3.0, fast)).unknown
-        == "that run's clock could not be read"
-    )
-    neither = compare_with(read_baseline(file), _result(3.0))
-    assert neither.unknown == "neither run's clock could be read"
-    with pytest.raises(InputError, match="cannot be read: No such file or directory"):
-        read_baseline(tmp_path / "nothing.json")
-    good = json.dumps(run_to_json(_result(6.0, fast), None), default=asdict)
-    p50 = '"p50_ms": 6.0'
-    assert p50 in good
-    assert '"clock_mhz": 900.0' in good
-    for wrong in (
-        "{",
-        "{}",
-        '{"gpu": 1}',
-        *(good.replace(p50, f'"p50_ms": {time}') for time in ("-6.0", "0", "NaN", '"6"', "1e300")),
-        *(good.replace("900.0", clock) for clock in ('"fast"', "NaN", "-1")),
-    ):
-        file.write_text(wrong)
-        with pytest.raises(InputError, match="is not what `adrenoc run --json` printed") as refused:
-            read_baseline(file)
-        assert file.name not in (refused.value.hint or "")  # nothing of the user's is written over
 
 
 def test_a_clock_that_stands_is_seen() -> None:

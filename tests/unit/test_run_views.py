@@ -25,7 +25,7 @@ from adrenoc.pages.perfetto import perfetto_json
 from adrenoc.pages.run_diff import EQUAL, FASTER, OPEN, SLOWER, RunDiff, compare_runs, rank_chance
 from adrenoc.pages.run_page import run_html
 
-FAST = GpuState(clock_mhz=900.0, governor="msm")
+FAST, UNREAD = GpuState(clock_mhz=900.0, governor="msm"), GpuState(governor="msm")
 LAUNCHES = (
     TimedLaunch(kernel="conv", start_ns=5_000, end_ns=15_000),
     TimedLaunch(kernel="pool", start_ns=18_000, end_ns=20_001),
@@ -70,7 +70,7 @@ def test_a_verdict_where_runs_tell_one(tmp_path: Path) -> None:
     ("after", "reason"),
     [
         (run_of(noisy(4.0, 2), device="A830"), "that was on A750, this is A830"),
-        (run_of(noisy(4.0, 2), gpu=GpuState(governor="msm")), "clock could not be read"),
+        (run_of(noisy(4.0, 2), device="A750 at 127.0.0.1:9090", gpu=UNREAD), "this run's clock"),
         (run_of(noisy(4.0, 2), gpu=replace(FAST, clock_mhz=500.0)), "clock changed"),
         (run_of(noisy(4.0, 2, count=7)), "7 runs after are too few"),
         (run_of([1.0 + n for n in range(20)]), "drifted while they ran"),
@@ -81,6 +81,12 @@ def test_no_verdict_where_none_is_sound(tmp_path: Path, after: RunResult, reason
     diff = compared(tmp_path, run_of(noisy(5.0, 1)), after)
     assert diff.verdict == OPEN
     assert reason in diff.reason
+
+
+def test_clocks_that_were_not_read(tmp_path: Path) -> None:
+    unread, read = run_of(noisy(5.0, 1), gpu=UNREAD), run_of(noisy(5.0, 2))
+    assert "that run's clock could not be read" in compared(tmp_path, unread, read).reason
+    assert "neither run's clock could be read" in compared(tmp_path, unread, unread).reason
 
 
 def test_ranks_by_chance() -> None:
@@ -103,6 +109,12 @@ def test_what_is_no_run_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFi
     plain = json.loads(good.read_text())
     wrong = {"no": "{", "list": "[]", "warm": json.dumps(plain | {"warm_ms": [-1.0]})}
     wrong["times"] = json.dumps(plain | {"times": {"p50_ms": 1}})
+    times = ("-6.0", "0", "NaN", '"6"', "1e300")
+    changes = [('"p50_ms": 1.0', f'"p50_ms": {time}') for time in times]
+    changes += [("900.0", clock) for clock in ('"fast"', "NaN", "-1")]
+    for number, (right, other) in enumerate(changes):
+        assert right in good.read_text()
+        wrong[f"changed{number}"] = good.read_text().replace(right, other)
     for name, text in wrong.items():
         (tmp_path / name).write_text(text)
     for name in (*wrong, "missing"):
