@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
@@ -31,6 +32,11 @@ def write_network(folder: Path, name: str, **options: Any) -> Path:
     path = folder / f"{name}{suffix}"
     path.write_bytes(network(name, **options))
     return path
+
+
+def parse_nodes(text: str) -> list[onnx.NodeProto]:
+    """Nodes in ONNX's own text: `a = MatMul(x, w) y = Softmax <axis = 1>(a)`."""
+    return list(onnx.parser.parse_graph(f"nodes () => () {{ {text} }}").node)
 
 
 def graph(
@@ -66,11 +72,7 @@ def write(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> Pat
 
 def write_stepper(folder: Path, shape: tuple[int, ...]) -> Path:
     """A model with a state: y = 2 (h / 2 + x), and h becomes h / 2 + x."""
-    nodes = [
-        helper.make_node("Mul", ["h", "half"], ["less"]),
-        helper.make_node("Add", ["less", "x"], ["hn"]),
-        helper.make_node("Mul", ["hn", "two"], ["y"]),
-    ]
+    nodes = parse_nodes("less = Mul(h, half) hn = Add(less, x) y = Mul(hn, two)")
     constants = {"half": np.float32(0.5).reshape(1), "two": np.float32(2).reshape(1)}
     made = graph(nodes, {"x": shape, "h": shape}, ["y", "hn"], constants)
     return write(made, folder, "step.onnx")

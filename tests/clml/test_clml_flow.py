@@ -10,25 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from tests.clml.regions import Emulate, random
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Convolution, erf (which CLML does not have), convolution."""
     constants = {"w": random(6, 3, 3, 3), "b": random(6, seed=1), "v": random(4, 6, 1, 1, seed=2)}
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("Erf", ["r"], ["e"]),
-        helper.make_node("Conv", ["e", "v"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) e = Erf(r) y = Conv(e, v)"
+    )
     made = graph(nodes, {"x": (1, 3, 9, 7)}, ["y"], constants)
     return write(made, tmp_path_factory.mktemp("flow"))
 

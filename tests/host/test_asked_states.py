@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 from adrenoc.cli.main import cli
+from tests.models import parse_nodes
 
 STEPS = 12
 Nodes = list[onnx.NodeProto]
@@ -64,13 +65,10 @@ def make_streaming(path: Path) -> Path:
     ends = {"from": np.array([-6]), "to": np.array([2**31]), "axis": np.array([2])}
     return save(
         path,
-        [
-            helper.make_node("Concat", ["cache", "x"], ["whole"], axis=2),
-            helper.make_node("Conv", ["whole", "w", "b"], ["made"]),
-            helper.make_node("Relu", ["made"], ["y"]),
-            helper.make_node("Slice", ["whole", "from", "to", "axis"], ["new_cache"]),
-            helper.make_node("Add", ["count", "four"], ["new_count"]),
-        ],
+        parse_nodes(
+            "whole = Concat <axis = 2>(cache, x) made = Conv(whole, w, b) y = Relu(made) "
+            "new_cache = Slice(whole, from, to, axis) new_count = Add(count, four)"
+        ),
         {"x": [1, 8, 4], "cache": [1, 8, 6], "count": [1]},
         {"new_cache": [1, 8, 6], "y": [1, 12, 4], "new_count": [1]},
         {"w": draw(12, 8, 7), "b": draw(12), "four": np.array([4]), **ends},
@@ -81,11 +79,7 @@ def make_scaled(path: Path) -> Path:
     """A sum of what comes in, times a scalar that each run is given."""
     return save(
         path,
-        [
-            helper.make_node("Mul", ["x", "gain"], ["louder"]),
-            helper.make_node("Add", ["cache", "louder"], ["new_cache"]),
-            helper.make_node("Relu", ["new_cache"], ["y"]),
-        ],
+        parse_nodes("louder = Mul(x, gain) new_cache = Add(cache, louder) y = Relu(new_cache)"),
         {"x": [1, 8], "gain": [], "cache": [1, 8]},
         {"new_cache": [1, 8], "y": [1, 8]},
         {},
@@ -96,11 +90,7 @@ def make_decaying(path: Path, left: float) -> Path:
     """A sum of what comes in, of which each run leaves a part: zeros leave nothing to tell of."""
     return save(
         path,
-        [
-            helper.make_node("Mul", ["cache", "left"], ["kept"]),
-            helper.make_node("Add", ["kept", "x"], ["new_cache"]),
-            helper.make_node("Relu", ["new_cache"], ["y"]),
-        ],
+        parse_nodes("kept = Mul(cache, left) new_cache = Add(kept, x) y = Relu(new_cache)"),
         {"x": [1, 8], "cache": [1, 8]},
         {"new_cache": [1, 8], "y": [1, 8]},
         {"left": np.array([left], np.float32)},
@@ -112,15 +102,10 @@ def make_swapping(path: Path) -> Path:
     names = ["a", "b", "same", "set"]
     return save(
         path,
-        [
-            helper.make_node("Add", ["a", "x"], ["sum"]),
-            helper.make_node("Mul", ["sum", "same"], ["part"]),
-            helper.make_node("Add", ["part", "set"], ["y"]),
-            helper.make_node("Identity", ["b"], ["new_a"]),
-            helper.make_node("Tanh", ["sum"], ["new_b"]),
-            helper.make_node("Identity", ["same"], ["new_same"]),
-            helper.make_node("Identity", ["held"], ["new_set"]),
-        ],
+        parse_nodes(
+            "sum = Add(a, x) part = Mul(sum, same) y = Add(part, set) new_a = Identity(b) "
+            "new_b = Tanh(sum) new_same = Identity(same) new_set = Identity(held)"
+        ),
         {"x": [1, 8], **{name: [1, 8] for name in names}},
         {"y": [1, 8], **{f"new_{name}": [1, 8] for name in names}},
         {"held": draw(1, 8)},
@@ -131,11 +116,7 @@ def make_turned(path: Path) -> Path:
     """A state of which blocks of another axis are read than a product makes."""
     return save(
         path,
-        [
-            helper.make_node("Mul", ["cache", "gains"], ["part"]),
-            helper.make_node("Exp", ["part"], ["y"]),
-            helper.make_node("MatMul", ["x", "w"], ["new_cache"]),
-        ],
+        parse_nodes("part = Mul(cache, gains) y = Exp(part) new_cache = MatMul(x, w)"),
         {"x": [1, 4, 16, 16], "cache": [1, 4, 16, 16]},
         {"y": [1, 4, 16, 16], "new_cache": [1, 4, 16, 16]},
         {"gains": draw(1, 4, 1, 1), "w": draw(1, 4, 16, 16)},

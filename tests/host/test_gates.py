@@ -23,31 +23,25 @@ from adrenoc.cli.main import cli
 from adrenoc.compile.make import make_bundle
 from adrenoc.ir.options import CompileOptions, resolve_options
 from adrenoc.target.target import load_target
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 TOLERANCE = 1e-2
 
 
 def _angles() -> onnx.ModelProto:
     """Of positions, as in embeddings of a diffusion's timestep."""
-    nodes = [
-        helper.make_node("Cast", ["timestep"], ["t"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["t", "rates"], ["angles"]),
-        helper.make_node("Sin", ["angles"], ["y"]),
-    ]
+    nodes = parse_nodes("t = Cast <to = 1>(timestep) angles = Mul(t, rates) y = Sin(angles)")
     rates = np.exp(-np.arange(16) / 4).astype(np.float32)
     return graph(nodes, {"timestep": [8, 1]}, ["y"], {"rates": rates}, dtype=TensorProto.INT64)
 
 
 def _mask() -> onnx.ModelProto:
     """Scores that the lowest float masks: nothing is left of rows before a padded batch's first."""
-    nodes = [
-        helper.make_node("Cast", ["attention_mask"], ["there"], to=TensorProto.BOOL),
-        helper.make_node("And", ["there", "causal"], ["seen"]),
-        helper.make_node("Where", ["seen", "scores", "lowest"], ["masked"]),
-        helper.make_node("Softmax", ["masked"], ["odds"], axis=-1),
-        helper.make_node("MatMul", ["odds", "values"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "there = Cast <to = 9>(attention_mask) seen = And(there, causal) "
+        "masked = Where(seen, scores, lowest) odds = Softmax <axis = -1>(masked) "
+        "y = MatMul(odds, values)"
+    )
     random = np.random.default_rng(0)
     constants = {
         "scores": random.standard_normal((8, 8), np.float32),
@@ -61,10 +55,7 @@ def _mask() -> onnx.ModelProto:
 
 def _pixels() -> onnx.ModelProto:
     """Raw ones of a sensor, of 16 bits."""
-    nodes = [
-        helper.make_node("Cast", ["raw"], ["light"], to=TensorProto.FLOAT),
-        helper.make_node("Conv", ["light", "w"], ["y"]),
-    ]
+    nodes = parse_nodes("light = Cast <to = 1>(raw) y = Conv(light, w)")
     weights = np.random.default_rng(0).random((4, 1, 3, 3), np.float32)
     return graph(nodes, {"raw": [1, 1, 16, 16]}, ["y"], {"w": weights}, dtype=TensorProto.UINT16)
 
@@ -73,11 +64,10 @@ def _spectrum() -> onnx.ModelProto:
     """Bands of the powers of a sound in float, by products with sines and cosines."""
     places = np.outer(np.arange(32), np.arange(64)) * np.pi / 32
     bases = np.concatenate([np.cos(places), np.sin(places)]).astype(np.float32)
-    nodes = [
-        helper.make_node("Conv", ["samples", "bases"], ["parts"], strides=[32]),
-        helper.make_node("Mul", ["parts", "parts"], ["powers"]),
-        helper.make_node("MatMul", ["bands", "powers"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "parts = Conv <strides = [32]>(samples, bases) powers = Mul(parts, parts) "
+        "y = MatMul(bands, powers)"
+    )
     bands = np.random.default_rng(0).random((8, 64), np.float32)
     constants = {"bases": bases[:, None], "bands": bands}
     return graph(nodes, {"samples": [1, 1, 2048]}, ["y"], constants)
@@ -85,13 +75,10 @@ def _spectrum() -> onnx.ModelProto:
 
 def _roots() -> onnx.ModelProto:
     """Of powers of a learned product, before their logarithm: small ones count most."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["parts"]),
-        helper.make_node("Mul", ["parts", "parts"], ["powers"]),
-        helper.make_node("Sqrt", ["powers"], ["sizes"]),
-        helper.make_node("Mul", ["sizes", "small"], ["scaled"]),
-        helper.make_node("Log", ["scaled"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "parts = Conv(x, w) powers = Mul(parts, parts) sizes = Sqrt(powers) "
+        "scaled = Mul(sizes, small) y = Log(scaled)"
+    )
     weights = np.random.default_rng(0).standard_normal((4, 3, 3, 3), np.float32)
     constants = {"w": weights, "small": np.float32(1e-5)}
     return graph(nodes, {"x": [1, 3, 24, 24]}, ["y"], constants)
@@ -105,10 +92,7 @@ def _states() -> onnx.ModelProto:
         return random.standard_normal(shape, np.float32) / np.float32(shape[-1] ** 0.5)
 
     constants = {"conv": weights(64, 512, 1) + np.float32(1)}
-    nodes = [
-        helper.make_node("Conv", ["x", "conv"], ["made"]),
-        helper.make_node("Transpose", ["made"], ["steps"], perm=[2, 0, 1]),
-    ]
+    nodes = parse_nodes("made = Conv(x, conv) steps = Transpose <perm = [2, 0, 1]>(made)")
     before = "steps"
     for layer, width in (("first", 64), ("y", 8)):
         constants |= {f"{layer}w": weights(1, 24, width) / 64, f"{layer}r": weights(1, 24, 8)}
@@ -125,10 +109,7 @@ def _states() -> onnx.ModelProto:
 
 def _norm() -> onnx.ModelProto:
     """A norm of numbers whose mean is far from zero."""
-    nodes = [
-        helper.make_node("Add", ["x", "mean"], ["far"]),
-        helper.make_node("InstanceNormalization", ["far", "one", "zero"], ["y"]),
-    ]
+    nodes = parse_nodes("far = Add(x, mean) y = InstanceNormalization(far, one, zero)")
     constants = {
         "mean": np.float32(3000),
         "one": np.ones(4, np.float32),
@@ -199,11 +180,7 @@ def test_scales_that_a_bundle_does_not_hold_are_told(
     device: Any, tmp_path: Path, times: float, ends: bool
 ) -> None:
     """They fail no check: nobody says that inputs are so large."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "v"], ["y"]),
-    ]
+    nodes = parse_nodes("a = Conv(x, w) b = Relu(a) y = Conv(b, v)")
     weights = np.random.default_rng(0).standard_normal((8, 8, 1, 1), np.float32)
     constants = {"w": np.float32(times) * weights, "v": weights}
     model, bundle = write(graph(nodes, {"x": [1, 8, 8, 8]}, ["y"], constants), tmp_path), tmp_path

@@ -17,21 +17,17 @@ from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.options import resolve_options
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
+from tests.models import parse_nodes
 
 
 def _model(folder: Path) -> Path:
     """A GPU part, a part in double that only the CPU computes, and a GPU part again."""
     weight = np.random.default_rng(0).uniform(-1, 1, (6, 3, 3, 3)).astype(np.float32)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["conv"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["conv"], ["act"]),
-        helper.make_node("Cast", ["act"], ["wide"], to=TensorProto.DOUBLE),
-        helper.make_node("Exp", ["wide"], ["grown"]),
-        helper.make_node("CumSum", ["grown", "axis"], ["summed"]),
-        helper.make_node("Cast", ["summed"], ["narrow"], to=TensorProto.FLOAT),
-        helper.make_node("Add", ["narrow", "act"], ["added"]),
-        helper.make_node("MaxPool", ["added"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
-    ]
+    nodes = parse_nodes(
+        "conv = Conv <pads = [1, 1, 1, 1]>(x, w) act = Relu(conv) wide = Cast <to = 11>(act) "
+        "grown = Exp(wide) summed = CumSum(grown, axis) narrow = Cast <to = 1>(summed) "
+        "added = Add(narrow, act) y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>(added)"
+    )
     graph = helper.make_graph(
         nodes,
         "ladder",

@@ -6,7 +6,6 @@ import platform
 from pathlib import Path
 
 import pytest
-from onnx import helper
 
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.bundle import LIBRARY, open_bundle
@@ -14,7 +13,7 @@ from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_toolchain import find_abi
 from adrenoc.target.system import runs_here
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 TRIPLE = "aarch64-unknown-linux-gnu"
 SHAPE = (1, 4, 8, 8)
@@ -23,11 +22,7 @@ SHAPE = (1, 4, 8, 8)
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A transcendental in doubles, which no GPU computes: the CPU part calls the C library."""
-    nodes = [
-        helper.make_node("Cast", ["x"], ["d"], to=11),
-        helper.make_node("Sinh", ["d"], ["s"]),
-        helper.make_node("Cast", ["s"], ["y"], to=1),
-    ]
+    nodes = parse_nodes("d = Cast <to = 11>(x) s = Sinh(d) y = Cast <to = 1>(s)")
     return write(graph(nodes, {"x": SHAPE}, ["y"]), tmp_path)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.verdict import MIB
@@ -25,7 +25,7 @@ from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.native import opencl
 from adrenoc.target.target import load_target
 from tests.faulty.driver import misbehaving
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -69,13 +69,10 @@ def _branches() -> onnx.ModelProto:
 
 def _on_cpu() -> onnx.ModelProto:
     """A part in double, which the CPU computes."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Cast", ["c"], ["wide"], to=TensorProto.DOUBLE),
-        helper.make_node("Exp", ["wide"], ["grown"]),
-        helper.make_node("Cast", ["grown"], ["narrow"], to=TensorProto.FLOAT),
-        helper.make_node("Add", ["narrow", "c"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1]>(x, w) wide = Cast <to = 11>(c) grown = Exp(wide) "
+        "narrow = Cast <to = 1>(grown) y = Add(narrow, c)"
+    )
     return graph(nodes, {"x": [1, 3, 9, 11]}, ["y"], {"w": _weights(6, 3, 3, 3)})
 
 
@@ -106,14 +103,12 @@ def _falling() -> onnx.ModelProto:
 
 def _wide() -> onnx.ModelProto:
     """Layers that are wider together than an image may be, in windows beyond their borders."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"]),
-        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        helper.make_node("Conv", ["b", "v"], ["c"], group=384, pads=[2, 1, 0, 1], strides=[2, 1]),
-        helper.make_node("AveragePool", ["c"], ["d"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        helper.make_node("Softmax", ["d"], ["e"], axis=1),
-        helper.make_node("Conv", ["e", "u"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "a = Conv(x, w) b = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(a) "
+        "c = Conv <group = 384, pads = [2, 1, 0, 1], strides = [2, 1]>(b, v) "
+        "d = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c) e = Softmax <axis = 1>(d) "
+        "y = Conv(e, u)"
+    )
     constants = {
         "w": _weights(384, 3, 1, 1),
         "v": _weights(384, 1, 3, 3),

@@ -27,7 +27,7 @@ from adrenoc.ir.operand import Memory
 from adrenoc.ir.options import resolve_options
 from adrenoc.ir.program import Program
 from adrenoc.target.target import load_target
-from tests.models import write, write_network
+from tests.models import parse_nodes, write, write_network
 
 OPTIMISED = True
 # Small enough that building the kernels takes seconds; odd channel counts come with the widths.
@@ -165,17 +165,12 @@ def _token_model() -> onnx.ModelProto:
         "one": np.array(1, np.int64),
         "last": np.array([2], np.int64),
     }
-    nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["words"]),
-        helper.make_node("CumSum", ["ones", "axis"], ["counted"]),
-        helper.make_node("Sub", ["counted", "one"], ["positions"]),
-        helper.make_node("Gather", ["places", "positions"], ["placed"]),
-        helper.make_node("Add", ["words", "placed"], ["sum"]),
-        helper.make_node("Cast", ["mask"], ["weight"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", ["weight", "last"], ["column"]),
-        helper.make_node("Mul", ["sum", "column"], ["kept"]),
-        helper.make_node("ReduceMean", ["kept"], ["mean"], axes=[1], keepdims=0),
-    ]
+    nodes = parse_nodes(
+        "words = Gather(table, ids) counted = CumSum(ones, axis) positions = Sub(counted, one) "
+        "placed = Gather(places, positions) sum = Add(words, placed) weight = Cast <to = 1>(mask) "
+        "column = Unsqueeze(weight, last) kept = Mul(sum, column) "
+        "mean = ReduceMean <axes = [1], keepdims = 0>(kept)"
+    )
     graph = helper.make_graph(
         nodes,
         "tokens",
@@ -205,12 +200,11 @@ def _fused_attention() -> onnx.ModelProto:
         helper.make_node("Reshape", ["product", "five"], ["heads"]),
         helper.make_node("Transpose", ["heads"], ["moved"], perm=[2, 0, 3, 1, 4]),
         *(helper.make_node("Gather", ["moved", f"part{i}"], [f"taken{i}"]) for i in range(3)),
-        helper.make_node("Transpose", ["taken1"], ["key"], perm=[0, 1, 3, 2]),
-        helper.make_node("MatMul", ["taken0", "key"], ["scores"]),
-        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
-        helper.make_node("MatMul", ["weights", "taken2"], ["mixed"]),
-        helper.make_node("Transpose", ["mixed"], ["back"], perm=[0, 2, 1, 3]),
-        helper.make_node("Reshape", ["back", "three"], ["y"]),
+        *parse_nodes(
+            "key = Transpose <perm = [0, 1, 3, 2]>(taken1) scores = MatMul(taken0, key) "
+            "weights = Softmax <axis = -1>(scores) mixed = MatMul(weights, taken2) "
+            "back = Transpose <perm = [0, 2, 1, 3]>(mixed) y = Reshape(back, three)"
+        ),
     ]
     graph = helper.make_graph(
         nodes,
@@ -242,14 +236,11 @@ def _exported_group_norm() -> onnx.ModelProto:
         "scale": random.uniform(0.5, 1.5, (12, 1, 1)).astype(np.float32),
         "offset": random.standard_normal((12, 1, 1)).astype(np.float32),
     }
-    nodes = [
-        helper.make_node("Mul", ["x", "large"], ["spread"]),
-        helper.make_node("Reshape", ["spread", "groups"], ["rows"]),
-        helper.make_node("InstanceNormalization", ["rows", "ones", "zeros"], ["normed"]),
-        helper.make_node("Reshape", ["normed", "shape"], ["back"]),
-        helper.make_node("Mul", ["back", "scale"], ["scaled"]),
-        helper.make_node("Add", ["scaled", "offset"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "spread = Mul(x, large) rows = Reshape(spread, groups) "
+        "normed = InstanceNormalization(rows, ones, zeros) back = Reshape(normed, shape) "
+        "scaled = Mul(back, scale) y = Add(scaled, offset)"
+    )
     graph = helper.make_graph(
         nodes,
         "group_norm",

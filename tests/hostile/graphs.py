@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.hostile.case import Case
 from tests.hostile.graph_case import X, make_case, make_model, make_node
+from tests.models import parse_nodes
 
 _VAST = 1 << 40
 
@@ -123,10 +124,7 @@ def _blow_ups() -> Iterator[Case]:
     for name, (nodes, constants) in made.items():
         yield make_case("blow-ups of graphs", name, make_model(nodes, constants=constants))
     body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["c"], ["d"]),
-            helper.make_node("Add", ["v", "v"], ["w"]),
-        ],
+        parse_nodes("d = Identity(c) w = Add(v, v)"),
         "body",
         [
             helper.make_tensor_value_info("i", TensorProto.INT64, []),

@@ -27,7 +27,7 @@ from adrenoc.passes.lower.fit_memory import order_by_freeing
 from adrenoc.passes.lower.plan_memory import live_intervals, plan_memory
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.target.target import load_target
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 
 def _weights(*shape: int) -> np.ndarray:
@@ -196,11 +196,9 @@ def test_memory_adds_up(tmp_path: Path) -> None:
 
 
 def test_a_dimension_beyond_an_image_is_a_near_miss_with_its_fix(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Relu", ["x"], ["a"]),
-        helper.make_node("MaxPool", ["a"], ["b"], kernel_shape=[1, 3]),
-        helper.make_node("MaxPool", ["b"], ["y"], kernel_shape=[1, 3]),
-    ]
+    nodes = parse_nodes(
+        "a = Relu(x) b = MaxPool <kernel_shape = [1, 3]>(a) y = MaxPool <kernel_shape = [1, 3]>(b)"
+    )
     model = graph(nodes, {"x": [1, 4, 40, 40]}, ["y"])
     small = {"image2d_max_width_texels": 30, "image2d_max_height_texels": 30}
     verdict = _check(model, tmp_path, limits=small, max_buffer_nodes=0)

@@ -12,7 +12,7 @@ from adrenoc.base.tvmapi import BufferLoad, Expr, Var, decl_buffer, floordiv, fl
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Node
 from adrenoc.passes.fuse.index_maps import place_axes
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 TOKENS, HEADS, WIDTH = 12, 2, 8
 
@@ -99,10 +99,7 @@ def test_where_elements_of_a_source_go() -> None:
 def _guarded(mask: np.ndarray, guard: bool = True) -> onnx.ModelProto:
     """Attention of 8 tokens by itself, masked, as torch's exporter guards masked rows."""
     nodes = [
-        helper.make_node("MatMul", ["q", "k"], ["t"]),
-        helper.make_node("Add", ["t", "m"], ["u"]),
-        helper.make_node("Softmax", ["u"], ["p"], axis=-1),
-        helper.make_node("IsNaN", ["p"], ["b"]),
+        *parse_nodes("t = MatMul(q, k) u = Add(t, m) p = Softmax <axis = -1>(u) b = IsNaN(p)"),
         helper.make_node("Where", ["b", "zero" if guard else "one", "p"], ["w"]),
         helper.make_node("MatMul", ["w", "v"], ["y"]),
     ]

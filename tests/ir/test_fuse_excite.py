@@ -16,6 +16,7 @@ from adrenoc.ir.graph import Node
 from adrenoc.kernels.families.excite.excite_rule import EXCITE
 from adrenoc.kernels.families.excite.shared_sums import MOST_FOLDED, deal_out
 from adrenoc.passes.fuse.fuse_excite import fuse_excite
+from tests.models import parse_nodes
 
 
 def _model(
@@ -28,15 +29,10 @@ def _model(
         numpy_helper.from_array(random.uniform(-0.5, 0.5, size).astype(np.float32), name)
         for name, size in sizes.items()
     ]
-    nodes = [
-        helper.make_node("Tanh", ["image"], ["x"]),
-        helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
-        helper.make_node("Conv", ["mean", "w1"], ["s"]),
-        helper.make_node("Relu", ["s"], ["hidden"]),
-        helper.make_node("Conv", ["hidden", "w2"], ["e"]),
-        helper.make_node("Sigmoid", ["e"], ["gate"]),
-        helper.make_node("Mul", ["x", "gate"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "x = Tanh(image) mean = GlobalAveragePool(x) s = Conv(mean, w1) hidden = Relu(s) "
+        "e = Conv(hidden, w2) gate = Sigmoid(e) y = Mul(x, gate)"
+    )
     image = helper.make_tensor_value_info("image", TensorProto.FLOAT, (1, channels, side, side))
     made = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", *outputs)

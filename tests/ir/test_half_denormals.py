@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
 from planning import plan
 
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 FLUSHES = """title = "one that flushes"
 base = "adreno:750"
@@ -29,14 +28,10 @@ def test_a_distance_kept_from_zero(epsilon: float, kept: tuple[bool, bool], tmp_
     file.write_text(FLUSHES)
     weights = np.random.default_rng(1).standard_normal((4, 4, 1, 1)).astype(np.float32)
     model = graph(
-        [
-            helper.make_node("Conv", ["x", "w"], ["c"]),
-            helper.make_node("Abs", ["c"], ["a"]),
-            helper.make_node("Add", ["a", "e"], ["d"]),
-            helper.make_node("MaxPool", ["d"], ["p"], kernel_shape=[2, 2]),
-            helper.make_node("Reciprocal", ["p"], ["r"]),
-            helper.make_node("Conv", ["r", "w"], ["y"]),
-        ],
+        parse_nodes(
+            "c = Conv(x, w) a = Abs(c) d = Add(a, e) p = MaxPool <kernel_shape = [2, 2]>(d) "
+            "r = Reciprocal(p) y = Conv(r, w)"
+        ),
         {"x": [1, 4, 8, 8]},
         ["y"],
         {"e": np.array(epsilon, np.float32), "w": weights},

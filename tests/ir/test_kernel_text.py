@@ -17,7 +17,7 @@ from adrenoc.kernels.codegen import build
 from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.kernels.epilogue import AT_ONCE
 from adrenoc.target.gpu import NO_HALF_TYPE
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 _IMAGES = ("in0", "in1", "in2")
 
@@ -33,8 +33,7 @@ def _conv(
             helper.make_node(
                 "Conv", ["r", "w"], ["c"], pads=[pad] * 4, group=group, strides=[stride] * 2
             ),
-            helper.make_node("Relu", ["c"], ["d"]),
-            helper.make_node("GlobalAveragePool", ["d"], ["y"]),
+            *parse_nodes("d = Relu(c) y = GlobalAveragePool(d)"),
         ],
         {"x": [1, channels, 16, 16]},
         ["y"],
@@ -54,15 +53,10 @@ def test_pointwise_convolution(golden: Callable[[str], None]) -> None:
 
 def test_what_a_prologue_reads_of_each_block_is_read_once() -> None:
     """Scales and shifts come through local memory, with the weights."""
-    nodes = [
-        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[1, 1]),
-        helper.make_node("Mul", ["p", "scale"], ["m"]),
-        helper.make_node("Add", ["m", "shift"], ["a"]),
-        helper.make_node("Relu", ["a"], ["r"]),
-        helper.make_node("Conv", ["r", "w"], ["c"]),
-        helper.make_node("Sigmoid", ["c"], ["y"]),
-        helper.make_node("Tanh", ["p"], ["z"]),
-    ]
+    nodes = parse_nodes(
+        "p = MaxPool <kernel_shape = [1, 1]>(x) m = Mul(p, scale) a = Add(m, shift) r = Relu(a) "
+        "c = Conv(r, w) y = Sigmoid(c) z = Tanh(p)"
+    )
     constants = {
         "w": np.ones((64, 64, 1, 1), np.float32),
         "scale": np.full((1, 64, 1, 1), 0.5, np.float32),
@@ -96,13 +90,10 @@ def test_depthwise_convolution(golden: Callable[[str], None]) -> None:
 def test_separable_convolution(golden: Callable[[str], None]) -> None:
     """A depthwise convolution and the 1x1 convolution after it: nothing is stored between."""
     rng = np.random.default_rng(2)
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("Conv", ["r", "taps", "b"], ["c"], pads=[1] * 4, group=8),
-        helper.make_node("Relu", ["c"], ["d"]),
-        helper.make_node("Conv", ["d", "w"], ["e"]),
-        helper.make_node("GlobalAveragePool", ["e"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "r = Relu(x) c = Conv <group = 8, pads = [1, 1, 1, 1]>(r, taps, b) d = Relu(c) "
+        "e = Conv(d, w) y = GlobalAveragePool(e)"
+    )
     constants = {"taps": (8, 1, 3, 3), "b": (8,), "w": (8, 8, 1, 1)}
     weights = {n: rng.standard_normal(s).astype(np.float32) for n, s in constants.items()}
     golden(_source(graph(nodes, {"x": [1, 8, 16, 16]}, ["y"], weights), "conv2d"))
@@ -188,14 +179,10 @@ def test_reads_within_indices_are_written_once() -> None:
         "s": np.array([1, 4, 5, 2], np.int64),
         "b": random.standard_normal((5, 8)).astype(np.float32),
     }
-    nodes = [
-        helper.make_node("MatMul", ["g", "a"], ["m"]),
-        helper.make_node("Transpose", ["m"], ["t"], perm=[0, 2, 1]),
-        helper.make_node("Reshape", ["t", "s"], ["grid"]),
-        helper.make_node("Softmax", ["x"], ["p"]),
-        helper.make_node("GridSample", ["p", "grid"], ["warped"], padding_mode="border"),
-        helper.make_node("MatMul", ["warped", "b"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "m = MatMul(g, a) t = Transpose <perm = [0, 2, 1]>(m) grid = Reshape(t, s) p = Softmax(x) "
+        'warped = GridSample <padding_mode = "border">(p, grid) y = MatMul(warped, b)'
+    )
     model = graph(nodes, {"x": [1, 6, 7, 9], "g": [1, 2, 20]}, ["y"], constants)
     text = _source(model, "grid_sam")
     assert len(text) < 130_000
@@ -212,8 +199,7 @@ def test_a_thread_asks_for_what_it_finishes_a_few_results_at_a_time(biased: bool
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("Conv", ["r", *weights], ["c"]),
-        helper.make_node("Relu", ["c"], ["d"]),
-        helper.make_node("GlobalAveragePool", ["d"], ["y"]),
+        *parse_nodes("d = Relu(c) y = GlobalAveragePool(d)"),
     ]
     text = _source(graph(nodes, {"x": [1, 64, 56, 56]}, ["y"], weights), "conv2d", "fp16")
     parts = re.split(r"if \(ALWAYS\(\d+\)\)", text)
@@ -232,13 +218,9 @@ def test_of_what_it_reads_for_each_pixel_too() -> None:
     """Seven pixels of a residual would wait beside seven sums."""
     rng = np.random.default_rng(2)
     weights = {"w": rng.standard_normal((1024, 256, 1, 1)).astype(np.float32)}
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("Conv", ["r", "w"], ["c"]),
-        helper.make_node("Relu", ["z"], ["q"]),
-        helper.make_node("Add", ["c", "q"], ["d"]),
-        helper.make_node("GlobalAveragePool", ["d"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "r = Relu(x) c = Conv(r, w) q = Relu(z) d = Add(c, q) y = GlobalAveragePool(d)"
+    )
     inputs = {"x": [1, 256, 14, 14], "z": [1, 1024, 14, 14]}
     text = _source(graph(nodes, inputs, ["y"], weights), "conv2d", "fp16")
     results = [part.count("write_imagef(out_ptr") for part in text.split("if (ALWAYS(")]
@@ -285,12 +267,9 @@ def test_each_kernel_is_printed_without_the_others(monkeypatch: pytest.MonkeyPat
 
 def test_scores_that_are_masked_stand_once() -> None:
     """A run that ends behind the last key: what counts for a key is a name, not its expression."""
-    nodes = [
-        helper.make_node("MatMul", ["q", "k"], ["s"]),
-        helper.make_node("Mul", ["s", "scale"], ["m"]),
-        helper.make_node("Softmax", ["m"], ["p"], axis=-1),
-        helper.make_node("MatMul", ["p", "v"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "s = MatMul(q, k) m = Mul(s, scale) p = Softmax <axis = -1>(m) y = MatMul(p, v)"
+    )
     shapes = {"q": [1, 3, 197, 64], "k": [1, 3, 64, 197], "v": [1, 3, 197, 64]}
     scale = {"scale": np.array(0.125, np.float32)}
     text = _source(graph(nodes, shapes, ["y"], scale), "softmax")

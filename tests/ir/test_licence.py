@@ -11,7 +11,7 @@ import pytest
 from onnx import NodeProto, helper
 from planning import plan
 
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 _RANDOM = np.random.default_rng(1)
 
@@ -89,26 +89,20 @@ def test_functions_that_make_more_of_a_rounding_read_float32(op: str) -> None:
 def test_a_root_before_a_logarithm() -> None:
     nodes = [
         *_LEARNED,
-        _node("MatMul", "h v", "q"),
-        _node("Relu", "q", "r"),
-        _node("Sqrt", "r", "s"),
-        _node("Transpose", "s", "st", perm=[0, 2, 1]),
-        _node("MaxPool", "st", "m", kernel_shape=[2], strides=[1]),
-        _node("Log", "m", "z"),
-        _node("MatMul", "z u", "y"),
+        *parse_nodes(
+            "q = MatMul(h, v) r = Relu(q) s = Sqrt(r) st = Transpose <perm = [0, 2, 1]>(s) "
+            "m = MaxPool <kernel_shape = [2], strides = [1]>(st) z = Log(m) y = MatMul(z, u)"
+        ),
     ]
     kept = _kept(nodes, inputs={"x": [1, 4, 8]}, constants={"u": _weights(3, 8)})
     assert any("makes more of a rounding" in why for why in kept.values())
 
 
 def test_angles_of_positions_behind_a_concatenation() -> None:
-    nodes = [
-        _node("Cast", "i", "t", to=onnx.TensorProto.FLOAT),
-        _node("Mul", "t f", "a"),
-        _node("Concat", "a a", "b", axis=-1),
-        _node("Cos", "b", "c"),
-        _node("MatMul", "c u", "y"),
-    ]
+    nodes = parse_nodes(
+        "t = Cast <to = 1>(i) a = Mul(t, f) b = Concat <axis = -1>(a, a) c = Cos(b) "
+        "y = MatMul(c, u)"
+    )
     kept = _kept(nodes, inputs={"i": [4, 8]}, constants={"u": _weights(16, 8)})
     assert all(name in kept for name in ("c",))
 
@@ -117,12 +111,10 @@ def test_what_is_turned_by_bounded_numbers_is_licensed() -> None:
     """Rotations of what was learned by sines of positions."""
     nodes = [
         *_LEARNED,
-        _node("Cast", "i", "t", to=onnx.TensorProto.FLOAT),
-        _node("Mul", "t f", "a"),
-        _node("Cos", "a", "c"),
-        _node("MatMul", "h v", "q"),
-        _node("Mul", "q c", "z"),
-        _node("MatMul", "c u", "e"),
+        *parse_nodes(
+            "t = Cast <to = 1>(i) a = Mul(t, f) c = Cos(a) q = MatMul(h, v) z = Mul(q, c) "
+            "e = MatMul(c, u)"
+        ),
         _HEAD,
     ]
     inputs = {"x": [4, 8], "i": [4, 8]}
@@ -133,8 +125,7 @@ def test_what_is_turned_by_bounded_numbers_is_licensed() -> None:
 @pytest.mark.parametrize("integers", (onnx.TensorProto.INT32, onnx.TensorProto.UINT16))
 def test_integers_of_any_size_and_their_differences(integers: int) -> None:
     nodes = [
-        _node("Cast", "i", "t", to=onnx.TensorProto.FLOAT),
-        _node("Sub", "t f", "z"),
+        *parse_nodes("t = Cast <to = 1>(i) z = Sub(t, f)"),
         _HEAD,
     ]
     assert "z" in _kept(nodes, inputs={"i": [4, 8]}, integers=integers)
@@ -142,27 +133,18 @@ def test_integers_of_any_size_and_their_differences(integers: int) -> None:
 
 def test_bytes_are_exact_in_half() -> None:
     nodes = [
-        _node("Cast", "i", "t", to=onnx.TensorProto.FLOAT),
-        _node("Relu", "t", "z"),
+        *parse_nodes("t = Cast <to = 1>(i) z = Relu(t)"),
         _HEAD,
     ]
     assert "z" not in _kept(nodes, inputs={"i": [4, 8]}, integers=onnx.TensorProto.UINT8)
 
 
 def test_a_spectrum_is_a_formula_with_its_transform_and_weights() -> None:
-    nodes = [
-        _node("MatMul", "x w", "re"),
-        _node("MatMul", "x v", "im"),
-        _node("Mul", "re re", "r2"),
-        _node("Mul", "im im", "i2"),
-        _node("Add", "r2 i2", "power"),
-        _node("MatMul", "power mel", "m"),
-        _node("Max", "m tiny", "floored"),
-        _node("Log", "floored", "z"),
-        _node("MatMul", "z u", "h1"),
-        _node("Relu", "h1", "h2"),
-        _node("MatMul", "h2 u", "y"),
-    ]
+    nodes = parse_nodes(
+        "re = MatMul(x, w) im = MatMul(x, v) r2 = Mul(re, re) i2 = Mul(im, im) power = Add(r2, i2) "
+        "m = MatMul(power, mel) floored = Max(m, tiny) z = Log(floored) h1 = MatMul(z, u) "
+        "h2 = Relu(h1) y = MatMul(h2, u)"
+    )
     constants = {"mel": np.abs(_weights(8, 8)), "u": _weights(8, 8)}
     model = graph(nodes, {"x": [4, 8]}, ["y"], {**_CONSTANTS, **constants})
     for name in set(_CONSTANTS) - {"w", "v", "tiny"}:
@@ -186,9 +168,7 @@ def test_data_times_data_of_any_size_is_a_formula() -> None:
 def test_what_comes_behind_the_last_product() -> None:
     nodes = [
         *_LEARNED,
-        _node("MatMul", "h v", "q"),
-        _node("Sigmoid", "q", "s"),
-        _node("Transpose", "s", "y", perm=[1, 0]),
+        *parse_nodes("q = MatMul(h, v) s = Sigmoid(q) y = Transpose <perm = [1, 0]>(s)"),
     ]
     kept = _kept(nodes)
     assert "no learned product" in kept["s"]
@@ -218,15 +198,11 @@ def test_weights_of_the_last_product_stay_halves() -> None:
 
 def test_numbers_that_are_compared_for_equality() -> None:
     """In half, neighbours whose scores differ little would all be the largest."""
-    nodes = [
-        helper.make_node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1]),
-        _node("Sigmoid", "c", "s"),
-        helper.make_node("MaxPool", ["s"], ["p"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        _node("Equal", "s p", "e"),
-        _node("Cast", "e", "d", to=onnx.TensorProto.FLOAT),
-        _node("Mul", "d s", "z"),
-        helper.make_node("Conv", ["z", "k"], ["y"], pads=[1, 1, 1, 1]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1]>(x, k) s = Sigmoid(c) "
+        "p = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(s) e = Equal(s, p) "
+        "d = Cast <to = 1>(e) z = Mul(d, s) y = Conv <pads = [1, 1, 1, 1]>(z, k)"
+    )
     kept = _kept(nodes, inputs={"x": [1, 8, 8, 8]}, constants={"k": _weights(8, 8, 3, 3)})
     assert "s" in kept
 
@@ -237,8 +213,7 @@ def test_states_from_run_to_step_are_exact() -> None:
     constants = {"W": _weights(1, 32, 8), "R": _weights(1, 32, 8), "u": _weights(8, 8)}
     nodes = [
         lstm,
-        _node("Squeeze", "o axis", "q"),
-        _node("MatMul", "q u", "y"),
+        *parse_nodes("q = Squeeze(o, axis) y = MatMul(q, u)"),
     ]
     model = graph(nodes, {"x": [6, 1, 8]}, ["y"], {**constants, "axis": np.array([1])})
     state = plan(model, until="keep_float32", keep_float32=True)
@@ -251,8 +226,7 @@ def test_states_from_run_to_step_are_exact() -> None:
 def test_weights_that_halves_cannot_hold(size: float, kept: bool) -> None:
     nodes = [
         *_LEARNED,
-        _node("MatMul", "h k", "q"),
-        _node("Relu", "q", "z"),
+        *parse_nodes("q = MatMul(h, k) z = Relu(q)"),
         _HEAD,
     ]
     found = _kept(nodes, constants={"k": _weights(8, 8, size=size)})
@@ -266,10 +240,7 @@ def test_what_weights_bring_back_is_read_in_float32() -> None:
     second[2] *= 1e8
     nodes = [
         *_LEARNED,
-        _node("MatMul", "h k", "q"),
-        _node("Relu", "q", "z"),
-        _node("MatMul", "z l", "e"),
-        _node("MatMul", "e v", "y"),
+        *parse_nodes("q = MatMul(h, k) z = Relu(q) e = MatMul(z, l) y = MatMul(e, v)"),
     ]
     kept = _kept(nodes, constants={"k": first, "l": second})
     assert "brings its digits back" in kept["z"]
@@ -277,12 +248,7 @@ def test_what_weights_bring_back_is_read_in_float32() -> None:
 
 def test_kernel_machines_are_formulas_of_the_inputs() -> None:
     """Exponentials of distances under weights that cancel, with these weights."""
-    nodes = [
-        _node("Mul", "x x", "s"),
-        _node("Neg", "s", "n"),
-        _node("Exp", "n", "k"),
-        _node("MatMul", "k c", "y"),
-    ]
+    nodes = parse_nodes("s = Mul(x, x) n = Neg(s) k = Exp(n) y = MatMul(k, c)")
     centred = _weights(8, 8)
     centred -= centred.mean(axis=0)
     model = graph(nodes, {"x": [4, 8]}, ["y"], {"c": centred.astype(np.float32)})
@@ -330,12 +296,10 @@ def test_what_weights_make_too_large(size: float, kept: set[str], free: set[str]
 def test_masks_keep_their_infinities() -> None:
     """A mask of the lowest float is stored as it is; the scores that it is added to, too."""
     mask = np.where(_weights(1, 1, 8, 8) > 0, np.float32(-1e9), np.float32(0))
-    nodes = [
-        helper.make_node("Conv", ["x", "k"], ["c"], pads=[1, 1, 1, 1]),
-        _node("Add", "c m", "s"),
-        _node("Softmax", "s", "p", axis=-1),
-        helper.make_node("Conv", ["p", "k"], ["y"], pads=[1, 1, 1, 1]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1]>(x, k) s = Add(c, m) p = Softmax <axis = -1>(s) "
+        "y = Conv <pads = [1, 1, 1, 1]>(p, k)"
+    )
     constants = {"k": _weights(6, 6, 3, 3), "m": mask}
     model = graph(nodes, {"x": [1, 6, 8, 8]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True)
@@ -351,12 +315,9 @@ def test_masks_keep_their_infinities() -> None:
 
 def test_a_logarithm_fused_behind_a_transform_asks_for_its_weights() -> None:
     """Sums of large terms that are near zero: a share of the terms is all of them there."""
-    nodes = [
-        _node("MatMul", "x w", "re"),
-        _node("Mul", "re re", "power"),
-        _node("Add", "power tiny", "floored"),
-        _node("Log", "floored", "y"),
-    ]
+    nodes = parse_nodes(
+        "re = MatMul(x, w) power = Mul(re, re) floored = Add(power, tiny) y = Log(floored)"
+    )
     constants = {"w": _CONSTANTS["w"], "tiny": _CONSTANTS["tiny"]}
     model = graph(nodes, {"x": [4, 8]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True)
@@ -367,12 +328,9 @@ def test_a_logarithm_fused_behind_a_transform_asks_for_its_weights() -> None:
 
 def test_a_norm_of_the_inputs_is_a_formula() -> None:
     """Angles are computed of it, a hundred times as large."""
-    nodes = [
-        _node("LayerNormalization", "x one8", "n"),
-        _node("Mul", "n hundred", "a"),
-        _node("Where", "i a half", "b"),
-        _node("Sin", "b", "y"),
-    ]
+    nodes = parse_nodes(
+        "n = LayerNormalization(x, one8) a = Mul(n, hundred) b = Where(i, a, half) y = Sin(b)"
+    )
     constants = {"one8": np.ones(8, np.float32), "hundred": np.float32(100)}
     model = graph(nodes, {"x": [4, 8], "i": [4, 8]}, ["y"], {**constants, "half": np.float32(0.5)})
     model.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.BOOL
@@ -384,13 +342,9 @@ def test_a_norm_of_the_inputs_is_a_formula() -> None:
 @pytest.mark.parametrize(("samples", "is_sound"), [(512, True), (112, True), (64, False)])
 def test_sound_has_no_known_scale(samples: int, is_sound: bool) -> None:
     """At 32768, sums of its samples are beyond half; the layers behind the first are as others."""
-    nodes = [
-        helper.make_node("Conv", ["x", "k"], ["c"], strides=[4]),
-        _node("Relu", "c", "h"),
-        helper.make_node("Conv", ["h", "l"], ["d"]),
-        _node("Relu", "d", "e"),
-        helper.make_node("Conv", ["e", "l"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <strides = [4]>(x, k) h = Relu(c) d = Conv(h, l) e = Relu(d) y = Conv(e, l)"
+    )
     constants = {"k": _weights(8, 1, 16), "l": _weights(8, 8, 3)}
     model = graph(nodes, {"x": [1, 1, samples]}, ["y"], constants)
     state = plan(model, until="keep_float32", keep_float32=True)
@@ -408,9 +362,7 @@ def test_what_grows_with_a_spectrum_has_no_known_scale(between: str, in_float32:
         _node("Sqrt", "squares", "sizes"),
         helper.make_node("Conv", ["sizes", "l"], ["d"]),
         _node(between, "d", "e"),
-        helper.make_node("Conv", ["e", "l"], ["f"]),
-        _node("Relu", "f", "g"),
-        helper.make_node("Conv", ["g", "l"], ["y"]),
+        *parse_nodes("f = Conv(e, l) g = Relu(f) y = Conv(g, l)"),
     ]
     constants = {"k": _weights(8, 1, 16), "l": _weights(8, 8, 3)}
     model = graph(nodes, {"x": [1, 1, 512]}, ["y"], constants)
@@ -428,8 +380,7 @@ def test_large_angles_ask_all_that_they_are_computed_of() -> None:
         angle = "b" if moved else "a"
         nodes = [
             *_LEARNED,
-            _node("MatMul", "h v", "q"),
-            _node("Mul", "q factor", "a"),
+            *parse_nodes("q = MatMul(h, v) a = Mul(q, factor)"),
             *moved,
             _node("Sin", angle, "z"),
             _HEAD,
@@ -482,14 +433,11 @@ def test_a_logarithm_behind_products_of_data_asks_all_of_both() -> None:
     """Near zero it makes much of what little shares and values lose in halves."""
     nodes = [
         *_LEARNED,
-        _node("Transpose", "h", "ht", perm=[1, 0]),
-        _node("MatMul", "h ht", "scores"),
-        _node("Softmax", "scores", "shares"),
-        _node("MatMul", "h v", "values"),
-        _node("MatMul", "shares values", "mixed"),
-        _node("Abs", "mixed", "size"),
-        _node("Max", "size tiny", "floored"),
-        _node("Log", "floored", "z"),
+        *parse_nodes(
+            "ht = Transpose <perm = [1, 0]>(h) scores = MatMul(h, ht) shares = Softmax(scores) "
+            "values = MatMul(h, v) mixed = MatMul(shares, values) size = Abs(mixed) "
+            "floored = Max(size, tiny) z = Log(floored)"
+        ),
         _HEAD,
     ]
     kept = _kept(nodes)
@@ -500,12 +448,10 @@ def test_a_logarithm_behind_products_of_data_asks_all_of_both() -> None:
 
 def test_queries_keys_and_values_may_lie_in_one_tensor() -> None:
     nodes = [
-        _node("MatMul", "x wide", "qkv"),
-        _node("Split", "qkv", "q", axis=1),
-        _node("Transpose", "k", "kt", perm=[1, 0]),
-        _node("MatMul", "q kt", "scores"),
-        _node("Softmax", "scores", "shares"),
-        _node("MatMul", "shares values", "z"),
+        *parse_nodes(
+            "qkv = MatMul(x, wide) q = Split <axis = 1>(qkv) kt = Transpose <perm = [1, 0]>(k) "
+            "scores = MatMul(q, kt) shares = Softmax(scores) z = MatMul(shares, values)"
+        ),
         _HEAD,
     ]
     nodes[1].output.extend(["k", "values"])

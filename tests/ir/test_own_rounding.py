@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from adrenoc.check import own_rounding
 from adrenoc.check.own_rounding import Reference, run_moved
 from adrenoc.check.reference import run_reference
 from adrenoc.check.runtimes import PLAIN
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 from tests.tflite.build import ModelBuilder, T
 
 pytest.importorskip("onnxruntime")
@@ -22,12 +22,7 @@ STEPS = 64
 
 def _of_ties(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     """Rounded numbers that lie between two whole ones, and numbers that no rounding is near."""
-    nodes = [
-        helper.make_node("Mul", ["x", "tenth"], ["m"]),
-        helper.make_node("Round", ["m"], ["r"]),
-        helper.make_node("Mul", ["r", "ten"], ["y"]),
-        helper.make_node("Mul", ["x", "ten"], ["z"]),
-    ]
+    nodes = parse_nodes("m = Mul(x, tenth) r = Round(m) y = Mul(r, ten) z = Mul(x, ten)")
     constants = {
         "tenth": np.full(STEPS, 0.1, np.float32),
         "ten": np.full(STEPS, 10, np.float32),
@@ -99,10 +94,7 @@ def test_a_resize_is_moved_by_no_step_of_its_scales(tmp_path: Path) -> None:
 
 def test_a_model_that_is_refused_when_moved_has_its_inputs_moved(tmp_path: Path) -> None:
     """Here the scales are computed of a constant."""
-    nodes = [
-        helper.make_node("Mul", ["one", "one"], ["scales"]),
-        helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear"),
-    ]
+    nodes = parse_nodes('scales = Mul(one, one) y = Resize <mode = "linear">(x, , scales)')
     constants = {"one": np.float32([1, 1, 2, 2])}
     model = write(graph(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), tmp_path)
     inputs = {"x": np.random.default_rng(0).random((1, 3, 4, 4), np.float32)}
@@ -113,15 +105,11 @@ def _of_halves(folder: Path) -> tuple[Path, dict[str, np.ndarray], np.ndarray]:
     """A model as converters to float16 write it, inputs, and what it gives unrounded."""
     random = np.random.default_rng(0)
     weight = random.uniform(-1, 1, (16, 8)).astype(np.float16)
-    nodes = [
-        helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
-        helper.make_node("MatMul", ["h", "w"], ["m"]),
-        helper.make_node("Constant", [], ["c"], value_float=1.0),
-        helper.make_node("CastLike", ["c", "m"], ["one"]),
-        helper.make_node("Add", ["m", "one"], ["s"]),
-        helper.make_node("Transpose", ["s"], ["t"], perm=[1, 0]),  # it has a kernel for halves
-        helper.make_node("Cast", ["t"], ["y"], to=TensorProto.FLOAT),
-    ]
+    nodes = parse_nodes(
+        "h = Cast <to = 10>(x) m = MatMul(h, w) c = Constant <value_float = 1.0>() "
+        "one = CastLike(c, m) s = Add(m, one) t = Transpose <perm = [1, 0]>(s) "
+        "y = Cast <to = 1>(t)"
+    )
     x = random.uniform(-1, 1, (4, 16)).astype(np.float16).astype(np.float32)
     model = graph(nodes, {"x": x.shape}, ["y"], {"w": weight})
     return write(model, folder), {"x": x}, (x @ weight.astype(np.float32) + 1).T

@@ -12,7 +12,7 @@ from onnx import helper
 from planning import plan
 
 from adrenoc.ir.operand import Memory
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 
 def _weights(*shape: int) -> np.ndarray:
@@ -22,13 +22,10 @@ def _weights(*shape: int) -> np.ndarray:
 def _conv_block() -> onnx.ModelProto:
     """conv -> relu -> conv -> add(residual) -> sigmoid."""
     return graph(
-        [
-            helper.make_node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1]),
-            helper.make_node("Relu", ["c0"], ["r0"]),
-            helper.make_node("Conv", ["r0", "w1"], ["c1"], pads=[1, 1, 1, 1]),
-            helper.make_node("Add", ["c1", "r0"], ["s"]),
-            helper.make_node("Sigmoid", ["s"], ["y"]),
-        ],
+        parse_nodes(
+            "c0 = Conv <pads = [1, 1, 1, 1]>(x, w0, b0) r0 = Relu(c0) "
+            "c1 = Conv <pads = [1, 1, 1, 1]>(r0, w1) s = Add(c1, r0) y = Sigmoid(s)"
+        ),
         {"x": [1, 6, 8, 8]},
         ["y"],
         {"w0": _weights(6, 6, 3, 3), "b0": _weights(6), "w1": _weights(6, 6, 3, 3)},
@@ -52,15 +49,10 @@ def test_a_residual_that_others_read_stays_a_tensor() -> None:
 
 def test_an_activation_that_reads_its_operand_twice_is_an_epilogue() -> None:
     silu = graph(
-        [
-            helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
-            helper.make_node("Sigmoid", ["c"], ["s"]),
-            helper.make_node("Mul", ["c", "s"], ["m"]),
-            helper.make_node("Conv", ["m", "w"], ["d"], pads=[1, 1, 1, 1]),
-            helper.make_node("Tanh", ["d"], ["t"]),
-            helper.make_node("Mul", ["d", "t"], ["y"]),
-            helper.make_node("Exp", ["t"], ["z"]),
-        ],
+        parse_nodes(
+            "c = Conv <pads = [1, 1, 1, 1]>(x, w) s = Sigmoid(c) m = Mul(c, s) "
+            "d = Conv <pads = [1, 1, 1, 1]>(m, w) t = Tanh(d) y = Mul(d, t) z = Exp(t)"
+        ),
         {"x": [1, 6, 8, 8]},
         ["y", "z"],
         {"w": _weights(6, 6, 3, 3)},
@@ -75,11 +67,9 @@ def test_an_activation_that_reads_its_operand_twice_is_an_epilogue() -> None:
 
 def test_movement_becomes_index_arithmetic() -> None:
     shuffle = graph(
-        [
-            helper.make_node("Reshape", ["x", "s0"], ["a"]),
-            helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1, 3, 4]),
-            helper.make_node("Reshape", ["b", "s1"], ["y"]),
-        ],
+        parse_nodes(
+            "a = Reshape(x, s0) b = Transpose <perm = [0, 2, 1, 3, 4]>(a) y = Reshape(b, s1)"
+        ),
         {"x": [1, 8, 4, 4]},
         ["y"],
         {"s0": np.array([1, 2, 4, 4, 4]), "s1": np.array([1, 8, 4, 4])},
@@ -92,11 +82,9 @@ def test_movement_becomes_index_arithmetic() -> None:
 
 def test_transposes_between_layouts_need_no_kernel() -> None:
     model = graph(
-        [
-            helper.make_node("Conv", ["x", "w"], ["c"]),
-            helper.make_node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
-            helper.make_node("Softmax", ["t"], ["y"], axis=-1),
-        ],
+        parse_nodes(
+            "c = Conv(x, w) t = Transpose <perm = [0, 2, 3, 1]>(c) y = Softmax <axis = -1>(t)"
+        ),
         {"x": [1, 4, 6, 6]},
         ["y"],
         {"w": _weights(8, 4, 1, 1)},
@@ -109,11 +97,7 @@ def test_transposes_between_layouts_need_no_kernel() -> None:
 
 def test_flattening_a_pooled_tensor_needs_no_kernel() -> None:
     model = graph(
-        [
-            helper.make_node("GlobalAveragePool", ["x"], ["p"]),
-            helper.make_node("Flatten", ["p"], ["f"]),
-            helper.make_node("Gemm", ["f", "w"], ["y"], transB=1),
-        ],
+        parse_nodes("p = GlobalAveragePool(x) f = Flatten(p) y = Gemm <transB = 1>(f, w)"),
         {"x": [1, 12, 5, 5]},
         ["y"],
         {"w": _weights(7, 12)},
@@ -243,11 +227,7 @@ def test_winograd_where_it_is_possible_and_wins(attrs: dict[str, Any], split: bo
 
 def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save() -> None:
     """Convolutions of ResNet's third stage on a GPU of many threads."""
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("Conv", ["r", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["y"]),
-    ]
+    nodes = parse_nodes("r = Relu(x) c = Conv <pads = [1, 1, 1, 1]>(r, w) y = Relu(c)")
     model = graph(nodes, {"x": [1, 256, 14, 14]}, ["y"], {"w": _weights(256, 256, 3, 3)})
     state = plan(model, until="lower", device="adreno:750", preset="fp16")
     assert state.graph is not None
@@ -260,11 +240,7 @@ def test_winograd_in_one_kernel_where_planes_cost_more_than_they_save() -> None:
 @pytest.mark.parametrize(("pixels", "split"), [(28, False), (56, True)])
 def test_winograd_in_three_kernels_where_phones_gain_by_it(pixels: int, split: bool) -> None:
     """Estimated as the faster way for both; but LiteRT found that small images lose by it."""
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("Conv", ["r", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["y"]),
-    ]
+    nodes = parse_nodes("r = Relu(x) c = Conv <pads = [1, 1, 1, 1]>(r, w) y = Relu(c)")
     shape = [1, 128, pixels, pixels]
     model = graph(nodes, {"x": shape}, ["y"], {"w": _weights(128, 128, 3, 3)})
     state = plan(model, until="split_winograd", preset="fp32")

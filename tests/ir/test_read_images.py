@@ -10,7 +10,7 @@ from planning import plan
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 
 def _stem(
@@ -113,10 +113,7 @@ def test_an_image_that_depends_on_another_input_is_computed_first() -> None:
 def test_an_image_that_is_added_to_the_result_is_copied() -> None:
     """The epilogue reads it too."""
     weight = np.ones((3, 3, 3, 3), np.float32)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Add", ["c", "x"], ["y"]),
-    ]
+    nodes = parse_nodes("c = Conv <pads = [1, 1, 1, 1]>(x, w) y = Add(c, x)")
     found, state = _planned(graph(nodes, {"x": [1, 3, 64, 64]}, ["y"], {"w": weight}, opset=18))
     assert [n.op for n in found.nodes] == ["map", "conv2d"]
     assert any("reads it too" in d.reason for d in state.log)
@@ -125,10 +122,7 @@ def test_an_image_that_is_added_to_the_result_is_copied() -> None:
 @pytest.mark.parametrize(("channels", "size"), [(1, 16), (3, 1)])
 def test_kernels_of_other_families_read_no_image(channels: int, size: int) -> None:
     """One channel is depthwise, one pixel a vector: their kernels know of nothing before them."""
-    nodes = [
-        helper.make_node("Sigmoid", ["x"], ["s"]),
-        helper.make_node("Conv", ["s", "w"], ["y"]),
-    ]
+    nodes = parse_nodes("s = Sigmoid(x) y = Conv(s, w)")
     weight = np.ones((channels, channels, 1, 1), np.float32)
     model = graph(nodes, {"x": [1, channels, size, size]}, ["y"], {"w": weight}, opset=18)
     found, _ = _planned(model)

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from planning import plan
 
 from adrenoc.ir.layout import Layout, rows_along_w
+from tests.models import parse_nodes
 
 
 @pytest.mark.parametrize(
@@ -29,13 +30,10 @@ def test_the_last_axis_of_several_runs_along_w(shape: tuple[int, ...], roles: st
 def test_moving_the_tokens_first_takes_no_kernel() -> None:
     """A transpose of an axis of one moves no texel, for the product reads its tokens along W."""
     matrix = numpy_helper.from_array(np.ones((32, 24), np.float32), "matrix")
-    nodes = [
-        helper.make_node("Tanh", ["x"], ["t"]),
-        helper.make_node("Transpose", ["t"], ["first"], perm=[1, 0, 2]),
-        helper.make_node("MatMul", ["first", "matrix"], ["product"]),
-        helper.make_node("Transpose", ["product"], ["second"], perm=[1, 0, 2]),
-        helper.make_node("Softmax", ["second"], ["y"], axis=-1),
-    ]
+    nodes = parse_nodes(
+        "t = Tanh(x) first = Transpose <perm = [1, 0, 2]>(t) product = MatMul(first, matrix) "
+        "second = Transpose <perm = [1, 0, 2]>(product) y = Softmax <axis = -1>(second)"
+    )
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 40, 32))
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "g", [x], [y], [matrix])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 from planning import plan
 
 from adrenoc.passes.precision.small_halves import SHARE
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 _RANDOM = np.random.default_rng(3)
 
@@ -21,15 +20,11 @@ def _gated(*, side: int = 48, weights: float = 1.0, exact: bool = False) -> onnx
         value = _RANDOM.uniform(-weights, weights, shape).astype(np.float32)
         return value.astype(np.float16).astype(np.float32) if exact else value
 
-    nodes = [
-        helper.make_node("Conv", ["x", "w0"], ["a"], pads=[1] * 4),
-        helper.make_node("Relu", ["a"], ["map"]),
-        helper.make_node("GlobalAveragePool", ["map"], ["mean"]),
-        helper.make_node("Conv", ["mean", "w1"], ["b"]),
-        helper.make_node("Sigmoid", ["b"], ["gate"]),
-        helper.make_node("Mul", ["map", "gate"], ["gated"]),
-        helper.make_node("Conv", ["gated", "w2"], ["y"], pads=[1] * 4),
-    ]
+    nodes = parse_nodes(
+        "a = Conv <pads = [1, 1, 1, 1]>(x, w0) map = Relu(a) mean = GlobalAveragePool(map) "
+        "b = Conv(mean, w1) gate = Sigmoid(b) gated = Mul(map, gate) "
+        "y = Conv <pads = [1, 1, 1, 1]>(gated, w2)"
+    )
     constants = {"w0": draw(16, 3, 3, 3), "w1": draw(16, 16, 1, 1), "w2": draw(16, 16, 3, 3)}
     return graph(nodes, {"x": [1, 3, side, side]}, ["y"], constants)
 

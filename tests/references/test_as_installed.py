@@ -17,6 +17,7 @@ from adrenoc.check.runtimes import run_reference
 from adrenoc.importers.onnx import session
 from adrenoc.importers.onnx.session import open_as_installed, open_session, saturates
 from adrenoc.importers.onnx.unsigned_products import mixes_signs
+from tests.models import parse_nodes
 from tests.qoperator import QNet, with_conversions
 from tests.sources import PACKAGE
 
@@ -113,12 +114,7 @@ def test_sessions_are_made_in_one_place() -> None:
 
 
 def test_files_that_go_in_circles_end() -> None:
-    nodes = [
-        onnx.helper.make_node("Reshape", ["b"], ["a"]),
-        onnx.helper.make_node("Reshape", ["a"], ["b"]),
-        onnx.helper.make_node("MatMul", ["a", "b"], ["c"]),
-        onnx.helper.make_node("MatMulInteger", ["a", "b"], ["d"]),
-    ]
+    nodes = parse_nodes("a = Reshape(b) b = Reshape(a) c = MatMul(a, b) d = MatMulInteger(a, b)")
     assert not mixes_signs(onnx.ModelProto(graph=onnx.helper.make_graph(nodes, "g", [], [])))
 
 

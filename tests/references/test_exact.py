@@ -13,7 +13,7 @@ from onnx import helper
 from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference
 from adrenoc.check.reference_process import explain_installed, run_exact
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 RANDOM = np.random.default_rng(0)
 
@@ -30,10 +30,7 @@ def group_norm(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
 
 def log_sigmoid(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     """Whose sigmoid has become 0."""
-    nodes = [
-        helper.make_node("Sigmoid", ["x"], ["s"]),
-        helper.make_node("Log", ["s"], ["y"]),
-    ]
+    nodes = parse_nodes("s = Sigmoid(x) y = Log(s)")
     x = np.linspace(-200, 200, 64, dtype=np.float32)[None]
     return write(graph(nodes, {"x": [1, 64]}, ["y"]), folder), {"x": x}
 

@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 
 from adrenoc.check.runtimes import other_kernels, run_reference
 from adrenoc.importers.onnx.session import open_session
+from tests.models import parse_nodes
 
 DATA_SCALE, WEIGHT_SCALE = np.float32(2.0**-6), np.float32(2.0**-7)
 """Powers of two: requantisation is exact, and rounds ties to even everywhere."""
@@ -166,14 +167,9 @@ def test_floats_between_conversions_are_products_of_bytes(
     case = Case(data, weights, convolution=kind == "Conv")
     product = [helper.make_node(kind, ["a", "b"], ["p"])]
     if kind == "moved":
-        product = [
-            helper.make_node("Transpose", ["b"], ["c"]),
-            helper.make_node("Transpose", ["c"], ["d"]),
-            helper.make_node("MatMul", ["a", "d"], ["p"]),
-        ]
+        product = parse_nodes("c = Transpose(b) d = Transpose(c) p = MatMul(a, d)")
     nodes = (
-        helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
-        helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["b"]),
+        *parse_nodes("a = DequantizeLinear(x, sx, zx) b = DequantizeLinear(w, sw, zw)"),
         *product,
         helper.make_node("QuantizeLinear", ["p", "s", "z"], ["y"]),
     )
@@ -189,14 +185,11 @@ def test_a_network_between_conversions_has_the_integers_of_its_plain_kernels(
     """Data that onnxruntime turns from signed to unsigned meets signed weights there, too."""
     case = Case(data, "int8", convolution=True)
     nodes = (
-        helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
-        helper.make_node("Relu", ["a"], ["r"]),
-        helper.make_node("QuantizeLinear", ["r", "sx", "zx"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "sx", "zx"], ["o"]),
-        helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["b"]),
-        helper.make_node("Conv", ["o", "b"], ["p"]),
-        helper.make_node("QuantizeLinear", ["p", "s", "z"], ["t"]),
-        helper.make_node("DequantizeLinear", ["t", "s", "z"], ["y"]),
+        *parse_nodes(
+            "a = DequantizeLinear(x, sx, zx) r = Relu(a) q = QuantizeLinear(r, sx, zx) "
+            "o = DequantizeLinear(q, sx, zx) b = DequantizeLinear(w, sw, zw) p = Conv(o, b) "
+            "t = QuantizeLinear(p, s, z) y = DequantizeLinear(t, s, z)"
+        ),
     )
     model = case.model(*nodes, held=True)
     kept = np.maximum(case.x.astype(np.int64) - 3, 0)

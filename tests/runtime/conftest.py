@@ -14,14 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 from adrenoc.base.errors import DependencyError
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime, build_runtime
-from tests.models import graph, write, write_conv_chain
+from tests.models import graph, parse_nodes, write, write_conv_chain
 from tests.patience import WAIT_S
 from tests.runtime.jvm import Jvm, make_jvm
 from tests.runtime.phones import phone_runtime
@@ -106,15 +105,10 @@ def bundle(work: Path) -> Bundle:
         "w": rng.standard_normal((6, 3, 3, 3)).astype("float32"),
         "b": rng.standard_normal(6).astype("float32"),
     }
-    nodes = [
-        helper.make_node("Conv", ["image", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("Add", ["r", "bias"], ["sum"]),
-        helper.make_node("GlobalAveragePool", ["sum"], ["mean"]),
-        # No kernel computes in double: this part runs on the CPU.
-        helper.make_node("Cast", ["mean"], ["wide"], to=TensorProto.DOUBLE),
-        helper.make_node("Exp", ["wide"], ["grown"]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1]>(image, w, b) r = Relu(c) sum = Add(r, bias) "
+        "mean = GlobalAveragePool(sum) wide = Cast <to = 11>(mean) grown = Exp(wide)"
+    )
     inputs = {"image": _SHAPE, "bias": (1, 6, 12, 12)}
     model = write(graph(nodes, inputs, ["sum", "grown"], constants), work, "two.onnx")
     output = work / "two.adrenoc"
@@ -150,14 +144,11 @@ def shapes(work: Path) -> Bundle:
         "w": rng.standard_normal((6, 3, 3, 3)).astype("float32"),
         "d": rng.standard_normal((6, 5)).astype("float32"),
     }
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
-        helper.make_node("Relu", ["c"], ["map"]),
-        helper.make_node("GlobalAveragePool", ["map"], ["g"]),
-        helper.make_node("Flatten", ["g"], ["f"]),
-        helper.make_node("MatMul", ["f", "d"], ["y"]),
-        helper.make_node("Transpose", ["y"], ["turned"], perm=[1, 0]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) map = Relu(c) "
+        "g = GlobalAveragePool(map) f = Flatten(g) y = MatMul(f, d) "
+        "turned = Transpose <perm = [1, 0]>(y)"
+    )
     model = write(
         graph(nodes, {"x": ("n", 3, "h", 9)}, ["map", "turned"], constants), work, "shapes.onnx"
     )

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 from tests.runtime.programs import Finished
 
 Execute = Callable[..., Finished]
@@ -28,12 +27,9 @@ def offloaded(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         "b": rng.standard_normal(6).astype("float32"),
         "v": rng.standard_normal((4, 6, 1, 1)).astype("float32"),
     }
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("Erf", ["r"], ["e"]),
-        helper.make_node("Conv", ["e", "v"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) e = Erf(r) y = Conv(e, v)"
+    )
     folder = tmp_path_factory.mktemp("clml")
     model = write(graph(nodes, {"x": (1, 3, 9, 7)}, ["y"], constants), folder)
     output = folder / "two.adrenoc"

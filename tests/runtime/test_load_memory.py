@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 from adrenoc.cli.main import main
 from adrenoc.native.android.runtime_build import Runtime
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 KIB = 1024
 ROWS = {"small": 16, "large": 1 << 17}
@@ -33,10 +32,7 @@ def test_a_constant_is_in_memory_once(
     peaks = {}
     for name, rows in ROWS.items():
         table = np.ones((rows, WIDTH), np.float32)
-        nodes = [
-            helper.make_node("Cast", ["at"], ["index"], to=TensorProto.INT64),
-            helper.make_node("Gather", ["table", "index"], ["row"]),
-        ]
+        nodes = parse_nodes("index = Cast <to = 7>(at) row = Gather(table, index)")
         made = graph(nodes, {"at": (3,)}, ["row"], {"table": table})
         model = write(made, tmp_path, f"{name}.onnx")
         bundle = tmp_path / f"{name}{suffix}"

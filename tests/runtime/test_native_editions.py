@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.editions import open_edition, read_editions
@@ -20,7 +19,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime
 from tests.faulty.driver import claim
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 from tests.runtime.programs import Finished
 
 BAD_BUNDLE = 23
@@ -36,14 +35,10 @@ def many(work: Path) -> Bundle:
         "u": rng.standard_normal((96, 96, 3, 3)).astype("float32") / 30,
         "t": rng.standard_normal((96, 96, 1, 1)).astype("float32") / 10,
     }
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "v"], ["d"]),
-        helper.make_node("Conv", ["d", "u"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("GlobalAveragePool", ["c"], ["p"]),
-        helper.make_node("Conv", ["p", "t"], ["y"]),
-    ]
+    nodes = parse_nodes(
+        "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) d = Conv(b, v) "
+        "c = Conv <pads = [1, 1, 1, 1]>(d, u) p = GlobalAveragePool(c) y = Conv(p, t)"
+    )
     model = write(graph(nodes, {"x": ("n", 8, 28, 28)}, ["y"], constants), work, "many.onnx")
     output = work / "many.adrenoc"
     command = ["compile", str(model), "--device", "host:660,host:750", "--shape", "x:1|2,8,28,28"]

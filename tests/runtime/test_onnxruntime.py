@@ -20,7 +20,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import PROVIDER, Runtime, build_runtime
-from tests.models import graph, write, write_network, write_stepper
+from tests.models import graph, parse_nodes, write, write_network, write_stepper
 from tests.runtime.programs import HERE, Case, Finished, run_case
 
 Execute = Callable[..., Finished]
@@ -157,11 +157,7 @@ def test_two_parts_with_onnxruntime_between(deed: Deed, tmp_path: Path) -> None:
     conv = {"w": rng.standard_normal((4, 3, 3, 3)).astype("float32")}
     dense = {"d": rng.standard_normal((4, 5)).astype("float32")}
     head = [helper.make_node("Conv", ["x", "w"], ["m"], pads=[1, 1, 1, 1])]
-    tail = [
-        helper.make_node("GlobalAveragePool", ["n"], ["g"]),
-        helper.make_node("Flatten", ["g"], ["f"]),
-        helper.make_node("MatMul", ["f", "d"], ["y"]),
-    ]
+    tail = parse_nodes("g = GlobalAveragePool(n) f = Flatten(g) y = MatMul(f, d)")
     shapes = {"x": (1, 3, 8, 8), "n": (1, 4, 8, 8)}
     parts = [
         write(graph(head, {"x": shapes["x"]}, ["m"], conv), tmp_path, "head.onnx"),
@@ -197,10 +193,7 @@ def test_two_parts_with_onnxruntime_between(deed: Deed, tmp_path: Path) -> None:
 
 def test_a_range_of_shapes(deed: Deed, tmp_path: Path) -> None:
     weights = {"d": np.random.default_rng(3).standard_normal((6, 5)).astype("float32")}
-    nodes = [
-        helper.make_node("MatMul", ["x", "d"], ["y"]),
-        helper.make_node("Transpose", ["y"], ["turned"], perm=[1, 0]),
-    ]
+    nodes = parse_nodes("y = MatMul(x, d) turned = Transpose <perm = [1, 0]>(y)")
     model = write(graph(nodes, {"x": ("n", 6)}, ["y", "turned"], weights), tmp_path, "rows.onnx")
     context = _compile(model, tmp_path / "rows.adrenoc", "--shape", "x:1|4,6")
     for rows in (4, 1, 3):

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.remote import run_remote
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 from tests.runtime.programs import Finished
 from tests.runtime.servers import address_of, native_server, python_server
 
@@ -35,12 +34,10 @@ def gpu_bundle(work: Path) -> Bundle:
         "w": rng.standard_normal((8, 3, 3, 3)).astype("float32"),
         "v": rng.standard_normal((6, 8, 3, 3)).astype("float32"),
     }
-    nodes = [
-        helper.make_node("Conv", ["image", "w"], ["a"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "v"], ["c"], strides=[2, 2]),
-        helper.make_node("GlobalAveragePool", ["c"], ["d"]),
-    ]
+    nodes = parse_nodes(
+        "a = Conv <pads = [1, 1, 1, 1]>(image, w) b = Relu(a) c = Conv <strides = [2, 2]>(b, v) "
+        "d = GlobalAveragePool(c)"
+    )
     model = write(graph(nodes, {"image": SHAPE}, ["c", "d"], constants), work, "gpu.onnx")
     output = work / "gpu.adrenoc"
     command = ["compile", str(model), "--device", "host", "--preset", "fp32"]

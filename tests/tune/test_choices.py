@@ -21,7 +21,7 @@ from adrenoc.kernels.families.shared.schedule import actions_of, is_of
 from adrenoc.lab.tune.search import features
 from adrenoc.lab.tune.tasks import plan_model
 from adrenoc.target.target import load_target
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 
 def _model(names: str = "abc", channels: int = 16) -> onnx.ModelProto:
@@ -94,12 +94,10 @@ def test_every_kernel_has_a_choice_of_schedules(tmp_path: Path) -> None:
 def test_a_joined_pair_has_schedules_of_its_own(tmp_path: Path) -> None:
     """A depthwise convolution that the 1x1 convolution after it computes."""
     sizes = {"taps": (16, 1, 3, 3), "w": (8, 16, 1, 1)}
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("Conv", ["r", "taps"], ["d"], pads=[1] * 4, group=16),
-        helper.make_node("Conv", ["d", "w"], ["p"]),
-        helper.make_node("Softmax", ["p"], ["y"], axis=1),
-    ]
+    nodes = parse_nodes(
+        "r = Relu(x) d = Conv <group = 16, pads = [1, 1, 1, 1]>(r, taps) p = Conv(d, w) "
+        "y = Softmax <axis = 1>(p)"
+    )
     weights = {name: np.ones(size, np.float32) for name, size in sizes.items()}
     path = tmp_path / "model.onnx"
     onnx.save(graph(nodes, {"x": [1, 16, 28, 28]}, ["y"], weights), path)
