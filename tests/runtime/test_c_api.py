@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,24 +82,18 @@ def test_the_cpp_wrapper_on_threads(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", ["thread", "address,undefined"])
-def test_the_cpp_wrapper_on_threads_under_a_sanitizer(
-    kind: str, bundle: Bundle, case: Case, opencl: str, execute: Execute, tmp_path: Path
+def test_threads_of_the_cpp_wrapper_do_not_race(
+    bundle: Bundle, case: Case, opencl: str, execute: Execute, tmp_path: Path
 ) -> None:
-    """What the driver keeps, and does inside of itself, is no fault of ours; TVM's would be."""
-    sanitized = build_runtime(sanitize=kind)
-    program = compile_against(sanitized, "cpp_program.cc", tmp_path / "cpp", f"-fsanitize={kind}")
-    leaks, races = tmp_path / "leak", tmp_path / "called_from_lib"
-    for path in (leaks, races):
-        path.write_text("".join(f"{path.name}:{library}\n" for library in DRIVER))
+    """What the driver does inside of itself is no race of ours; TVM's would be."""
+    sanitized = build_runtime(sanitize="thread")
+    program = compile_against(sanitized, "cpp_program.cc", tmp_path / "cpp", "-fsanitize=thread")
+    (tmp_path / "known").write_text("".join(f"called_from_lib:{name}\n" for name in DRIVER))
     places = [program, bundle.path, opencl, tmp_path / "cache", *case.inputs_of(bundle)]
     words = " ".join(f"'{place}'" for place in places)
-    done = execute(
-        *("sh", "-c", f"exec {words} > /dev/null"),
-        TSAN_OPTIONS=f"ignore_noninstrumented_modules=1 suppressions={races}",
-        LSAN_OPTIONS=f"suppressions={leaks}",
-    )
-    assert not re.search(r"(WARNING|ERROR): \w+Sanitizer|runtime error:", done.err), done.err
+    options = f"ignore_noninstrumented_modules=1 suppressions={tmp_path / 'known'}"
+    done = execute("sh", "-c", f"exec {words} > /dev/null", TSAN_OPTIONS=options)
+    assert "WARNING: ThreadSanitizer" not in done.err, done.err
 
 
 def test_a_run_that_fails_ends_its_profile(
