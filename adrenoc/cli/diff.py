@@ -153,7 +153,7 @@ def _show(diff: BundleDiff) -> None:
 
 def _show_shape(diff: ShapeDiff) -> None:
     from adrenoc.cli import console
-    from adrenoc.pages.figure_rows import list_figures
+    from adrenoc.pages.bundle_page import list_figures
     from adrenoc.pages.kernel_pairs import NAME
 
     rows = [row[:4] for row in list_figures(diff.before, diff.after)]

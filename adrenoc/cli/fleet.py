@@ -24,7 +24,7 @@ from adrenoc.cli.records import argument, give_options, option
 
 if TYPE_CHECKING:
     from adrenoc.base.errors import AdrenocError
-    from adrenoc.lab.fleet.members import FleetMember, Tracked
+    from adrenoc.lab.fleet.fleet import FleetMember, Tracked
     from adrenoc.lab.fleet.plan import FleetOptions
     from adrenoc.lab.fleet.table import FleetLine
     from adrenoc.lab.fleet.work import Job, Result
@@ -194,7 +194,7 @@ def _describe_line(line: FleetLine) -> str:
 def _places(given: _Given) -> tuple[tuple[FleetMember, ...], tuple[Tracked, ...]]:
     """Return the devices that the options name."""
     from adrenoc.device.tracker import HostPort
-    from adrenoc.lab.fleet.members import Tracked, phone, server
+    from adrenoc.lab.fleet.fleet import Tracked, phone, server
 
     if not given.places:
         raise click.UsageError(

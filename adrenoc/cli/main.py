@@ -1,4 +1,9 @@
-"""The command group, and the one place where errors become messages and exit codes."""
+"""The command group, and the one place where errors become messages and exit codes.
+
+`adrenoc presets`: the named sets of options, and all that they and `--set` may say.
+
+A group of commands that lists them in sections, each with its whole first sentence.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import errno
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -30,17 +35,15 @@ from adrenoc.cli.diff import diff_command
 from adrenoc.cli.doctor import doctor_command
 from adrenoc.cli.firmware import check_firmware_command, compile_firmware_command
 from adrenoc.cli.fleet import fleet_command
-from adrenoc.cli.guarded import JSON_OPTION
+from adrenoc.cli.guarded import JSON_OPTION, Command
 from adrenoc.cli.inspect import inspect_command
 from adrenoc.cli.interrupts import Interrupts, Terminated, end_process, interrupts
 from adrenoc.cli.package import package_command
-from adrenoc.cli.presets import presets_command
 from adrenoc.cli.prove import prove_command
 from adrenoc.cli.report import report_command
 from adrenoc.cli.run import run_command
 from adrenoc.cli.run_firmware import run_firmware_command
 from adrenoc.cli.runtime import build_runtime_command, install_unit_command
-from adrenoc.cli.sections import SectionedGroup, make_group
 from adrenoc.cli.serve import serve_command
 from adrenoc.cli.serve_model import serve_model_command
 from adrenoc.cli.targets import targets_command
@@ -58,6 +61,76 @@ from adrenoc.cli.tune_log import tune_log_command
 from adrenoc.cli.verify_device import verify_device_command
 from adrenoc.cli.view import view_command
 from adrenoc.cli.warm import warm_command
+
+
+class SectionedGroup(click.Group):
+    """A command line of many commands: help lists them by what they are for, as they are added.
+
+    Click's own list is in the order of the alphabet, and cuts sentences that a line does not hold.
+    """
+
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self._sections: dict[str, list[str]] = {}
+
+    def add_sections(self, sections: Mapping[str, Sequence[click.Command]]) -> None:
+        """Add commands under a title each: `Devices` -> devices, serve."""
+        for title, commands in sections.items():
+            for command in commands:
+                self.add_command(command)
+                self._sections.setdefault(title, []).append(str(command.name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one list a section; all have their sentences at the same column."""
+        widest = max((len(name) for name in self.commands), default=0)
+        for title, names in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(widest), _first_sentence(self.commands[name])) for name in names]
+                )
+
+
+def make_group(name: str, text: str, commands: Sequence[click.Command]) -> click.Group:
+    """Return a group of commands, whose help lists them in this order."""
+    group = SectionedGroup(name, help=text)
+    group.add_sections({"Commands": commands})
+    return group
+
+
+def _first_sentence(command: click.Command) -> str:
+    """Return what a command does, as the first paragraph of its help says it."""
+    return " ".join((command.help or "").split("\n\n")[0].split())
+
+
+@click.command("presets", cls=Command)
+def presets_command() -> int:
+    """List the presets, what each of them sets, and what --set may say."""
+    from adrenoc.cli import console
+    from adrenoc.ir.options import DEFAULT_PRESET, SETTINGS, list_presets, show_setting
+
+    presets = list_presets()
+
+    def show() -> None:
+        console.print_table(
+            ("preset", "what it is for", "sets"),
+            [
+                (
+                    preset.name + (" (default)" if preset.name == DEFAULT_PRESET else ""),
+                    preset.title,
+                    ", ".join(f"{name} = {show_setting(value)}" for name, value in preset.options),
+                )
+                for preset in presets
+            ],
+        )
+        console.blank()
+        console.print_table(("--set", "means"), SETTINGS.items())
+
+    told = [
+        {"name": preset.name, "title": preset.title, "options": dict(preset.options)}
+        for preset in presets
+    ]
+    return console.tell(told, show)
+
 
 INTERNAL_EXIT_CODE = 1
 INTERRUPTED_EXIT_CODE = 130

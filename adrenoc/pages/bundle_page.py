@@ -1,10 +1,15 @@
-"""A bundle as one HTML file: its figures, what each launch costs, kernels, memory, decisions."""
+"""A bundle as one HTML file: its figures, what each launch costs, kernels, memory, decisions.
+
+The figures of two bundles beside each other, for a table.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
-from adrenoc.base.text.amounts import dims, show_bytes, show_ms
+from adrenoc.base.text.amounts import dims, show_bytes, show_growth, show_ms
 from adrenoc.base.text.html_page import (
     bar,
     cards,
@@ -20,9 +25,44 @@ from adrenoc.base.text.html_page import (
 )
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import name_parts
-from adrenoc.bundle.figures import figures_of
+from adrenoc.bundle.figures import Figures, figures_of
 from adrenoc.bundle.manifest import Manifest
-from adrenoc.pages.figure_rows import show_figures
+
+_ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("kernels", "kernels", str),
+    ("launches", "launches", str),
+    ("copies", "copies", str),
+    ("operators in textures", "texture_nodes", str),
+    ("operators in buffers", "buffer_nodes", str),
+    ("operators on the CPU", "cpu_nodes", str),
+    ("GPU memory", "memory_bytes", show_bytes),
+    ("size", "size_bytes", show_bytes),
+    ("estimated time", "time_us", lambda us: show_ms(us / 1000)),
+)
+_NEITHER = ("operators in textures",)
+"""More may be good, as after buffers, or bad, as where less was fused."""
+
+
+def list_figures(before: Figures, after: Figures) -> list[tuple[str, str, str, str, str]]:
+    """Return a row a figure: name, before, after, change, and "good", "bad" or nothing of that."""
+    rows = []
+    for name, key, show in _ROWS:
+        was, now = getattr(before, key), getattr(after, key)
+        kind = ""
+        if was is not None and now is not None and was != now:
+            kind = "" if name in _NEITHER else "good" if now < was else "bad"
+        rows.append((name, _text(was, show), _text(now, show), show_growth(was, now), kind))
+    return rows
+
+
+def show_figures(figures: Figures) -> list[tuple[str, str]]:
+    """Name and value of each figure."""
+    values = ((name, getattr(figures, key), show) for name, key, show in _ROWS)
+    return [(name, _text(value, show)) for name, value, show in values]
+
+
+def _text(value: float | None, show: Callable[[Any], str]) -> str:
+    return "unknown" if value is None else show(value)
 
 
 def bundle_html(bundle: Bundle) -> str:

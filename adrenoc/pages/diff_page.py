@@ -14,7 +14,7 @@ from adrenoc.base.text.html_page import cell, fold, line, number, page, part, sa
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.editions import name_parts
 from adrenoc.pages.bundle_diff import BundleDiff, DecisionChange, NodeChange, NodeForm, ShapeDiff
-from adrenoc.pages.figure_rows import list_figures
+from adrenoc.pages.bundle_page import list_figures
 from adrenoc.pages.kernel_pairs import NAME, KernelChange
 
 

@@ -20,11 +20,10 @@ from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import data_folder, sha256_json
 from adrenoc.base.text.spelling import did_you_mean
 from adrenoc.target.avoid import DOT_PRODUCTS, collect_avoided
-from adrenoc.target.common_gpu import common_gpu
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.cost.read import UNKNOWN, CostTables
 from adrenoc.target.gpu import Gpu, Limits, Performance, Quirk, Soc
-from adrenoc.target.gpu_file import GpuFacts, read_gpu_file
+from adrenoc.target.gpu_file import GpuFacts, common_gpu, read_gpu_file
 from adrenoc.target.own_file import OwnFile, check_costs, check_figures, is_for_host, own_path
 from adrenoc.target.sourced import SourcedFile
 from adrenoc.target.system import ANDROID, find_triple

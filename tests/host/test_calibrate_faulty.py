@@ -13,7 +13,7 @@ import pytest
 from adrenoc.lab.calibrate.facts import Fact
 from adrenoc.lab.calibrate.session import Calibration, Request, run_calibration
 from adrenoc.lab.prove.cases.table import CASES
-from adrenoc.lab.prove.judge import judge
+from adrenoc.lab.prove.examine import judge
 from adrenoc.lab.prove.session import RemoteBench
 from adrenoc.lab.prove.suite import Suite, make_suite
 from adrenoc.lab.tune.local import local_server

@@ -19,11 +19,10 @@ from adrenoc.bundle.sampling import Sampling
 from adrenoc.cli.main import cli
 from adrenoc.device import tokenizer as limits
 from adrenoc.device.constraint import Constrainer, Grammar
-from adrenoc.device.conversation import Conversation
+from adrenoc.device.conversation import Conversation, Toolbox
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.device.tokenizer import Tokenizer
-from adrenoc.device.tool_calls import Toolbox
 from tests.host.decoder_bundles import SPELLER, make_speller
 from tests.host.test_openai_server import serve
 

@@ -14,8 +14,8 @@ import pytest
 from adrenoc.device.opencl import pick_device
 from adrenoc.device.run import run_bundle
 from adrenoc.lab.prove.cases.table import CASES
-from adrenoc.lab.prove.forms import that_compiles
-from adrenoc.lab.prove.judge import judge
+from adrenoc.lab.prove.examine import judge
+from adrenoc.lab.prove.search import that_compiles
 from adrenoc.lab.prove.suite import all_suites, make_suite
 from adrenoc.target.target import load_target
 

@@ -19,8 +19,7 @@ from adrenoc.base.errors import CheckFailedError, DeviceError, DeviceMemoryError
 from adrenoc.cli.verify_device import find_wrong
 from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.prove.cases.table import CASES
-from adrenoc.lab.prove.examine import GoneError, SuiteRuns
-from adrenoc.lab.prove.judge import judge
+from adrenoc.lab.prove.examine import GoneError, SuiteRuns, judge
 from adrenoc.lab.prove.session import RemoteBench, VerifyRequest, pick_suites, run_verification
 from adrenoc.lab.prove.suite import BuiltSuite, Suite, all_suites, make_suite
 from adrenoc.lab.prove.verify_device import Verification, verify_device

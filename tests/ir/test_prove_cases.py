@@ -17,8 +17,8 @@ from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.kernels.families.shared.operator import Fusion, Kind
 from adrenoc.lab.prove.case import Case, add_to
 from adrenoc.lab.prove.cases.table import CASES, NOT_IN_MODELS
-from adrenoc.lab.prove.forms import FEW_BYTES, FORMS
 from adrenoc.lab.prove.net import Net
+from adrenoc.lab.prove.search import FEW_BYTES, FORMS
 from adrenoc.lab.prove.suite import Suite, make_suite
 from adrenoc.target.avoid import OPERATOR, OVERRIDES
 from adrenoc.target.gpu import Quirk

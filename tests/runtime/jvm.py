@@ -9,8 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from adrenoc.native.android.java.classes import compile_classes, find_javac
-from adrenoc.native.android.java.sources import build_native_half, java_folder
+from adrenoc.native.android.java.classes import (
+    build_native_half,
+    compile_classes,
+    find_javac,
+    java_folder,
+)
 from adrenoc.native.android.package.aar import archive
 from adrenoc.native.android.runtime_build import LIBRARY, Runtime
 from tests.runtime.programs import HERE, Finished

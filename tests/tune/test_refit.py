@@ -15,9 +15,16 @@ from adrenoc.ir.options import resolve_options
 from adrenoc.ir.tuning_log import actions_key
 from adrenoc.kernels.families.shared.schedule import WorkGroup
 from adrenoc.lab.tune.refit.blame import blame
-from adrenoc.lab.tune.refit.fit import constants_to_fit, fit_cost, loss_of, value_of
+from adrenoc.lab.tune.refit.fit import (
+    constants_to_fit,
+    fit_cost,
+    loss_of,
+    quality_of,
+    rank_correlation,
+    regret_of,
+    value_of,
+)
 from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
-from adrenoc.lab.tune.refit.quality import quality_of, rank_correlation, regret_of
 from adrenoc.lab.tune.tasks import TunePlan, plan_model
 from adrenoc.target.cost.cost import Cost
 from adrenoc.target.target import load_target

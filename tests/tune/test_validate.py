@@ -21,16 +21,25 @@ from adrenoc.lab.calibrate.device import Device
 from adrenoc.lab.calibrate.measure import Answers, ProbeError
 from adrenoc.lab.calibrate.validate import fit as fit_module
 from adrenoc.lab.calibrate.validate import session
-from adrenoc.lab.calibrate.validate.confirm import Confirmed, confirm
+from adrenoc.lab.calibrate.validate.confirm import (
+    TOGETHER,
+    Confirmed,
+    KernelClock,
+    KernelTimes,
+    confirm,
+)
 from adrenoc.lab.calibrate.validate.findings import JoinFinding, overall, share_right
 from adrenoc.lab.calibrate.validate.fit import best_threshold, fit_validation, fitted_toml, set_key
-from adrenoc.lab.calibrate.validate.forms import JOINS, forms_of
-from adrenoc.lab.calibrate.validate.kernel_times import TOGETHER, KernelClock, KernelTimes
-from adrenoc.lab.calibrate.validate.session import Validation, ValidationRequest, run_validation
+from adrenoc.lab.calibrate.validate.session import (
+    JOINS,
+    Validation,
+    ValidationRequest,
+    forms_of,
+    run_validation,
+)
 from adrenoc.lab.calibrate.validate.table import families_in_turn, layer_rows, wanted_rows
-from adrenoc.lab.tune.refit.fit import Fitted, value_of
+from adrenoc.lab.tune.refit.fit import Fitted, quality_of, value_of
 from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
-from adrenoc.lab.tune.refit.quality import quality_of
 from adrenoc.lab.tune.tasks import TunePlan
 from adrenoc.lab.tune.variant import Argument, Variant
 from adrenoc.target.cost.cost import Cost

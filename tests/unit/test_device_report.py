@@ -14,8 +14,7 @@ from adrenoc.bundle.editions import Edition, rank_editions
 from adrenoc.cli.main import main
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.prove.forms import told_limits
-from adrenoc.lab.prove.search import empty_report
+from adrenoc.lab.prove.search import empty_report, told_limits
 from adrenoc.target.avoid import FEATURES
 from adrenoc.target.device_report import (
     FORMAT,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adrenoc.base.errors import InputError
-from adrenoc.device.tool_calls import (
+from adrenoc.device.conversation import (
     CallForm,
     Toolbox,
     ToolCall,

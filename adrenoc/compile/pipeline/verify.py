@@ -25,9 +25,8 @@ from adrenoc.passes.lower.plan_memory import Storage
 from adrenoc.passes.lower.pool_textures import layer_grids
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.passes.verify.check_launches import check_kernels, check_launches
-from adrenoc.passes.verify.check_module import check_module
+from adrenoc.passes.verify.check_module import check_module, check_storage
 from adrenoc.passes.verify.check_sources import check_constants, check_sources
-from adrenoc.passes.verify.check_storage import check_storage
 from adrenoc.target.gpu import Limits
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from adrenoc.bundle.sampling import RANGES
 from adrenoc.device.constraint import Grammar
-from adrenoc.device.conversation import Reply
+from adrenoc.device.conversation import Reply, Toolbox
 from adrenoc.device.generate import Wish
-from adrenoc.device.tool_calls import Toolbox
 
 MOST_STOPS = 16
 _ROLES = ("system", "developer", "user", "assistant", "tool")

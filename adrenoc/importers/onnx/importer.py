@@ -68,7 +68,7 @@ def import_onnx(
         OptionError: `states`, `caches`, `recurrent` or `fixed` are not what the model has.
     """
     from adrenoc.importers.onnx.convert import convert, supported_operators
-    from adrenoc.importers.onnx.recurrent_steps import note_steps
+    from adrenoc.importers.onnx.rnn_whole import note_steps
 
     said = {"states": states, "caches": caches, "recurrent": recurrent, "fixed": fixed}
     graph, sha256 = _open(files, shapes, said)

@@ -36,9 +36,9 @@ from adrenoc.importers.onnx.found_attention import (
 )
 from adrenoc.importers.onnx.found_latent import LatentFinder
 from adrenoc.importers.onnx.found_rotation import FoundRotation, find_rotation
-from adrenoc.importers.onnx.found_rows import RowReader, RowsSeen
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, attributes, node_label
 from adrenoc.importers.onnx.join_latent import hand_out_latent, read_latent, widen_caches
+from adrenoc.importers.onnx.join_rotations import RowReader, RowsSeen
 from adrenoc.importers.onnx.position_tables import PositionTables
 from adrenoc.importers.onnx.probe import Prober, choose_pasts
 from adrenoc.importers.onnx.qdq import fuse_qdq

@@ -12,10 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adrenoc.lab.calibrate.device import Device
-from adrenoc.lab.prove.examine import ExaminedSuite, SuiteBench, examine, run_reversed
-from adrenoc.lab.prove.forms import that_compiles, told_limits
-from adrenoc.lab.prove.judge import Finding
-from adrenoc.lab.prove.search import QuirkSearch, Say, empty_report, name_quirks
+from adrenoc.lab.prove.examine import ExaminedSuite, Finding, SuiteBench, examine, run_reversed
+from adrenoc.lab.prove.search import (
+    QuirkSearch,
+    Say,
+    empty_report,
+    name_quirks,
+    that_compiles,
+    told_limits,
+)
 from adrenoc.lab.prove.suite import Suite, make_suite
 from adrenoc.target.device_report import DeviceReport, ReportedFinding, ReportedSuites
 from adrenoc.target.target import Target

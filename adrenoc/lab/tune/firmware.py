@@ -16,10 +16,9 @@ from pathlib import Path
 import adrenoc
 from adrenoc.firmware.mcu.boards import Board, TrialError
 from adrenoc.firmware.mcu.core import Core
-from adrenoc.firmware.mcu.make import plan_firmware
+from adrenoc.firmware.mcu.make import measured_of, plan_firmware
 from adrenoc.firmware.mcu.schedule import Choice, Measured
 from adrenoc.firmware.mcu.trials import Candidate, Task, expected_hash, tasks_of, trial_program
-from adrenoc.firmware.mcu.tuned import measured_of
 from adrenoc.ir.tuning_log import LogWriter, Status, Trial, read_log
 from adrenoc.lab.tune.progress import KernelProgress, TuneObserver, TuneProgress
 

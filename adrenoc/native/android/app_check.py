@@ -18,7 +18,7 @@ from adrenoc.base.errors import BundleError, LinkError
 from adrenoc.base.files.read import open_plain
 from adrenoc.base.files.temporary import TemporaryFolder
 from adrenoc.native.android.elf import ElfFacts, read_elf
-from adrenoc.native.android.java.sources import JNI_LIBRARY
+from adrenoc.native.android.java.classes import JNI_LIBRARY
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
 from adrenoc.native.android.ndk import MIN_API
 from adrenoc.native.android.package.packed import ABIS

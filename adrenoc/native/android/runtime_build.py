@@ -29,7 +29,7 @@ from adrenoc.base.host.proc import run_tool
 from adrenoc.base.reporter import Reporter, SilentReporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java.sources import (
+from adrenoc.native.android.java.classes import (
     FOLDER,
     JNI_LIBRARY,
     build_native_half,

@@ -8,6 +8,11 @@ operators.
 Before -> after:
     lv = R.nn.conv2d(x, w, strides=[2, 2])      node conv2d, attrs strides=[2, 2]
     lv1 = R.nn.relu(lv)                         node map, value max(lv[i, j, k, l], 0)
+
+Which operators stay whole: those of a family, but for the cases that its rule does not cover.
+
+A case that no rule covers is refused with a reason; it is then lowered to a plain loop nest like
+any other operator, which is slower and just as right.
 """
 
 from __future__ import annotations
@@ -24,14 +29,33 @@ from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.importers.relax.values import array_view
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.layout import default_layout
 from adrenoc.kernels.families.operators import OF_RELAX
+from adrenoc.kernels.families.shared.operator import Operator
 from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, wide_dtype
 from adrenoc.passes.analyse.region_nodes import region_nodes
 from adrenoc.passes.analyse.scalar_body import Block, NotScalarError, blocks_of
 from adrenoc.passes.read.expansions import expand_call
 from adrenoc.passes.read.fold_nests import FOLD_NESTS
 from adrenoc.passes.read.mirror_nest import is_mirror, mirror_nest
-from adrenoc.passes.read.whole_operators import refusal
+
+
+def refusal(node: Node, operator: Operator, tensors: Mapping[str, Tensor]) -> str | None:
+    """Return why a node must be a loop nest; None where it can stay whole."""
+    changed = operator.writes_into if operator.writes_into is not None else len(node.inputs)
+    for position, name in zip(
+        (*range(len(node.inputs)), changed), (*node.inputs, node.output), strict=True
+    ):
+        tensor = tensors[name]
+        if position in operator.whole_numbers:
+            continue
+        if not tensor.is_float:
+            return f"{name} is {tensor.dtype}, expected float"
+        packed = tensor.value is not None and position > 0  # as its reader wants it
+        if not packed and default_layout(tensor.shape) is None:
+            return f"{name} of shape {tensor.shape} has too many extents above one"
+    return operator.refuses(node, tensors)
+
 
 _HINT = "ADRENOC_DUMP_DIR=DIR adrenoc compile --stop-after simplify shows the operators"
 

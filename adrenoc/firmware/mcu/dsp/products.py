@@ -11,15 +11,15 @@ import numpy as np
 
 from adrenoc.base.refused import RefusedError
 from adrenoc.firmware.mcu.dsp.constants import Stored, pack_constants
-from adrenoc.firmware.mcu.dsp.packing import (
+from adrenoc.firmware.mcu.dsp.product_code import MOST_OFFSET, Block, block_code
+from adrenoc.firmware.mcu.dsp.rows import (
     byte_rows,
     interleaved_words,
     pad_words,
+    row_choices,
     wide_words,
     widened_pairs,
 )
-from adrenoc.firmware.mcu.dsp.product_code import MOST_OFFSET, Block, block_code
-from adrenoc.firmware.mcu.dsp.rows import row_choices
 from adrenoc.firmware.mcu.kernel import Array, Kernel
 from adrenoc.firmware.mcu.network import Network
 from adrenoc.firmware.mcu.operators import Convolution, Sum

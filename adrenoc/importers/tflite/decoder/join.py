@@ -21,9 +21,8 @@ from adrenoc.base.errors import OptionError, UnsupportedOperatorError
 from adrenoc.base.refused import RefusedError
 from adrenoc.base.text.spelling import list_first
 from adrenoc.importers.tflite.decoder.caches import DecoderCache, check_starts, find_caches
-from adrenoc.importers.tflite.decoder.find_attention import DecoderAttention, find_attention
+from adrenoc.importers.tflite.decoder.find_attention import DecoderAttention, Prober, find_attention
 from adrenoc.importers.tflite.decoder.own_ops import APPEND, ATTEND, PRODUCT
-from adrenoc.importers.tflite.decoder.probe import Prober
 from adrenoc.importers.tflite.decoder.roles import HINT, Call
 from adrenoc.importers.tflite.file import GraphInfo, Operator, TensorInfo, TFLiteFile
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from adrenoc.base.tvmapi import Expr, fconst, maximum, splat
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.attention.attention_sizes import AttentionSizes
 from adrenoc.kernels.families.attention.attention_tile import AttentionTile
-from adrenoc.kernels.families.attention.attention_walk import AttentionWalk
+from adrenoc.kernels.families.attention.attention_walk import AttentionSizes, AttentionWalk
 from adrenoc.kernels.team import ACCUMULATOR
 from adrenoc.kernels.walk import widen
 

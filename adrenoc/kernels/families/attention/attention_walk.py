@@ -9,12 +9,15 @@ flash attention).
 
 Arithmetic is in float whatever the preset: the kernel waits for texels, and a half image is read
 as float for nothing.  What a query, a key, a value is, and where a result goes, families say.
+
+How large one head of an attention is, as its kernels walk over it.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from adrenoc.base.tvmapi import (
     Expr,
@@ -33,12 +36,29 @@ from adrenoc.base.tvmapi import (
 )
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.attention.attention_sizes import AttentionSizes
 from adrenoc.kernels.families.attention.attention_tile import ROWS, AttentionTile
 from adrenoc.kernels.families.attention.key_parts import Share, merge_parts
 from adrenoc.kernels.families.attention.row_folds import Place, RowFolds
 from adrenoc.kernels.team import ACCUMULATOR, plus
 from adrenoc.kernels.walk import LEAST_FLOAT, combine_lanes, widen
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSizes:
+    """Of one head: rows, keys at most, channels of both, blocks of value channels; the batch."""
+
+    rows: int
+    keys: int
+    depth: int
+    value_blocks: int
+    n: int
+    h: int
+
+    @property
+    def depth_blocks(self) -> int:
+        """Blocks of four channels of a query."""
+        return -(-self.depth // LANES)
+
 
 Rows = list[Expr]
 """Four vectors of float: of each row, four keys."""

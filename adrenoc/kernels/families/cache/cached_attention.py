@@ -30,9 +30,8 @@ from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.epilogue import Epilogue
-from adrenoc.kernels.families.attention.attention_sizes import AttentionSizes
 from adrenoc.kernels.families.attention.attention_tile import AttentionTile
-from adrenoc.kernels.families.attention.attention_walk import AttentionWalk
+from adrenoc.kernels.families.attention.attention_walk import AttentionSizes, AttentionWalk
 from adrenoc.kernels.families.cache.append_rows import place_row
 from adrenoc.kernels.families.cache.head_norm import HeadNorm, norm_head
 from adrenoc.kernels.families.cache.quanta import Quanta, load_quanta, open_texel

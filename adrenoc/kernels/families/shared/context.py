@@ -25,8 +25,7 @@ from adrenoc.kernels.epilogue import Epilogue
 from adrenoc.kernels.families.shared.byte_costs import ByteCosts
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.rounding import round_constant
-from adrenoc.kernels.families.shared.schedule import Schedules, T
-from adrenoc.kernels.families.shared.signature import signature
+from adrenoc.kernels.families.shared.schedule import Schedules, T, signature
 from adrenoc.kernels.placed import PlacedAccess
 from adrenoc.kernels.spread import Piece, SpreadAccess
 from adrenoc.kernels.weights import pack_blocked

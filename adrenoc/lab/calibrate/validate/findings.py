@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from adrenoc.ir.tuning_log import Actions
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.refit.blame import blame
-from adrenoc.lab.tune.refit.fit import constants_to_fit, that_matter
+from adrenoc.lab.tune.refit.fit import Quality, constants_to_fit, quality_of, that_matter
 from adrenoc.lab.tune.refit.kernels import FittedKernel
-from adrenoc.lab.tune.refit.quality import Quality, quality_of
 from adrenoc.target.cost.cost import Cost
 
 US_A_MS = 1e3

@@ -20,8 +20,14 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.lab.calibrate.target_file import base_of
 from adrenoc.lab.calibrate.validate.confirm import Confirmed
 from adrenoc.lab.calibrate.validate.findings import JoinFinding
-from adrenoc.lab.calibrate.validate.forms import JOINS, digests_of, forms_of, plan_of, replace_joins
-from adrenoc.lab.calibrate.validate.session import Validation
+from adrenoc.lab.calibrate.validate.session import (
+    JOINS,
+    Validation,
+    digests_of,
+    forms_of,
+    plan_of,
+    replace_joins,
+)
 from adrenoc.lab.calibrate.validate.table import LayerRow
 from adrenoc.lab.tune.refit.fit import (
     Fitted,

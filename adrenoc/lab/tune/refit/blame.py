@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from adrenoc.lab.tune.refit.fit import Key, loss_of, value_of
+from adrenoc.lab.tune.refit.fit import Key, loss_of, quality_of, value_of
 from adrenoc.lab.tune.refit.kernels import FittedKernel, replace_values
-from adrenoc.lab.tune.refit.quality import quality_of
 from adrenoc.target.cost.cost import Cost
 
 FACTORS = (1 / 8, 1 / 4, 1 / 2, 2.0, 4.0, 8.0)

@@ -26,8 +26,7 @@ from adrenoc.bundle.bundle import Bundle
 from adrenoc.bundle.for_apps import write_app_tar
 from adrenoc.bundle.tar import SUFFIX
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.java.classes import compile_classes
-from adrenoc.native.android.java.sources import JNI_LIBRARY
+from adrenoc.native.android.java.classes import JNI_LIBRARY, compile_classes
 from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.ndk import MIN_API
 from adrenoc.native.android.package.packed import ABIS, Packed, abi_of
