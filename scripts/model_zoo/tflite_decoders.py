@@ -100,7 +100,7 @@ class _Writer:
         rows, mine = np.arange(s.rows)[None], np.arange(s.rows)[:, None]
         seen = (rows <= mine) & ((rows > mine - s.window) if s.window else True)
         table = graph.constant(np.where(seen, 0, _HIDDEN).astype(np.float32))
-        found = graph.op(
+        found = graph.emit(
             "GATHER", [table, position], (length, s.rows), options="GatherOptions", axis=0
         )
         return graph.reshape(found, 1, 1, length, s.rows)
@@ -108,7 +108,7 @@ class _Writer:
     def _angles(self, graph: GraphWriter, position: int, length: int) -> tuple[int, int]:
         half = self.shape.head // 2
         steps = (10000.0 ** (-np.arange(half) / half)).astype(np.float32)
-        real = graph.op("CAST", [position], (length,), options="CastOptions")
+        real = graph.emit("CAST", [position], (length,), options="CastOptions")
         whole = graph.reshape(real, 1, length, 1, 1)
         turned = graph.by_element("MUL", whole, graph.constant(steps.reshape(1, 1, 1, half)))
         return graph.by_element("COS", turned), graph.by_element("SIN", turned)
@@ -116,7 +116,7 @@ class _Writer:
     def _embed(self, graph: GraphWriter, tokens: int, length: int) -> int:
         s = self.shape
         table = self._weight(graph, "table", s.vocabulary, s.width, 1.0)
-        found = graph.op(
+        found = graph.emit(
             "EMBEDDING_LOOKUP", [graph.reshape(tokens, length), table], (length, s.width)
         )
         return graph.reshape(found, 1, length, s.width)
@@ -156,7 +156,7 @@ class _Writer:
         shape = (*graph.shapes[x][:-1], self.shape.head // 2)
         cos, sin = angles
         low, high = (
-            graph.op(
+            graph.emit(
                 "SLICE",
                 [x, *(graph.constant(np.array(v, np.int32)) for v in ([0, 0, 0, at], shape))],
                 shape,
@@ -170,12 +170,12 @@ class _Writer:
             )
             for kind, one, other in (("SUB", low, high), ("ADD", high, low))
         ]
-        return graph.op(
+        return graph.emit(
             "CONCATENATION", parts, graph.shapes[x], options="ConcatenationOptions", axis=3
         )
 
     def _update(self, graph: GraphWriter, cache: int, new: int, axis: int, position: int) -> int:
-        first = graph.op(
+        first = graph.emit(
             "SLICE",
             [position, *(graph.constant(np.array([n], np.int32)) for n in (0, 1))],
             (1,),
@@ -184,8 +184,8 @@ class _Writer:
         )
         zeros = [graph.constant(np.zeros(n, np.int32)) for n in (axis, 3 - axis) if n]
         order = [zeros[0], first, *zeros[1:]]
-        starts = graph.op("CONCATENATION", order, (4,), "int32", "ConcatenationOptions", axis=0)
-        return graph.op("DYNAMIC_UPDATE_SLICE", [cache, new, starts], graph.shapes[cache])
+        starts = graph.emit("CONCATENATION", order, (4,), "int32", "ConcatenationOptions", axis=0)
+        return graph.emit("DYNAMIC_UPDATE_SLICE", [cache, new, starts], graph.shapes[cache])
 
     def _mix(self, graph: GraphWriter, q: int, keys: int, values: int, mask: int) -> int:
         """Products a head, of keys and values that are repeated for the heads that share them."""
@@ -198,7 +198,7 @@ class _Writer:
             apart = graph.reshape(graph.transpose(cache, 0, 2, 1, 3), s.kept, 1, s.rows, s.head)
             shape = (s.kept, group, s.rows, s.head)
             form = graph.constant(np.array(shape, np.int32))
-            wide = graph.op("BROADCAST_TO", [apart, form], shape)
+            wide = graph.emit("BROADCAST_TO", [apart, form], shape)
             return graph.reshape(wide, 1, s.heads, s.rows, s.head)
 
         k = graph.by_element("MUL", repeat(keys), scale)
@@ -217,7 +217,7 @@ class _Writer:
             graph.transpose(graph.by_element("MUL", q, scale), 0, 2, 1, 3),
             *(1, s.kept, group * length, s.head),
         )
-        wide = graph.op(
+        wide = graph.emit(
             "CONCATENATION",
             [mask] * group,
             (1, 1, group * length, s.rows),
@@ -238,7 +238,7 @@ class _Writer:
             scores = graph.by_element("TANH", graph.by_element("MUL", scores, back))
             scores = graph.by_element("MUL", scores, cap)
         masked = graph.by_element("ADD", scores, mask)
-        return graph.op(
+        return graph.emit(
             "SOFTMAX", [masked], graph.shapes[masked], options="SoftmaxOptions", beta=1.0
         )
 
@@ -252,7 +252,7 @@ class _Writer:
         shape = graph.shapes[x]
         if not self.shape.composite:
             return _write_norm(graph, x)
-        return graph.op(
+        return graph.emit(
             "STABLEHLO_COMPOSITE",
             [x],
             shape,
@@ -280,7 +280,7 @@ class _Writer:
     def _linear(self, graph: GraphWriter, x: int, name: str, units: int) -> int:
         depth = graph.shapes[x][-1]
         weight = self._weight(graph, name, units, depth, 1.4 * depth**-0.5)
-        return graph.op(
+        return graph.emit(
             "FULLY_CONNECTED",
             [x, weight, -1],
             (*graph.shapes[x][:-1], units),
@@ -304,7 +304,7 @@ def _write_norm(graph: GraphWriter, x: int) -> int:
     shape = graph.shapes[x]
     axis = graph.constant(np.array([2], np.int32))
     square = graph.by_element("MUL", x, x)
-    mean = graph.op(
+    mean = graph.emit(
         "MEAN", [square, axis], (*shape[:2], 1), options="ReducerOptions", keepDims=True
     )
     small = graph.constant(np.array([1e-6], np.float32))

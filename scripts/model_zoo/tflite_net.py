@@ -157,4 +157,4 @@ class TFLiteNet:
     ) -> int:
         name = f"{kind}_{len(self.shapes)}"
         known = _KINDS.get(kind, kind)
-        return self._graph.op(known, inputs, shape, options=options, called=name, **values)
+        return self._graph.emit(known, inputs, shape, options=options, called=name, **values)

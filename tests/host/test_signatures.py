@@ -21,7 +21,7 @@ from adrenoc.bundle.editions import name_parts
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import cli, main
 from tests.tflite.build import ModelBuilder, T
-from tests.tflite.signature_models import map_name, write_shared
+from tests.tflite.signature_models import write_shared
 
 
 def write_scales(path: Path, scales: dict[str, float], shape: Sequence[int] = (2, 3)) -> Path:
@@ -32,21 +32,13 @@ def write_scales(path: Path, scales: dict[str, float], shape: Sequence[int] = (2
         graph = builder.graph(name)
         given = graph.add(T(data=np.ones([max(d, 1) for d in shape], np.float32)), f"{name}_x:0")
         factor = graph.add(T(is_constant=True, data=np.array([scale], np.float32)))
-        graph.outputs = graph.op("MUL", [given, factor], [T(shape=tuple(shape))], "MulOptions")
-    model = schema.ModelT.InitFromPackedBuf(builder.write(), 0)
-    model.signatureDefs = []
-    for number, (name, graph) in enumerate(zip(scales, model.subgraphs, strict=True)):
-        for tensor in (graph.tensors[graph.inputs[0]], graph.tensors[graph.outputs[0]]):
-            tensor.shapeSignature = list(shape)
-            tensor.shape = [max(d, 1) for d in shape]
-        graph.tensors[graph.outputs[0]].name = b"y"
-        made = schema.SignatureDefT()
-        made.signatureKey, made.subgraphIndex = name.encode(), number
-        made.inputs, made.outputs = map_name("x", graph.inputs[0]), map_name("y", graph.outputs[0])
-        model.signatureDefs.append(made)
-    writer = flatbuffers.Builder(1024)
-    writer.Finish(model.Pack(writer), b"TFL3")
-    path.write_bytes(bytes(writer.Output()))
+        (result,) = graph.op("MUL", [given, factor], [T(shape=tuple(shape))], "MulOptions")
+        for index in (given, result):
+            graph.tensors[index].shapeSignature = list(shape)
+            graph.tensors[index].shape = [max(d, 1) for d in shape]
+        graph.tensors[result].name = b"y"
+        builder.sign(graph, {"x": given}, {"y": result})
+    path.write_bytes(builder.write())
     return path
 
 

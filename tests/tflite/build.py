@@ -127,6 +127,8 @@ class ModelBuilder:
     def __init__(self) -> None:
         self._buffers = [schema.BufferT()]
         self._codes: list[tuple[str, bool]] = []
+        self._stored: dict[tuple[int, str], tuple[np.ndarray, int]] = {}
+        self._signatures: list[Any] = []
         self.graphs: list[GraphBuilder] = []
 
     def graph(self, name: str = "main") -> GraphBuilder:
@@ -134,8 +136,22 @@ class ModelBuilder:
         self.graphs.append(GraphBuilder(model=self, name=name))
         return self.graphs[-1]
 
+    def sign(
+        self, graph: GraphBuilder, inputs: Mapping[str, int], outputs: Mapping[str, int]
+    ) -> None:
+        """Let callers call a graph by its name, and tensors by these."""
+        made = schema.SignatureDefT()
+        made.signatureKey, made.subgraphIndex = graph.name, self.graphs.index(graph)
+        made.inputs, made.outputs = _maps(inputs), _maps(outputs)
+        self._signatures.append(made)
+        graph.inputs, graph.outputs = list(inputs.values()), list(outputs.values())
+
     def buffer(self, tensor: T) -> int:
-        """Store the data of a constant."""
+        """Store the data of a constant; the same array is stored once."""
+        assert tensor.data is not None
+        known = self._stored.get((id(tensor.data), tensor.dtype))
+        if known is not None:
+            return known[1]
         made = schema.BufferT()
         data = np.ascontiguousarray(tensor.data)
         raw = data.tobytes()
@@ -144,6 +160,7 @@ class ModelBuilder:
             raw = (flat[0::2] | flat[1::2] << 4).astype(np.uint8).tobytes()
         made.data = np.frombuffer(raw, np.uint8)
         self._buffers.append(made)
+        self._stored[id(tensor.data), tensor.dtype] = tensor.data, len(self._buffers) - 1
         return len(self._buffers) - 1
 
     def code(self, kind: str, custom: bool) -> int:
@@ -153,12 +170,13 @@ class ModelBuilder:
         return self._codes.index((kind, custom))
 
     def write(self, versions: Mapping[str, int] | None = None) -> bytes:
-        """The file; `versions` are those of custom operators."""
+        """The file; `versions` are those of operators that are not of the first."""
         model = schema.ModelT()
         model.version = 3
         model.buffers = self._buffers
         model.operatorCodes = [_code(*code, **(versions or {})) for code in self._codes]
         model.subgraphs = [_graph(g) for g in self.graphs]
+        model.signatureDefs = self._signatures or None
         writer = flatbuffers.Builder(1024)
         writer.Finish(model.Pack(writer), b"TFL3")
         return bytes(writer.Output())
@@ -217,8 +235,17 @@ def _code(kind: str, custom: bool, **versions: int) -> Any:
     made.builtinCode = number
     made.deprecatedBuiltinCode = min(number, 127)
     made.customCode = kind.encode() if custom else None
-    made.version = versions.get(kind, 1) if custom else VERSIONS.get(kind, 1)
+    made.version = versions.get(kind, 1 if custom else VERSIONS.get(kind, 1))
     return made
+
+
+def _maps(names: Mapping[str, int]) -> list[Any]:
+    found = []
+    for name, index in names.items():
+        made = schema.TensorMapT()
+        made.name, made.tensorIndex = name.encode(), index
+        found.append(made)
+    return found
 
 
 def _graph(graph: GraphBuilder) -> Any:
