@@ -97,13 +97,7 @@ class QNet:
             *(self._const(0.1), self._zero(self.zero)),
         ]
         return self._next(
-            "QGemm",
-            inputs,
-            (shape[0], columns),
-            0.1,
-            self.zero,
-            domain="com.microsoft",
-            transB=1,
+            "QGemm", inputs, (shape[0], columns), 0.1, self.zero, domain="com.microsoft", transB=1
         )
 
     def node(self, op: str, shape: tuple[int, ...], *inputs: str, **attrs: Any) -> str:

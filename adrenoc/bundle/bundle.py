@@ -32,21 +32,10 @@ from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.deflated import inflate_files
 from adrenoc.bundle.launches import LaunchInfo, launches_from_json
-from adrenoc.bundle.manifest import (
-    FileEntry,
-    KernelInfo,
-    Manifest,
-    ParamSpec,
-)
+from adrenoc.bundle.manifest import FileEntry, KernelInfo, Manifest, ParamSpec
 from adrenoc.bundle.moves import MOVES, Move, read_moves
 from adrenoc.bundle.params import read_params, walk_params
-from adrenoc.bundle.tar import (
-    MANIFEST,
-    REBUILD_HINT,
-    check_paths,
-    guess_suffix,
-    unpack_tar,
-)
+from adrenoc.bundle.tar import MANIFEST, REBUILD_HINT, check_paths, guess_suffix, unpack_tar
 
 if TYPE_CHECKING:
     import numpy as np

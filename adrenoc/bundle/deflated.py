@@ -82,10 +82,7 @@ def _inflate(content: bytes, entry: FileEntry, shown: Path) -> bytes:
     else:
         why = f"{len(content)} bytes do not hold {entry.inflated_bytes}, and no more"
     if not unpacker.eof or len(found) != entry.inflated_bytes or unpacker.unused_data:
-        raise BundleError(
-            f"{shown}: {entry.path} cannot be inflated: {why}",
-            hint=REBUILD_HINT,
-        )
+        raise BundleError(f"{shown}: {entry.path} cannot be inflated: {why}", hint=REBUILD_HINT)
     return found
 
 

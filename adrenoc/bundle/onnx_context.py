@@ -64,20 +64,12 @@ def _model(path: Path) -> ModelProto:
         onnx_model_filename=manifest.model.file,
         notes=f"{manifest.target.name}, {manifest.options.preset}",
     )
-    graph = helper.make_graph(
-        [node],
-        manifest.name,
-        inputs,
-        outputs,
-    )
+    graph = helper.make_graph([node], manifest.name, inputs, outputs)
     return helper.make_model(
         graph,
         producer_name="adrenoc",
         ir_version=_IR_VERSION,
-        opset_imports=[
-            helper.make_opsetid("", _OPSET),
-            helper.make_opsetid("com.microsoft", 1),
-        ],
+        opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)],
     )
 
 

@@ -99,9 +99,7 @@ def fill_bundle(
 def file_entry(root: Path, path: Path) -> FileEntry:
     """Return what the manifest of the bundle in `root` says of the file at `path`."""
     return FileEntry(
-        path=path.relative_to(root).as_posix(),
-        bytes=path.stat().st_size,
-        sha256=sha256_file(path),
+        path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=sha256_file(path)
     )
 
 

@@ -68,10 +68,7 @@ def build_command(given: _Given) -> int:
     def work(reporter: Reporter) -> BuildResult:
         with open_workers() as run:
             return build_project(
-                read,
-                options,
-                run=run,
-                progress=lambda name, said: _report(reporter, name, said),
+                read, options, run=run, progress=lambda name, said: _report(reporter, name, said)
             )
 
     with nullcontext(SilentReporter()) if quiet else console.ConsoleReporter() as reporter:

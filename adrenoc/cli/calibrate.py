@@ -68,7 +68,7 @@ class _Asked:
     )
     preset: str | None = preset_option()
     named: Path | None = output_option(
-        "The target file, for --device FILE.  [default: device.toml]",
+        "The target file, for --device FILE.  [default: device.toml]"
     )
     page: Path | None = html_option("The report with its drawings")
     resume_file: Path | None = resume_option()
@@ -224,9 +224,7 @@ def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress
         place=address, cl_device=asked.cl_device, budget_s=asked.budget_s, limit_s=asked.limit_s
     )
     fitted = fit_validation(
-        validation,
-        wanted_rows(asked.only),
-        lambda cost: confirm_choices(reach, validation, cost),
+        validation, wanted_rows(asked.only), lambda cost: confirm_choices(reach, validation, cost)
     )
     _write_target(asked.output, fitted_toml(validation, fitted))
     return fitted

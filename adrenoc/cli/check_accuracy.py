@@ -25,11 +25,7 @@ from adrenoc.cli.records import give_options, option
 if TYPE_CHECKING:
     from adrenoc.base.reporter import Reporter
     from adrenoc.check.accuracy.passage import Wording
-    from adrenoc.check.accuracy.result import (
-        AccuracyReport,
-        LayerAccuracy,
-        PresetAccuracy,
-    )
+    from adrenoc.check.accuracy.result import AccuracyReport, LayerAccuracy, PresetAccuracy
     from adrenoc.target.target import Target
 
 _WORST_LAYERS = 8

@@ -23,12 +23,7 @@ from adrenoc.cli.options import (
     shape_option,
 )
 from adrenoc.cli.records import give_options, option
-from adrenoc.cli.signatures import (
-    choose_signatures,
-    name_inputs,
-    refuse_with_several,
-    select_for,
-)
+from adrenoc.cli.signatures import choose_signatures, name_inputs, refuse_with_several, select_for
 from adrenoc.target.system import SYSTEMS
 
 if TYPE_CHECKING:

@@ -120,9 +120,7 @@ class ConsoleReporter:
         note = note if room >= _LEAST_NOTE else ""
         line.add_column(overflow="ellipsis", no_wrap=True, max_width=max(1, room))
         line.add_row(
-            Text.assemble((sign, "green"), show(name)),
-            show(ms(time_ms), "cyan"),
-            show(note, "dim"),
+            Text.assemble((sign, "green"), show(name)), show(ms(time_ms), "cyan"), show(note, "dim")
         )
         self._console.print(line)
 

@@ -145,8 +145,7 @@ def _show(diff: BundleDiff) -> None:
             console.print_title(f"shapes {shape.shapes}")
         _show_shape(shape)
     _print_some(
-        ("setting", "before", "after"),
-        [(c.subject, c.before, c.after) for c in diff.settings],
+        ("setting", "before", "after"), [(c.subject, c.before, c.after) for c in diff.settings]
     )
     console.blank()
 

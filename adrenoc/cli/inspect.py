@@ -129,11 +129,7 @@ def _show(bundle: Bundle) -> None:
     )
     show_regions(manifest.regions)
     console.blank()
-    console.print_table(
-        ("file", "size", "SHA-256"),
-        _files(manifest.files),
-        right=("size",),
-    )
+    console.print_table(("file", "size", "SHA-256"), _files(manifest.files), right=("size",))
 
 
 def _show_parts(bundle: Bundle) -> None:

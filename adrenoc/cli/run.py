@@ -301,12 +301,7 @@ def _run(
                 )
             else:
                 result = run_remote(
-                    bundle,
-                    address,
-                    inputs=inputs,
-                    options=options,
-                    progress=progress,
-                    steps=steps,
+                    bundle, address, inputs=inputs, options=options, progress=progress, steps=steps
                 )
     except AdrenocError as error:
         if progress.first_ms is not None:

@@ -29,9 +29,7 @@ class Served:
         help="The port; 0 takes any free one.",
     )
     key: str = option(
-        "--key",
-        default="",
-        help="What peers have to know; with --tracker the kind of device.",
+        "--key", default="", help="What peers have to know; with --tracker the kind of device."
     )
     tracker: str | None = option(
         "--tracker",

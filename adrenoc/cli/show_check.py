@@ -14,13 +14,7 @@ from adrenoc.cli.show_regions import show_regions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from adrenoc.check.verdict import (
-        DecoderVerdict,
-        MemoryVerdict,
-        NodeVerdict,
-        Totals,
-        Verdict,
-    )
+    from adrenoc.check.verdict import DecoderVerdict, MemoryVerdict, NodeVerdict, Totals, Verdict
 
 _TOP = 10
 

@@ -123,8 +123,7 @@ def check_limits(row: Row, tensors: Sequence[Any], *, batched: bool = True) -> N
         shape = shape_of(tensor)
         require(1 <= len(shape) <= row.max_rank, f"rank {len(shape)}, expected 1 to {row.max_rank}")
         require(
-            max(shape) <= row.max_extent,
-            f"extent {max(shape)}, expected at most {row.max_extent}",
+            max(shape) <= row.max_extent, f"extent {max(shape)}, expected at most {row.max_extent}"
         )
         is_data = batched and constant_value(tensor) is None
         require(
@@ -142,9 +141,7 @@ def make_found(
 ) -> Found:
     """One operator that stands for `bindings`."""
     return Found(
-        row=row,
-        bindings=tuple(bindings),
-        operators=(operator(row, bindings, name, inputs, attrs),),
+        row=row, bindings=tuple(bindings), operators=(operator(row, bindings, name, inputs, attrs),)
     )
 
 

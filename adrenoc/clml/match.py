@@ -144,9 +144,7 @@ def _append_bias(bindings: Bindings, start: Binding, product: Found) -> Found:
         product.row, [added], "openclml.relax.add", (Operand(name=name), whole)
     )
     return Found(
-        row=product.row,
-        bindings=(*product.bindings, added),
-        operators=(*product.operators, plus),
+        row=product.row, bindings=(*product.bindings, added), operators=(*product.operators, plus)
     )
 
 

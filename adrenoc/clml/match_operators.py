@@ -64,8 +64,7 @@ def match_conv2d(table: Table, bindings: Bindings, start: Binding) -> Found:
         weights = np.ascontiguousarray(weights.transpose(1, 0, 2, 3))
         attrs["kernel_layout"] = "IOHW"
         require(
-            max(attrs["dilation"]) == 1,
-            f"depthwise with dilation {attrs['dilation']}, expected 1",
+            max(attrs["dilation"]) == 1, f"depthwise with dilation {attrs['dilation']}, expected 1"
         )
     check_limits(row, [call.args[0], call.args[1], start.var])
     tail = conv_tail(table, bindings, start)
@@ -100,8 +99,7 @@ def match_conv2d_transpose(table: Table, bindings: Bindings, start: Binding) -> 
     require(attrs["data_layout"] == "NCHW", f"layout {attrs['data_layout']}, expected NCHW")
     require(attrs["groups"] == 1, f"{attrs['groups']} groups, expected 1")
     require(
-        not any(attrs["output_padding"]),
-        f"output padding {attrs['output_padding']}, expected none",
+        not any(attrs["output_padding"]), f"output padding {attrs['output_padding']}, expected none"
     )
     weights = _weights(call)
     layout = attrs["kernel_layout"]
@@ -298,14 +296,7 @@ def _scale_shift(table: Table, bindings: Bindings, start: Binding) -> Found | No
             offset = second[1]
     row = table["scale_shift"]
     check_limits(row, [source, start.var])
-    attrs = {
-        "axis": 1,
-        "epsilon": 0.0,
-        "momentum": 0.1,
-        "center": 1,
-        "scale": 1,
-        "training": 0,
-    }
+    attrs = {"axis": 1, "epsilon": 0.0, "momentum": 0.1, "center": 1, "scale": 1, "training": 0}
     vectors = [constant(v) for v in (factor, offset, zeros.copy(), ones.copy())]
     return make_found(row, chain, "openclml.nn.batch_norm", [operand(source), *vectors], attrs)
 

@@ -177,11 +177,7 @@ class _Cutter:
             result[symbol] = function.with_attr("global_symbol", symbol)
         return result
 
-    def _main(
-        self,
-        by_last: dict[relax.Var, Region],
-        members: set[relax.Var],
-    ) -> relax.Function:
+    def _main(self, by_last: dict[relax.Var, Region], members: set[relax.Var]) -> relax.Function:
         """Return the main function: a region is called where its last operator stood.
 
         What reads a region's earlier results may stand before that place, so the rest is sorted

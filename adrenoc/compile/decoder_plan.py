@@ -145,10 +145,7 @@ def _choose_rows(form: DecoderForm, context: int | None) -> tuple[int, str]:
         return USUAL_ROWS, why
     if form.context <= MOST_ROWS:
         return form.context, f"{form.source} says so"
-    return (
-        MOST_ROWS,
-        f"{form.source} says {form.context}, which --context N has to ask for",
-    )
+    return (MOST_ROWS, f"{form.source} says {form.context}, which --context N has to ask for")
 
 
 def _choose_fixed_rows(rows: int, context: int | None) -> tuple[int, str]:

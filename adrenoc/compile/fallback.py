@@ -82,10 +82,7 @@ def plan_fallback(model: Path, format_: str) -> Fallback:
 
 
 def _check_alike(
-    model: Path,
-    firmware: Firmware,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
+    model: Path, firmware: Firmware, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> None:
     borders = firmware.borders
     specs = (*firmware.inputs, *firmware.outputs)

@@ -356,10 +356,7 @@ class _Writer:
         started = time.perf_counter()
         with section("link", "file"):
             library = link_library(
-                compiled.library,
-                root / LIBRARY,
-                triple=self.target.llvm_triple,
-                linker=self.linker,
+                compiled.library, root / LIBRARY, triple=self.target.llvm_triple, linker=self.linker
             )
         self.reporter.part("link", _ms_since(started), f"{library.machine}, {self.linker.version}")
         if self.fallback is not None:
@@ -383,9 +380,7 @@ class _Writer:
                 digest=self.target.digest(),
             ),
             "options": OptionsInfo(
-                preset=options.preset,
-                values=values_of(options),
-                digest=options.digest(),
+                preset=options.preset, values=values_of(options), digest=options.digest()
             ),
             "recurrent": tuple(past for past, _ in options.recurrent),
             "slack": options.slack,

@@ -267,8 +267,7 @@ def _client(timeout_s: float) -> tuple[Any, Any]:
         import adbutils
     except ImportError as error:
         raise DependencyError(
-            "the package adbutils, which speaks to adb, is missing",
-            hint=pip_install("adb"),
+            "the package adbutils, which speaks to adb, is missing", hint=pip_install("adb")
         ) from error
     address = _address()
     if address.host not in _OURS and not _answers(address):

@@ -131,10 +131,7 @@ _DEVICE = _keys(
             dict.fromkeys(_LIMITS, _is_count), {"max_work_item_sizes": _row(*(_is_count,) * 3)}
         ),
     },
-    {
-        **dict.fromkeys(("vendor", "version", "type"), _is_text),
-        "extensions": _items(_is_text),
-    },
+    {**dict.fromkeys(("vendor", "version", "type"), _is_text), "extensions": _items(_is_text)},
 )
 _REGION = {
     **dict.fromkeys(("symbol", "reason", "library", "versions", "tuning"), _is_text),

@@ -54,11 +54,7 @@ def _to_json(
 ) -> str:
     """Write JSON with letters as they are: Jinja's own filter is for pages of HTML."""
     return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 

@@ -136,10 +136,7 @@ class Greetings:
         connection.setblocking(False)
         name = f"{address[0]}:{address[1]}"
         self._waiting[connection.fileno()] = _Greeting(
-            connection=connection,
-            host=address[0],
-            name=name,
-            end=time.monotonic() + self._limit_s,
+            connection=connection, host=address[0], name=name, end=time.monotonic() + self._limit_s
         )
 
     def _hear(

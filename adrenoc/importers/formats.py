@@ -191,8 +191,7 @@ def find_model_files(path: Path) -> ModelFiles:
     head = _read_head(path)
     if not head:
         raise ModelFormatError(
-            f"{path} is empty (0 bytes); expected an ONNX or a TFLite model",
-            hint=EXPORT_AGAIN,
+            f"{path} is empty (0 bytes); expected an ONNX or a TFLite model", hint=EXPORT_AGAIN
         )
     if is_container(head, path):
         return _find_in_container(path)

@@ -54,9 +54,7 @@ _SAME = frozenset(
 _INDEXED: dict[str, int] = {"gather_elements": 1, "scatter_elements": 1, "take": 1}
 """Operators that look up along one axis, and which operand holds the places."""
 
-_COMPARE = frozenset(
-    {"equal", "greater", "greater_equal", "less", "less_equal", "not_equal"},
-)
+_COMPARE = frozenset({"equal", "greater", "greater_equal", "less", "less_equal", "not_equal"})
 
 
 def find_bounds(module: Any, inputs: Iterable[TensorSpec]) -> tuple[TensorSpec, ...]:

@@ -21,12 +21,7 @@ from adrenoc.importers.signature import Extent
 from adrenoc.importers.states import is_state_name
 
 _USUAL_TOKENS = 128
-_USUAL = (
-    (128, (224, 224)),
-    (512, (640, 640)),
-    (1024, (48, 320)),
-    (16000, (32, 320)),
-)
+_USUAL = ((128, (224, 224)), (512, (640, 640)), (1024, (48, 320)), (16000, (32, 320)))
 """Extents that are tried of what is neither an image nor a text (steps, frames, samples), each with
 a height and a width of images: of objects, of scenes, of lines of text."""
 _CHANNELS = (1, 3, 4)

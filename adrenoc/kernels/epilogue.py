@@ -84,11 +84,7 @@ class Epilogue:
     """Applies a node's body to four channels of its result and stores them."""
 
     def __init__(
-        self,
-        builder: KernelBuilder,
-        body: Body | None,
-        accesses: Mapping[str, Access],
-        out: Access,
+        self, builder: KernelBuilder, body: Body | None, accesses: Mapping[str, Access], out: Access
     ) -> None:
         self._builder, self._out = builder, out
         self._plain = body is None

@@ -78,10 +78,7 @@ class Evaluator:
     """
 
     def __init__(
-        self,
-        statements: Statements,
-        body: Body,
-        reads: Mapping[Any, Access | Texel],
+        self, statements: Statements, body: Body, reads: Mapping[Any, Access | Texel]
     ) -> None:
         self._statements = statements
         self._body = body

@@ -113,12 +113,7 @@ def visits(region: Region, team: Team) -> int:
 
 
 def _loops(
-    builder: KernelBuilder,
-    start: Position,
-    counts: Counts,
-    lanes: int,
-    visit: Visit,
-    runs: OneRun,
+    builder: KernelBuilder, start: Position, counts: Counts, lanes: int, visit: Visit, runs: OneRun
 ) -> None:
     def bind(axis: int, step: Expr) -> Expr:
         first = start[axis]

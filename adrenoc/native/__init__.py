@@ -30,13 +30,7 @@ __all__ = ["build", "load", "use_software_device"]
 
 # What the CPU driver needs before it can be opened: the packages install these into the
 # environment's lib folder, where the dynamic loader does not look.
-_SOFTWARE_LIBRARIES = (
-    "libintlc.so.5",
-    "libirng.so",
-    "libimf.so",
-    "libsvml.so",
-    "libtbb.so.12",
-)
+_SOFTWARE_LIBRARIES = ("libintlc.so.5", "libirng.so", "libimf.so", "libsvml.so", "libtbb.so.12")
 
 # Held for the life of the process: TVM keeps pointers into the library.
 _loaded: list[ctypes.CDLL] = []

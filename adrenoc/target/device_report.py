@@ -137,10 +137,7 @@ def apply_report(target: Target, report: DeviceReport, path: Path) -> Target:
     text = "\n".join((_base_text(target), *_quirk_lines(report.quirks))) + "\n"
     stem = re.sub(r"[^A-Za-z0-9]+", "_", target.name.removesuffix(".toml")).strip("_")
     file = OwnFile(
-        path=path,
-        name=f"{stem}_as_reported.toml",
-        text=text,
-        device=f"{target.option}+{path}",
+        path=path, name=f"{stem}_as_reported.toml", text=text, device=f"{target.option}+{path}"
     )
     return load_own_target(file, host=target.host)
 

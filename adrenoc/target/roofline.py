@@ -105,13 +105,7 @@ class Roofline:
         )
 
 
-_USED = (
-    "fp32_fma_lanes",
-    "fp16_rate",
-    "clock_mhz",
-    "texels_per_clock",
-    "dram_gb_per_s",
-)
+_USED = ("fp32_fma_lanes", "fp16_rate", "clock_mhz", "texels_per_clock", "dram_gb_per_s")
 
 
 def _product(*factors: float | None) -> float | None:

@@ -128,13 +128,7 @@ def compile_for(
 
 
 def kernel_rows(
-    state: Any,
-    gpu: str,
-    estimator: Any,
-    folder: Path,
-    *,
-    families: str = "",
-    stored: int = 0,
+    state: Any, gpu: str, estimator: Any, folder: Path, *, families: str = "", stored: int = 0
 ) -> Iterator[KernelRow]:
     """The figures of each kernel of a compiled model whose family matches; `folder` is scratch.
 

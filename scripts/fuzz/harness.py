@@ -119,12 +119,7 @@ def place(error: BaseException | None) -> str:
 
 
 def run(
-    numbers: range,
-    case: Case,
-    folder: Path,
-    *,
-    compiles: bool = False,
-    judges: Judge | None = None,
+    numbers: range, case: Case, folder: Path, *, compiles: bool = False, judges: Judge | None = None
 ) -> Iterator[tuple[int, Outcome]]:
     """Judge all cases, by `judges` where it is given: a function that a worker can import."""
     judges = judges or partial(judge, compiles=compiles)

@@ -18,12 +18,7 @@ from scripts.reference import commands, interfaces, operators, tables
 @cache
 def pages() -> dict[str, str]:
     """Return every generated page: its path below docs/ -> its Markdown."""
-    made = {
-        **commands.pages(),
-        **tables.pages(ROOT),
-        **operators.pages(),
-        **interfaces.pages(ROOT),
-    }
+    made = {**commands.pages(), **tables.pages(ROOT), **operators.pages(), **interfaces.pages(ROOT)}
     return {f"reference/{path}": text for path, text in made.items()}
 
 

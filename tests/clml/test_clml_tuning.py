@@ -103,11 +103,7 @@ def test_cache_folder(
 
 @pytest.mark.parametrize("call", ["clTuneMLOpQCOM", "clSaveMLTuningCacheQCOM"])
 def test_a_failing_tuning_run_keeps_nothing(
-    region: Loaded,
-    emulate: Emulate,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    call: str,
+    region: Loaded, emulate: Emulate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str
 ):
     monkeypatch.setenv("CLML_TUNING_CACHE", str(tmp_path / "tuning.bin"))
     monkeypatch.setenv("CLML_IS_TUNING_RUN", "1")

@@ -19,15 +19,7 @@ from adrenoc.importers.relax.flat import flatten
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.gpu import Performance
 from adrenoc.target.target import load_target
-from tests.clml.regions import (
-    Emulate,
-    build,
-    constant,
-    cut,
-    matches_of,
-    module_of,
-    random,
-)
+from tests.clml.regions import Emulate, build, constant, cut, matches_of, module_of, random
 from tests.stock_tvm import run_on_cpu
 
 nn = relax.op.nn
@@ -165,11 +157,7 @@ def test_a_refused_convolution_keeps_its_epilogue():
             [(1, 8, 8, 3)],
             "layout NHWC, expected NCHW",
         ),
-        (
-            lambda e, x, w: nn.conv2d(x, w),
-            [(1, 3, 8, 8), (4, 3, 3, 3)],
-            "its weights are computed",
-        ),
+        (lambda e, x, w: nn.conv2d(x, w), [(1, 3, 8, 8), (4, 3, 3, 3)], "its weights are computed"),
         (
             lambda e, x: nn.conv2d_transpose(
                 x, constant(random(3, 4, 3, 3)), strides=(2, 2), output_padding=(1, 1)

@@ -9,12 +9,7 @@ import pytest
 
 from adrenoc.clml.patterns import load_table
 from tests.clml.documents import expected_nodes
-from tests.clml.regions import (
-    Emulate,
-    cut,
-    only_document,
-    without_names,
-)
+from tests.clml.regions import Emulate, cut, only_document, without_names
 from tests.clml.upstream_v018 import COUNTS, TRIALS, Trial, compare
 
 _OFFLOADED = [trial for trial in TRIALS if trial.offloaded]

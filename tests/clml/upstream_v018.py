@@ -16,15 +16,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from tests.clml.documents import (
-    Case,
-    conv_attrs,
-    inp,
-    norm_attrs,
-    one,
-    op,
-    pool_attrs,
-)
+from tests.clml.documents import Case, conv_attrs, inp, norm_attrs, one, op, pool_attrs
 from tests.clml.regions import Shape, by_emulator, constant, module_of, random
 from tests.stock_tvm import run_on_cpu
 
@@ -167,13 +159,7 @@ def _batch_norm(shape: Shape) -> Trial:
     vectors = ((shape[1],),) * 4
     name = "openclml.nn.batch_norm"
     case = one(
-        _text(shape),
-        "batch_norm",
-        make,
-        (shape,),
-        name,
-        constants=vectors,
-        **norm_attrs(3e-4),
+        _text(shape), "batch_norm", make, (shape,), name, constants=vectors, **norm_attrs(3e-4)
     )
     return Trial(test="test_batchnorm", case=case, half=1e-3)
 

@@ -82,12 +82,7 @@ def _claim(monkeypatch: pytest.MonkeyPatch, gpu: str, **changes: Any) -> None:
 )
 @pytest.mark.parametrize("batch", [1, 2])
 def test_each_gpu_runs_its_own(
-    model: Path,
-    bundle: Bundle,
-    monkeypatch: pytest.MonkeyPatch,
-    gpu: str,
-    taken: str,
-    batch: int,
+    model: Path, bundle: Bundle, monkeypatch: pytest.MonkeyPatch, gpu: str, taken: str, batch: int
 ) -> None:
     x = np.random.default_rng(batch).standard_normal((batch, 8, 28, 28)).astype(np.float32)
     _claim(monkeypatch, gpu)

@@ -77,10 +77,7 @@ KERNELS: dict[str, Kernel] = {
         lambda a: np.exp(-0.5 / _WIDTH**2 * _squared(a)),
     ),
     "gaussian in parts": (_gaussian_in_parts, lambda a: np.exp(-0.5 / _WIDTH**2 * _squared(a))),
-    "laplacian": (
-        _laplacian,
-        lambda a: np.exp(-np.abs(a[:, None] - a).sum(2) / (10 * _WIDTH)),
-    ),
+    "laplacian": (_laplacian, lambda a: np.exp(-np.abs(a[:, None] - a).sum(2) / (10 * _WIDTH))),
     "rational": (_rational, lambda a: (1 + _squared(a) / _WIDTH**2) ** -0.5),
     "matern": (
         _matern,

@@ -31,10 +31,7 @@ def _vector(ops: Ops, size: float, *shape: int) -> str:
 
 
 def _conv(
-    channels: tuple[int, int],
-    kernel: int,
-    extent: tuple[int, int] = (9, 10),
-    group: int = 1,
+    channels: tuple[int, int], kernel: int, extent: tuple[int, int] = (9, 10), group: int = 1
 ) -> Build:
     def build(ops: Ops, size: float) -> str:
         into, out = channels

@@ -122,9 +122,7 @@ def _compile(
 ) -> Compiled:
     target = load_target("host")
     options = resolve_options(
-        target,
-        preset=preset,
-        command_line={"max_memory_mib": limit_mib, "pool_textures": pooled},
+        target, preset=preset, command_line={"max_memory_mib": limit_mib, "pool_textures": pooled}
     ).options
     return compile_model(path, target=target, options=options, reporter=SilentReporter())
 

@@ -113,12 +113,7 @@ CASES: dict[str, dict[str, Any]] = {
     "not rotated": {"tokens": 2, "rows": 40, "before": 20, "rotated": 0},
     "groups of rows": {"tokens": 45, "rows": 400, "before": 290, "heads": 6},
     "rows that no group fills": {"tokens": 11, "rows": 90, "before": 79, "heads": 5, "kept": 1},
-    "windows in several runs": {
-        "tokens": 40,
-        "rows": 500,
-        "before": 444,
-        "local_window_size": 100,
-    },
+    "windows in several runs": {"tokens": 40, "rows": 500, "before": 444, "local_window_size": 100},
     "sinks": {"tokens": 3, "rows": 80, "before": 70, "sinks": True, "local_window_size": 60},
     "a smooth softmax": {"tokens": 2, "rows": 40, "before": 20, "smooth_softmax": 1, "size": 64},
 }

@@ -51,10 +51,7 @@ def test_adaptive_pool(device: Any, size: tuple[int, int]) -> None:
     from tvm import relax
 
     state = check_relax(
-        device,
-        lambda x: relax.op.nn.adaptive_avg_pool2d(x, size),
-        data(2, 7, 6, 8),
-        preset="fp32",
+        device, lambda x: relax.op.nn.adaptive_avg_pool2d(x, size), data(2, 7, 6, 8), preset="fp32"
     )
     assert families(state)[-1] == "adaptive_avg_pool2d"
 

@@ -41,11 +41,7 @@ def test_causal_convolution(device: Any, tokens: int, preset: str) -> None:
 
 @pytest.mark.parametrize(
     "attrs",
-    [
-        {"past": False},
-        {"dilation": 2},
-        {"channels_last": 1, "activation": "swish"},
-    ],
+    [{"past": False}, {"dilation": 2}, {"channels_last": 1, "activation": "swish"}],
     ids=str,
 )
 def test_forms_of_the_convolution(device: Any, attrs: dict[str, Any]) -> None:

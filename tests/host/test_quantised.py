@@ -250,12 +250,7 @@ def _check_layers(net: QNet, model: onnx.ModelProto, folder: Path, off: dict[str
         return outputs
 
     return check_layers(
-        open_bundle(made.path),
-        path,
-        inputs,
-        run=run_off,
-        tolerance=1e-4,
-        reporter=SilentReporter(),
+        open_bundle(made.path), path, inputs, run=run_off, tolerance=1e-4, reporter=SilentReporter()
     )
 
 

@@ -104,10 +104,7 @@ def _arrays() -> Iterator[Case]:
         "a negative extent": ("npy", put("i.npy", _shaped("(-1, 4)"))),
         "objects": ("npy", put("i.npy", _shaped("(1, 4)", "|O") + bytes(99))),
         "another type": ("npy", put("i.npy", _shaped("(1, 4)", "<x9") + bytes(99))),
-        "an archive by another name": (
-            "npy",
-            _zipped("i.npy", [("image.npy", numbers)], _plain),
-        ),
+        "an archive by another name": ("npy", _zipped("i.npy", [("image.npy", numbers)], _plain)),
         "an array by another name": ("npz", put("i.npz", numbers)),
         "a member that is no array": ("npz", _zipped("i.npz", [("image", b"hello")], _plain)),
         "a member cut off": ("npz", _zipped("i.npz", [("image.npy", numbers[:-3])], _plain)),

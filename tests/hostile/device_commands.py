@@ -191,13 +191,7 @@ def _fleets() -> Iterator[Case]:
         yield Case(
             family="fleets",
             name=f"a server at {where!r}",
-            command=(
-                "device",
-                "fleet",
-                "model.onnx",
-                "--on",
-                where,
-            ),
+            command=("device", "fleet", "model.onnx", "--on", where),
             codes=_USAGE | {0},  # a device that is away is a row
             makes=("fleet",),
         )
@@ -228,13 +222,7 @@ def _places() -> Iterator[Case]:
         "verify-device": ("device", "verify", *_NOWHERE, "-o"),
         "fleet": ("device", "fleet", "model.onnx", *_NOWHERE, "-o"),
         "fleet --html": ("device", "fleet", "model.onnx", *_NOWHERE, "--html"),
-        "fleet --junit": (
-            "device",
-            "fleet",
-            "model.onnx",
-            *_NOWHERE,
-            "--junit",
-        ),
+        "fleet --junit": ("device", "fleet", "model.onnx", *_NOWHERE, "--junit"),
         "report": ("device", "report", "r.json", "-o"),
     }
     for name, command in commands.items():

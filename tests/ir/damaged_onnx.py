@@ -287,10 +287,7 @@ CASES: dict[str, tuple[Callable[[], onnx.ModelProto | bytes], str]] = {
         lambda: one("DFT", shape=(1, 65535, 10, 1), axis=1, onesided=1),
         "its matrix has 17179344900 elements",
     ),
-    "a crop to less than nothing": (
-        cropped,
-        "has the shape",
-    ),
+    "a crop to less than nothing": (cropped, "has the shape"),
     "a window larger than the data": (
         lambda: one("Conv", KERNEL, shape=IMAGE, dilations=[1 << 22, 1]),
         "window|conv|Conv",

@@ -145,11 +145,7 @@ def test_tensors_and_decisions_are_called_what_the_model_calls_them(tmp_path: Pa
         "/a.0/out.1.planes",
         "/a.0/out.1",
     ]
-    assert [node.node for node in parts] == [
-        "/a.0/Relu (tiles)",
-        "/a.0/Relu (planes)",
-        "/a.0/Relu",
-    ]
+    assert [node.node for node in parts] == ["/a.0/Relu (tiles)", "/a.0/Relu (planes)", "/a.0/Relu"]
     subjects = {d["subject"] for d in verdict.decisions if d["stage"] == "split_winograd"}
     assert subjects == {"/a.0/out.1"}
     copied = next(d for d in verdict.decisions if d["taken"].startswith("copied"))

@@ -80,12 +80,7 @@ def test_convolutions_pools_and_a_head(tmp_path: Path) -> None:
 
 
 def test_attention_whose_rows_are_flattened_with_the_batch(tmp_path: Path) -> None:
-    constants = {
-        "w": weight(8, 8),
-        "split": ints(0, 0, 2, 4),
-        "rows": ints(-1, 8),
-        "g": weight(8),
-    }
+    constants = {"w": weight(8, 8), "split": ints(0, 0, 2, 4), "rows": ints(-1, 8), "g": weight(8)}
     along, refused = found(tmp_path, ATTENTION, (3, 5, 8), constants)
     assert (along, refused) == ([Along(0, 5)], "")
 

@@ -53,12 +53,7 @@ def test_all_that_a_mask_is_computed_of_lies_in_float32() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [
-        _hourglass(2),
-        _hourglass(3, widened=2),
-        _hourglass(3, widened=0),
-        _hourglass(3, side=96),
-    ],
+    [_hourglass(2), _hourglass(3, widened=2), _hourglass(3, widened=0), _hourglass(3, side=96)],
     ids=["little narrowed", "coarser than the picture", "narrowed alone", "latents"],
 )
 def test_other_networks_of_pictures_keep_their_halves(model: onnx.ModelProto) -> None:

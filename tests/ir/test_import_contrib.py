@@ -73,9 +73,7 @@ CASES = {
         attrs={"num_heads": 2},
     ),
     "Attention causal": Case(
-        x=(2, 5, 8),
-        operands=[rand(8, 24), rand(24)],
-        attrs={"num_heads": 2, "unidirectional": 1},
+        x=(2, 5, 8), operands=[rand(8, 24), rand(24)], attrs={"num_heads": 2, "unidirectional": 1}
     ),
     "BiasGelu": Case(x=(2, 5, 7), operands=[rand(7)]),
     "CDist": Case(x=(6, 3), operands=[rand(5, 3)], attrs={"metric": "sqeuclidean"}),

@@ -117,10 +117,7 @@ def test_indices_that_are_not_zero(tmp_path: Path) -> None:
     shapes = {"x": (3, 1, 5)}
     nodes = [node("NonZero", ["x"], ["n"])]
     check(tmp_path, nodes, ["n"], axis=1, shapes=shapes, inputs=[mask], most=15)
-    nodes += [
-        node("Transpose", ["n"], ["t"], perm=[1, 0]),
-        node("GatherND", ["x", "t"], ["y"]),
-    ]
+    nodes += [node("Transpose", ["n"], ["t"], perm=[1, 0]), node("GatherND", ["x", "t"], ["y"])]
     check(tmp_path, nodes, ["y"], shapes=shapes, inputs=[np.abs(mask)], most=15)
 
 

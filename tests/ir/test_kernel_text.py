@@ -73,10 +73,7 @@ def test_what_a_prologue_reads_of_each_block_is_read_once() -> None:
 @pytest.mark.parametrize("step", ("Floor", "Ceil"))
 def test_what_a_step_is_taken_of_is_divided_exactly(step: str) -> None:
     """OpenCL C's own division may be off by 2.5 units: floor(2047 / 255.875) be 7 and not 8."""
-    nodes = [
-        helper.make_node("Div", ["x", "k"], ["q"]),
-        helper.make_node(step, ["q"], ["y"]),
-    ]
+    nodes = [helper.make_node("Div", ["x", "k"], ["q"]), helper.make_node(step, ["q"], ["y"])]
     constants = {"k": np.array(255.875, np.float32)}
     model = graph(nodes, {"x": [1, 8, 4, 4]}, ["y"], constants)
     text = "".join(kernel_sources(plan(model, until="build", preset="fp32").executable).values())

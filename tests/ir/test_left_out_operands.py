@@ -83,10 +83,7 @@ def test_a_function_that_leaves_an_input_out(tmp_path: Path, leaves: bool) -> No
 
 
 def test_what_may_be_left_out_is(tmp_path: Path) -> None:
-    nodes = [
-        node("Clip", ["x", "", "most"], ["a"]),
-        node("Resize", ["a", "", "scales"], ["y"]),
-    ]
+    nodes = [node("Clip", ["x", "", "most"], ["a"]), node("Resize", ["a", "", "scales"], ["y"])]
     held = {"most": np.array(1, np.float32), "scales": np.array([1, 2], np.float32)}
     model = graph(nodes, {"x": (2, 3)}, ["y"], held, opset=18)
     assert imported(model, tmp_path) == [(2, 6)]

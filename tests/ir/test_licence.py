@@ -124,18 +124,12 @@ def test_what_is_turned_by_bounded_numbers_is_licensed() -> None:
 
 @pytest.mark.parametrize("integers", (onnx.TensorProto.INT32, onnx.TensorProto.UINT16))
 def test_integers_of_any_size_and_their_differences(integers: int) -> None:
-    nodes = [
-        *parse_nodes("t = Cast <to = 1>(i) z = Sub(t, f)"),
-        _HEAD,
-    ]
+    nodes = [*parse_nodes("t = Cast <to = 1>(i) z = Sub(t, f)"), _HEAD]
     assert "z" in _kept(nodes, inputs={"i": [4, 8]}, integers=integers)
 
 
 def test_bytes_are_exact_in_half() -> None:
-    nodes = [
-        *parse_nodes("t = Cast <to = 1>(i) z = Relu(t)"),
-        _HEAD,
-    ]
+    nodes = [*parse_nodes("t = Cast <to = 1>(i) z = Relu(t)"), _HEAD]
     assert "z" not in _kept(nodes, inputs={"i": [4, 8]}, integers=onnx.TensorProto.UINT8)
 
 
@@ -211,10 +205,7 @@ def test_states_from_run_to_step_are_exact() -> None:
     """A recurrent layer hands its state on, and what it is off by grows."""
     lstm = helper.make_node("LSTM", ["x", "W", "R"], ["o"], hidden_size=8)
     constants = {"W": _weights(1, 32, 8), "R": _weights(1, 32, 8), "u": _weights(8, 8)}
-    nodes = [
-        lstm,
-        *parse_nodes("q = Squeeze(o, axis) y = MatMul(q, u)"),
-    ]
+    nodes = [lstm, *parse_nodes("q = Squeeze(o, axis) y = MatMul(q, u)")]
     model = graph(nodes, {"x": [6, 1, 8]}, ["y"], {**constants, "axis": np.array([1])})
     state = plan(model, until="keep_float32", keep_float32=True)
     assert state.graph is not None
@@ -224,11 +215,7 @@ def test_states_from_run_to_step_are_exact() -> None:
 
 @pytest.mark.parametrize(("size", "kept"), [(1e-7, True), (1e6, True), (1.0, False)])
 def test_weights_that_halves_cannot_hold(size: float, kept: bool) -> None:
-    nodes = [
-        *_LEARNED,
-        *parse_nodes("q = MatMul(h, k) z = Relu(q)"),
-        _HEAD,
-    ]
+    nodes = [*_LEARNED, *parse_nodes("q = MatMul(h, k) z = Relu(q)"), _HEAD]
     found = _kept(nodes, constants={"k": _weights(8, 8, size=size)})
     assert ("z" in found) == kept
 

@@ -142,11 +142,7 @@ def test_the_api_level_in_the_ndks_note(api: int, linker: Linker, tmp_path: Path
     facts = read_elf(_library(tmp_path, linker, _note(api)))
     assert facts.android_api == api
     library = replace(
-        facts,
-        soname="model.so",
-        needed=(),
-        page_bytes=ANDROID_PAGE_BYTES,
-        exported=_EXPORTED,
+        facts, soname="model.so", needed=(), page_bytes=ANDROID_PAGE_BYTES, exported=_EXPORTED
     )
     if api <= MIN_API:
         check_library(library, platform=Platform.from_triple(ANDROID), where="model.so")

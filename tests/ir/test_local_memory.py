@@ -287,14 +287,7 @@ def _attention(draw: random.Random, target: Target, half: bool) -> Claims:
         q, k, v = (_image(builder, Extents(1, c, 2, rows)) for c in (depth, depth, channels))
         out = _image(builder, Extents(1, channels, 2, rows), out=True)
         operands = AttentionOperands(
-            q=q,
-            k=k,
-            v=v,
-            scale=1.0,
-            value_scale=1.0,
-            rescore=None,
-            write=out.write,
-            guarded=False,
+            q=q, k=k, v=v, scale=1.0, value_scale=1.0, rescore=None, write=out.write, guarded=False
         )
         attention(builder, tile, operands, power, power)
 

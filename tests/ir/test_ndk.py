@@ -69,8 +69,7 @@ def test_an_ndk_that_does_not_serve_is_an_error(tmp_path: Path) -> None:
     other = fake_ndk(tmp_path / "other", "27.0.1")
     next(other.glob("toolchains/**/ld.lld")).unlink()
     with pytest.raises(
-        DependencyError,
-        match=r"is not whole: it has no .*linux-x86_64/bin/ld\.lld",
+        DependencyError, match=r"is not whole: it has no .*linux-x86_64/bin/ld\.lld"
     ):
         find_linker(host=False, ndk=other)
 
@@ -95,8 +94,7 @@ def test_releases_of_the_ndk(revision: str, version: tuple[int, ...], tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "Pkg.Desc = Android NDK\n", "Pkg.Revision = new\n", "Pkg.BaseRevision = 27.0.1\n"],
+    "text", ["", "Pkg.Desc = Android NDK\n", "Pkg.Revision = new\n", "Pkg.BaseRevision = 27.0.1\n"]
 )
 def test_properties_without_a_revision(text: str, tmp_path: Path) -> None:
     (tmp_path / "source.properties").write_text(text)

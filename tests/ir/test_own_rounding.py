@@ -23,10 +23,7 @@ STEPS = 64
 def _of_ties(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     """Rounded numbers that lie between two whole ones, and numbers that no rounding is near."""
     nodes = parse_nodes("m = Mul(x, tenth) r = Round(m) y = Mul(r, ten) z = Mul(x, ten)")
-    constants = {
-        "tenth": np.full(STEPS, 0.1, np.float32),
-        "ten": np.full(STEPS, 10, np.float32),
-    }
+    constants = {"tenth": np.full(STEPS, 0.1, np.float32), "ten": np.full(STEPS, 10, np.float32)}
     model = graph(nodes, {"x": [STEPS]}, ["y", "z"], constants)
     return write(model, folder), {"x": np.arange(STEPS, dtype=np.float32) * 5}
 

@@ -133,10 +133,7 @@ def test_a_tensor_beyond_the_layers_is_folded_into_rows() -> None:
 
 def test_a_tensor_beyond_every_image_goes_to_a_buffer() -> None:
     state = plan(
-        _conv_block(),
-        until="assign_memory",
-        image_max_array_layers=1,
-        image2d_max_height_texels=2,
+        _conv_block(), until="assign_memory", image_max_array_layers=1, image2d_max_height_texels=2
     )
     taken = [d for d in state.log if d.taken.startswith("buffer")]
     assert taken

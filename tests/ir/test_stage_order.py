@@ -89,9 +89,7 @@ def _asked(
 
 
 def _undeclared(
-    stages: Sequence[Stage],
-    modules: Mapping[str, str],
-    imports: Callable[[str], set[str]],
+    stages: Sequence[Stage], modules: Mapping[str, str], imports: Callable[[str], set[str]]
 ) -> list[str]:
     """Where a stage calls a later one that it does not say it asks, or says so and does not."""
     place = {stage.name: number for number, stage in enumerate(stages)}

@@ -305,10 +305,7 @@ def test_constants_of_kernels_are_such_as_the_runtime_reads(
 
 @pytest.mark.parametrize("preset", ["mixed", "fp16", "fp32"])
 def test_the_text_of_kernels_is_parsed(
-    built: Callable[[str, str], State],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    preset: str,
+    built: Callable[[str, str], State], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, preset: str
 ) -> None:
     """What is no OpenCL C is said by its line, and kept."""
     state = built("adreno", preset)

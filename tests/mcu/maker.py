@@ -224,11 +224,7 @@ class Maker:
             self._constant(weights, "int8", scales.tolist(), 0),
             x.index,
         ]
-        values = {
-            "strideH": stride,
-            "strideW": stride,
-            "padding": getattr(schema.Padding, padding),
-        }
+        values = {"strideH": stride, "strideW": stride, "padding": getattr(schema.Padding, padding)}
         out = self._out_scale(x, depth * 4, scales)
         options = "TransposeConvOptions"
         return self._op("TRANSPOSE_CONV", inputs, shape, out, self._zero(), options, values)

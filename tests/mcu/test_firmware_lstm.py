@@ -59,8 +59,7 @@ def test_curves_are_near_what_they_are_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "what"),
-    [(9, "peepholes"), (16, "a projection"), (18, "result of int16")],
+    ("place", "what"), [(9, "peepholes"), (16, "a projection"), (18, "result of int16")]
 )
 def test_what_cannot_go_is_named(
     place: int, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -17,12 +17,7 @@ from adrenoc.firmware.mcu.words.filters import _real_factor
 from tests.mcu import networks
 from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
 from tests.mcu.maker import Maker, Value
-from tests.mcu.test_firmware_operators import (
-    batch_forms,
-    depthwise_forms,
-    filter_forms,
-    move_forms,
-)
+from tests.mcu.test_firmware_operators import batch_forms, depthwise_forms, filter_forms, move_forms
 
 _ONE = 1 / 32768
 

@@ -242,11 +242,7 @@ def obstacles(stub: Stub) -> Any:
         before = stub.calls("clSetKernelArg")
         copies.append(one_run(stub, net, bound))
         set_calls.append(stub.calls("clSetKernelArg") - before)
-    return {
-        "copies": copies,
-        "set": set_calls,
-        "nothing": runs(stub, BUFFERS, "best", 3, steps=0),
-    }
+    return {"copies": copies, "set": set_calls, "nothing": runs(stub, BUFFERS, "best", 3, steps=0)}
 
 
 def forgotten(stub: Stub) -> Any:

@@ -23,7 +23,7 @@ OPTIMISING = {
     "same there, and forgets what it learned where one does not (isUniform in its "
     "VariableUniformityAnalysis.cc): time exponential in the variables, and what is not optimised "
     "has all of them in memory.  A product of bytes by a vector was never done.  It takes two "
-    "fifths more to optimise the others",
+    "fifths more to optimise the others"
 }
 """Drivers that have to optimise kernels, and why."""
 _held: list[ctypes.CDLL] = []

@@ -12,12 +12,7 @@ from adrenoc.bundle.manifest import Manifest
 from adrenoc.native.android.java.classes import JNI_LIBRARY
 from adrenoc.native.android.licenses import LICENSE, NOTICE
 from adrenoc.native.android.link import find_linker
-from adrenoc.native.android.runtime_build import (
-    HEADERS,
-    LIBRARY,
-    Runtime,
-    open_runtime,
-)
+from adrenoc.native.android.runtime_build import HEADERS, LIBRARY, Runtime, open_runtime
 
 
 def phone_runtime(folder: Path, runtime: Runtime) -> Runtime:

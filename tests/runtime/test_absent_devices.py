@@ -81,11 +81,7 @@ def test_one_broken_driver_hides_no_other(
 
 
 def test_a_client_is_told_why_its_server_has_none(
-    absent: Path,
-    bundle: Bundle,
-    case: Case,
-    runtime: Runtime,
-    monkeypatch: pytest.MonkeyPatch,
+    absent: Path, bundle: Bundle, case: Case, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ADRENOC_TEST_ABSENT", "registry")
     with (

@@ -82,14 +82,7 @@ def test_the_walk_of_the_readme(
     built = tmp_path / "built"
     assert main(["runtime", "build", "-o", str(built)]) == 0
     monkeypatch.setenv("ADRENOC_RUNTIME", str(built))
-    command = [
-        "run",
-        str(bundle.path),
-        "--on",
-        f"adb:{SERIAL}",
-        "--repeat",
-        "2",
-    ]
+    command = ["run", str(bundle.path), "--on", f"adb:{SERIAL}", "--repeat", "2"]
     command += ["--check", str(work / "two.onnx"), "--profile"]
     capsys.readouterr()
     assert main(command) == 0

@@ -35,12 +35,7 @@ from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.link import find_linker, link_library
-from adrenoc.native.android.runtime_build import (
-    RUNNER,
-    SERVER,
-    Runtime,
-    build_runtime,
-)
+from adrenoc.native.android.runtime_build import RUNNER, SERVER, Runtime, build_runtime
 from tests.mcu import networks
 from tests.mcu.judge import Reference
 from tests.patience import WAIT_S

@@ -66,9 +66,7 @@ def test_the_action_uses_what_it_declares() -> None:
     assert (
         declared
         == set(re.findall(r"inputs\.([\w-]+)", text))
-        == {
-            *("project", "options", "python-version"),
-        }
+        == {*("project", "options", "python-version")}
     )
     given = set(re.findall(r"^        (ADRENOC_\w+):", text, re.MULTILINE))
     read = set(re.findall(r"\$(ADRENOC_\w+)", text))

@@ -9,13 +9,7 @@ import pytest
 
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.native.android.runtime_build import Runtime
-from tests.runtime.programs import (
-    Case,
-    Finished,
-    compile_against,
-    compile_opencl,
-    read_printed,
-)
+from tests.runtime.programs import Case, Finished, compile_against, compile_opencl, read_printed
 
 Execute = Callable[..., Finished]
 

@@ -49,10 +49,7 @@ def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
 def test_a_slow_link_is_no_failure(
     bundle: Bundle, case: Case, runtime: Runtime, opencl: str
 ) -> None:
-    with (
-        native_server(runtime, opencl) as (_, port),
-        link_to(port, bytes_per_s=40_000) as slow,
-    ):
+    with native_server(runtime, opencl) as (_, port), link_to(port, bytes_per_s=40_000) as slow:
         started = time.monotonic()
         # Each kernel's source and each answer pass one by one; the library is the longest message.
         _check(bundle, case, address_of(slow, timeout_s=WAIT_S))
@@ -176,12 +173,7 @@ def test_a_full_disk_at_the_server(
 
 @pytest.mark.parametrize("kind", ["native", "python"])
 def test_the_store_may_lie_on_another_disk(
-    kind: str,
-    bundle: Bundle,
-    case: Case,
-    runtime: Runtime,
-    opencl: str,
-    tmp_path: Path,
+    kind: str, bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tmp_path: Path
 ) -> None:
     disk = tmp_path / "disk"
     command: list[object] = [runtime.server, "--port", "0", "--opencl", opencl]

@@ -45,11 +45,7 @@ def deed(
     """Do something in onnxruntime; the outputs come back as `outputs`."""
 
     def do(
-        name: str,
-        model: Path,
-        inputs: list[np.ndarray],
-        outputs: int = 0,
-        **options: str,
+        name: str, model: Path, inputs: list[np.ndarray], outputs: int = 0, **options: str
     ) -> dict[str, Any]:
         files = [tmp_path / f"{place}.npy" for place in range(len(inputs) + outputs)]
         for file, array in zip(files, inputs, strict=False):

@@ -36,11 +36,7 @@ ABI = "arm64-v8a"
 
 
 def test_the_cmake_package_builds_and_runs_its_sample(
-    bundle: Bundle,
-    runtime: Runtime,
-    opencl: str,
-    execute: Callable[..., Finished],
-    tmp_path: Path,
+    bundle: Bundle, runtime: Runtime, opencl: str, execute: Callable[..., Finished], tmp_path: Path
 ) -> None:
     package = tmp_path / "package"
     command = ["package", str(bundle.path), "--as", "cmake", "-o", str(package)]
@@ -184,10 +180,7 @@ def test_the_manifest_of_an_aar(aar: Path) -> None:
     # Not required: a phone without it shall install the app, and say so when a model is loaded.
     assert [
         (one.attrib[f"{android}name"], one.attrib[f"{android}required"]) for one in libraries
-    ] == [
-        ("libOpenCL.so", "false"),
-        ("libOpenCL-pixel.so", "false"),
-    ]
+    ] == [("libOpenCL.so", "false"), ("libOpenCL-pixel.so", "false")]
 
 
 # --- what is wrong with an app ------------------------------------------------------------------

@@ -138,10 +138,7 @@ def test_a_server_outlives_its_tracker(
 ) -> None:
     port = free_port()
     options = ("--tracker", f"127.0.0.1:{port}", "--key", "late")
-    with (
-        native_server(runtime, opencl, *options),
-        python_server(*options[:-1], "later"),
-    ):
+    with native_server(runtime, opencl, *options), python_server(*options[:-1], "later"):
         time.sleep(0.5)  # they find no tracker
         with tvm_process("rpc_tracker", port=port):
             _check(bundle, case, _tracked(port, "late"))

@@ -49,10 +49,7 @@ def _change_return(content: bytes, words: tuple[int, int]) -> bytes:
             lambda c: _change(c, MAGIC, MAGIC[:1] + b"\0" + MAGIC[2:]),
             "the program is of another version of TVM: compile the model again",
         ),
-        (
-            lambda c: _change_return(c, (9, 0)),
-            "the program has an instruction 9, expected 1 to 4",
-        ),
+        (lambda c: _change_return(c, (9, 0)), "the program has an instruction 9, expected 1 to 4"),
         (
             lambda c: _change_return(c, (RETURN, 1 << 40)),
             "reads a register: 1099511627776, expected 0 to ",

@@ -155,12 +155,7 @@ def _crash_at_work(server: int, folder: Path) -> None:
 
 @pytest.mark.parametrize("age_s", [0.05, 0.2, 0.8, None])
 def test_a_session_that_crashes_leaves_the_server(
-    age_s: float | None,
-    bundle: Bundle,
-    case: Case,
-    runtime: Runtime,
-    opencl: str,
-    tmp_path: Path,
+    age_s: float | None, bundle: Bundle, case: Case, runtime: Runtime, opencl: str, tmp_path: Path
 ) -> None:
     """At an age, or when it is at work, however long that takes on a busy machine."""
     with native_server(runtime, opencl, "--folder", str(tmp_path)) as (server, port):
@@ -224,10 +219,7 @@ def _listener(answer: Callable[[socket.socket], None]) -> Iterator[int]:
 def test_a_server_that_hangs_is_given_up(
     bundle: Bundle, case: Case, answer: Callable[[socket.socket], None]
 ) -> None:
-    with (
-        _listener(answer) as port,
-        pytest.raises(RemoteError, match="did not answer within 1 s"),
-    ):
+    with _listener(answer) as port, pytest.raises(RemoteError, match="did not answer within 1 s"):
         run_remote(bundle, address_of(port, timeout_s=1.0), inputs=case.arrays)
 
 
@@ -235,10 +227,7 @@ def test_a_server_of_another_kind_is_named(bundle: Bundle, case: Case) -> None:
     def greet(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    with (
-        _listener(greet) as port,
-        pytest.raises(RemoteError, match="is not TVM RPC server"),
-    ):
+    with _listener(greet) as port, pytest.raises(RemoteError, match="is not TVM RPC server"):
         run_remote(bundle, address_of(port), inputs=case.arrays)
 
 
@@ -301,10 +290,7 @@ def test_messages_are_bounded(kind: str, runtime: Runtime, opencl: str) -> None:
         server = python_server(ADRENOC_MAX_MESSAGE="1")
     else:
         server = native_server(runtime, opencl, "--max-message", "1")
-    with (
-        server as (process, port),
-        socket.create_connection(("127.0.0.1", port), WAIT_S) as peer,
-    ):
+    with server as (process, port), socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
         peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
         assert peer.recv(100).endswith(b"server:")
         peer.sendall(struct.pack("<Q", (1 << 20) + 1))

@@ -15,14 +15,7 @@ from adrenoc.base.errors import DependencyError
 from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
-from adrenoc.native.android.runtime_build import (
-    ARCHIVE,
-    HEADERS,
-    LIBRARY,
-    RUNNER,
-    SERVER,
-    Runtime,
-)
+from adrenoc.native.android.runtime_build import ARCHIVE, HEADERS, LIBRARY, RUNNER, SERVER, Runtime
 from tests.runtime.programs import (
     HERE,
     Case,

@@ -29,12 +29,7 @@ def recipes() -> Recipes:
     )
     both = [f(_BATCH, _STEPS, _IN), *cell, *cell, none, none, none]
     yield recipe(
-        "BIDIRECTIONAL_SEQUENCE_RNN",
-        "",
-        both,
-        [F32, F32],
-        "BidirectionalSequenceRNNOptions",
-        tanh,
+        "BIDIRECTIONAL_SEQUENCE_RNN", "", both, [F32, F32], "BidirectionalSequenceRNNOptions", tanh
     )
     yield recipe(
         "BIDIRECTIONAL_SEQUENCE_RNN",

@@ -70,10 +70,7 @@ def test_kernels_are_tuned_as_if_their_tensors_lay_alone(tmp_path: Path) -> None
     path = tmp_path / "model.onnx"
     onnx.save(graph(nodes, {"x": [1, 8, 16, 16]}, ["y"], {"w": weights}), path)
     planned = plan_model(
-        path,
-        target=load_target("host:a750"),
-        options=CompileOptions(),
-        reporter=SilentReporter(),
+        path, target=load_target("host:a750"), options=CompileOptions(), reporter=SilentReporter()
     )
     (task,) = [task for task in planned.tasks if task.family == "conv2d"]
     assert task.calls == 2

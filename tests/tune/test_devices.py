@@ -54,11 +54,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> TunePlan:
     whole = plan_small(tmp_path_factory.mktemp("plan"))
     conv = tuple(t for t in whole.tasks if t.family == "conv2d")
     return TunePlan(
-        model=whole.model,
-        target=whole.target,
-        options=whole.options,
-        graph=whole.graph,
-        tasks=conv,
+        model=whole.model, target=whole.target, options=whole.options, graph=whole.graph, tasks=conv
     )
 
 

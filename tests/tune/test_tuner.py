@@ -248,11 +248,7 @@ def test_all_of_a_small_space_is_enough(plan: TunePlan, tmp_path: Path) -> None:
     """Where nothing is left to try, the tuner ends before its trials do."""
     task = min(plan.tasks, key=lambda t: len(t.candidates))
     alone = TunePlan(
-        model=plan.model,
-        target=plan.target,
-        options=plan.options,
-        graph=plan.graph,
-        tasks=(task,),
+        model=plan.model, target=plan.target, options=plan.options, graph=plan.graph, tasks=(task,)
     )
     result, log, _ = tune_by_rule(alone, tmp_path / "log", _time, trials=10**6)
     assert result.trials == len(task.candidates) - 1

@@ -157,13 +157,7 @@ def test_a_decision_is_held_against_both_ways(
 
 
 A_JOIN = JoinFinding(
-    layer="a",
-    join="pair",
-    kept_out=False,
-    takes="joined",
-    joined_us=1.0,
-    apart_us=10.0,
-    spread=0.0,
+    layer="a", join="pair", kept_out=False, takes="joined", joined_us=1.0, apart_us=10.0, spread=0.0
 )
 
 
@@ -211,11 +205,7 @@ class Failing:
 
 def timed(device: Failing, numbers: Sequence[int], *, late: bool = False) -> KernelTimes | None:
     clock = KernelClock(
-        bench=device,
-        build=variant,
-        reference=Path("none"),
-        tolerance=1e-3,
-        is_late=lambda: late,
+        bench=device, build=variant, reference=Path("none"), tolerance=1e-3, is_late=lambda: late
     )
     return clock.measure(numbers)
 

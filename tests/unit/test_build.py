@@ -13,13 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from adrenoc.base.errors import (
-    LockError,
-    ModelNotFoundError,
-    OptionError,
-    OutputError,
-    PolicyError,
-)
+from adrenoc.base.errors import LockError, ModelNotFoundError, OptionError, OutputError, PolicyError
 from adrenoc.bundle.bundle import open_bundle
 from adrenoc.cli.main import main
 from adrenoc.project.project_file import read_project, resolve_words

@@ -14,12 +14,7 @@ from adrenoc.lab.calibrate.measures.functions import CALLED
 from adrenoc.lab.calibrate.session import Calibration
 from adrenoc.lab.calibrate.tables import calibration_sections
 from adrenoc.target.target import Target, load_target
-from tests.unit.planted_device import (
-    FACTS,
-    Planted,
-    calibrate_planted,
-    planted_ns,
-)
+from tests.unit.planted_device import FACTS, Planted, calibrate_planted, planted_ns
 
 HALVES, DOT, OWN_DOT = (
     f"extension.{name}"

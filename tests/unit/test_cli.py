@@ -43,11 +43,7 @@ def _loaded_by(command: list[str], folder: Path) -> set[str]:
         "sys.exit(code)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=folder,
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=folder
     )
     first, *loaded = done.stdout.splitlines()[-1].split()
     assert first == "loaded"

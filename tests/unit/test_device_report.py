@@ -181,9 +181,7 @@ def test_words_of_the_quirks_that_ship() -> None:
 
 @pytest.mark.parametrize("command", ["compile", "check", "tune run"])
 def test_commands_read_it_before_the_model(
-    command: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = _written(tmp_path, report_json(REPORT))
     model = str(tmp_path / "model.onnx")

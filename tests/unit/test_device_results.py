@@ -14,12 +14,7 @@ from adrenoc.bundle.launches import LaunchInfo, launches_from_json, launches_to_
 from adrenoc.device.compiled_for import compile_again, other_gpu_notes
 from adrenoc.device.failures import device_failure, diagnose
 from adrenoc.device.fit import check_device, check_version, local_bytes
-from adrenoc.device.gpu_state import (
-    GpuState,
-    clock_notes,
-    parse_gpu_state,
-    why_not_comparable,
-)
+from adrenoc.device.gpu_state import GpuState, clock_notes, parse_gpu_state, why_not_comparable
 from adrenoc.device.profile import TimedLaunch, kernel_times, node_times, tells_time
 from adrenoc.device.result import Progress, Sustained, Times, percentile
 from tests.unit.fake_compiled import make_bundle_folder

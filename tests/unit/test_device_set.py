@@ -15,12 +15,7 @@ from adrenoc.target.device_report import (
     ReportedSuites,
     report_json,
 )
-from adrenoc.target.device_set import (
-    add_report,
-    is_device_set,
-    load_device_set,
-    read_device_set,
-)
+from adrenoc.target.device_set import add_report, is_device_set, load_device_set, read_device_set
 from adrenoc.target.target import list_targets
 
 DRIVER = "OpenCL 3.0 QUALCOMM build: here, Compiler E031.41.03"
@@ -118,11 +113,7 @@ def test_a_report_is_for_its_driver_beside_the_others(tmp_path: Path) -> None:
     devices = load_device_set("adreno:660,adreno:750")
     path = tmp_path / "device.json"
     both = add_report(devices, _report(path, "750"), path)
-    assert [(m.gpu, m.driver) for m in both.members] == [
-        ("660", ""),
-        ("750", ""),
-        ("750", DRIVER),
-    ]
+    assert [(m.gpu, m.driver) for m in both.members] == [("660", ""), ("750", ""), ("750", DRIVER)]
     with pytest.raises(TargetError, match="is of 830, expected one of 660, 750"):
         add_report(devices, _report(path, "830"), path)
 

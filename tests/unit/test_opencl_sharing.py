@@ -107,11 +107,7 @@ def test_equal_texts_share_without_arguments() -> None:
 def test_what_compilers_make_something_of_stays(why: str, lines: tuple[str, ...]) -> None:
     bodies = [tuple(line.replace("#", number) for line in lines) for number in ("2", "3", "2")]
     (first, second, third), said = _share(*bodies)
-    assert (first.program, second.program, third.program) == (
-        "k0_kernel",
-        "k1_kernel",
-        "k0_kernel",
-    )
+    assert (first.program, second.program, third.program) == ("k0_kernel", "k1_kernel", "k0_kernel")
     assert not first.constants
     assert said == [
         f"k1 has a program of its own: it differs from k0 in {why}, which stays a constant",

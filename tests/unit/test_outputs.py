@@ -168,10 +168,7 @@ def test_an_empty_folder_may_be_filled(tmp_path):
 def test_a_failed_block_leaves_the_old_bundle(tmp_path, error):
     path = tmp_path / "net.adrenoc"
     make_bundle(path, "one")
-    with (
-        pytest.raises(type(error)),
-        outputs.write_folder_atomically(path, KIND) as folder,
-    ):
+    with pytest.raises(type(error)), outputs.write_folder_atomically(path, KIND) as folder:
         (folder / "content").write_text("half")
         raise error
     assert content_of(path) == "one"
@@ -179,10 +176,7 @@ def test_a_failed_block_leaves_the_old_bundle(tmp_path, error):
 
 
 def test_an_error_of_another_file_is_not_blamed_on_the_output(tmp_path):
-    with (
-        pytest.raises(FileNotFoundError),
-        outputs.write_folder_atomically(tmp_path / "b", KIND),
-    ):
+    with pytest.raises(FileNotFoundError), outputs.write_folder_atomically(tmp_path / "b", KIND):
         Path("/nowhere/model.onnx").read_bytes()
     assert names(tmp_path) == []
 

@@ -36,8 +36,7 @@ def test_constants_keep_their_shape(tmp_path: Path, value: np.ndarray) -> None:
 def test_walked_constants_are_in_memory_one_at_a_time(tmp_path: Path) -> None:
     count, size = 8, 8 << 20
     write_params(
-        tmp_path / "params",
-        {f"p{i}": np.full(size // 4, i, np.float32) for i in range(count)},
+        tmp_path / "params", {f"p{i}": np.full(size // 4, i, np.float32) for i in range(count)}
     )
     specs = [ParamSpec(name=f"p{i}", shape=(size // 4,), dtype="float32") for i in range(count)]
     begun, most = read_held_bytes(), 0

@@ -159,10 +159,7 @@ def test_a_command_that_failed_sends_how_it_ended(tmp_path: Path) -> None:
     told = _sent(tmp_path, {"error": error})
     assert SECRET not in told
     (part,) = json.loads(told)["parts"]
-    assert part == {
-        "kind": "error",
-        "content": {"error": {"type": "BundleError", "exit_code": 21}},
-    }
+    assert part == {"kind": "error", "content": {"error": {"type": "BundleError", "exit_code": 21}}}
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,7 @@ from adrenoc.target.roofline import Roofline, Work
 from adrenoc.target.target import load_target
 
 GPU = Performance(
-    fp32_fma_lanes=1000,
-    fp16_rate=2.0,
-    clock_mhz=500,
-    texels_per_clock=10.0,
-    dram_gb_per_s=40.0,
+    fp32_fma_lanes=1000, fp16_rate=2.0, clock_mhz=500, texels_per_clock=10.0, dram_gb_per_s=40.0
 )
 
 

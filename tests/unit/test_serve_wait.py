@@ -41,9 +41,7 @@ def test_what_drivers_print_of_refused_kernels_is_for_a_server_of_its_own(quiet:
         server.close()
 
 
-def test_a_peer_that_stays_gets_all_the_time_that_there_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_peer_that_stays_gets_all_the_time_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "_LEFT_S", 0.0)
     mine, peers = socket.socketpair()
     with mine, peers:

@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from adrenoc.base.errors import InputError
-from adrenoc.device.conversation import (
-    CallForm,
-    Toolbox,
-    ToolCall,
-    find_call_form,
-    write_arguments,
-)
+from adrenoc.device.conversation import CallForm, Toolbox, ToolCall, find_call_form, write_arguments
 
 jinja2 = pytest.importorskip("jinja2")
 from adrenoc.device.chat_template import compile_template  # noqa: E402

@@ -36,13 +36,9 @@ PATH = Names(
     pattern=rf"(?=.{{1,1000}}\Z){_PART}(/{_PART}){{0,7}}",
     expected="the path of a file inside of the bundle, of letters, digits, `_`, `.`, `+` and `-`",
 )
-FOLDER = Names(
-    pattern=rf"\.|{PATH.pattern}",
-    expected="a folder inside of the bundle, or `.`",
-)
+FOLDER = Names(pattern=rf"\.|{PATH.pattern}", expected="a folder inside of the bundle, or `.`")
 IDENTIFIER = Names(
-    pattern=r"[A-Za-z_][A-Za-z0-9_]{0,199}",
-    expected="an identifier of C of at most 200 letters",
+    pattern=r"[A-Za-z_][A-Za-z0-9_]{0,199}", expected="an identifier of C of at most 200 letters"
 )
 WORD = Names(
     pattern=r"[A-Za-z0-9_][A-Za-z0-9_.:+-]{0,199}",

@@ -28,11 +28,7 @@ from adrenoc.passes.verify.check_graph import check_graph
 
 
 def run_stages(
-    state: State,
-    *,
-    reporter: Reporter,
-    dump_dir: Path | None = None,
-    stop_after: str | None = None,
+    state: State, *, reporter: Reporter, dump_dir: Path | None = None, stop_after: str | None = None
 ) -> tuple[State, tuple[StageTime, ...]]:
     """Run the pipeline, up to and with `stop_after`.
 
@@ -71,9 +67,7 @@ def run_stages(
                 if stage is last_of[stage.phase]:
                     check_phase(stage.phase, state)
         took = StageTime(
-            name=stage.name,
-            time_ms=(time.perf_counter() - started) * 1000,
-            note=stage.note(state),
+            name=stage.name, time_ms=(time.perf_counter() - started) * 1000, note=stage.note(state)
         )
         times.append(took)
         ended.append(took)

@@ -27,11 +27,7 @@ _GCC = {"aarch64": "aarch64-linux-gnu-gcc", "x86_64": "x86_64-linux-gnu-gcc"}
 
 
 def build_cpu_library(
-    program: Program,
-    machine: str,
-    *,
-    halves_to_even: bool,
-    shared: Sequence[SharedWeight] = (),
+    program: Program, machine: str, *, halves_to_even: bool, shared: Sequence[SharedWeight] = ()
 ) -> bytes:
     """Compile and link a program for the processors of a `machine`, as `aarch64`.
 

@@ -308,6 +308,5 @@ def _read(said: str, firmware: Firmware, core: Core, code_bytes: int) -> Emulate
 
 def _refuse_other(firmware: Firmware, seen: str) -> BundleError:
     return BundleError(
-        f"{firmware.name} {seen}, which is not what its report says",
-        hint="compile the model again",
+        f"{firmware.name} {seen}, which is not what its report says", hint="compile the model again"
     )

@@ -104,9 +104,7 @@ _ACCUMULATOR_BITS = 12
 
 
 def evaluate(
-    network: Network,
-    inputs: Mapping[int, np.ndarray],
-    kept: dict[int, np.ndarray] | None = None,
+    network: Network, inputs: Mapping[int, np.ndarray], kept: dict[int, np.ndarray] | None = None
 ) -> dict[int, np.ndarray]:
     """Every tensor of the network, by index.
 

@@ -117,12 +117,7 @@ def plan_firmware(model: Path, core: Core, wishes: Wishes = NO_WISHES) -> tuple[
 
 
 def make_firmware(
-    model: Path,
-    core: Core,
-    output: Path,
-    *,
-    with_object: bool = False,
-    wishes: Wishes = NO_WISHES,
+    model: Path, core: Core, output: Path, *, with_object: bool = False, wishes: Wishes = NO_WISHES
 ) -> MadeFirmware:
     """Write the folder `output`; `with_object` a compiled `model.o` too.
 

@@ -179,11 +179,7 @@ class _Chosen:
 
 
 def _choose_kernels(
-    network: Network,
-    core: Core,
-    homes: Sequence[str],
-    rooms: Sequence[Room],
-    measured: Measured,
+    network: Network, core: Core, homes: Sequence[str], rooms: Sequence[Room], measured: Measured
 ) -> _Chosen:
     """Return a kernel for each operator, within its room; reshapes need none."""
     decisions: list[Decision] = []

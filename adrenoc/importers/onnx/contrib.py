@@ -250,11 +250,7 @@ _NOT_ROUNDED = (
     "its data and states stay floats, where onnxruntime rounds them to bytes at each step: results "
     "differ by that rounding, some thousandths of their range"
 )
-WHAT_IT_TAKES = {
-    "DynamicQuantizeLSTM": _NOT_ROUNDED,
-    "MoE": _ALL_EXPERTS,
-    "QMoE": _ALL_EXPERTS,
-}
+WHAT_IT_TAKES = {"DynamicQuantizeLSTM": _NOT_ROUNDED, "MoE": _ALL_EXPERTS, "QMoE": _ALL_EXPERTS}
 """Operator -> what is to be known of its standard form: what it costs, how far off it is."""
 
 _IN_STANDARD_DOMAIN = ("CausalConvWithState", "LinearAttention", "SimplifiedLayerNormalization")

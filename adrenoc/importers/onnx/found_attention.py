@@ -303,13 +303,7 @@ class AttentionFinder:
         return None if scale is None else (self.caches[source], scale)
 
     def _scale_of_chain(
-        self,
-        chain: Sequence[onnx.NodeProto],
-        source: str,
-        result: str,
-        *,
-        turned: bool,
-        heads: int,
+        self, chain: Sequence[onnx.NodeProto], source: str, result: str, *, turned: bool, heads: int
     ) -> float | None:
         """Return what a cache is multiplied by; None where it does not come out by its heads."""
         made = self.graph.shape_of(source)

@@ -123,11 +123,7 @@ class RowReader:
         return Seen(rows=seen.rows & allowed, added=seen.added)
 
     def _read_bias(
-        self,
-        first: Seen,
-        looks: Sequence[tuple[int, Seen | None]],
-        *,
-        shifted: bool,
+        self, first: Seen, looks: Sequence[tuple[int, Seen | None]], *, shifted: bool
     ) -> np.ndarray | None:
         """Return the table of what is added, by how far a row lies before the token."""
         seen = [(past, look) for past, look in looks if look is not None]

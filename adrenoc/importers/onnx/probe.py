@@ -87,10 +87,7 @@ class Prober:
 
 
 def evaluate_chain(
-    graph: OnnxGraph,
-    nodes: Sequence[onnx.NodeProto],
-    given: Mapping[str, np.ndarray],
-    result: str,
+    graph: OnnxGraph, nodes: Sequence[onnx.NodeProto], given: Mapping[str, np.ndarray], result: str
 ) -> np.ndarray | None:
     """Return what `nodes` make of the values `given` in place of tensors; None where they do
     more."""

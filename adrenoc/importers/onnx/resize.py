@@ -117,10 +117,7 @@ def _extent(extent: int, scale: float | None, size: int | None) -> int:
 
 
 def _emit_resize2d(
-    node: Node,
-    wanted: dict[int, Wanted],
-    shape: tuple[int, ...],
-    attrs: dict[str, Any],
+    node: Node, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr | None:
     mode, coordinates = attrs["mode"].decode(), attrs["coordinate_transformation_mode"].decode()
     if len(shape) != 4 or not set(wanted) <= {2, 3} or attrs["antialias"]:
@@ -159,10 +156,7 @@ def _emit_resize2d(
 
 
 def _mix_neighbours(
-    node: Node,
-    wanted: dict[int, Wanted],
-    shape: tuple[int, ...],
-    attrs: dict[str, Any],
+    node: Node, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr | None:
     """Between two rows and two columns, in the order that decides what is cut off or rounded."""
     rank, mode = len(shape), attrs["coordinate_transformation_mode"].decode()
@@ -181,10 +175,7 @@ def _mix_neighbours(
 
 
 def _resize_integers(
-    node: Node,
-    wanted: dict[int, Wanted],
-    shape: tuple[int, ...],
-    attrs: dict[str, Any],
+    node: Node, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr:
     """Integers by other ways: the shares are fractions, which no integer holds."""
     dtype = dtype_of(node.inputs[0])
@@ -198,10 +189,7 @@ def _resize_integers(
 
 
 def _multiply_matrices(
-    node: Node,
-    wanted: dict[int, Wanted],
-    shape: tuple[int, ...],
-    attrs: dict[str, Any],
+    node: Node, wanted: dict[int, Wanted], shape: tuple[int, ...], attrs: dict[str, Any]
 ) -> relax.Expr:
     value = node.inputs[0]
     rank = len(shape)

@@ -319,10 +319,7 @@ def unroll_loop(
         graph.set_constant(f"{own}number", np.array(state.iteration, np.int64))
         graph.set_constant(f"{own}go", np.array(True))
         nodes, results = instantiate(
-            graph,
-            body,
-            [f"{own}number", condition or f"{own}go", *carried],
-            own,
+            graph, body, [f"{own}number", condition or f"{own}go", *carried], own
         )
         state.iteration += 1
         for outputs, name in zip(state.collected, results[1 + len(carried) :], strict=True):

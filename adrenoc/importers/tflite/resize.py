@@ -83,13 +83,7 @@ def _resize_bilinear(node: Node) -> Result:
         return tirx.truncdiv(total + away, one).astype("float32")
 
     mixed = mix_neighbours(
-        node.emit.builder,
-        node.data(),
-        rows,
-        columns,
-        first_axis=1,
-        term=term,
-        finish=finish,
+        node.emit.builder, node.data(), rows, columns, first_axis=1, term=term, finish=finish
     )
     return node.move(node.emit(mixed))
 

@@ -128,6 +128,4 @@ SELECT_OPS: dict[str, Convert] = {
     "NON_MAX_SUPPRESSION_V5": _suppression,
 }
 
-SELECT_CUSTOM_OPS: dict[str, Convert] = {
-    "TFLite_Detection_PostProcess": _detection_postprocess,
-}
+SELECT_CUSTOM_OPS: dict[str, Convert] = {"TFLite_Detection_PostProcess": _detection_postprocess}

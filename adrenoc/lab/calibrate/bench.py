@@ -84,10 +84,7 @@ class Bench:
             RemoteError: no device is there.
         """
         return self._request(
-            variants,
-            str(reference),
-            write_reference=tolerance is None,
-            tolerance=tolerance or 0.0,
+            variants, str(reference), write_reference=tolerance is None, tolerance=tolerance or 0.0
         )
 
     def _request(self, variants: Sequence[Variant], reference: str, **more: object) -> Answers:
@@ -182,12 +179,7 @@ class Bench:
             if not path.exists():
                 np.save(path, np.asarray(tensor.value, order="C"))
             file = str(path)
-        return Argument(
-            shape=tensor.shape,
-            dtype=tensor.dtype,
-            scope=tensor.scope,
-            file=file,
-        )
+        return Argument(shape=tensor.shape, dtype=tensor.dtype, scope=tensor.scope, file=file)
 
 
 def _one_line(text: str) -> str:

@@ -61,10 +61,7 @@ def run_command(words: list[str], *, limit_s: float, lock: int) -> Result:
             said, aside = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             said, aside = _stop(process)
-            said, aside = (
-                "",
-                f"it took longer than the limit of {limit_s:.0f} s and was stopped",
-            )
+            said, aside = ("", f"it took longer than the limit of {limit_s:.0f} s and was stopped")
             code = TIMEOUT_CODE
         else:
             code = process.returncode

@@ -97,10 +97,7 @@ class FleetLine:
 
 
 def lines_of(
-    report: FleetReport,
-    before: FleetBaseline | None,
-    *,
-    slower_percent: float = 10.0,
+    report: FleetReport, before: FleetBaseline | None, *, slower_percent: float = 10.0
 ) -> tuple[FleetLine, ...]:
     """A line for each row; held against a baseline where there is one."""
     lines = tuple(_line(row) for row in report.rows)

@@ -116,12 +116,7 @@ def _judge_case(
 
 
 def _finding(
-    made: BuiltSuite,
-    case: Case,
-    kind: str,
-    off: np.ndarray,
-    seen: np.ndarray,
-    expected: np.ndarray,
+    made: BuiltSuite, case: Case, kind: str, off: np.ndarray, seen: np.ndarray, expected: np.ndarray
 ) -> Finding:
     place = np.unravel_index(int(np.argmax(off)), off.shape)
     return Finding(

@@ -30,13 +30,7 @@ from adrenoc.lab.prove.examine import (
     spread_sample,
 )
 from adrenoc.lab.prove.suite import MEMORIES, Suite, part_of
-from adrenoc.target.avoid import (
-    DOT_PRODUCTS,
-    FUSIONS,
-    HALF_DENORMALS,
-    NATIVE_FUNCTIONS,
-    OVERRIDES,
-)
+from adrenoc.target.avoid import DOT_PRODUCTS, FUSIONS, HALF_DENORMALS, NATIVE_FUNCTIONS, OVERRIDES
 from adrenoc.target.device_report import (
     FORMAT,
     DeviceReport,
@@ -51,13 +45,7 @@ MANY_THREADS, FEW_THREADS = (256, 128), (64, 32, 16, 8)
 """The threads a group that a device may take at most; a listed Adreno has waves of 64 or more."""
 FEW_BYTES = (8192, 2048)
 """The bytes of local memory that a group may share at most; every kernel does with the last."""
-NEED_LOCAL = (
-    "append_rows",
-    "cached_attention",
-    "join_parts",
-    "recurrent",
-    "step_attention",
-)
+NEED_LOCAL = ("append_rows", "cached_attention", "join_parts", "recurrent", "step_attention")
 """The operators whose kernels all share local memory: without it they are refused."""
 NARROW = 4096
 """The texels a side that every image may have."""

@@ -51,20 +51,14 @@ define hidden void @TVMFFIErrorSetRaisedFromCStrParts(ptr %kind, ptr %parts, i32
 }}}}
 """
 # What LLVM takes without one is for pointers of 64 bits.
-_LAYOUTS = {
-    "arm": 'target datalayout = "e-m:e-p:32:32-Fi8-i64:64-v128:64:128-a:0:32-n32-S64"\n',
-}
+_LAYOUTS = {"arm": 'target datalayout = "e-m:e-p:32:32-Fi8-i64:64-v128:64:128-a:0:32-n32-S64"\n'}
 _LIBC = frozenset({"memcpy", "memmove", "memset", "memcmp", "malloc", "free", "abort"})
 # Each comes with and without the `f` of float.
 _LIBM = re.compile(
     r"(a?(cos|sin|tan)h?|atan2|cbrt|ceil|erfc?|exp(2|10|m1)?|fabs|floor|fma|fmax|fmin|fmod|hypot"
     r"|ldexp|log(10|1p|2)?|nearbyint|pow|rint|round|roundeven|sincos|sqrt|tgamma|trunc)f?"
 )
-_LLD_EMULATIONS = {
-    "aarch64": "aarch64linux",
-    "arm": "armelf_linux_eabi",
-    "x86_64": "elf_x86_64",
-}
+_LLD_EMULATIONS = {"aarch64": "aarch64linux", "arm": "armelf_linux_eabi", "x86_64": "elf_x86_64"}
 # An archive without members: enough input for lld to make a library that holds only its name.
 _EMPTY_ARCHIVE = b"!<arch>\n"
 
@@ -174,10 +168,7 @@ def link_library(library: Any, output: Path, *, triple: str, linker: Linker) -> 
     facts = read_elf(output)
     check_library(facts, platform=platform, where=output.name)
     return LibraryInfo(
-        machine=facts.machine,
-        soname=facts.soname,
-        needed=facts.needed,
-        page_bytes=facts.page_bytes,
+        machine=facts.machine, soname=facts.soname, needed=facts.needed, page_bytes=facts.page_bytes
     )
 
 

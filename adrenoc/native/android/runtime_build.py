@@ -348,9 +348,7 @@ def _write_licenses(made: Path, scratch: Path, toolchain: Toolchain, *, static: 
     read = [scratch / line.strip() for line in listed.splitlines() if line.startswith(" ")]
     tvm, ffi = package_folder("tvm"), package_folder("tvm_ffi")
     used = find_used(
-        (Path(os.path.normpath(path)) for path in read),
-        components(tvm, ffi),
-        packages=(tvm, ffi),
+        (Path(os.path.normpath(path)) for path in read), components(tvm, ffi), packages=(tvm, ffi)
     )
     cxx_library = ""
     if toolchain.api > 0:

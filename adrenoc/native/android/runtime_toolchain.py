@@ -105,10 +105,7 @@ def _android_toolchain(abi: str, ndk: Path | None, api: int) -> Toolchain:
         "-DANDROID_STL=c++_static",
     )
     return Toolchain(
-        options=options,
-        identity=f"NDK {found.revision}",
-        machine=_ANDROID_ABIS[abi],
-        api=api,
+        options=options, identity=f"NDK {found.revision}", machine=_ANDROID_ABIS[abi], api=api
     )
 
 

@@ -116,11 +116,7 @@ def _own_words() -> tuple[str, ...]:
 
 
 _GPU = fields(
-    model=text,
-    clock_mhz=figures,
-    max_clock_mhz=figures,
-    governor=text,
-    temperature_c=figures,
+    model=text, clock_mhz=figures, max_clock_mhz=figures, governor=text, temperature_c=figures
 )
 _RUN = fields(
     device=device,
@@ -246,10 +242,7 @@ KINDS = (
         pick=_RUN,
     ),
     Kind(
-        name="fleet",
-        made_by="adrenoc device fleet --json",
-        keys=frozenset({"fleet"}),
-        pick=_FLEET,
+        name="fleet", made_by="adrenoc device fleet --json", keys=frozenset({"fleet"}), pick=_FLEET
     ),
     Kind(
         name="calibration",

@@ -24,11 +24,7 @@ def region_nodes(symbol: str, arguments: Sequence[str], results: Sequence[str]) 
             op=CLML,
             inputs=(*dict.fromkeys(arguments), *results[1:]),
             output=results[0],
-            attrs={
-                "symbol": symbol,
-                "arguments": tuple(arguments),
-                "results": tuple(results),
-            },
+            attrs={"symbol": symbol, "arguments": tuple(arguments), "results": tuple(results)},
             fused=(CLML,),
         )
     )

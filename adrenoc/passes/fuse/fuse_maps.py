@@ -320,10 +320,7 @@ def inline(reader: Body, name: str, producer: Body) -> Body:
         return substitute(producer.value, dict(zip(producer.axes, load.indices, strict=True)))
 
     value = structural_map(reader.value, (tvm.ir.TensorLoad, compute))
-    known = {
-        **{b: n for b, n in reader.sources.items() if n != name},
-        **producer.sources,
-    }
+    known = {**{b: n for b, n in reader.sources.items() if n != name}, **producer.sources}
     used = find_loaded_buffers(value)
     sources = {b: n for b, n in known.items() if any(b.same_as(u) for u in used)}
     return replace(reader, value=value, sources=sources)

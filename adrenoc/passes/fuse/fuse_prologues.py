@@ -61,10 +61,7 @@ def fuse_prologues(graph: Graph, context: Context) -> Graph:
             clocks = (
                 map_clocks(graph, node, source, costs.machine)
                 + sum(
-                    min(
-                        conv_clocks(graph, n, source, costs),
-                        winograd_clocks(graph, n, costs),
-                    )
+                    min(conv_clocks(graph, n, source, costs), winograd_clocks(graph, n, costs))
                     for n in readers
                 ),
                 sum(conv_clocks(graph, n, source, costs) for n in fused),

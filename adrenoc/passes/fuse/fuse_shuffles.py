@@ -72,8 +72,7 @@ def fuse_shuffles(graph: Graph, context: Context) -> Graph:
         if reason is None:
             together = least_phase_clocks(joined, fused.node, costs)
             apart = map_clocks(graph, node, conv.output, costs.machine) + min(
-                conv_clocks(graph, conv, conv.inputs[0], costs),
-                winograd_clocks(graph, conv, costs),
+                conv_clocks(graph, conv, conv.inputs[0], costs), winograd_clocks(graph, conv, costs)
             )
             reason = f"estimated {together:.0f} clocks, {apart:.0f} as two kernels"
             if together < apart:

@@ -10,17 +10,7 @@ from typing import Any
 import numpy as np
 from tvm_ffi.structural import structural_map
 
-from adrenoc.base.tvmapi import (
-    BufferLoad,
-    Expr,
-    Var,
-    const_int,
-    floormod,
-    iconst,
-    sym,
-    tirx,
-    tvm,
-)
+from adrenoc.base.tvmapi import BufferLoad, Expr, Var, const_int, floormod, iconst, sym, tirx, tvm
 from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph
 from adrenoc.ir.layout import LANES, Layout
@@ -190,11 +180,7 @@ def _analyzer(variables: Sequence[Expr], extents: Sequence[int]) -> Any:
 
 
 def pixel_shuffle(
-    body: Body,
-    loads: Sequence[Any],
-    layout: Layout,
-    source: Sequence[int],
-    target: Sequence[int],
+    body: Body, loads: Sequence[Any], layout: Layout, source: Sequence[int], target: Sequence[int]
 ) -> np.ndarray | None:
     """Which channel of the source each channel, row and column of a rectangle of pixels is.
 

@@ -77,10 +77,7 @@ def _keeps_axes(graph: Graph, node: Node, position: int) -> bool:
 
 
 def _output_layout(
-    graph: Graph,
-    node: Node,
-    layouts: Mapping[str, Layout | None],
-    demands: Mapping[str, Layout],
+    graph: Graph, node: Node, layouts: Mapping[str, Layout | None], demands: Mapping[str, Layout]
 ) -> Layout | None:
     shape = graph.tensors[node.output].shape
     if node.body is not None or (node.is_region or node.is_region_memory):

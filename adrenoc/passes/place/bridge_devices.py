@@ -30,12 +30,7 @@ def copy_node(source: str, target: Tensor, kind: str) -> Node:
     buffer = decl_buffer(target.shape, target.dtype, name="copied")
     body = Body(axes=axes, value=BufferLoad(buffer, list(axes)), sources={buffer: source})
     return Node(
-        name=target.name,
-        op="map",
-        inputs=(source,),
-        output=target.name,
-        body=body,
-        fused=(kind,),
+        name=target.name, op="map", inputs=(source,), output=target.name, body=body, fused=(kind,)
     )
 
 

@@ -96,10 +96,7 @@ class _Reader:
         result = self._names_of(main.body.body)
         outputs = (result,) if isinstance(result, str) else tuple(result)
         graph = Graph(
-            tensors=self.tensors,
-            nodes=tuple(self.nodes),
-            inputs=tuple(inputs),
-            outputs=outputs,
+            tensors=self.tensors, nodes=tuple(self.nodes), inputs=tuple(inputs), outputs=outputs
         )
         return graph.replace_nodes(_live(graph))
 

@@ -37,9 +37,7 @@ def fold_pads(module: tvm.IRModule) -> tuple[tvm.IRModule, DecisionLog]:
 
 
 def _fold_pad(
-    flat: FlatFunction,
-    value: relax.Expr,
-    values: dict[relax.Var, relax.Expr],
+    flat: FlatFunction, value: relax.Expr, values: dict[relax.Var, relax.Expr]
 ) -> relax.Expr:
     """Return the convolution on what the pad before it reads; anything else as it is."""
     letters = _CONVOLUTIONS.get(op_name(value))

@@ -166,11 +166,7 @@ class _Finder:
         return {place: self._norm_of(var, forms[var], norm) for var, place in last.items()}
 
     def _stays(
-        self,
-        var: relax.Var,
-        form: _Form,
-        places: dict[relax.Var, int],
-        last: dict[relax.Var, int],
+        self, var: relax.Var, form: _Form, places: dict[relax.Var, int], last: dict[relax.Var, int]
     ) -> bool:
         """Whether a deviation would have to be computed all the same, beside the norms."""
         if var in last or not any({_SCALE, _ROOT} & set(key) for key in form):

@@ -73,11 +73,7 @@ def _most(parts: list[relax.Expr], joined: relax.Call) -> int:
 
 
 def _group_parts(
-    flat: FlatFunction,
-    whole: Binding,
-    parts: list[relax.Expr],
-    join: Join,
-    bindings: list[Binding],
+    flat: FlatFunction, whole: Binding, parts: list[relax.Expr], join: Join, bindings: list[Binding]
 ) -> list[relax.Expr]:
     """Return the groups of `parts`, each bound to a variable of its own."""
     axis, stacked = _axis(whole), join is relax.op.stack

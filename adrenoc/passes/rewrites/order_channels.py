@@ -318,9 +318,7 @@ class OrderPlan:
         return {o for root in self._roots(bin_) if (o := self.origin(root)) is not None}
 
 
-def _runs(
-    units: Sequence[Unit],
-) -> Iterator[tuple[int, list[Unit]]]:
+def _runs(units: Sequence[Unit]) -> Iterator[tuple[int, list[Unit]]]:
     """Channels of one tensor that follow each other: where they begin, and the channels."""
     begin = 0
     for at in range(1, len(units) + 1):

@@ -20,11 +20,7 @@ from adrenoc.firmware.mcu.plain import images_of, window_numbers
 _PIECE = 508
 """Products of 23 bits that a sum of 32 bits holds, in whole groups of four."""
 _COMMON = ("requantise", "words", "word_layer")
-_HOW = {
-    "plain": "plain C, of int16",
-    "dsp": "pairs of int16 by SMLAD",
-    "mve": "vectors of int16",
-}
+_HOW = {"plain": "plain C, of int16", "dsp": "pairs of int16 by SMLAD", "mve": "vectors of int16"}
 
 
 def word_filter(operator: Convolution | Depthwise, network: Network, core: Core) -> Kernel:

@@ -148,11 +148,7 @@ class _Writer:
         return before, after
 
     def attend(
-        self,
-        call: Call,
-        one: DecoderAttention,
-        kept: Mapping[str, tuple[int, int]],
-        past: int,
+        self, call: Call, one: DecoderAttention, kept: Mapping[str, tuple[int, int]], past: int
     ) -> None:
         """Attention over caches in the place of products and a softmax."""
         heads, group, axes = _arrange(one, call.length)

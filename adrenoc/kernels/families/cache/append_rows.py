@@ -16,12 +16,7 @@ from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.cache.head_norm import HeadNorm, norm_head
 from adrenoc.kernels.families.cache.quanta import Quanta, round_row, store_texel
-from adrenoc.kernels.families.cache.rotation import (
-    Rotation,
-    head_texel,
-    known_position,
-    rotate,
-)
+from adrenoc.kernels.families.cache.rotation import Rotation, head_texel, known_position, rotate
 
 
 class HoldsRows(Protocol):

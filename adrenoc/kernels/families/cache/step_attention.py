@@ -275,10 +275,7 @@ class _Step:
         step = turns * at_once
         first = iconst(0) if at_once > 1 else self._turn
         mine = builder.let(floordiv(there - first + iconst(step - 1), step), "mine")
-        with (
-            builder.when(self._turn < iconst(turns)),
-            builder.loop(mine, "r", rolled=True) as i,
-        ):
+        with builder.when(self._turn < iconst(turns)), builder.loop(mine, "r", rolled=True) as i:
             begun = builder.let(i * iconst(step) + self._turn, "begun")
             numbers = [begun + iconst(u * turns) for u in range(at_once)]
             rows = [minimum(at + number, end - iconst(1)) for number in numbers]

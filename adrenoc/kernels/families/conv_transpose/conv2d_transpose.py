@@ -37,10 +37,7 @@ class TransposedGeometry:
     @property
     def taps(self) -> tuple[int, int]:
         """Taps of one phase along H and W; the shorter phases are filled up with zeros."""
-        return (
-            -(-self.kernel[0] // self.strides[0]),
-            -(-self.kernel[1] // self.strides[1]),
-        )
+        return (-(-self.kernel[0] // self.strides[0]), -(-self.kernel[1] // self.strides[1]))
 
 
 def spread_taps(weight: np.ndarray, dilation: tuple[int, int]) -> np.ndarray:

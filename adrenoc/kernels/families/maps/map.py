@@ -93,11 +93,7 @@ class _Fold:
     """The nested loops over the reduced axes of a body; without such axes, nothing."""
 
     def __init__(
-        self,
-        builder: KernelBuilder,
-        body: Body,
-        reads: dict[Any, Access | Texel],
-        lanes: int,
+        self, builder: KernelBuilder, body: Body, reads: dict[Any, Access | Texel], lanes: int
     ) -> None:
         self._builder, self._body, self._lanes = builder, body, lanes
         if not body.reduced or body.init is None:

@@ -59,11 +59,7 @@ class GemvOperands:
 
 
 def gemv(
-    builder: KernelBuilder,
-    tile: GemvTile,
-    operands: GemvOperands,
-    out: Access,
-    epilogue: Epilogue,
+    builder: KernelBuilder, tile: GemvTile, operands: GemvOperands, out: Access, epilogue: Epilogue
 ) -> None:
     """Emit out[p, :] = x[p, :] . weight for each of at most `MAX_PIXELS` places p.
 

@@ -60,10 +60,7 @@ def suits_gemv(out: Extents) -> bool:
 
 
 def gemv_rule(
-    context: RuleContext,
-    node: Node,
-    family: str,
-    oihw: Callable[[np.ndarray], np.ndarray],
+    context: RuleContext, node: Node, family: str, oihw: Callable[[np.ndarray], np.ndarray]
 ) -> KernelCall:
     """Make the kernel of a matrix times a few vectors, for which reading the weights is the time.
 

@@ -38,11 +38,7 @@ POINT = ConvGeometry(kernel=(1, 1))
 
 
 def n_bits_matrix(
-    builder: KernelBuilder,
-    tile: ConvTile,
-    operands: NBitsOperands,
-    out: Access,
-    epilogue: Epilogue,
+    builder: KernelBuilder, tile: ConvTile, operands: NBitsOperands, out: Access, epilogue: Epilogue
 ) -> None:
     """Emit out[t, :] = x[t, :] . weight for each token t, which are all of N, H and W."""
     kernel = _Opening(builder, tile, operands, out)

@@ -160,12 +160,7 @@ def operands_of(kernel: NodeKernel, node: Node) -> NBitsOperands:
     x = declare_token(kernel, node)
     weights = tuple(declare_weights(kernel, node, names) for names in read_form(node).matrices)
     norm = declare_norm(kernel, node)
-    return NBitsOperands(
-        x=x,
-        weights=weights,
-        norm=norm,
-        finish=declare_gate(kernel, node),
-    )
+    return NBitsOperands(x=x, weights=weights, norm=norm, finish=declare_gate(kernel, node))
 
 
 def declare_weights(kernel: NodeKernel, node: Node, names: tuple[str, ...]) -> NBitsWeights:

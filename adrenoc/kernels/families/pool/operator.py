@@ -66,13 +66,7 @@ def _typical(_run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
 
 
 def _pool(
-    name: str,
-    rule: Rule,
-    refuses: Refuses,
-    operations: Counts,
-    terms: Counts,
-    *,
-    reads_often: bool,
+    name: str, rule: Rule, refuses: Refuses, operations: Counts, terms: Counts, *, reads_often: bool
 ) -> Operator:
     return Operator(
         name=name,

@@ -7,10 +7,7 @@ import math
 import numpy as np
 
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Node
-from adrenoc.kernels.families.shared.typical import (
-    NotKnownError,
-    TypicalRun,
-)
+from adrenoc.kernels.families.shared.typical import NotKnownError, TypicalRun
 
 
 def typical_reduction(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:

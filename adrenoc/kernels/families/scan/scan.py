@@ -38,12 +38,7 @@ class Scan:
 
 
 def scan(
-    builder: KernelBuilder,
-    tile: RowTile,
-    role: str,
-    what: Scan,
-    x: Access,
-    epilogue: Epilogue,
+    builder: KernelBuilder, tile: RowTile, role: str, what: Scan, x: Access, epilogue: Epilogue
 ) -> None:
     """Emit the scan along the axis of this role.
 

@@ -12,16 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from adrenoc.base.tvmapi import (
-    Buffer,
-    Expr,
-    const_int,
-    construct,
-    iconst,
-    lane,
-    load_vector,
-    tirx,
-)
+from adrenoc.base.tvmapi import Buffer, Expr, const_int, construct, iconst, lane, load_vector, tirx
 from adrenoc.ir.layout import FLOAT_BYTES, LANES
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder

@@ -277,10 +277,7 @@ def refusal(tile: Tile, limits: Limits) -> str | None:
 
 
 def work_groups(
-    extents: tuple[int, int, int],
-    usual: tuple[int, int, int],
-    limits: Limits,
-    cost: WorkGroupCost,
+    extents: tuple[int, int, int], usual: tuple[int, int, int], limits: Limits, cost: WorkGroupCost
 ) -> Iterator[tuple[int, int, int]]:
     """Yield the usual work-group, then others that suit the extents: powers of two a side."""
     yield usual

@@ -86,12 +86,7 @@ _ARRAY = _source("read_imagef", "")
 
 MEASURES = (
     _ask("border", "an array of half images", _ARRAY, texture(_ones("float16"))),
-    _ask(
-        "border.float4",
-        "an array of float images",
-        _ARRAY,
-        texture(_ones("float32")),
-    ),
+    _ask("border.float4", "an array of float images", _ARRAY, texture(_ones("float32"))),
     _ask(
         "border.read_imageh",
         "an array of half images, read as halves,",

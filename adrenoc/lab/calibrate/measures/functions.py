@@ -108,10 +108,7 @@ def _ask(function: Function) -> Measure:
     )
     kernel = MicroKernel(
         source=source,
-        arguments=(
-            Tensor.from_value(function.points),
-            Tensor(shape=(POINTS,), dtype="float32"),
-        ),
+        arguments=(Tensor.from_value(function.points), Tensor(shape=(POINTS,), dtype="float32")),
         threads=(POINTS, 1, 1),
         group=(THREADS, 1, 1),
     )

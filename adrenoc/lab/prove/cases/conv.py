@@ -67,9 +67,7 @@ CASES: tuple[Case, ...] = (
         build=_plain((1, 6, 9, 13), 10, 3, pads=[1, 1, 1, 1]),
     ),
     Case(
-        family=_CONV,
-        name="3x3 in one row",
-        build=_plain((1, 6, 1, 17), 10, 3, pads=[1, 1, 1, 1]),
+        family=_CONV, name="3x3 in one row", build=_plain((1, 6, 1, 17), 10, 3, pads=[1, 1, 1, 1])
     ),
     Case(
         family=_CONV,

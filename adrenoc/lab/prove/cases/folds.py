@@ -172,12 +172,7 @@ CASES: tuple[Case, ...] = (
         build=partial(_recurrent, kind="GRU", units=8),
         slack=2.0,
     ),
-    Case(
-        family="inverse",
-        name="matrices of 7 rows",
-        build=_invert,
-        slack=4.0,
-    ),
+    Case(family="inverse", name="matrices of 7 rows", build=_invert, slack=4.0),
     Case(
         family="cumsum",
         name="along channels",

@@ -102,9 +102,7 @@ CASES: tuple[Case, ...] = (
         build=partial(_dense, rows=17, depth=33, columns=21),
     ),
     Case(
-        family="matmul",
-        name="one row of 130",
-        build=partial(_dense, rows=1, depth=130, columns=70),
+        family="matmul", name="one row of 130", build=partial(_dense, rows=1, depth=130, columns=70)
     ),
     Case(family="matmul", name="41 x 72 with their norm", build=_multiply_normed, slack=2.0),
     Case(

@@ -75,10 +75,7 @@ def write_asset_pack(bundles: Sequence[Bundle], output: Path) -> SplitPack:
     content: list[tuple[str, int]] = []
     try:
         output.mkdir(parents=True, exist_ok=True)
-        texts = {
-            TARGETING: _write_targeting(groups),
-            f"{PACK}/build.gradle.kts": _GRADLE % PACK,
-        }
+        texts = {TARGETING: _write_targeting(groups), f"{PACK}/build.gradle.kts": _GRADLE % PACK}
         for path, text in texts.items():
             content.append(_write(output, path, text.encode()))
         for model in models:
