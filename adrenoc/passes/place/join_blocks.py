@@ -39,7 +39,7 @@ from adrenoc.passes.analyse.channel_ranges import (
 )
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.bridge_devices import copy_node
-from adrenoc.passes.place.store_outputs import MOST_STORES, SecondStore, can_store, second_stores
+from adrenoc.passes.place.second_stores import MOST_STORES, SecondStore, can_store, second_stores
 
 MOST_COPIES = 1
 """Parts of a concatenation that may be copied: a kernel each, as the concatenation is one."""

@@ -17,7 +17,7 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.ir.graph import Graph, Node, Store
 from adrenoc.ir.operand import Memory
 from adrenoc.passes.context import Context
-from adrenoc.passes.place.store_outputs import MOST_STORES, add_stores, can_store
+from adrenoc.passes.place.second_stores import MOST_STORES, add_stores, can_store
 from adrenoc.passes.place.texel_moves import TexelMove, placing_of, texel_moves
 
 
