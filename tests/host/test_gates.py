@@ -22,6 +22,7 @@ from adrenoc.check.accuracy.judge_preset import meet_accuracy
 from adrenoc.cli.main import cli
 from adrenoc.compile.make import make_bundle
 from adrenoc.ir.options import CompileOptions, resolve_options
+from adrenoc.kernels.families.shared.context import RuleContext
 from adrenoc.target.target import load_target
 from tests.models import graph, parse_nodes, write
 
@@ -166,10 +167,19 @@ GATES = {"run": _sees_run, "check-accuracy": _sees_examination, "--accuracy": _s
 def test_each_gate_sees_what_halves_would_not_do_for(
     device: Any,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     make: Callable[[], onnx.ModelProto],
     gate: Callable[[Path, CompileOptions, Path], bool],
     keep: bool,
 ) -> None:
+    if make is _states and not keep:
+        # Gates by the device's own functions, as they were where states' readers lie in half.
+        exact = RuleContext.kernel
+
+        def forget(*args: Any, carries: bool = False, **options: Any) -> Any:
+            return exact(*args, **options)
+
+        monkeypatch.setattr(RuleContext, "kernel", forget)
     options = resolve_options(load_target("host"), preset="mixed").options
     model = write(make(), tmp_path)
     assert gate(model, replace(options, keep_float32=keep), tmp_path) is not keep

@@ -190,3 +190,15 @@ def test_what_an_epilogue_reads_is_no_first_state(device: Any) -> None:
     ops.output(ops("Cos", kept))
     ops.check(device, "mixed")
     assert ops.kernels.count("recurrent") == 1
+
+
+def test_gates_are_exact_where_what_reads_states_lies_in_half(device: Any) -> None:
+    """A gate of nearly one hands on all but a little, so that what it is off by adds up."""
+    ops = Ops()
+    x = ops.input(200, 1, 7)
+    biases = ops.const(np.repeat([[6.0, 0, 1, 0, 0, 1]], 16, axis=1))
+    given = [x, ops.weight(1, 48, 7), ops.weight(1, 48, 16), biases]
+    (states,) = ops.several("GRU", given, ["states"], hidden_size=16)
+    rows = ops("Squeeze", states, ops.ints(1))
+    ops.output(ops("MatMul", rows, ops.weight(16, 8)))
+    ops.check(device, "mixed", tolerance=1e-3)

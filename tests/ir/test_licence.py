@@ -443,3 +443,26 @@ def test_queries_keys_and_values_may_lie_in_one_tensor() -> None:
     ]
     nodes[1].output.extend(["k", "values"])
     assert "z" not in _kept(nodes, constants={"wide": _weights(8, 24)})
+
+
+def test_a_logarithm_of_what_is_learned_asks_for_exact_sums() -> None:
+    """Near zero a sum is off by what its terms were rounded by, of which a logarithm makes much."""
+    deep = _weights(8, 8)
+    text = "q = MatMul(h, deep) s = Mul(q, q) t = Add(s, tiny) z = Log(t)"
+    nodes = [*_LEARNED, *parse_nodes(text), _HEAD]
+    used = {"w": _weights(8, 8), "v": _weights(8, 8), "deep": deep, "tiny": _CONSTANTS["tiny"]}
+    state = plan(graph(nodes, {"x": [4, 8]}, ["y"], used), until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
+    assert any(np.array_equal(value, deep) for value in kept)
+
+
+def test_steps_of_small_numbers_ask_for_exact_sums() -> None:
+    """Of x - floor(x * 40) a step is little where x is 64 and much where it is one."""
+    weights = (0.3 * np.eye(8)).astype(np.float32)
+    nodes = parse_nodes("q = MatMul(x, w) s = Mul(q, forty) r = Floor(s) y = Sub(q, r)")
+    model = graph(nodes, {"x": [4, 8]}, ["y"], {"w": weights, "forty": np.float32(40)})
+    state = plan(model, until="keep_float32", keep_float32=True)
+    assert state.graph is not None
+    kept = [state.graph.tensors[name].value for name in state.graph.float32_names]
+    assert any(np.array_equal(value, weights) for value in kept)

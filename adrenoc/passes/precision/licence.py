@@ -27,6 +27,7 @@ from adrenoc.ir.half import HALF_MAX, changes_in_half, explain_not_half
 from adrenoc.kernels.families.operators import OPERATORS, changed_input, gives, is_kind, is_product
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.passes.precision.analysis import Analysis
+from adrenoc.passes.precision.probe import OF_A_SUM, OF_TERMS
 from adrenoc.passes.precision.sources import OF_INPUTS, Origin, Sources, pointers_of
 from adrenoc.passes.precision.typical import find_typical
 
@@ -124,7 +125,7 @@ class _Walk:
             yield from self._asked_by_product(node)
         yield from self._asked_of_origin(node, formula=source.origin is Origin.WRITTEN)
         for body, probe in self.sources.probes.get(node.output, ()):
-            absolute = partial(self._is_transform, node)
+            absolute = partial(self._lost_by_terms, node)
             for name in sorted(probe.find_amplified(self._may_be_half, self._least, absolute)):
                 # What an epilogue reads is off by its weights' roundings, if by no other.
                 of = node.output if name == Node.RESULT else name
@@ -187,14 +188,16 @@ class _Walk:
             elif formula or maker.inputs[0] in node.inputs:
                 yield name, Asks.ALONE, f"{node.name} holds means against others"
 
-    def _is_transform(self, node: Node, name: str) -> bool:
-        """Whether a tensor that a node reads, or its own product, transforms the inputs."""
-        if name != Node.RESULT:
-            source = self.sources.get(name)
-            return source is not None and source.is_transform
-        first = self.sources.get(node.inputs[0])
-        product = is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT)
-        return product and first is not None and not first.trained
+    def _lost_by_terms(self, node: Node, name: str) -> float:
+        """What a tensor that a node reads, or its own sum, is off by near zero, of sums of one."""
+        source, maker = self.sources.get(name), self.graph.producers.get(name)
+        transforms = source is not None and source.is_transform
+        if name == Node.RESULT:
+            first, maker = self.sources.get(node.inputs[0]), node
+            product = is_kind(node, Kind.CONVOLUTION, Kind.PRODUCT)
+            transforms = product and first is not None and not first.trained
+        sums = maker is not None and is_kind(maker, Kind.ATTENTION, Kind.CONVOLUTION, Kind.PRODUCT)
+        return OF_TERMS if transforms else OF_A_SUM if sums else 0.0
 
     def _may_be_half(self, name: str) -> bool:
         """Whether a tensor would lie in half, or be computed of halves, if no reader asked for

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,10 @@ _AMPLIFIED = 4 * 2.0**-11
 """Of the largest result: a rounded operand of that size may move it by four times its rounding."""
 _ENDS = 64
 """Points at which operands are at one of their ends, in all combinations of some operands."""
-_OF_TERMS = 2.0**-10
+OF_TERMS = 2.0**-10
 """What the roundings of a sum's terms, each of about one, come to."""
+OF_A_SUM = 2.0**-12
+"""What those come to of which a sum of about one was learned: many small ones."""
 _LEAST = 1e-9
 """The smallest magnitude that points have, beside zero."""
 
@@ -123,18 +125,32 @@ class Probe:
         return bool(bent.max(initial=0.0) <= 1e-6 * sides.max(initial=0.0))
 
     def find_amplified(
-        self, stored: Callable[[str], bool], least: float, absolute: Callable[[str], bool]
+        self, stored: Callable[[str], bool], least: float, absolute: Callable[[str], float]
     ) -> frozenset[str]:
         """Find the tensors of those `stored` in half whose rounding moves the result much further.
 
-        Halves below `least` are zero on the device.  Those that are `absolute` are off by what
-        their terms were rounded by, too, which for a sum near zero is more than its own rounding.
+        Halves below `least` are zero on the device.  A sum is off by what its terms were rounded
+        by, too, which near zero is more than its own rounding: `absolute` says how much.
+        Operands may be of one as well as of tens: a step of one is little of hundreds, and all of
+        what is left of numbers below one.
         """
-        points = self._draw(USUAL)
+        moves = partial(self._find_moving, stored=stored, least=least)
         try:
-            exact = self._compute(points)
+            return moves(USUAL, absolute=absolute) | moves(1.0, absolute=lambda name: 0.0)
         except NotKnownError:
             return frozenset(name for name in self.names if stored(name))
+
+    def _find_moving(
+        self,
+        limit: float,
+        *,
+        stored: Callable[[str], bool],
+        least: float,
+        absolute: Callable[[str], float],
+    ) -> frozenset[str]:
+        """Find them where operands are of `limit` at most."""
+        points = self._draw(limit)
+        exact = self._compute(points)
         finite = np.isfinite(exact)
         bar = _AMPLIFIED * np.abs(exact[finite]).max(initial=0.0)
         found = set()
@@ -142,9 +158,7 @@ class Probe:
             name = self._body.sources.get(load.source, "")
             if not stored(name):
                 continue
-            off = round_to_half(points[at], least)
-            if absolute(name):
-                off = off + _OF_TERMS
+            off = round_to_half(points[at], least) + absolute(name)
             moved = self._compute({**points, at: off})
             distance = np.abs(moved[finite] - exact[finite])
             if not np.isfinite(moved[finite]).all() or distance.max(initial=0.0) > bar:

@@ -55,7 +55,7 @@ def recurrent_rule(context: RuleContext, node: Node) -> KernelCall:
         candidates(work, context.limits, machine.cost),
         lambda tile: estimate_clocks(work, tile, machine),
     )
-    kernel = context.kernel(node, "recurrent")
+    kernel = context.kernel(node, "recurrent", carries=True)
     projected, weights, *others = node.inputs
     # What an epilogue reads stands behind them.
     first = int(attrs["extras"])

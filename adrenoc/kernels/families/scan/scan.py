@@ -129,7 +129,7 @@ _COMBINE = {"cumsum": (0.0, operator.add), "cumprod": (1.0, operator.mul)}
 
 def scan_rule(context: RuleContext, node: Node) -> KernelCall:
     """Make the kernel of a scan, whichever role its axis plays."""
-    kernel = context.kernel(node, node.op)
+    kernel = context.kernel(node, node.op, carries=True)
     x = kernel.input_or_prologue()
     _, epilogue = kernel.output()
     role = x.spec.roles.roles[int(node.attrs["axis"]) % len(x.spec.shape)]

@@ -100,14 +100,18 @@ class RuleContext:
         work = signature(self.graph, node, self.options)
         return self.schedules.choose(family, node.name, work, candidates, estimate)
 
-    def kernel(self, node: Node, family: str, *, half: bool = False) -> NodeKernel:
+    def kernel(
+        self, node: Node, family: str, *, half: bool = False, carries: bool = False
+    ) -> NodeKernel:
         """Start the kernel of a node; `half` is whether it multiplies and adds in halves.
 
         Only long products gain by halves.  All else computes in float whatever the preset: nothing
         in between is rounded or overflows, and the texture unit converts as it reads and writes.
+        One that `carries` a state has no functions of the device's own precision, even if what it
+        writes lies in half: what a gate is off by grows from step to step.
         """
         compute = "float16" if half else "float32"
-        coarse = self.options.native_functions
+        coarse = self.options.native_functions and not carries
         builder = KernelBuilder(family, compute=compute, limits=self.limits, coarse=coarse)
         builder.pick_group = partial(self._pick_group, node, family)
         return NodeKernel(context=self, node=node, builder=builder)
