@@ -23,7 +23,7 @@ from adrenoc.passes.analyse.deep_sums import is_deep
 from adrenoc.passes.analyse.region_nodes import region_border
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.assign_layouts import wanted_layout
-from adrenoc.passes.place.bridge_devices import copy_node
+from adrenoc.passes.place.copy_node import copy_node
 from adrenoc.target.gpu import NO_HALF_TYPE, Limits
 
 

@@ -9,29 +9,16 @@ other kernels read as well stays in a texture, and the region gets a copy.  Memo
 and an image at once (cl_khr_image2d_from_buffer) would need no copy, but such an image is an
 `image2d_t` alone, and the kernels that TVM's code generator prints read and write
 `image2d_array_t`.
-
-The node that copies a tensor, wherever two places of it do not agree.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from adrenoc.base.tvmapi import BufferLoad, Var, decl_buffer
-from adrenoc.ir.body import Body
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.node_kinds import ALLOC, CLML, CPU, TO_CPU, TO_GPU
 from adrenoc.passes.context import Context
-
-
-def copy_node(source: str, target: Tensor, kind: str) -> Node:
-    """Return a map that copies one tensor element by element."""
-    axes = tuple(Var(f"i{a}", "int32") for a in range(len(target.shape)))
-    buffer = decl_buffer(target.shape, target.dtype, name="copied")
-    body = Body(axes=axes, value=BufferLoad(buffer, list(axes)), sources={buffer: source})
-    return Node(
-        name=target.name, op="map", inputs=(source,), output=target.name, body=body, fused=(kind,)
-    )
+from adrenoc.passes.place.copy_node import copy_node
 
 
 def bridge_devices(graph: Graph, _context: Context) -> Graph:

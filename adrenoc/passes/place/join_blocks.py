@@ -38,7 +38,7 @@ from adrenoc.passes.analyse.channel_ranges import (
     slice_of,
 )
 from adrenoc.passes.context import Context
-from adrenoc.passes.place.bridge_devices import copy_node
+from adrenoc.passes.place.copy_node import copy_node
 from adrenoc.passes.place.second_stores import MOST_STORES, SecondStore, can_store, second_stores
 
 MOST_COPIES = 1

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.kernels.families.operators import changed_input
 from adrenoc.passes.context import Context
-from adrenoc.passes.place.bridge_devices import copy_node
+from adrenoc.passes.place.copy_node import copy_node
 
 
 def keep_states(graph: Graph, context: Context) -> Graph:

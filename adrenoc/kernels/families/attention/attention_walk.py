@@ -9,8 +9,6 @@ flash attention).
 
 Arithmetic is in float whatever the preset: the kernel waits for texels, and a half image is read
 as float for nothing.  What a query, a key, a value is, and where a result goes, families say.
-
-How large one head of an attention is, as its kernels walk over it.
 """
 
 from __future__ import annotations
